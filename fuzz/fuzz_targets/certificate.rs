@@ -14,7 +14,7 @@ fuzz_target!(|der: &[u8]| {
     let Ok(certificate) = Certificate::parse(der) else { return };
     let certificate = Arc::new(certificate);
     for leaf in [true, false] {
-        let context = LintContext { leaf, publicly_trusted: leaf, ..LintContext::leaf_at(NOW) };
+        let context = LintContext { leaf, publicly_trusted: leaf, ..LintContext::for_private_leaf(NOW) };
         assert!(lint(&certificate, &context).len() <= FINDINGS_MAX);
     }
     let sent = [certificate.clone()];

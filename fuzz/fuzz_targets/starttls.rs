@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use scan::starttls::{Dialogue, Step, Wrapping};
+use scan::starttls::{Dialogue, Step, TlsFraming};
 use scan::target::Protocol;
 
 fuzz_target!(|input: &[u8]| {
@@ -11,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
     let protocol = Protocol::UPGRADED[usize::from(*which) % Protocol::UPGRADED.len()];
     let cut = verdict(protocol, said, usize::from(*size).max(1));
     assert_eq!(cut, verdict(protocol, said, said.len().max(1)));
-    let mut wrapping = Wrapping::new(Protocol::Mssql);
+    let mut wrapping = TlsFraming::new(Protocol::Mssql);
     for piece in said.chunks(usize::from(*size).max(1)) {
         let _ = wrapping.unwrap(piece);
     }

@@ -5,7 +5,7 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use scan::tls::{Evidence, Handshake, KeyShares, Offer, Profile, Step};
+use scan::tls::{ClientHelloContent, Evidence, Handshake, KeyShares, Profile, Step};
 
 static SHARES: LazyLock<Arc<KeyShares>> =
     LazyLock::new(|| Arc::new(KeyShares::generate().expect("randomness")));
@@ -17,12 +17,12 @@ fuzz_target!(|input: &[u8]| {
         1 => Profile::Compact,
         _ => Profile::Legacy,
     };
-    let offer = Offer { profile, finish: choice & 0x80 != 0, ..Offer::default() };
+    let offer = ClientHelloContent { profile, finish: choice & 0x80 != 0, ..ClientHelloContent::default() };
     assert_eq!(seen(&offer, said, usize::from(*size).max(1)), seen(&offer, said, said.len().max(1)));
 });
 
 /// What was seen. Signatures and keys are random to each run, so proofs are left out.
-fn seen(offer: &Offer, said: &[u8], size: usize) -> Evidence {
+fn seen(offer: &ClientHelloContent, said: &[u8], size: usize) -> Evidence {
     let Ok((mut handshake, _)) = Handshake::start(offer, &SHARES) else { return Evidence::default() };
     for piece in said.chunks(size) {
         if let Step::Done(_) | Step::Failed(_) = handshake.receive(piece) {

@@ -74,7 +74,7 @@ const PUBLIC: &[&str] = &[
 
 /// A disassembled function. Closures count as parts of their functions.
 #[derive(Default)]
-struct Function {
+struct DisassembledFunction {
     jumps: usize,
     forbidden: Vec<String>,
 }
@@ -103,8 +103,8 @@ pub(crate) fn run() -> Result<(), Failure> {
 }
 
 /// The functions in the disassembly of the crate.
-fn functions(text: &str) -> BTreeMap<String, Function> {
-    let mut functions: BTreeMap<String, Function> = BTreeMap::new();
+fn functions(text: &str) -> BTreeMap<String, DisassembledFunction> {
+    let mut functions: BTreeMap<String, DisassembledFunction> = BTreeMap::new();
     let mut current = None;
     for line in text.lines() {
         if let Some(name) = line.strip_suffix(">:").and_then(|line| Some(line.split_once(" <")?.1)) {
@@ -133,7 +133,7 @@ fn is_forbidden(operation: &str, operands: &str) -> bool {
 }
 
 /// The violations in the functions.
-fn judged(functions: &BTreeMap<String, Function>) -> Vec<String> {
+fn judged(functions: &BTreeMap<String, DisassembledFunction>) -> Vec<String> {
     let mut found = Vec::new();
     if !functions.contains_key("batch::avx512::montgomery::multiply") {
         found.push("no kernels were disassembled".to_owned());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::authority::keystore::KeyStore;
-use enrollment::{Certify, CertifyError, IdentityKey, TOKENS_KEPT_US};
+use enrollment::{Certify, CertifyError, IdentityHasher, TOKENS_KEPT_US};
 use futures_util::FutureExt;
 use serde_json::json;
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError};
@@ -82,7 +82,7 @@ pub struct AgentsParts {
     /// Issuer of agents' certificates.
     pub certify: Arc<dyn Certify>,
     /// Key by which the server recognizes agents' certificates.
-    pub identity: IdentityKey,
+    pub identity: IdentityHasher,
     /// PEM certificates by which agents trust the server. Empty when their hosts' own trust store is enough.
     pub ca_pem: String,
 }
@@ -145,7 +145,7 @@ impl Agents {
             let result = tokio::select! {
                 () = stop.cancelled() => break,
                 _ = looks.tick() => self.poll_for_work().await,
-                _ = writes.tick() => self.write_seen().await,
+                _ = writes.tick() => self.store_last_seen().await,
                 _ = purges.tick() => {
                     tables::Agents::of(self.store()).purge_tokens(self.now_us() - TOKENS_KEPT_US).await.map(drop)
                 }
@@ -155,7 +155,7 @@ impl Agents {
             }
         }
         self.0.waiting.wake_all();
-        if let Err(error) = self.write_seen().await {
+        if let Err(error) = self.store_last_seen().await {
             tracing::warn!(%error, "the last-seen data of agents was not stored");
         }
     }
@@ -164,12 +164,12 @@ impl Agents {
         if self.0.waiting.is_empty() {
             return Ok(());
         }
-        let agents = tables::Agents::of(self.store()).with_work(self.now_us()).await?;
+        let agents = tables::Agents::of(self.store()).agents_with_work(self.now_us()).await?;
         agents.into_iter().for_each(|agent| self.wake(agent));
         Ok(())
     }
 
-    async fn write_seen(&self) -> Result<(), StoreError> {
+    async fn store_last_seen(&self) -> Result<(), StoreError> {
         let seen = self.0.presence.take();
         if seen.is_empty() {
             return Ok(());
@@ -244,10 +244,10 @@ impl Agents {
     /// Returns whether an agent counts as online now, by its last poll.
     #[must_use]
     pub fn is_online(&self, agent: &AgentRow) -> bool {
-        agent.retired_at_us.is_none() && agent.last_seen_at_us >= self.online_from_us()
+        agent.retired_at_us.is_none() && agent.last_seen_at_us >= self.online_cutoff_us()
     }
 
-    fn online_from_us(&self) -> i64 {
+    fn online_cutoff_us(&self) -> i64 {
         self.now_us() - OFFLINE_AFTER.as_micros() as i64
     }
 
@@ -274,7 +274,7 @@ impl Agents {
         if query.labels.len() > SELECTOR_LABELS_MAX {
             return Err(AgentError::Invalid(format!("at most {SELECTOR_LABELS_MAX} labels can be selected")));
         }
-        let from = self.online_from_us();
+        let from = self.online_cutoff_us();
         let filter = AgentFilter {
             labels: query.labels.clone().into_iter().collect(),
             retired: query.retired,
@@ -290,7 +290,7 @@ impl Agents {
     /// Database errors.
     #[crate::boxed]
     pub async fn counts(&self) -> Result<tables::AgentCounts, AgentError> {
-        Ok(tables::Agents::of(self.store()).counts(self.online_from_us()).await?)
+        Ok(tables::Agents::of(self.store()).counts(self.online_cutoff_us()).await?)
     }
 
     /// Changes an agent's name or labels.

@@ -134,7 +134,7 @@ impl Agents {
     /// [`EnrolError`].
     #[crate::boxed]
     pub async fn enroll(&self, request: &Enrolment) -> Result<Enrolled, EnrolError> {
-        let key = ProvedKey::of_csr(&request.csr_pem).map_err(EnrolError::Csr)?;
+        let key = ProvedKey::from_csr(&request.csr_pem).map_err(EnrolError::Csr)?;
         let hash = hash_of(&request.token);
         let agent = match self.again(&hash, &key.sha256).await? {
             Some(agent) => agent,
@@ -150,7 +150,7 @@ impl Agents {
     /// [`EnrolError`].
     #[crate::boxed]
     pub async fn renew(&self, agent: Uuid, csr_pem: &str) -> Result<Enrolled, EnrolError> {
-        let key = ProvedKey::of_csr(csr_pem).map_err(EnrolError::Csr)?;
+        let key = ProvedKey::from_csr(csr_pem).map_err(EnrolError::Csr)?;
         let row = self.agent(agent).await?;
         if row.retired_at_us.is_some() {
             return Err(AgentError::Retired.into());

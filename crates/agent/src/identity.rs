@@ -20,7 +20,7 @@ impl Agents {
     /// [`AgentError::OtherKey`], [`AgentError::Retired`]; database errors.
     #[crate::boxed]
     pub async fn check_key(&self, agent: Uuid, certificate_der: &[u8]) -> Result<(), AgentError> {
-        let shown = enrollment::shown_key(certificate_der).ok_or(AgentError::OtherKey)?;
+        let shown = enrollment::certificate_spki_sha256(certificate_der).ok_or(AgentError::OtherKey)?;
         let row = tables::Agents::of(self.store()).get(agent).await?.ok_or(AgentError::OtherKey)?;
         if row.retired_at_us.is_some() {
             return Err(AgentError::Retired);

@@ -11,7 +11,7 @@ use crate::deploy::Target;
 use crate::directory::{AgentError, Agents, check_name};
 use crate::tables;
 use crate::tables::{DeploymentRow, SEALED_TARGETS, TargetRow, TargetSettings};
-use crate::work::{TARGETS_MAX, TargetWork};
+use crate::work::{AssignedTarget, TARGETS_MAX};
 
 /// Settings of a target to create or change.
 #[derive(Clone, Debug)]
@@ -68,9 +68,9 @@ impl Agents {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn targets_of_agent(&self, agent: Uuid) -> Result<Vec<TargetWork>, AgentError> {
+    pub async fn targets_of_agent(&self, agent: Uuid) -> Result<Vec<AssignedTarget>, AgentError> {
         let page = self.targets(Some(agent), None, TARGETS_MAX).await?;
-        let shown = |view: TargetView| TargetWork {
+        let shown = |view: TargetView| AssignedTarget {
             id: view.row.id,
             name: view.row.settings.name,
             target: view.target,
@@ -131,7 +131,7 @@ impl Agents {
         actor: &str,
     ) -> Result<TargetView, AgentError> {
         let before = self.target_row(id).await?;
-        if new.target.password_is_hidden() {
+        if new.target.is_password_redacted() {
             if before.settings.agent != new.agent {
                 let why = "agent changed, so the password would be sent to another host: give password again";
                 return Err(AgentError::Invalid(why.to_owned()));
@@ -220,7 +220,7 @@ impl Agents {
         }
         let invalid = |error: serde_json::Error| AgentError::Invalid(error.to_string());
         let config = serde_json::to_string(&new.target.redacted()).map_err(invalid)?;
-        let secrets = if new.target.holds_secret() {
+        let secrets = if new.target.has_password() {
             let whole = Zeroizing::new(serde_json::to_vec(&new.target).map_err(invalid)?);
             Some(self.parts().keystore.keyring().seal(&context(&id), &whole))
         } else {

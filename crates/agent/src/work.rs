@@ -6,7 +6,7 @@
 //! | `POST /api/v1/agent/renew` [`Renewal`] | [`Enrolled`] |
 //! | `GET /api/v1/agent/work?wait=SECONDS&…` with [`HostFacts`] | [`Assignment`] |
 //! | `GET /api/v1/agent/targets` | [`AgentTargets`] |
-//! | `POST /api/v1/agent/jobs/ID/csr` [`CsrMade`] | nothing |
+//! | `POST /api/v1/agent/jobs/ID/csr` [`GeneratedCsr`] | nothing |
 //! | `POST /api/v1/agent/jobs/ID/result` [`JobResult`] | nothing |
 //!
 //! All requests but the first use mutual TLS. An agent ignores unknown fields and unknown kinds of work.
@@ -133,7 +133,7 @@ pub enum Work {
         )]
         key_pem: Option<Secret>,
         /// The target to deploy to.
-        target: TargetWork,
+        target: AssignedTarget,
     },
     /// A kind of job that only newer versions know.
     #[serde(other)]
@@ -142,7 +142,7 @@ pub enum Work {
 
 /// A target with its id.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct TargetWork {
+pub struct AssignedTarget {
     /// Id of the target.
     pub id: Uuid,
     /// Name of the target, for people.
@@ -155,12 +155,12 @@ pub struct TargetWork {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct AgentTargets {
     /// The targets, at most [`TARGETS_MAX`].
-    pub targets: Vec<TargetWork>,
+    pub targets: Vec<AssignedTarget>,
 }
 
 /// A generated CSR.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct CsrMade {
+pub struct GeneratedCsr {
     /// The CSR in PEM.
     pub csr_pem: String,
 }
@@ -211,7 +211,7 @@ impl JobResult {
 
     /// Returns whether the certificate is deployed.
     #[must_use]
-    pub fn is_good(&self) -> bool {
+    pub fn is_deployed(&self) -> bool {
         matches!(self.outcome, Outcome::Deployed | Outcome::Unchanged)
     }
 

@@ -165,7 +165,7 @@ impl Alerts {
         channels: Channels,
         options: AlertOptions,
     ) -> Self {
-        keystore.also_sealed(&tables::SEALED_CHANNELS);
+        keystore.register_sealed_column(&tables::SEALED_CHANNELS);
         Self(Arc::new(Engine {
             store,
             keystore,
@@ -210,7 +210,7 @@ impl Alerts {
         if self.0.store.lease(CONSUMER, self.0.node, now_us, LEASE_US).await? {
             let plan = Arc::new(self.plan().await?);
             self.read_events(&plan, now_us, &mut report).await?;
-            self.reach_thresholds(&plan, now_us, &mut report).await?;
+            self.raise_threshold_alerts(&plan, now_us, &mut report).await?;
             self.escalate(&plan, now_us, &mut report).await?;
             self.send_digests(&plan, now_us, &mut report).await?;
         }
@@ -258,17 +258,17 @@ impl Alerts {
         Ok(())
     }
 
-    async fn reach_thresholds(
+    async fn raise_threshold_alerts(
         &self,
         plan: &Arc<Plan>,
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let reached = tables::Alerts::of(&self.0.store).schedule_due(now_us, BATCH).await?;
+        let reached = tables::Alerts::of(&self.0.store).due_schedules(now_us, BATCH).await?;
         if reached.is_empty() {
             return Ok(());
         }
-        let work = AlertChanges::at_thresholds(plan, reached, now_us);
+        let work = AlertChanges::for_reached_thresholds(plan, reached, now_us);
         report.raised += work.raise.len() as u64;
         let plan = Arc::clone(plan);
         self.0
@@ -286,7 +286,7 @@ impl Alerts {
         now_us: i64,
         report: &mut AlertReport,
     ) -> Result<(), AlertError> {
-        let late = tables::Alerts::of(&self.0.store).escalating(now_us, BATCH).await?;
+        let late = tables::Alerts::of(&self.0.store).alerts_to_escalate(now_us, BATCH).await?;
         if late.is_empty() {
             return Ok(());
         }
@@ -304,7 +304,7 @@ impl Alerts {
             .write("alerts_escalate", move |tx| {
                 async move {
                     rows::insert_alert_deliveries(tx, deliveries).await?;
-                    rows::alerts_escalated(tx, late.iter().map(|alert| alert.row).collect()).await
+                    rows::mark_escalated(tx, late.iter().map(|alert| alert.row).collect()).await
                 }
                 .boxed()
             })
@@ -326,7 +326,7 @@ impl Alerts {
         let alerts = self.alerts_of(&held).await?;
         let channels = self.channel_configs().await?;
         for (channel, deliveries, message) in digests(&held, &alerts, now_us) {
-            let outcome = self.send_one(channels.get(&channel), &message, now_us).await;
+            let outcome = self.send_message(channels.get(&channel), &message, now_us).await;
             let settled = |id| match &outcome {
                 Ok(()) => {
                     AlertDeliveryOutcome { id, state: DeliveryState::Sent, next_at_us: now_us, error: None }
@@ -342,7 +342,7 @@ impl Alerts {
             report.sent += u64::from(outcome.is_ok());
             report.failed += u64::from(outcome.is_err());
             let outcomes = deliveries.into_iter().map(|id| (settled(id), channel)).collect();
-            tables::Alerts::of(&self.0.store).settle_deliveries(outcomes, now_us).await?;
+            tables::Alerts::of(&self.0.store).store_delivery_outcomes(outcomes, now_us).await?;
         }
         Ok(())
     }
@@ -358,7 +358,7 @@ impl Alerts {
         let channels = self.channel_configs().await?;
         let tries = claimed.into_iter().map(|delivery| {
             let (alert, channel) = (alerts.get(&delivery.alert), channels.get(&delivery.channel));
-            async move { (self.try_one(&delivery, alert, channel, now_us).await, delivery.channel) }
+            async move { (self.attempt_delivery(&delivery, alert, channel, now_us).await, delivery.channel) }
         });
         let outcomes: Vec<_> =
             futures_util::stream::iter(tries).buffer_unordered(SENDING_MAX).collect().await;
@@ -369,11 +369,11 @@ impl Alerts {
                 DeliveryState::Waiting | DeliveryState::Held => report.failed += 1,
             }
         }
-        tables::Alerts::of(&self.0.store).settle_deliveries(outcomes, now_us).await?;
+        tables::Alerts::of(&self.0.store).store_delivery_outcomes(outcomes, now_us).await?;
         Ok(())
     }
 
-    async fn try_one(
+    async fn attempt_delivery(
         &self,
         delivery: &AlertDeliveryRow,
         alert: Option<&AlertRow>,
@@ -386,7 +386,7 @@ impl Alerts {
             return AlertDeliveryOutcome { id, state: DeliveryState::Dead, next_at_us: now_us, error };
         };
         let message = Message::about(id, alert, delivery.reason, self.0.options.server_url.as_deref());
-        match self.send_one(channel, &message, now_us).await {
+        match self.send_message(channel, &message, now_us).await {
             Ok(()) => {
                 AlertDeliveryOutcome { id, state: DeliveryState::Sent, next_at_us: now_us, error: None }
             }
@@ -408,7 +408,7 @@ impl Alerts {
         }
     }
 
-    async fn send_one(
+    async fn send_message(
         &self,
         channel: Option<&(AlertChannelRow, Option<ChannelConfig>)>,
         message: &Message,

@@ -10,7 +10,7 @@ use crate::rule::Attributes;
 
 /// The effect of an event on alerts.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum EventMeaning {
+pub(crate) enum AlertEffect {
     /// Raise an alert.
     Raise { kind: &'static str, subject: String, severity: Severity, title: String, attributes: Attributes },
     /// The alert's condition ended.
@@ -73,7 +73,7 @@ fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static
 }
 
 /// Returns the meanings of an event for alerts: none, one or several. Every kind of event is decided here.
-pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
+pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
     let subject = subject.to_owned();
     match event {
         Event::CertificateIssued(CertificateIssued::Version(version)) => {
@@ -81,11 +81,11 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             // A newer version does not change the expiry of the served certificate. The served one is watched until another is
             // served.
             if version.certificate.served_not_after_us.is_none() {
-                all.extend(watched_anew(subject, &version.certificate));
+                all.extend(restart_expiry_watch(subject, &version.certificate));
             }
             all
         }
-        Event::CertificateServed(served) => watched_anew(subject, &served.certificate),
+        Event::CertificateServed(served) => restart_expiry_watch(subject, &served.certificate),
         Event::CertificateDeploymentLate(late) => {
             let attributes = Attributes { detail: late.error.clone(), ..managed(&late.certificate) };
             let title = format!("{}: the new version is not deployed everywhere", late.certificate.name);
@@ -98,20 +98,20 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             let found = format!("found/{}", claimed.fingerprint);
             let mut all = vec![
                 resolve(found.clone(), &["certificate.expiring"]),
-                EventMeaning::Forget { subject: found },
+                AlertEffect::Forget { subject: found },
             ];
             all.extend(watch(subject, &claimed.certificate));
             all
         }
         Event::CertificateRestored(certificate) => watch(subject, certificate).into_iter().collect(),
-        Event::CertificateFound(found) => vec![EventMeaning::Watch {
+        Event::CertificateFound(found) => vec![AlertEffect::Watch {
             subject,
             not_before_us: found.not_before_us,
             not_after_us: found.not_after_us,
             attributes: owned(&found.ownership, &found.found.name, &found.found.issuer, &found.detail),
         }],
         Event::CertificateUnserved(_) | Event::CertificateDismissed(_) => {
-            vec![resolve(subject.clone(), &["certificate.expiring"]), EventMeaning::Forget { subject }]
+            vec![resolve(subject.clone(), &["certificate.expiring"]), AlertEffect::Forget { subject }]
         }
         Event::CertificateDeployed(_) => {
             vec![resolve(subject, &["certificate.failed", "certificate.not_deployed"])]
@@ -138,7 +138,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             let attributes = managed(&version.certificate);
             vec![
                 raise("certificate.revoked", subject.clone(), Severity::High, title, attributes),
-                EventMeaning::Forget { subject },
+                AlertEffect::Forget { subject },
             ]
         }
         // The CA reports every revocation; people are alerted only about managed certificates.
@@ -146,7 +146,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             Vec::new()
         }
         Event::CertificateArchived(_) => {
-            vec![resolve(subject.clone(), MANAGED_TROUBLE), EventMeaning::Forget { subject }]
+            vec![resolve(subject.clone(), MANAGED_TROUBLE), AlertEffect::Forget { subject }]
         }
         Event::AgentOffline(agent) => {
             let (title, attributes) = (format!("agent {} is offline", agent.name), named(&agent.name, None));
@@ -217,7 +217,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             let attributes = named(&run.name, run.error.as_deref());
             vec![raise("watch.failed", subject, Severity::Medium, title, attributes)]
         }
-        Event::WatchFinished(run) => watch_finished(&subject, run),
+        Event::WatchFinished(run) => watch_run_meanings(&subject, run),
         Event::WatchRemoved(_) => vec![resolve(subject, WATCH_TROUBLE)],
         Event::CredentialRotationFailed(failed) => {
             let title = format!("{} was not rotated", failed.name);
@@ -285,27 +285,21 @@ fn raise(
     severity: Severity,
     title: String,
     attributes: Attributes,
-) -> EventMeaning {
-    EventMeaning::Raise { kind, subject, severity, title, attributes }
+) -> AlertEffect {
+    AlertEffect::Raise { kind, subject, severity, title, attributes }
 }
 
-fn resolve(subject: String, kinds: &'static [&'static str]) -> EventMeaning {
-    EventMeaning::Resolve { subject, kinds }
+fn resolve(subject: String, kinds: &'static [&'static str]) -> AlertEffect {
+    AlertEffect::Resolve { subject, kinds }
 }
 
-fn drift(
-    kind: &'static str,
-    subject: String,
-    severity: Severity,
-    series: &Drift,
-    says: &str,
-) -> EventMeaning {
+fn drift(kind: &'static str, subject: String, severity: Severity, series: &Drift, says: &str) -> AlertEffect {
     let title = format!("{}: {says}", series.name);
     raise(kind, subject, severity, title, named(&series.name, Some(&series.detail)))
 }
 
 /// Returns the alerts to raise and to resolve after a watch run.
-fn watch_finished(subject: &str, run: &WatchRun) -> Vec<EventMeaning> {
+fn watch_run_meanings(subject: &str, run: &WatchRun) -> Vec<AlertEffect> {
     let counts = run.counts.clone().unwrap_or_default();
     let ended = |kinds| resolve(subject.to_owned(), kinds);
     let trouble = |kind, severity, title, detail| {
@@ -361,17 +355,17 @@ fn managed(certificate: &ManagedCertificate) -> Attributes {
 }
 
 /// Watches the new expiry of a managed certificate and resolves the alerts about the previous one.
-fn watched_anew(subject: String, certificate: &ManagedCertificate) -> Vec<EventMeaning> {
+fn restart_expiry_watch(subject: String, certificate: &ManagedCertificate) -> Vec<AlertEffect> {
     let mut all = vec![resolve(subject.clone(), &["certificate.expiring"])];
     all.extend(watch(subject, certificate));
     all
 }
 
 /// Watches the expiry of a managed certificate once it has a version: of the served version, else of the newest.
-fn watch(subject: String, certificate: &ManagedCertificate) -> Option<EventMeaning> {
+fn watch(subject: String, certificate: &ManagedCertificate) -> Option<AlertEffect> {
     let served = certificate.served_not_before_us.zip(certificate.served_not_after_us);
     let (not_before_us, not_after_us) = served.or(certificate.not_before_us.zip(certificate.not_after_us))?;
-    Some(EventMeaning::Watch { subject, not_before_us, not_after_us, attributes: managed(certificate) })
+    Some(AlertEffect::Watch { subject, not_before_us, not_after_us, attributes: managed(certificate) })
 }
 
 #[cfg(test)]
@@ -389,8 +383,8 @@ mod tests {
 
     use super::*;
 
-    fn of(event: &Event) -> Vec<EventMeaning> {
-        meanings("certificate/1", event)
+    fn of(event: &Event) -> Vec<AlertEffect> {
+        event_meanings("certificate/1", event)
     }
 
     fn fingerprint() -> Fingerprint {
@@ -431,10 +425,10 @@ mod tests {
         let claimed = events::CertificateClaimed { certificate: web(), fingerprint: fingerprint() };
         let all = of(&Event::CertificateClaimed(claimed));
         let found = format!("found/{}", fingerprint());
-        let ends = |meaning: &EventMeaning| matches!(meaning, EventMeaning::Resolve { subject, .. } if *subject == found);
+        let ends = |meaning: &AlertEffect| matches!(meaning, AlertEffect::Resolve { subject, .. } if *subject == found);
         let forgets =
-            |meaning: &EventMeaning| matches!(meaning, EventMeaning::Forget { subject } if *subject == found);
-        let watches = |meaning: &EventMeaning| matches!(meaning, EventMeaning::Watch { subject, .. } if subject == "certificate/1");
+            |meaning: &AlertEffect| matches!(meaning, AlertEffect::Forget { subject } if *subject == found);
+        let watches = |meaning: &AlertEffect| matches!(meaning, AlertEffect::Watch { subject, .. } if subject == "certificate/1");
         assert!(all.iter().any(ends) && all.iter().any(forgets) && all.iter().any(watches), "{all:?}");
     }
 
@@ -456,7 +450,7 @@ mod tests {
             let trouble =
                 EndpointTrouble { endpoint: endpoint(), condition, code, detail, ownership: ownership() };
             let began = of(&Event::EndpointTrouble(trouble));
-            let [EventMeaning::Raise { kind: raised, title, attributes, .. }] = &began[..] else {
+            let [AlertEffect::Raise { kind: raised, title, attributes, .. }] = &began[..] else {
                 panic!("{began:?}")
             };
             assert_eq!(*raised, kind);
@@ -467,7 +461,7 @@ mod tests {
             let (name, ownership) = ("a.example:443".to_owned(), Ownership::default());
             let over = of(&Event::EndpointTroubleOver(EndpointTroubleOver { name, condition, ownership }));
             assert!(
-                matches!(&over[..], [EventMeaning::Resolve { kinds, .. }] if *kinds == [kind]),
+                matches!(&over[..], [AlertEffect::Resolve { kinds, .. }] if *kinds == [kind]),
                 "{over:?}"
             );
         }
@@ -476,7 +470,7 @@ mod tests {
             let changed =
                 EndpointCertificateChanged { endpoint: endpoint(), change, quiet, detail, ownership };
             match &of(&Event::EndpointCertificateChanged(changed))[..] {
-                [EventMeaning::Raise { kind, .. }] => Some(*kind),
+                [AlertEffect::Raise { kind, .. }] => Some(*kind),
                 _ => None,
             }
         };
@@ -491,20 +485,20 @@ mod tests {
             not_after_us: 2,
             ownership: ownership(),
         }));
-        assert!(matches!(&found[..], [EventMeaning::Watch { not_after_us: 2, .. }]), "{found:?}");
+        assert!(matches!(&found[..], [AlertEffect::Watch { not_after_us: 2, .. }]), "{found:?}");
         let gone = of(&Event::CertificateUnserved(CertificateUnserved {}));
-        assert!(matches!(&gone[..], [EventMeaning::Resolve { .. }, EventMeaning::Forget { .. }]), "{gone:?}");
+        assert!(matches!(&gone[..], [AlertEffect::Resolve { .. }, AlertEffect::Forget { .. }]), "{gone:?}");
         let much = of(&Event::WatchFinished(run(WatchCounts { untold: 7, ..WatchCounts::default() })));
         assert!(
-            matches!(&much[1], EventMeaning::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
+            matches!(&much[1], AlertEffect::Raise { kind: "watch.untold", title, .. } if title.contains('7'))
         );
         let why = vec!["aws/1: denied".to_owned(), "gcp/2: denied".to_owned()];
         let counts = WatchCounts { not_listed: 2, not_listed_first: why, ..WatchCounts::default() };
         let part = of(&Event::WatchFinished(run(counts)));
         let [
             _,
-            EventMeaning::Resolve { kinds: ["watch.untold"], .. },
-            EventMeaning::Raise { kind, attributes, .. },
+            AlertEffect::Resolve { kinds: ["watch.untold"], .. },
+            AlertEffect::Raise { kind, attributes, .. },
         ] = &part[..]
         else {
             panic!("{part:?}")
@@ -523,10 +517,9 @@ mod tests {
         };
         let all = of(&Event::CertificateIssued(CertificateIssued::Version(Box::new(version))));
         assert!(
-            matches!(&all[1], EventMeaning::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring"))
+            matches!(&all[1], AlertEffect::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring"))
         );
-        let EventMeaning::Watch { not_before_us: 1, not_after_us: 1_000_000, attributes, .. } = &all[2]
-        else {
+        let AlertEffect::Watch { not_before_us: 1, not_after_us: 1_000_000, attributes, .. } = &all[2] else {
             panic!("{all:?}")
         };
         assert_eq!(attributes.team.as_deref(), Some("t"));
@@ -540,15 +533,15 @@ mod tests {
         let version =
             IssuedVersion { certificate: certificate.clone(), run, serial, fingerprint: fingerprint() };
         let issued = of(&Event::CertificateIssued(CertificateIssued::Version(Box::new(version))));
-        let [EventMeaning::Resolve { kinds, .. }] = &issued[..] else { panic!("{issued:?}") };
+        let [AlertEffect::Resolve { kinds, .. }] = &issued[..] else { panic!("{issued:?}") };
         assert!(!kinds.contains(&"certificate.expiring") && !kinds.contains(&"certificate.not_deployed"));
         let fingerprint = Some(fingerprint());
         let served = of(&Event::CertificateServed(CertificateServed { certificate, fingerprint }));
         assert!(matches!(
             &served[..],
             [
-                EventMeaning::Resolve { kinds: ["certificate.expiring"], .. },
-                EventMeaning::Watch { not_before_us: 1, not_after_us: 500, .. },
+                AlertEffect::Resolve { kinds: ["certificate.expiring"], .. },
+                AlertEffect::Watch { not_before_us: 1, not_after_us: 500, .. },
             ]
         ));
     }
@@ -573,7 +566,7 @@ mod tests {
         let error = Some("the database is full".to_owned());
         let name = "edge".to_owned();
         let failed = of(&Event::WatchFailed(WatchRun { name: name.clone(), error, ..WatchRun::default() }));
-        let [EventMeaning::Raise { kind: "watch.failed", title, attributes, .. }] = &failed[..] else {
+        let [AlertEffect::Raise { kind: "watch.failed", title, attributes, .. }] = &failed[..] else {
             panic!("{failed:?}")
         };
         assert!(title.contains("edge") && attributes.detail.as_deref() == Some("the database is full"));
@@ -581,7 +574,7 @@ mod tests {
         for over in [finished, Event::WatchRemoved(WatchRemoved { name })] {
             let all = of(&over);
             let ended = all.iter().flat_map(|one| match one {
-                EventMeaning::Resolve { kinds, .. } => *kinds,
+                AlertEffect::Resolve { kinds, .. } => *kinds,
                 other => panic!("{other:?}"),
             });
             assert_eq!(ended.collect::<BTreeSet<_>>(), WATCH_TROUBLE.iter().collect());
@@ -623,14 +616,14 @@ mod tests {
             (behind, "ct.behind", Severity::Medium, vec![caught_up]),
         ] {
             let raised = of(&event);
-            let [EventMeaning::Raise { kind: told, severity: weight, title, .. }] = &raised[..] else {
+            let [AlertEffect::Raise { kind: told, severity: weight, title, .. }] = &raised[..] else {
                 panic!("{raised:?}")
             };
             assert_eq!((*told, *weight), (kind, severity), "{title}");
             for over in over {
                 let all = of(&over);
                 assert!(
-                    matches!(&all[..], [EventMeaning::Resolve { kinds, .. }] if kinds.contains(&kind)),
+                    matches!(&all[..], [AlertEffect::Resolve { kinds, .. }] if kinds.contains(&kind)),
                     "{all:?}"
                 );
             }
@@ -655,7 +648,7 @@ mod tests {
             let (name, detail) = ("tasks".to_owned(), "210, and 40 before".to_owned());
             let series = Drift { name, detail, ..Drift::default() };
             let began = of(&began(series.clone()));
-            let [EventMeaning::Raise { kind: raised, severity: weight, title, attributes, .. }] = &began[..]
+            let [AlertEffect::Raise { kind: raised, severity: weight, title, attributes, .. }] = &began[..]
             else {
                 panic!("{began:?}")
             };
@@ -663,7 +656,7 @@ mod tests {
             assert!(title.starts_with("tasks: ") && attributes.detail.is_some(), "{title}");
             let over = of(&over(series));
             assert!(
-                matches!(&over[..], [EventMeaning::Resolve { kinds, .. }] if *kinds == [kind]),
+                matches!(&over[..], [AlertEffect::Resolve { kinds, .. }] if *kinds == [kind]),
                 "{over:?}"
             );
         }
@@ -672,6 +665,6 @@ mod tests {
     #[test]
     fn agent_alert_title_contains_the_agent_name() {
         let all = of(&Event::AgentOffline(AgentContact { name: "host".to_owned() }));
-        assert!(matches!(&all[..], [EventMeaning::Raise { title, .. }] if title == "agent host is offline"));
+        assert!(matches!(&all[..], [AlertEffect::Raise { title, .. }] if title == "agent host is offline"));
     }
 }

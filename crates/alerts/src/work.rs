@@ -9,7 +9,7 @@ use store::{OutboxPlace, OutboxRow, StoreError, Tx, read_event};
 use uuid::Uuid;
 use x509::Severity;
 
-use crate::event::{EventMeaning, meanings};
+use crate::event::{AlertEffect, event_meanings};
 use crate::message::{MessageReason, rfc3339};
 use crate::rule::{Attributes, Routing, Rule, Silence, route, silence};
 use crate::tables as rows;
@@ -41,16 +41,16 @@ impl AlertChanges {
     pub(super) fn of(plan: &Plan, events: &[OutboxRow], now_us: i64) -> Self {
         let mut work = Self::default();
         for row in events {
-            for meaning in read_event(row).iter().flat_map(|event| meanings(&row.subject, event)) {
+            for meaning in read_event(row).iter().flat_map(|event| event_meanings(&row.subject, event)) {
                 work.add(plan, meaning, row.at_us, now_us);
             }
         }
         work
     }
 
-    fn add(&mut self, plan: &Plan, meaning: EventMeaning, at_us: i64, now_us: i64) {
+    fn add(&mut self, plan: &Plan, meaning: AlertEffect, at_us: i64, now_us: i64) {
         match meaning {
-            EventMeaning::Raise { kind, subject, severity, title, attributes } => {
+            AlertEffect::Raise { kind, subject, severity, title, attributes } => {
                 let dedup = format!("{kind}/{subject}");
                 self.raise.push(plan.alert(
                     dedup,
@@ -63,13 +63,13 @@ impl AlertChanges {
                     now_us,
                 ));
             }
-            EventMeaning::Resolve { subject, kinds } => {
+            AlertEffect::Resolve { subject, kinds } => {
                 // The event also resolves an alert of the same batch.
                 self.raise
                     .retain(|(alert, _)| alert.subject != subject || !kinds.contains(&alert.kind.as_str()));
                 self.resolve.extend(kinds.iter().map(|kind| (subject.clone(), (*kind).to_owned())));
             }
-            EventMeaning::Watch { subject, not_before_us, not_after_us, attributes } => {
+            AlertEffect::Watch { subject, not_before_us, not_after_us, attributes } => {
                 self.forget.retain(|forgotten| *forgotten != subject);
                 self.watch.push(AlertScheduleRow {
                     subject,
@@ -80,7 +80,7 @@ impl AlertChanges {
                     attributes: json!(attributes).to_string(),
                 });
             }
-            EventMeaning::Forget { subject } => {
+            AlertEffect::Forget { subject } => {
                 self.watch.retain(|row| row.subject != subject);
                 self.forget.push(subject);
             }
@@ -88,7 +88,7 @@ impl AlertChanges {
     }
 
     /// Computes the changes for certificates that reached a threshold.
-    pub(super) fn at_thresholds(plan: &Plan, reached: Vec<AlertScheduleRow>, now_us: i64) -> Self {
+    pub(super) fn for_reached_thresholds(plan: &Plan, reached: Vec<AlertScheduleRow>, now_us: i64) -> Self {
         let mut work = Self::default();
         for mut row in reached {
             let stands = due(&plan.settings, row.not_before_us, row.not_after_us, now_us);
@@ -116,7 +116,7 @@ impl AlertChanges {
         let mut deliveries = Vec::new();
         let waiting = |row, channel, reason| delivery(row, channel, reason, DeliveryState::Waiting, now_us);
         for row in rows::resolve_alerts(tx, distinct(self.resolve), now_us).await? {
-            let notified = rows::channels_notified(tx, row).await?;
+            let notified = rows::notified_channels(tx, row).await?;
             let resolved = notified.into_iter().map(|channel| waiting(row, channel, MessageReason::Resolved));
             deliveries.extend(resolved);
         }

@@ -157,10 +157,10 @@ impl Scope {
                 pattern == narrower || name_matches(pattern, narrower)
             }
             (Self::Target(pattern), Self::Target(narrower)) => {
-                pattern == narrower || starts_as(pattern, narrower)
+                pattern == narrower || matches_prefix_pattern(pattern, narrower)
             }
             (Self::Path(pattern), Self::Path(narrower)) => {
-                pattern == narrower || starts_as(pattern, narrower)
+                pattern == narrower || matches_prefix_pattern(pattern, narrower)
             }
             _ => self == other,
         }
@@ -182,11 +182,11 @@ impl Scope {
                 !names.is_empty() && names.iter().all(|name| name_matches(pattern, host_of(name)))
             }),
             Self::Target(pattern) => object.targets.as_ref().is_some_and(|targets| {
-                targets.iter().all(|name| name == pattern || starts_as(pattern, name))
+                targets.iter().all(|name| name == pattern || matches_prefix_pattern(pattern, name))
             }),
             Self::Path(pattern) => object.path.as_ref().is_some_and(|path| {
                 let path = path.to_lowercase();
-                path == *pattern || starts_as(pattern, &path)
+                path == *pattern || matches_prefix_pattern(pattern, &path)
             }),
             Self::Every(bounds) => bounds.iter().all(|bound| bound.holds(object)),
         }
@@ -204,7 +204,7 @@ fn name_matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Returns whether `pattern` ends with `*` and the rest is a proper prefix of `text`.
-fn starts_as(pattern: &str, text: &str) -> bool {
+fn matches_prefix_pattern(pattern: &str, text: &str) -> bool {
     pattern.strip_suffix('*').is_some_and(|start| text.starts_with(start) && text.len() > start.len())
 }
 

@@ -38,7 +38,7 @@ impl AuditLog {
     /// Creates the audit log from its parts.
     #[must_use]
     pub fn new(parts: AuditParts) -> Self {
-        parts.keystore.also_sealed(&SEALED_SEGMENTS);
+        parts.keystore.register_sealed_column(&SEALED_SEGMENTS);
         let witnesses = Arc::new(Witnesses::new(&parts.options.witness));
         Self { parts: Arc::new(parts), witnesses }
     }

@@ -70,13 +70,14 @@ impl AuditLog {
             }
         }
         if let Some(days) = retention.prune_after_days
-            && let Some(number) = Segments::of(&self.parts.store).prunable(days_before(days)).await?
+            && let Some(number) =
+                Segments::of(&self.parts.store).next_prunable_segment(days_before(days)).await?
         {
             return self.prune(number, now_us).await;
         }
         match broken {
             Some(error) => {
-                self.tell_broken(&error).await?;
+                self.emit_audit_broken(&error).await?;
                 Err(error)
             }
             None => Ok(Step::Nothing),
@@ -184,7 +185,7 @@ impl AuditLog {
             let heads = self.heads_after(number).await?;
             let Some(last) = heads.last() else { return Ok(points) };
             number = last.sequence;
-            let mut found = signing::points_of(&heads)?;
+            let mut found = signing::chain_points(&heads)?;
             found.retain(|(of, place), _| *of == shard && *place > after);
             points.append(&mut found);
         }
@@ -209,7 +210,7 @@ impl AuditLog {
         Ok(Step::Pruned(number.unsigned_abs()))
     }
 
-    async fn tell_broken(&self, error: &AuditError) -> Result<(), StoreError> {
+    async fn emit_audit_broken(&self, error: &AuditError) -> Result<(), StoreError> {
         let broken = events::Event::AuditBroken(events::AuditBroken { detail: error.to_string() });
         let event = new_event(self.parts.clock.now_us(), "audit/log".to_owned(), &broken);
         let told = self

@@ -25,11 +25,11 @@ impl AuditLog {
     /// cluster does the work at a time.
     #[crate::boxed]
     pub async fn run(self, stop: CancellationToken) {
-        let heads = self.clone().run_heads(stop.clone());
+        let heads = self.clone().run_head_signing(stop.clone());
         futures_util::future::join(heads, self.run_retention(stop)).await;
     }
 
-    async fn run_heads(self, stop: CancellationToken) {
+    async fn run_head_signing(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("audit-heads");
         let (node, store) = (Uuid::now_v7(), &self.parts.store);
         loop {
@@ -59,7 +59,7 @@ impl AuditLog {
         loop {
             let pause = match store.lease("audit-retention", node, self.parts.clock.now_us(), LEASE_US).await
             {
-                Ok(true) => self.retained().await,
+                Ok(true) => self.run_retention_step().await,
                 Ok(false) => RETENTION_TICK,
                 Err(error) => {
                     tracing::warn!(%error, "the lease of the audit log could not be acquired");
@@ -74,7 +74,7 @@ impl AuditLog {
     }
 
     /// Runs one retention step. Returns the pause before the next step.
-    async fn retained(&self) -> Duration {
+    async fn run_retention_step(&self) -> Duration {
         match self.retain().await {
             Ok(Step::Nothing) => RETENTION_TICK,
             Ok(_) => STEP_PAUSE,

@@ -59,7 +59,7 @@ impl AuditLog {
                     (row.sequence, row.error) = (number, None);
                     self.note(
                         row.clone(),
-                        recovered.then(|| Event::AuditWitnessRecovered(witness_of(name, None))),
+                        recovered.then(|| Event::AuditWitnessRecovered(build_audit_witness(name, None))),
                     )
                     .await?;
                 }
@@ -76,7 +76,7 @@ impl AuditLog {
         let is_new = row.failing_since_us.is_none();
         row.failing_since_us.get_or_insert(now_us);
         row.error = Some(error.clone());
-        let event = Event::AuditWitnessFailing(witness_of(name, Some(error)));
+        let event = Event::AuditWitnessFailing(build_audit_witness(name, Some(error)));
         Ok(self.note(row, is_new.then_some(event)).await?)
     }
 
@@ -96,6 +96,6 @@ impl AuditLog {
     }
 }
 
-fn witness_of(name: &str, error: Option<String>) -> AuditWitness {
+fn build_audit_witness(name: &str, error: Option<String>) -> AuditWitness {
     AuditWitness { name: name.to_owned(), error }
 }

@@ -55,7 +55,7 @@ impl AuditLog {
     pub async fn sign(&self) -> Result<SignedHead, AuditError> {
         for _ in 0..ATTEMPTS {
             let before = self.newest_head().await?;
-            if let Some(head) = self.sign_after(before).await? {
+            if let Some(head) = self.sign_next_head(before).await? {
                 return Ok(head);
             }
         }
@@ -80,7 +80,7 @@ impl AuditLog {
                 return Ok(None);
             }
         }
-        self.sign_after(before).await
+        self.sign_next_head(before).await
     }
 
     /// Returns signed heads after a number, in order, at most a thousand.
@@ -112,7 +112,7 @@ impl AuditLog {
     /// Signs the head after `before`, the newest known head. `None` when another node has signed it.
     ///
     /// The chains are read after `before`, so that no chain is shorter in a head than in the previous one.
-    async fn sign_after(&self, before: Option<SignedHead>) -> Result<Option<SignedHead>, AuditError> {
+    async fn sign_next_head(&self, before: Option<SignedHead>) -> Result<Option<SignedHead>, AuditError> {
         let key = self.key().await?;
         let newest = Segments::of(&self.parts.store).newest().await?;
         let now_us = self.parts.clock.now_us();
@@ -204,7 +204,7 @@ pub(crate) fn read(number: i64, document: &str) -> Result<SignedHead, AuditError
 }
 
 /// Returns the points in signed heads, by chain and position.
-pub(crate) fn points_of<'h>(
+pub(crate) fn chain_points<'h>(
     heads: impl IntoIterator<Item = &'h SignedHead>,
 ) -> Result<BTreeMap<(i64, i64), Fingerprint>, AuditError> {
     let mut points = BTreeMap::new();

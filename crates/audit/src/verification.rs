@@ -101,7 +101,7 @@ impl AuditLog {
                 verified.signed_heads += 1;
             }
             let is_compared = |head: &&SignedHead| head.sequence + COMPARED_MAX > newest.sequence;
-            found.points.extend(signing::points_of(page.iter().filter(is_compared))?);
+            found.points.extend(signing::chain_points(page.iter().filter(is_compared))?);
         }
     }
 

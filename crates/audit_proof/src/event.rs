@@ -66,7 +66,7 @@ struct ExportedEvent {
 ///
 /// # Errors
 /// The time is out of the calendar's range.
-pub fn write_exported(event: &Event) -> Result<String, jiff::Error> {
+pub fn format_export_line(event: &Event) -> Result<String, jiff::Error> {
     let text = |text: &str| Value::String(text.to_owned());
     let at = Timestamp::from_microsecond(event.at_us)?;
     let (actor, action, resource) = (text(&event.actor), text(&event.action), text(&event.resource));
@@ -80,7 +80,7 @@ pub fn write_exported(event: &Event) -> Result<String, jiff::Error> {
 ///
 /// # Errors
 /// The line is not an event.
-pub fn read_exported(line: &str) -> Result<Event, serde_json::Error> {
+pub fn parse_export_line(line: &str) -> Result<Event, serde_json::Error> {
     let event: ExportedEvent = serde_json::from_str(line)?;
     Ok(Event {
         shard: event.shard,
@@ -111,10 +111,10 @@ mod tests {
             hash: genesis(),
         };
         event.hash = event.hash_after(&genesis());
-        let line = write_exported(&event).unwrap();
-        let read = read_exported(&line).unwrap();
+        let line = format_export_line(&event).unwrap();
+        let read = parse_export_line(&line).unwrap();
         assert_eq!(read, event);
         assert_eq!(read.hash_after(&genesis()), event.hash);
-        assert!(write_exported(&Event { at_us: i64::MAX, ..event }).is_err());
+        assert!(format_export_line(&Event { at_us: i64::MAX, ..event }).is_err());
     }
 }

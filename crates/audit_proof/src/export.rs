@@ -6,8 +6,8 @@ use std::io::BufRead;
 use api::audit::{SegmentHead, SignedHead, VerificationView};
 use x509::Fingerprint;
 
-use crate::event::{Event, genesis, read_exported};
-use crate::kept::KeptHeads;
+use crate::event::{Event, genesis, parse_export_line};
+use crate::kept::StoredHeads;
 use crate::point::ChainPoint;
 use crate::segment;
 use crate::signature::key_of;
@@ -51,7 +51,7 @@ struct Walk {
 /// The first line that cannot be parsed.
 pub fn verify(
     export: impl BufRead,
-    kept: &KeptHeads,
+    kept: &StoredHeads,
     key: Option<&[u8]>,
 ) -> Result<VerificationView, String> {
     let export = Export::read(export)?;
@@ -101,7 +101,7 @@ impl Export {
                 let of = segment.and_then(|number| read.segments.get_mut(&number));
                 of.ok_or_else(|| at("a line outside of any segment".to_owned()))?.1.push(line);
             } else {
-                let event = read_exported(&line).map_err(|error| at(error.to_string()))?;
+                let event = parse_export_line(&line).map_err(|error| at(error.to_string()))?;
                 read.take(event);
             }
         }

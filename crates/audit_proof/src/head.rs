@@ -3,7 +3,7 @@
 use api::audit::SignedHead;
 use x509::Fingerprint;
 
-use crate::point::{ChainPoint, NotPoint};
+use crate::point::{ChainPoint, InvalidChainPoint};
 use crate::signature::{self, SignatureFault};
 
 /// The first member of every signed head. No other signed text begins with it.
@@ -20,7 +20,7 @@ pub enum HeadError {
     Signature(#[from] SignatureFault),
     /// A point of a chain is malformed.
     #[error(transparent)]
-    Point(#[from] NotPoint),
+    Point(#[from] InvalidChainPoint),
 }
 
 /// Returns the signed text: the head as JSON on one line, without the member `signature`.

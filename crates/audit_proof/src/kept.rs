@@ -9,7 +9,7 @@ use crate::point::ChainPoint;
 
 /// The heads of one file.
 #[derive(Debug, Default)]
-pub struct KeptHeads {
+pub struct StoredHeads {
     /// Signed heads, in the order of their numbers.
     pub signed: Vec<SignedHead>,
     /// Unsigned heads of chains.
@@ -21,7 +21,7 @@ struct Verification {
     heads: Vec<String>,
 }
 
-impl KeptHeads {
+impl StoredHeads {
     /// Parses a file in one of these formats: signed heads, one per line or a single one; syslog lines that end with a head; the
     /// JSON of `bulla audit verify --output json`; or a line `shard:sequence:hash` for each chain.
     ///

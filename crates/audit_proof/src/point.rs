@@ -19,12 +19,12 @@ pub struct ChainPoint {
 /// The text is not a point of a chain.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is not shard:sequence:hash")]
-pub struct NotPoint(String);
+pub struct InvalidChainPoint(String);
 
 impl FromStr for ChainPoint {
-    type Err = NotPoint;
+    type Err = InvalidChainPoint;
 
-    fn from_str(text: &str) -> Result<Self, NotPoint> {
+    fn from_str(text: &str) -> Result<Self, InvalidChainPoint> {
         let read = || {
             let mut parts = text.split(':');
             let mut part = || parts.next();
@@ -32,7 +32,7 @@ impl FromStr for ChainPoint {
                 (part()?.parse().ok()?, part()?.parse().ok()?, part()?.parse().ok()?);
             part().is_none().then_some(Self { shard, sequence, hash })
         };
-        read().ok_or_else(|| NotPoint(text.to_owned()))
+        read().ok_or_else(|| InvalidChainPoint(text.to_owned()))
     }
 }
 

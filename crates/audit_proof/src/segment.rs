@@ -85,7 +85,7 @@ pub fn line_text(line: &SegmentLine) -> String {
 }
 
 /// Group key of aggregated reads: minute, actor, resource and version.
-type ReadKey = (i64, String, String, String);
+type ReadGroupKey = (i64, String, String, String);
 
 #[derive(Clone, Copy)]
 struct ReadCount {
@@ -107,7 +107,7 @@ pub struct SegmentBuilder<W> {
     from_us: i64,
     to_us: i64,
     leaves: Vec<Hash>,
-    counts: BTreeMap<ReadKey, ReadCount>,
+    counts: BTreeMap<ReadGroupKey, ReadCount>,
 }
 
 impl<W: Write> SegmentBuilder<W> {
@@ -156,7 +156,7 @@ impl<W: Write> SegmentBuilder<W> {
         }
         // A reader of the segment computes the hash from the parsed details.
         let parsed = serde_json::from_str::<Value>(&event.details).ok();
-        let Some(details) = parsed.filter(|details| is_text_of(details, &event.details)) else {
+        let Some(details) = parsed.filter(|details| is_canonical_json(details, &event.details)) else {
             return broken("has details that are not in the log's JSON format");
         };
         (self.last, self.after) = (sequence, event.hash);
@@ -233,7 +233,7 @@ impl<W: Write> SegmentBuilder<W> {
     }
 }
 
-fn is_text_of(value: &Value, text: &str) -> bool {
+fn is_canonical_json(value: &Value, text: &str) -> bool {
     let written = value.to_string();
     written == text
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use store::{Clock, Store};
 use uuid::Uuid;
 
-use crate::ca_keys::{CaKey, CaKeys, LocalCaKeys, Purpose, PurposeSigner};
-use crate::client_certificate::Statuses;
+use crate::ca_keys::{CaKey, CaKeys, LocalCaKeys, PurposeSigner, SigningPurpose};
+use crate::client_certificate::StatusCache;
 use crate::crl::PublishedCrls;
 use crate::figures::{Counters, Figures};
 use crate::issue::Issuing;
@@ -15,7 +15,7 @@ use crate::keystore::KeyStore;
 use crate::ocsp::Responders;
 use crate::profile::Profiles;
 use crate::teams::TeamDirectory;
-use crate::tree::Cas;
+use crate::tree::CaCache;
 
 /// The certification authority of a cluster. Clones are cheap and share the caches and the issuing queue.
 #[derive(Clone)]
@@ -90,12 +90,12 @@ struct AuthorityState {
     clock: Clock,
     options: AuthorityOptions,
     node: Uuid,
-    cas: Cas,
+    cas: CaCache,
     profiles: Profiles,
     issuing: Issuing,
     crls: PublishedCrls,
     responders: Responders,
-    client_statuses: Arc<Statuses>,
+    client_statuses: Arc<StatusCache>,
     teams: TeamDirectory,
     counters: Counters,
 }
@@ -113,14 +113,14 @@ impl Authority {
         options: AuthorityOptions,
     ) -> Result<Self, OpenError> {
         let ca_keys = Arc::new(LocalCaKeys::new(keystore.clone()));
-        Self::open_over(store, keystore, ca_keys, clock, options)
+        Self::open_with_keys(store, keystore, ca_keys, clock, options)
     }
 
     /// Opens the certification authority like [`Authority::open`], with CA keys in `ca_keys`, such as a signer process.
     ///
     /// # Errors
     /// [`OpenError::BaseUrl`].
-    pub fn open_over(
+    pub fn open_with_keys(
         store: Store,
         keystore: KeyStore,
         ca_keys: Arc<dyn CaKeys>,
@@ -134,7 +134,7 @@ impl Authority {
         let inner = AuthorityState {
             issuing: Issuing::start(&store),
             profiles: Profiles::default(),
-            cas: Cas::default(),
+            cas: CaCache::default(),
             crls: PublishedCrls::default(),
             responders: Responders::new(options.ocsp_cache_octets),
             client_statuses: Arc::default(),
@@ -168,7 +168,7 @@ impl Authority {
     }
 
     /// Returns a signer with a CA key for one purpose.
-    pub(crate) fn signing<'a>(&'a self, key: CaKey<'a>, purpose: Purpose<'a>) -> PurposeSigner<'a> {
+    pub(crate) fn signing<'a>(&'a self, key: CaKey<'a>, purpose: SigningPurpose<'a>) -> PurposeSigner<'a> {
         let keys: &dyn CaKeys = match key {
             CaKey::Of(ca) if ca.credential.is_some() => &self.inner.credential_keys,
             CaKey::Of(_) | CaKey::New(_) => &*self.inner.ca_keys,
@@ -187,7 +187,7 @@ impl Authority {
     }
 
     /// Returns the cache of CAs.
-    pub(crate) fn cas_cache(&self) -> &Cas {
+    pub(crate) fn cas_cache(&self) -> &CaCache {
         &self.inner.cas
     }
 
@@ -208,7 +208,7 @@ impl Authority {
     }
 
     /// Returns the revocation statuses of client certificates.
-    pub(crate) fn client_statuses(&self) -> &Arc<Statuses> {
+    pub(crate) fn client_statuses(&self) -> &Arc<StatusCache> {
         &self.inner.client_statuses
     }
 

@@ -345,7 +345,7 @@ impl Authority {
         let principal = by.clone();
         let stored = self.store().write("change_insert", move |tx| {
             Box::pin(async move {
-                tables::note_principal(tx, &principal).await?;
+                tables::store_principal_marks(tx, &principal).await?;
                 if !tables::insert_change(tx, new, OPEN_MAX).await? {
                     return Ok(false);
                 }
@@ -482,7 +482,7 @@ impl Authority {
                 if !tables::decide_change(tx, step).await? {
                     return Ok(Err(ChangeError::Over(row.state.name())));
                 }
-                let event = audit_of(&row, action, by, at_us, json!({ "note": note }));
+                let event = change_audit_event(&row, action, by, at_us, json!({ "note": note }));
                 let told = Event::ChangeDecided(ChangeDecided { state: to.name().to_owned() });
                 let told = store::new_event(at_us, event.resource.clone(), &told);
                 audit(tx, vec![event]).await?;
@@ -547,7 +547,7 @@ async fn approve(
         "given": progress.given,
         "needed": progress.needed,
     });
-    let event = audit_of(&row, "change.approve", by.actor().to_owned(), now_us, details);
+    let event = change_audit_event(&row, "change.approve", by.actor().to_owned(), now_us, details);
     if progress.is_enough() {
         let step = ChangeDecision {
             id,
@@ -572,7 +572,13 @@ async fn approve(
     Ok(Ok((row, progress)))
 }
 
-fn audit_of(row: &ChangeRow, action: &'static str, actor: String, at_us: i64, more: Value) -> AuditEvent {
+fn change_audit_event(
+    row: &ChangeRow,
+    action: &'static str,
+    actor: String,
+    at_us: i64,
+    more: Value,
+) -> AuditEvent {
     let mut details = json!({ "action": row.action, "object": row.object, "requester": row.requested_by });
     if let (Value::Object(details), Value::Object(more)) = (&mut details, more) {
         details.extend(more);

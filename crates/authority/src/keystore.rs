@@ -11,7 +11,7 @@ use std::time::Duration;
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
 use keys::{
-    Context, KeyError, KeyProvider, KeyRef, KeyType, Keyring, KeyringError, MasterKey, MasterKeyId,
+    Context, KeyError, KeyProvider, KeyRef, KeyType, Keyring, KeyringError, MasterKeyId, MasterKeySource,
     OpenError, PrivateKey, SignError, Signer,
 };
 use parking_lot::RwLock;
@@ -20,7 +20,7 @@ use store::{AuditEvent, Clock, KeyRow, SEALED_KEYS, SealedColumn, SealedValue, S
 use uuid::Uuid;
 use x509::SpkiHash;
 
-pub use masters::{MasterKeyUse, ProveError};
+pub use masters::{MasterKeyCheckError, MasterKeyUse};
 
 /// Identifier of a key in the table `keys`.
 pub type KeyId = Uuid;
@@ -107,7 +107,7 @@ pub enum RotateError {
 
 /// Progress of a rotation.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct RotateProgress {
+pub struct RotationProgress {
     /// Column in progress, such as `keys.sealed`.
     pub column: String,
     /// Number of values re-wrapped so far, in all columns.
@@ -118,7 +118,7 @@ pub struct RotateProgress {
 
 /// Result of a rotation.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Rotated {
+pub struct RotationResult {
     /// Current master key.
     pub master: MasterKeyId,
     /// Number of re-wrapped values.
@@ -175,14 +175,14 @@ impl KeyStore {
             store,
             keyring: Arc::new(keyring),
             clock,
-            open: Cache::with_entries(OPEN_KEYS_MAX),
+            open: Cache::with_entries_max(OPEN_KEYS_MAX),
             providers: RwLock::default(),
             columns: RwLock::new(vec![&SEALED_KEYS]),
         };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Returns the master keys, to encrypt other data at rest. If you encrypt a column with them, also call [`Self::also_sealed`].
+    /// Returns the master keys, to encrypt other data at rest. If you encrypt a column with them, also call [`Self::register_sealed_column`].
     #[must_use]
     pub fn keyring(&self) -> &Keyring {
         &self.inner.keyring
@@ -200,7 +200,7 @@ impl KeyStore {
     }
 
     /// Registers another column that is encrypted under the master key, so that [`Self::rotate_master`] re-wraps it too.
-    pub fn also_sealed(&self, column: &'static SealedColumn) {
+    pub fn register_sealed_column(&self, column: &'static SealedColumn) {
         let mut columns = self.inner.columns.write();
         let known = columns.iter().any(|known| (known.table, known.column) == (column.table, column.column));
         if !known {
@@ -214,7 +214,7 @@ impl KeyStore {
     /// [`KeyStoreError::Key`].
     #[crate::boxed]
     pub async fn prepare(&self, kind: KeyType, label: &str) -> Result<NewKey, KeyStoreError> {
-        Ok(self.seal(PrivateKey::generate_aside(kind).await?, label))
+        Ok(self.seal(PrivateKey::generate_in_background(kind).await?, label))
     }
 
     /// Generates a key like [`Self::prepare`], in the provider of this name. The provider keeps the key even if the caller does not
@@ -223,7 +223,7 @@ impl KeyStore {
     /// # Errors
     /// [`KeyStoreError::NoProvider`], [`KeyStoreError::Provider`].
     #[crate::boxed]
-    pub async fn prepare_at(
+    pub async fn prepare_in_provider(
         &self,
         provider: &str,
         kind: KeyType,
@@ -324,21 +324,21 @@ impl KeyStore {
         let rows = store::Keys::of(&self.inner.store).among(ids).await?;
         let mut signers = Vec::with_capacity(rows.len());
         for row in rows.iter().filter(|row| row.blocked_at_us.is_none()) {
-            signers.push((row.id, self.signer_of(row).await));
+            signers.push((row.id, self.open_signer(row).await));
         }
         Ok(signers)
     }
 
     async fn open(&self, id: KeyId) -> Result<KeyRef, KeyStoreError> {
-        self.signer_of(&self.usable(id).await?).await
+        self.open_signer(&self.usable(id).await?).await
     }
 
     /// Decrypts the key of a row without the cache.
     pub(crate) async fn open_row(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
-        self.signer_of(row).await
+        self.open_signer(row).await
     }
 
-    async fn signer_of(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
+    async fn open_signer(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
         if row.provider == SEALED {
             return Ok(Arc::new(self.unseal(row)?));
         }
@@ -431,10 +431,10 @@ impl KeyStore {
     /// [`RotateError`]
     pub async fn rotate_master(
         &self,
-        master: &MasterKey,
+        master: &MasterKeySource,
         actor: &str,
-        progress: impl FnMut(&RotateProgress) + Send,
-    ) -> Result<Rotated, RotateError> {
+        progress: impl FnMut(&RotationProgress) + Send,
+    ) -> Result<RotationResult, RotateError> {
         self.inner.keyring.promote(master)?;
         self.rewrap_all(actor, progress).await
     }
@@ -447,18 +447,23 @@ impl KeyStore {
     pub async fn rewrap_all(
         &self,
         actor: &str,
-        mut progress: impl FnMut(&RotateProgress) + Send,
-    ) -> Result<Rotated, RotateError> {
+        mut progress: impl FnMut(&RotationProgress) + Send,
+    ) -> Result<RotationResult, RotateError> {
         let id = self.inner.keyring.current();
-        self.note_current(false).await?;
+        self.record_current_master_key(false).await?;
         let columns = self.inner.columns.read().clone();
-        let head = self.inner.keyring.current_head();
+        let head = self.inner.keyring.current_header();
         let mut total = 0;
         for column in &columns {
             total += store::Keys::of(&self.inner.store).sealed_count(column, &head).await?;
         }
-        let mut report =
-            Rotated { master: id, rewrapped: 0, failed: Vec::new(), remaining: 0, columns: Vec::new() };
+        let mut report = RotationResult {
+            master: id,
+            rewrapped: 0,
+            failed: Vec::new(),
+            remaining: 0,
+            columns: Vec::new(),
+        };
         for column in &columns {
             let before = report.rewrapped;
             self.rewrap_column(column, total, &mut report, &mut progress).await?;
@@ -478,14 +483,14 @@ impl KeyStore {
         &self,
         column: &'static SealedColumn,
         total: u64,
-        report: &mut Rotated,
-        progress: &mut (impl FnMut(&RotateProgress) + Send),
+        report: &mut RotationResult,
+        progress: &mut (impl FnMut(&RotationProgress) + Send),
     ) -> Result<(), RotateError> {
-        let head = self.inner.keyring.current_head();
+        let head = self.inner.keyring.current_header();
         let name = name_of(column);
         let mut after: Option<Vec<u8>> = None;
         loop {
-            progress(&RotateProgress { column: name.clone(), done: report.rewrapped, total });
+            progress(&RotationProgress { column: name.clone(), done: report.rewrapped, total });
             let page = store::Keys::of(&self.inner.store)
                 .sealed_page(column, after.as_deref(), &head, REWRAP_ROWS)
                 .await?;
@@ -505,7 +510,7 @@ impl KeyStore {
         &self,
         column: &SealedColumn,
         page: Vec<SealedValue>,
-        report: &mut Rotated,
+        report: &mut RotationResult,
     ) -> Vec<(SealedValue, Vec<u8>)> {
         const NAMED: usize = 100;
         let mut replacements = Vec::with_capacity(page.len());
@@ -526,7 +531,7 @@ impl KeyStore {
         replacements
     }
 
-    async fn audit_rotation(&self, report: &Rotated, actor: &str) -> Result<(), StoreError> {
+    async fn audit_rotation(&self, report: &RotationResult, actor: &str) -> Result<(), StoreError> {
         let event = AuditEvent {
             at_us: self.inner.clock.now_us(),
             actor: actor.to_owned(),

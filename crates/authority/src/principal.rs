@@ -21,15 +21,15 @@ pub struct Principal {
 impl Principal {
     /// Returns an actor without further marks.
     #[must_use]
-    pub fn of_actor(actor: &str) -> Self {
+    pub fn from_actor(actor: &str) -> Self {
         Self { actor: actor.to_owned(), marks: BTreeSet::from([actor.to_owned()]) }
     }
 
     /// Returns the owner of an EST or SCEP password. `est:alice` and `scep:alice` are the user `alice`.
     #[must_use]
-    pub fn of_password(actor: &str) -> Self {
+    pub fn from_password_owner(actor: &str) -> Self {
         let user = actor.strip_prefix("est:").or_else(|| actor.strip_prefix("scep:"));
-        let principal = Self::of_actor(actor);
+        let principal = Self::from_actor(actor);
         match user {
             Some(user) => principal.with(format!("user:{user}")),
             None => principal,
@@ -48,7 +48,7 @@ impl Principal {
     pub fn with_certificate(mut self, certificate: &Certificate) -> Self {
         self.marks.insert(format!("sha256:{}", certificate.fingerprint));
         self.marks.insert(format!("spki:{}", certificate.public_key.spki_sha256));
-        let names = certificate.subject_alt_names.iter().filter_map(mark_of).take(NAMES_MAX);
+        let names = certificate.subject_alt_names.iter().filter_map(name_mark).take(NAMES_MAX);
         self.marks.extend(names);
         self
     }
@@ -66,14 +66,14 @@ impl Principal {
 
     /// Returns whether at least one of these marks belongs to the person.
     #[must_use]
-    pub fn has_any_of<'a>(&self, mut marks: impl Iterator<Item = &'a str>) -> bool {
+    pub fn has_any_mark<'a>(&self, mut marks: impl Iterator<Item = &'a str>) -> bool {
         marks.any(|mark| self.marks.contains(mark))
     }
 
     /// Returns whether both are the same person.
     #[must_use]
     pub fn is_same_person(&self, other: &Self) -> bool {
-        self.has_any_of(other.marks())
+        self.has_any_mark(other.marks())
     }
 }
 
@@ -81,7 +81,7 @@ impl Principal {
 /// Returns `None` for kinds of names that identify no person. The mapping from client certificates to identities uses the same
 /// text.
 #[must_use]
-pub fn mark_of(name: &GeneralName) -> Option<String> {
+pub fn name_mark(name: &GeneralName) -> Option<String> {
     match name {
         GeneralName::Dns(name) => Some(format!("dns:{}", name.to_ascii_lowercase())),
         GeneralName::Email(address) => Some(format!("email:{}", address.to_ascii_lowercase())),
@@ -98,15 +98,17 @@ mod tests {
 
     #[test]
     fn one_person_is_one_principal() {
-        let ann = Principal::of_actor("user:ann").with("email:ann@example.org");
-        let token = Principal::of_actor("token:ci").with("user:ann");
-        let certificate = Principal::of_actor("certificate:laptop").with("email:ann@example.org");
-        let bob = Principal::of_actor("user:bob").with("email:bob@example.org");
+        let ann = Principal::from_actor("user:ann").with("email:ann@example.org");
+        let token = Principal::from_actor("token:ci").with("user:ann");
+        let certificate = Principal::from_actor("certificate:laptop").with("email:ann@example.org");
+        let bob = Principal::from_actor("user:bob").with("email:bob@example.org");
         assert!(ann.is_same_person(&token) && token.is_same_person(&ann));
         assert!(ann.is_same_person(&certificate) && ann.is_same_person(&ann));
-        let est = Principal::of_password("est:ann");
-        assert!(est.is_same_person(&ann) && est.is_same_person(&Principal::of_password("scep:ann")));
-        assert!(!est.is_same_person(&bob) && !Principal::of_password("token:bob").is_same_person(&bob));
+        let est = Principal::from_password_owner("est:ann");
+        assert!(est.is_same_person(&ann) && est.is_same_person(&Principal::from_password_owner("scep:ann")));
+        assert!(
+            !est.is_same_person(&bob) && !Principal::from_password_owner("token:bob").is_same_person(&bob)
+        );
         assert!(!ann.is_same_person(&bob) && !bob.is_same_person(&token));
     }
 }

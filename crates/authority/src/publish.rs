@@ -188,7 +188,7 @@ impl Publications {
                 if request.body().len() > Self::BODY_MAX {
                     return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large");
                 }
-                let answer = self.authority.ocsp_at(ca.as_ref(), request.body()).await;
+                let answer = self.authority.ocsp_for_ca(ca.as_ref(), request.body()).await;
                 self.ocsp_response(answer, None)
             }
             Method::GET => {
@@ -202,7 +202,7 @@ impl Publications {
                     );
                 }
                 let der = BASE64.decode(encoded.as_bytes()).unwrap_or_default();
-                let answer = self.authority.ocsp_at(ca.as_ref(), &der).await;
+                let answer = self.authority.ocsp_for_ca(ca.as_ref(), &der).await;
                 self.ocsp_response(answer, Some(request.headers()))
             }
             _ => {

@@ -53,7 +53,7 @@ pub async fn vote(
     if is_one_of(tx, before, by).await? {
         return Ok(None);
     }
-    tables::note_principal(tx, by).await?;
+    tables::store_principal_marks(tx, by).await?;
     tables::put_vote(tx, &vote).await?;
     Ok(Some(Progress { given: given.saturating_add(1), needed: needed.max(1) }))
 }

@@ -15,7 +15,7 @@ use crate::Authority;
 use crate::figures::Counters;
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tables;
-use crate::tables::{IssuedFilter, Matched, RevocationMark, RevocationTarget, RevokedRow, Source};
+use crate::tables::{IssuedFilter, MatchCounts, RevocationFields, RevocationTarget, RevokedRow, Source};
 
 /// Maximum number of identifiers in one call.
 pub const IDS_MAX: usize = 10_000;
@@ -141,7 +141,7 @@ pub enum CertificateStatus {
 
 /// The result of the revocation transaction.
 struct RevocationReport {
-    matched: Matched,
+    matched: MatchCounts,
     changed: u64,
     /// The revoked certificates; empty if there are more than [`REPORTED_EACH_MAX`].
     rows: Vec<RevokedRow>,
@@ -163,7 +163,7 @@ impl Authority {
         actor: &str,
     ) -> Result<Revoked, RevokeError> {
         let dates = RevocationDates { revoked_at: at, invalid_since: None };
-        self.revoke_since(selection, reason, dates, actor).await
+        self.revoke_with_invalidity_date(selection, reason, dates, actor).await
     }
 
     /// Revokes like [`Authority::revoke`], with an invalidity date.
@@ -171,7 +171,7 @@ impl Authority {
     /// # Errors
     /// The errors of [`Authority::revoke`].
     #[crate::boxed]
-    pub async fn revoke_since(
+    pub async fn revoke_with_invalidity_date(
         &self,
         selection: Selection,
         reason: Reason,
@@ -180,14 +180,14 @@ impl Authority {
     ) -> Result<Revoked, RevokeError> {
         let mark = self.mark(reason, dates, actor)?;
         if reason == Reason::CaCompromise {
-            self.must_be_an_authority(&selection).await?;
+            self.require_ca_certificates(&selection).await?;
         }
         let single =
             matches!(selection, Selection::Id(_) | Selection::Fingerprint(_) | Selection::Serial { .. });
         let what = described(&selection);
         let target = target(selection)?;
         let action = mark.action;
-        let told = self.store().write("revoke", move |tx| revoke_and_tell(tx, target, mark, what)).await?;
+        let told = self.store().write("revoke", move |tx| revoke_and_emit(tx, target, mark, what)).await?;
         if single && told.matched.all == 0 {
             return Err(RevokeError::Unknown);
         }
@@ -241,7 +241,7 @@ impl Authority {
     /// Fails if the database fails.
     #[crate::boxed]
     pub async fn is_blocked(&self, spki: &SpkiHash) -> Result<bool, StoreError> {
-        tables::Revocations::of(self.store()).key_is_blocked(spki.as_bytes()).await
+        tables::Revocations::of(self.store()).is_spki_blocked(spki.as_bytes()).await
     }
 
     /// Returns the status of an issued certificate; `None` if it was not issued here.
@@ -255,7 +255,7 @@ impl Authority {
     }
 
     /// Checks that the selected certificates are CA certificates. The reason cACompromise would be wrong for a leaf.
-    async fn must_be_an_authority(&self, selection: &Selection) -> Result<(), RevokeError> {
+    async fn require_ca_certificates(&self, selection: &Selection) -> Result<(), RevokeError> {
         let which = match selection {
             Selection::Id(id) => IssuedRef::Id(*id),
             Selection::Fingerprint(fingerprint) => IssuedRef::Fingerprint(*fingerprint),
@@ -275,7 +275,7 @@ impl Authority {
         reason: Reason,
         dates: RevocationDates,
         actor: &str,
-    ) -> Result<RevocationMark, RevokeError> {
+    ) -> Result<RevocationFields, RevokeError> {
         let now_us = self.clock().now_us();
         let now = UnixTime(now_us.div_euclid(1_000_000));
         for date in [dates.revoked_at, dates.invalid_since].into_iter().flatten() {
@@ -299,7 +299,7 @@ impl Authority {
             _ => {}
         }
         let us = |time: UnixTime| time.0.saturating_mul(1_000_000);
-        Ok(RevocationMark {
+        Ok(RevocationFields {
             action: Uuid::now_v7(),
             reason,
             revoked_at_us: dates.revoked_at.map_or(now_us, us),
@@ -378,10 +378,10 @@ fn described(selection: &Selection) -> serde_json::Value {
     }
 }
 
-fn revoke_and_tell(
+fn revoke_and_emit(
     tx: &mut Tx,
     target: Target,
-    mark: RevocationMark,
+    mark: RevocationFields,
     what: serde_json::Value,
 ) -> BoxFuture<'_, Result<RevocationReport, StoreError>> {
     Box::pin(async move {
@@ -393,7 +393,9 @@ fn revoke_and_tell(
             return Ok(RevocationReport { matched, changed, rows: Vec::new() });
         }
         let rows = match changed {
-            0..=REPORTED_EACH_MAX => tables::revoked_by(tx, mark.action, REPORTED_EACH_MAX as i64).await?,
+            0..=REPORTED_EACH_MAX => {
+                tables::revoked_by_request(tx, mark.action, REPORTED_EACH_MAX as i64).await?
+            }
             _ => Vec::new(),
         };
         let details =

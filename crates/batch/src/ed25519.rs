@@ -21,7 +21,7 @@ pub(crate) const STACK: usize = 32 * 1024;
 /// The nonce scalars r of all lanes, limb by limb.
 pub(crate) type Scalars = [[u64; LANES]; LIMBS];
 /// The output of each lane, or `None` where a check failed.
-pub(crate) type Committed = [Option<[u8; 32]>; LANES];
+pub(crate) type Commitments = [Option<[u8; 32]>; LANES];
 
 /// A private key. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]

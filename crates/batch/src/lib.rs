@@ -122,7 +122,7 @@ impl Kernel {
             avx512::ed25519::commitments(self, &lanes, &mut kept)
         };
         #[cfg(not(any(target_arch = "x86_64", batch_model)))]
-        let made: ed25519::Committed = {
+        let made: ed25519::Commitments = {
             let _ = (first, &mut kept);
             [None; LANES]
         };
@@ -152,7 +152,7 @@ impl Kernel {
             avx512::ed25519::responses(self, &lanes, &nonces.scalars)
         };
         #[cfg(not(any(target_arch = "x86_64", batch_model)))]
-        let made: ed25519::Committed = {
+        let made: ed25519::Commitments = {
             let _ = (first, nonces);
             [None; LANES]
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::client::{Agent, AgentRunError, AgentStatus};
 use agent::deploy::PolicyFile;
 use clap::{Args, Subcommand};
-use cli::Global;
+use cli::GlobalArgs;
 use cli::connection::{Output, show_one};
 use cli::control::AgentServerCommand;
 use cli::exit::{Exit, Outcome};
@@ -101,7 +101,7 @@ struct StatusArgs {
 }
 
 /// Runs `bulla agent`.
-pub(crate) async fn run(args: &AgentArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &AgentArgs, global: &GlobalArgs) -> Outcome<Exit> {
     match &args.command {
         AgentCommand::Enroll(args) => enroll(args).await,
         AgentCommand::Run(args) => work(args).await,

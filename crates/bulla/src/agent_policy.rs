@@ -140,7 +140,7 @@ async fn check(args: &CheckArgs) -> Outcome<Exit> {
             Err(error) => text += &format!("{name}: cannot be checked: {error}\n"),
         }
     }
-    let lines = policy.lines_for(&all);
+    let lines = policy.policy_lines_for(&all);
     if args.lines {
         text = lines;
     } else if !lines.is_empty() {

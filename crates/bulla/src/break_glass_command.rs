@@ -1,7 +1,7 @@
 //! `bulla break-glass`: an emergency token for the administrator of the host, for use when no approver is available.
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, chain, print};
 use secrecy::ExposeSecret;
 use server::access;
@@ -25,7 +25,7 @@ pub(crate) struct BreakGlassArgs {
 }
 
 /// Writes an all-permissions token, valid for one day, and its audit record to the database. Prints the token.
-pub(crate) async fn run(args: &BreakGlassArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &BreakGlassArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let reason = args.reason.trim();
     if reason.is_empty() || reason.chars().count() > REASON_MAX || reason.chars().any(char::is_control) {
         return Err(Problem::usage(format_args!(
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &BreakGlassArgs, global: &Global) -> Outcome<Exit>
     let settings = &configuration.settings.store;
     let url = database::inventory_url(args.db.as_deref(), settings)?;
     let store = database::open(&url, settings).await?;
-    if access::nobody_can_enter(&store).await.map_err(|error| database::problem(&error))? {
+    if access::has_no_credentials(&store).await.map_err(|error| database::problem(&error))? {
         return Err(Problem::usage(
             "no control plane has run on this database, so no emergency access is possible",
         )

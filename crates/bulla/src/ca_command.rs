@@ -8,7 +8,7 @@ use authority::ceremony::{
     self, CeremonyError, CeremonyPlan, SigningPlan, Transcript, TranscriptError, verify_transcript,
 };
 use clap::{Args, Subcommand};
-use cli::Global;
+use cli::GlobalArgs;
 use cli::connection::{Client, ServerArgs};
 use cli::control::{AuthorityCommand, Run};
 use cli::exit::{Exit, Outcome, Problem, chain};
@@ -142,7 +142,7 @@ issuer_url = "http://pki.example.com/root.cer"
 "#;
 
 /// Runs `bulla ca`.
-pub(crate) async fn run(args: &CaArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &CaArgs, global: &GlobalArgs) -> Outcome<Exit> {
     match &args.command {
         CaCommand::Ceremony(ceremony) => match &ceremony.command {
             CeremonyCommand::Plan => cli::exit::print(PLAN.trim_end())?,

@@ -6,8 +6,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use cli::exit::EXIT_CODES;
 use cli::help::{self, Group};
 use cli::shell::CompletionsCommand;
-use cli::spelling::{self, Renamed};
-use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand};
+use cli::spelling::{self, RenamedCommand};
+use cli::{AccessCommand, GlobalArgs, IssuanceCommand, OperationCommand};
 
 use crate::agent_command::AgentArgs;
 use crate::bench::BenchArgs;
@@ -45,7 +45,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// Commands that had other names in 0.1.0.
-const RENAMED: &[Renamed] = &[
+const RENAMED: &[RenamedCommand] = &[
     (&["keys"], &["key"]),
     (&["site"], &["key", "site"]),
     (&["node"], &["key", "node"]),
@@ -68,7 +68,7 @@ const RENAMED: &[Renamed] = &[
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

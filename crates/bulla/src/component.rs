@@ -22,14 +22,14 @@ pub(crate) struct Description {
 /// The result of a graceful shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
-pub(crate) enum Drained {
+pub(crate) enum DrainOutcome {
     /// All requests in progress finished.
     All,
     /// Some requests were aborted.
     CutOff,
 }
 
-impl Drained {
+impl DrainOutcome {
     /// The exit code of a process with only this role. Prints a message on stderr if requests were aborted.
     pub(crate) fn exit(self) -> Exit {
         if self == Self::CutOff {
@@ -43,7 +43,7 @@ impl Drained {
     }
 }
 
-impl From<bool> for Drained {
+impl From<bool> for DrainOutcome {
     fn from(drained: bool) -> Self {
         if drained { Self::All } else { Self::CutOff }
     }
@@ -56,7 +56,7 @@ pub(crate) struct Component {
     stop: CancellationToken,
     /// Cancelled when the task ends, also after a panic.
     ended: CancellationToken,
-    task: JoinHandle<Drained>,
+    task: JoinHandle<DrainOutcome>,
 }
 
 impl Component {
@@ -65,7 +65,7 @@ impl Component {
         role: Role,
         description: Description,
         stop: CancellationToken,
-        run: impl Future<Output = Drained> + Send + 'static,
+        run: impl Future<Output = DrainOutcome> + Send + 'static,
     ) -> Self {
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
@@ -77,18 +77,18 @@ impl Component {
     }
 
     /// Stops the role and waits until it has stopped.
-    pub(crate) async fn stop(self) -> Drained {
+    pub(crate) async fn stop(self) -> DrainOutcome {
         self.stop.cancel();
         let ended = self.task.await;
         ended.unwrap_or_else(|error| {
             tracing::error!(role = self.role.name(), %error, "a role of this process panicked");
-            Drained::CutOff
+            DrainOutcome::CutOff
         })
     }
 }
 
 /// Waits until a role ends without a stop request. Never returns if there are no roles.
-pub(crate) async fn first_ended(components: &[Component]) -> Role {
+pub(crate) async fn wait_for_first_exit(components: &[Component]) -> Role {
     let ended = components.iter().map(|component| {
         Box::pin(async move {
             component.ended.cancelled().await;
@@ -108,7 +108,7 @@ mod tests {
 
     fn spawned(
         role: Role,
-        run: impl Future<Output = Drained> + Send + 'static,
+        run: impl Future<Output = DrainOutcome> + Send + 'static,
     ) -> (Component, CancellationToken) {
         let stop = CancellationToken::new();
         let description = Description { places: Vec::new(), notes: Vec::new() };
@@ -121,14 +121,14 @@ mod tests {
         let stopped = until.clone();
         let (mut edge, _) = spawned(Role::Edge, async move {
             stopped.cancelled().await;
-            Drained::All
+            DrainOutcome::All
         });
         edge.stop = until;
         let (proxy, _) = spawned(Role::Proxy, async { panic!("a flaw in the proxy") });
         let components = [edge, proxy];
-        assert_eq!(first_ended(&components).await, Role::Proxy);
+        assert_eq!(wait_for_first_exit(&components).await, Role::Proxy);
         let [edge, proxy] = components;
-        assert_eq!(edge.stop().await, Drained::All);
-        assert_eq!(proxy.stop().await, Drained::CutOff);
+        assert_eq!(edge.stop().await, DrainOutcome::All);
+        assert_eq!(proxy.stop().await, DrainOutcome::CutOff);
     }
 }

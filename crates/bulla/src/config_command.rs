@@ -1,7 +1,7 @@
 //! `bulla config`: checks the configuration, or shows it.
 
 use clap::{Args, Subcommand};
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, chain, print};
 use store::{Store, StoreUrl};
 
@@ -26,7 +26,7 @@ pub(crate) enum ConfigCommand {
 }
 
 /// Runs `bulla config`.
-pub(crate) async fn run(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &ConfigArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     match args.command {
         ConfigCommand::Show => print(configuration.show().trim_end())?,

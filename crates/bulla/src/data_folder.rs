@@ -27,7 +27,7 @@ pub(crate) fn check() -> Outcome<()> {
     let mode = |path: &Path| path.metadata().map(|found| found.permissions().mode() & 0o7777).ok();
     let found = mode(&folder).unwrap_or_default();
     if found & OTHERS_WRITE != 0 && found & STICKY == 0 {
-        return Err(open_to_others(&folder, "written", found, "700"));
+        return Err(insecure_mode(&folder, "written", found, "700"));
     }
     if found & OTHERS_ENTER != 0 {
         let folder = folder.display();
@@ -35,12 +35,12 @@ pub(crate) fn check() -> Outcome<()> {
     }
     let token = folder.join(local::TOKEN);
     match mode(&token).filter(|found| found & OTHERS != 0) {
-        Some(found) => Err(open_to_others(&token, "read", found, "600")),
+        Some(found) => Err(insecure_mode(&token, "read", found, "600")),
         None => Ok(()),
     }
 }
 
-fn open_to_others(path: &Path, what: &str, found: u32, mode: &str) -> Problem {
+fn insecure_mode(path: &Path, what: &str, found: u32, mode: &str) -> Problem {
     let path = path.display();
     Problem::new(Exit::Machine, format_args!("{path} can be {what} by others (mode {found:04o})"))
         .hint(format!("run: chmod {mode} {path}"))

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::columns;
 use cli::connection::{Client, Columns, DocumentRow, Output, ServerArgs, document_of, local};
 use cli::exit::{Exit, Outcome, Problem, chain};
@@ -86,7 +86,7 @@ impl Check {
 }
 
 /// Runs `bulla doctor`. The exit code is 1 if a check failed.
-pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &DoctorArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let mut checks = vec![descriptors(), roots(), data()];
     match Configuration::load(global.config.as_deref()) {
         Err(problem) => checks.push(Check::failed("configuration", problem)),
@@ -298,7 +298,7 @@ async fn roles() -> Vec<Check> {
     for ProcessRoles { process, roles } in &processes {
         let is_there = is_there(*process);
         for (role, description) in roles {
-            checks.push(one_role(*role, description, is_there.then_some(*process)).await);
+            checks.push(check_role(*role, description, is_there.then_some(*process)).await);
         }
     }
     checks.sort_by_key(|check| check.check);
@@ -306,7 +306,7 @@ async fn roles() -> Vec<Check> {
 }
 
 /// Checks one role. `process` is `None` if the process has ended.
-async fn one_role(role: Role, description: &Description, process: Option<u32>) -> Check {
+async fn check_role(role: Role, description: &Description, process: Option<u32>) -> Check {
     let check = match role {
         Role::Server => "role server",
         Role::Signer => "role signer",
@@ -381,7 +381,7 @@ mod tests {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let place = format!("http://{}", taken.local_addr().unwrap());
         let description = Description { places: vec![place.clone()], notes: Vec::new() };
-        let state = async |process| one_role(Role::Proxy, &description, process).await.state;
+        let state = async |process| check_role(Role::Proxy, &description, process).await.state;
         assert!(is_there(std::process::id()));
         assert_eq!(state(Some(1)).await, State::Ok);
         assert_eq!(state(None).await, State::Failed);

@@ -140,7 +140,7 @@ fn every_documented_command_line_is_one() {
         for line in console(&piece.text) {
             for words in simple_commands(&line) {
                 let Some(words) = arguments(&words) else { continue };
-                let words: Vec<&str> = words.iter().map(|word| filled_in(word)).collect();
+                let words: Vec<&str> = words.iter().map(|word| fill_placeholder(word)).collect();
                 match Cli::try_parse_from(&words) {
                     Err(error) if error.use_stderr() => {
                         let text = error.to_string();
@@ -157,7 +157,7 @@ fn every_documented_command_line_is_one() {
 }
 
 /// Replaces a placeholder of the documentation by a valid value.
-fn filled_in(word: &str) -> &str {
+fn fill_placeholder(word: &str) -> &str {
     match word {
         "ID" => "00000000-0000-0000-0000-000000000000",
         "SHA256" | "FINGERPRINT" => NO_HASH,

@@ -25,14 +25,14 @@ impl FileWatch {
 
     /// Whether the file with this stamp should be read. Its content must have changed, and the last poll must have found the same
     /// stamp: then the file is not being written.
-    pub(crate) fn is_ripe(&mut self, now: FileStamp) -> bool {
+    pub(crate) fn is_ready_to_read(&mut self, now: FileStamp) -> bool {
         let is_steady = std::mem::replace(&mut self.polled, now) == now;
         is_steady && now != self.read
     }
 
     /// Whether the content that was read is complete: the stamp is the same before and after. Otherwise the next polls decide
     /// again.
-    pub(crate) fn was_read(&mut self, before: FileStamp, after: FileStamp) -> bool {
+    pub(crate) fn confirm_read(&mut self, before: FileStamp, after: FileStamp) -> bool {
         self.polled = after;
         if before == after {
             self.read = after;
@@ -56,16 +56,16 @@ mod tests {
     fn changed_file_is_read_only_after_it_stops_changing() {
         let stamp = |octets| Some((SystemTime::UNIX_EPOCH, octets, 1));
         let mut watch = FileWatch::new(stamp(1));
-        assert!(!watch.is_ripe(stamp(1)), "it was read");
+        assert!(!watch.is_ready_to_read(stamp(1)), "it was read");
         for octets in 2..5 {
-            assert!(!watch.is_ripe(stamp(octets)), "it grows: {octets}");
+            assert!(!watch.is_ready_to_read(stamp(octets)), "it grows: {octets}");
         }
-        assert!(watch.is_ripe(stamp(4)));
+        assert!(watch.is_ready_to_read(stamp(4)));
         // The file grew while it was read, so the content is incomplete.
-        assert!(!watch.was_read(stamp(4), stamp(5)));
-        assert!(watch.is_ripe(stamp(5)));
-        assert!(watch.was_read(stamp(5), stamp(5)));
-        assert!(!watch.is_ripe(stamp(5)), "once is enough");
-        assert!(!watch.is_ripe(None) && watch.is_ripe(None), "one that is gone is told of");
+        assert!(!watch.confirm_read(stamp(4), stamp(5)));
+        assert!(watch.is_ready_to_read(stamp(5)));
+        assert!(watch.confirm_read(stamp(5), stamp(5)));
+        assert!(!watch.is_ready_to_read(stamp(5)), "once is enough");
+        assert!(!watch.is_ready_to_read(None) && watch.is_ready_to_read(None), "one that is gone is told of");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn descriptors_for_one_of(parts: usize) -> usize {
 }
 
 /// Binds the metrics listener of `SECTION.metrics_listen`; `None` if the setting is empty.
-pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
+pub(crate) fn bind_metrics_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
     if listen.is_empty() {
         return Ok(None);
     }

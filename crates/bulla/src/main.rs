@@ -65,9 +65,9 @@ fn run(line: &Cli) -> Outcome<Exit> {
     // Restrict before threads exist: each new thread inherits the restrictions of this one.
     restrictions::enter(line)?;
     match &line.command {
-        Command::Issuance(command) => block_on(command.run(&Configuration::for_client(global)?)),
-        Command::Operation(command) => block_on(command.run(&Configuration::for_client(global)?)),
-        Command::Access(command) => block_on(command.run(&Configuration::for_client(global)?)),
+        Command::Issuance(command) => block_on(command.run(&Configuration::load_client_settings(global)?)),
+        Command::Operation(command) => block_on(command.run(&Configuration::load_client_settings(global)?)),
+        Command::Access(command) => block_on(command.run(&Configuration::load_client_settings(global)?)),
         Command::Ca(args) => block_on(Box::pin(ca_command::run(args, global))),
         Command::Agent(args) => block_on(Box::pin(agent_command::run(args, global))),
         Command::Scan(args) => block_on(Box::pin(scan_command::run(args, global))),

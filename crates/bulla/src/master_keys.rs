@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use authority::keystore::{KeyStore, ProveError};
+use authority::keystore::{KeyStore, MasterKeyCheckError};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use issuers::IssuerError;
 use issuers::custody::{Program, Transit, TransitConfig};
 use keys::{
-    Argon2Cost, KeyRef, Keyring, KeyringConfig, KeyringError, MasterKey, PassphraseSource, Secret,
+    Argon2Cost, KeyRef, Keyring, KeyringConfig, KeyringError, MasterKeySource, PassphraseSource, Secret,
     UnwrappedKey, Wrapper,
 };
 use outbound::resolve::Resolver;
@@ -40,8 +40,8 @@ pub(crate) async fn keystore(
     let module = Module::open(settings).await?;
     let ring = keyring(settings, &module, resolver, MASTER_KEY, create).await?;
     let keystore = KeyStore::new(store.clone(), ring, clock.clone());
-    keystore.prove_masters().await.map_err(unproven)?;
-    module.provide(&keystore);
+    keystore.verify_master_keys().await.map_err(unproven)?;
+    module.add_to_keystore(&keystore);
     Ok(keystore)
 }
 
@@ -65,8 +65,8 @@ pub(crate) async fn signer_keystore(
 }
 
 /// Adds the configured security module (PKCS #11).
-pub(crate) async fn provide_module(settings: &Settings, keystore: &KeyStore) -> Outcome<()> {
-    Module::open(settings).await?.provide(keystore);
+pub(crate) async fn add_pkcs11_module(settings: &Settings, keystore: &KeyStore) -> Outcome<()> {
+    Module::open(settings).await?.add_to_keystore(keystore);
     Ok(())
 }
 
@@ -142,7 +142,7 @@ async fn keyring(
 ) -> Outcome<Keyring> {
     let current = match settings.authority.current_master() {
         Some(key) => master(settings, &key, create, module, resolver).await?,
-        None => MasterKey::File { path: data_folder::folder()?.join(file), create },
+        None => MasterKeySource::File { path: data_folder::folder()?.join(file), create },
     };
     let mut older = Vec::new();
     for key in settings.authority.older_masters() {
@@ -160,17 +160,17 @@ async fn master(
     current: bool,
     module: &Module,
     resolver: &Resolver,
-) -> Outcome<MasterKey> {
+) -> Outcome<MasterKeySource> {
     match key {
-        MasterKeySettings::File(path) => Ok(MasterKey::File { path: path.clone(), create: false }),
+        MasterKeySettings::File(path) => Ok(MasterKeySource::File { path: path.clone(), create: false }),
         MasterKeySettings::Passphrase(of) => {
             let passphrase = match of.variable.as_str() {
                 "" => files::secret("passphrase.file", &of.file)?,
-                variable => of_environment(variable)?,
+                variable => secret_from_env(variable)?,
             };
             let parameters = of.parameters_file.clone();
             let create = current.then(Argon2Cost::default);
-            Ok(MasterKey::Passphrase(PassphraseSource { passphrase, parameters, create }))
+            Ok(MasterKeySource::Passphrase(PassphraseSource { passphrase, parameters, create }))
         }
         MasterKeySettings::Pkcs11(of) => module.master(of, current),
         MasterKeySettings::Program(of) => {
@@ -218,17 +218,17 @@ async fn master(
     }
 }
 
-async fn unwrapped(path: &Path, wrapper: &dyn Wrapper, create: bool) -> Outcome<MasterKey> {
+async fn unwrapped(path: &Path, wrapper: &dyn Wrapper, create: bool) -> Outcome<MasterKeySource> {
     let key = UnwrappedKey::load(
         path,
         wrapper,
-        if create { keys::MissingFile::Create } else { keys::MissingFile::Refuse },
+        if create { keys::MissingFileAction::Create } else { keys::MissingFileAction::Refuse },
     )
     .await;
-    key.map(MasterKey::Unwrapped).map_err(|error| unopened(&error))
+    key.map(MasterKeySource::Unwrapped).map_err(|error| unopened(&error))
 }
 
-fn of_environment(variable: &str) -> Outcome<SecretString> {
+fn secret_from_env(variable: &str) -> Outcome<SecretString> {
     let found = std::env::var(variable).map(SecretString::from);
     found.map_err(|_| {
         Problem::usage(format_args!(
@@ -249,23 +249,23 @@ fn unopened(error: &KeyringError) -> Problem {
     )
 }
 
-fn unproven(error: ProveError) -> Problem {
+fn unproven(error: MasterKeyCheckError) -> Problem {
     let said = format!("{}; nothing was written", chain(&error));
     match error {
-        ProveError::Wrong { .. } => Problem::new(Exit::Machine, said).hint(
+        MasterKeyCheckError::Wrong { .. } => Problem::new(Exit::Machine, said).hint(
             "set the master key in [authority] to the key that the database is encrypted with; to change to another key, \
              keep this one in the old master keys until `bulla key master rotate` is done",
         ),
-        ProveError::Canary { .. } => Problem::new(Exit::Inventory, said)
+        MasterKeyCheckError::Canary { .. } => Problem::new(Exit::Inventory, said)
             .hint("the database was changed or partly restored: restore it, with the master key of the same time"),
-        ProveError::Store(error) => database::problem(&error),
+        MasterKeyCheckError::Store(error) => database::problem(&error),
     }
 }
 
 /// Logs the number of values sealed under master keys that this node does not have. Runs after startup, because it counts all
 /// values.
-pub(crate) async fn tell_missing(keystore: KeyStore) {
-    match keystore.masters_in_use().await {
+pub(crate) async fn log_missing_master_keys(keystore: KeyStore) {
+    match keystore.master_keys_in_use().await {
         Ok(all) => {
             for key in all.iter().filter(|key| !key.configured && key.total() > 0) {
                 tracing::error!(
@@ -286,8 +286,8 @@ mod module {
     use std::sync::Arc;
 
     use authority::keystore::KeyStore;
-    use keys::pkcs11::{Token, TokenConfig, WrappedMaster};
-    use keys::{KeyRef, MasterKey};
+    use keys::pkcs11::{Token, TokenConfig, WrappedMasterKey};
+    use keys::{KeyRef, MasterKeySource};
 
     use crate::config::{ModuleSettings, Settings};
     use cli::exit::{Exit, Outcome, Problem, chain};
@@ -310,10 +310,10 @@ mod module {
             Ok(Self(Some(token)))
         }
 
-        pub(super) fn master(&self, of: &ModuleSettings, create: bool) -> Outcome<MasterKey> {
+        pub(super) fn master(&self, of: &ModuleSettings, create: bool) -> Outcome<MasterKeySource> {
             let token = self.0.clone().ok_or_else(|| Problem::usage("pkcs11.module is empty"))?;
             let (key_label, path) = (of.key_label.clone(), of.wrapped_file.clone());
-            Ok(MasterKey::Pkcs11(WrappedMaster { token, key_label, path, create }))
+            Ok(MasterKeySource::Pkcs11(WrappedMasterKey { token, key_label, path, create }))
         }
 
         pub(super) async fn keys(&self, name: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
@@ -331,7 +331,7 @@ mod module {
             Ok(keys)
         }
 
-        pub(super) fn provide(self, keystore: &KeyStore) {
+        pub(super) fn add_to_keystore(self, keystore: &KeyStore) {
             if let Some(token) = self.0 {
                 keystore.add_provider(Arc::new(token));
             }

@@ -46,7 +46,7 @@ pub(crate) fn enter(line: &Cli) -> Outcome<()> {
     }
     let configuration = Configuration::load(line.global.config.as_deref())?;
     let mut settings = configuration.settings.clone();
-    let roles = Role::with_flags(&line.command, &mut settings)?;
+    let roles = Role::roles_of_command(&line.command, &mut settings)?;
     if settings.sandbox.mode != Mode::Off {
         roles.iter().flat_map(|role| role.listeners(&settings)).for_each(inbound::reserve);
     }
@@ -86,7 +86,7 @@ fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> 
     };
     let of_roles = roles.iter().map(|role| role.capabilities(settings));
     let capabilities = of_roles.fold(settings.sandbox.capabilities()?, Capabilities::and);
-    let files = match roles.iter().find_map(|role| role.files_are_open(settings, programs)) {
+    let files = match roles.iter().find_map(|role| role.unrestricted_files_reason(settings, programs)) {
         Some(why) => Files::Any(why),
         None => {
             let mut readable = paths::named(settings);
@@ -115,7 +115,7 @@ impl Role {
     }
 
     /// The roles of a command that runs until it is stopped. The command's flags override `settings`.
-    fn with_flags(command: &Command, settings: &mut Settings) -> Outcome<Vec<Self>> {
+    fn roles_of_command(command: &Command, settings: &mut Settings) -> Outcome<Vec<Self>> {
         let one = match command {
             Command::Up(args) => return Self::of_process(&args.serve, settings, DefaultRoles::Everything),
             Command::Serve(args) => return Self::of_process(args, settings, DefaultRoles::Server),
@@ -196,7 +196,7 @@ impl Role {
     }
 
     /// The reason why file access is not restricted, if so.
-    fn files_are_open(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
+    fn unrestricted_files_reason(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
         let named = !settings.sandbox.writable_folders.is_empty();
         match self {
             Self::Agent => Some("an agent writes to the paths in the policy of its host"),
@@ -239,7 +239,7 @@ impl Role {
     fn written(self, settings: &Settings) -> Vec<PathBuf> {
         let Settings { keys, edge, proxy, .. } = settings;
         let mut folders = Vec::new();
-        let mut beside = paths::to_be_made(settings);
+        let mut beside = paths::missing_files(settings);
         let with_database = match self {
             Self::Server | Self::Signer => true,
             Self::KeyService => keys.inventory,
@@ -272,7 +272,7 @@ impl Role {
             Self::Agent => {}
         }
         let mut written = paths::made(&folders);
-        written.extend(tpms(settings));
+        written.extend(tpm_devices(settings));
         written.extend(beside.iter().filter_map(|path| paths::folder_of(path)));
         written.extend(data_folder::folder().ok());
         // The kernel writes the core dump with the rights of the process.
@@ -282,7 +282,7 @@ impl Role {
 }
 
 /// The TPM devices that seal master keys.
-fn tpms(settings: &Settings) -> Vec<PathBuf> {
+fn tpm_devices(settings: &Settings) -> Vec<PathBuf> {
     let authority = &settings.authority;
     let all = [authority.current_master(), settings.keys.node.seed_key.clone()];
     let device = |key| match key {

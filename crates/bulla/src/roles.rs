@@ -44,7 +44,7 @@ impl Roles {
     }
 
     /// Whether the signer is the only role.
-    pub(crate) fn is_signer(&self) -> bool {
+    pub(crate) fn is_signer_only(&self) -> bool {
         self.has(Role::Signer) && !self.has(Role::Server)
     }
 

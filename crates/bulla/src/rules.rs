@@ -25,7 +25,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
 
 /// Lists the rules, or explains one.
 pub(crate) fn run(args: &RulesArgs) -> Outcome<Exit> {
-    let paint = Paint(args.color.on_stdout());
+    let paint = Paint(args.color.applies_to_stdout());
     let text = match &args.code {
         Some(code) => {
             let rule = all().find(|rule| rule.code == code).ok_or_else(|| unknown(code))?;

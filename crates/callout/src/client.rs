@@ -121,7 +121,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// See [`HttpClient::new`].
-    pub fn trusting_anyone(config: &HttpConfig, resolver: &Resolver) -> Result<Self, HttpError> {
+    pub fn accepting_any_certificate(config: &HttpConfig, resolver: &Resolver) -> Result<Self, HttpError> {
         let mut tls = tls(config, RootCertStore::empty())?;
         tls.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(aws_lc_rs::default_provider())));
         Self::over(config, resolver, tls)
@@ -132,7 +132,7 @@ impl HttpClient {
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .dns_resolver(guard::resolver(resolver.clone(), guard))
-            .redirect(redirect::Policy::custom(same_origin))
+            .redirect(redirect::Policy::custom(follow_same_origin))
             .referer(false)
             .no_proxy()
             .connect_timeout(CONNECT_LIMIT)
@@ -238,7 +238,7 @@ pub fn excerpt(text: &str) -> String {
 }
 
 /// Follows redirects only within the configured origin, so that credentials are not sent to other servers.
-fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
+fn follow_same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let origin =
         |url: &Url| (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default());
     let Some(first) = attempt.previous().first() else { return attempt.stop() };

@@ -18,7 +18,7 @@ pub struct HttpConfig {
     /// Timeout of one request, in seconds.
     pub request_seconds: u32,
     /// An obsolete setting. The configuration of the host now decides whether link-local addresses are allowed.
-    pub allow_link_local: FormerFlag,
+    pub allow_link_local: ObsoleteFlag,
     /// The addresses that may be connected to. Only the configuration of the host sets them, never an API request.
     #[serde(skip)]
     pub guard: Guard,
@@ -26,9 +26,9 @@ pub struct HttpConfig {
 
 /// An obsolete flag that accepts only `false`, because stored configurations may contain it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct FormerFlag;
+pub struct ObsoleteFlag;
 
-impl<'de> Deserialize<'de> for FormerFlag {
+impl<'de> Deserialize<'de> for ObsoleteFlag {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if !bool::deserialize(deserializer)? {
             return Ok(Self);
@@ -47,7 +47,7 @@ impl Default for HttpConfig {
             client_certificate: None,
             client_key: None,
             request_seconds: 30,
-            allow_link_local: FormerFlag,
+            allow_link_local: ObsoleteFlag,
             guard: Guard::default(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use telemetry::LogFormat;
 
 use crate::exit::{Exit, Outcome, Problem};
-use crate::global::Global;
+use crate::global::GlobalArgs;
 
 /// A running command. It is boxed once, where the command is chosen, so that its state machine is not part of each caller's.
 pub type CommandFuture<'a> = Pin<Box<dyn Future<Output = Outcome<Exit>> + 'a>>;
@@ -15,7 +15,7 @@ pub type CommandFuture<'a> = Pin<Box<dyn Future<Output = Outcome<Exit>> + 'a>>;
 const THREADS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Starts logging as set by the global options.
-pub fn start_logging(global: &Global) -> Outcome<()> {
+pub fn start_logging(global: &GlobalArgs) -> Outcome<()> {
     let format = if global.log_json { LogFormat::Json } else { LogFormat::Text };
     telemetry::init(&global.log, format).map_err(|error| {
         Problem::usage(format_args!("--log {:?}: {error}", global.log))

@@ -7,7 +7,7 @@ use clap::Args;
 /// Global options of every command.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "General")]
-pub struct Global {
+pub struct GlobalArgs {
     /// Configuration file (TOML) [default: ~/.config/bulla/bulla.toml, if it exists]
     #[arg(long, global = true, value_name = "FILE", env = "BULLA_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,

@@ -27,4 +27,4 @@ mod yaml;
 
 pub use commands::{AccessCommand, IssuanceCommand, OperationCommand};
 pub use execution::{CommandFuture, block_on, conclude, start_logging};
-pub use global::Global;
+pub use global::GlobalArgs;

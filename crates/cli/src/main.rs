@@ -9,7 +9,7 @@ use cli::configuration::ClientConfiguration;
 use cli::control::{self, AgentServerCommand, AuthorityCommand, KeyCommand, Noun};
 use cli::exit::{EXIT_CODES, Exit, Outcome};
 use cli::shell::CompletionsCommand;
-use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand, shell};
+use cli::{AccessCommand, GlobalArgs, IssuanceCommand, OperationCommand, shell};
 
 /// Manages certificates, credentials and keys on a Bulla server.
 #[derive(Debug, Parser)]
@@ -24,7 +24,7 @@ use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand, shell};
 )]
 struct Cli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalArgs,
     #[command(subcommand)]
     command: Command,
 }

@@ -39,7 +39,7 @@ impl Printer {
                 "use table, json, jsonl, csv, yaml or name; `bulla scan … --output html` creates a report",
             ));
         }
-        let paint = Paint(colour.on_stdout());
+        let paint = Paint(colour.applies_to_stdout());
         Ok(Self { out: BufWriter::new(io::stdout()), format, paint, rows: 0 })
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 /// The old words of a command, and the new ones.
-pub type Renamed = (&'static [&'static str], &'static [&'static str]);
+pub type RenamedCommand = (&'static [&'static str], &'static [&'static str]);
 
 /// Global options that take a value.
 const WITH_VALUE: [&str; 2] = ["--config", "--log"];
@@ -11,9 +11,9 @@ const WITH_VALUE: [&str; 2] = ["--config", "--log"];
 /// The command line with a renamed command's old words replaced by the new ones, and the matching entry of `renamed`.
 pub fn renewed(
     line: Vec<OsString>,
-    renamed: &'static [Renamed],
-) -> (Vec<OsString>, Option<&'static Renamed>) {
-    let start = first_word(&line);
+    renamed: &'static [RenamedCommand],
+) -> (Vec<OsString>, Option<&'static RenamedCommand>) {
+    let start = command_index(&line);
     let has = |old: &[&str]| {
         line.get(start..start + old.len())
             .is_some_and(|words| words.iter().zip(old).all(|(word, old)| word == *old))
@@ -27,7 +27,7 @@ pub fn renewed(
 }
 
 /// The index of the command's name, after the program and its options.
-fn first_word(line: &[OsString]) -> usize {
+fn command_index(line: &[OsString]) -> usize {
     let mut at = 1;
     while let Some(word) = line.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {
         at += if WITH_VALUE.contains(&word) { 2 } else { 1 };
@@ -39,7 +39,8 @@ fn first_word(line: &[OsString]) -> usize {
 mod tests {
     use super::*;
 
-    const RENAMED: &[Renamed] = &[(&["keys"], &["key"]), (&["key", "status"], &["key", "master", "status"])];
+    const RENAMED: &[RenamedCommand] =
+        &[(&["keys"], &["key"]), (&["key", "status"], &["key", "master", "status"])];
 
     fn of(line: &str) -> (String, bool) {
         let words = line.split(' ').map(OsString::from).collect();

@@ -19,7 +19,7 @@ pub enum Colour {
 
 impl Colour {
     /// Whether to colour standard output (<https://no-color.org>).
-    pub fn on_stdout(self) -> bool {
+    pub fn applies_to_stdout(self) -> bool {
         match self {
             Self::Always => true,
             Self::Never => false,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 /// Whether data sent to `url` crosses a network unencrypted.
-pub fn goes_in_clear(url: &str) -> bool {
+pub fn is_unencrypted(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else { return false };
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());

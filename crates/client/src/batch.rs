@@ -128,7 +128,7 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
         };
         for (lookup, answer) in batch.into_iter().zip(answers) {
             if let Ok(answer) = &answer {
-                remember(&lookup.names, answer, |name, answer| cache.put(name, answer, mark));
+                derive_results(&lookup.names, answer, |name, answer| cache.put(name, answer, mark));
             }
             let _ = lookup.reply.send(answer);
         }
@@ -137,7 +137,7 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
 }
 
 /// Derives the known results from a response: names before the found one do not exist; names after it are unknown.
-fn remember(names: &[Name], answer: &LookupResult, mut put: impl FnMut(Name, LookupResult)) {
+fn derive_results(names: &[Name], answer: &LookupResult, mut put: impl FnMut(Name, LookupResult)) {
     let found = answer.as_ref().and_then(|credential| credential.key().ok());
     for name in names {
         if found.as_ref() == Some(name) {

@@ -61,14 +61,14 @@ struct Entry {
 
 /// Position of a request in the sequence of changes, and its time.
 #[derive(Clone, Copy)]
-pub(crate) struct Mark {
+pub(crate) struct RequestPosition {
     at: Instant,
     changes: u64,
 }
 
 /// The latest changes, numbered from one.
 #[derive(Default)]
-struct Recent {
+struct RecentChanges {
     count: u64,
     /// Changes, oldest first.
     changes: VecDeque<(u64, Name)>,
@@ -82,7 +82,7 @@ struct Recent {
 
 /// A gap in the stream of changes: from a later time on, values requested before the gap are no longer trusted.
 #[derive(Clone, Copy)]
-struct Gap {
+struct StreamGap {
     asked_before: Instant,
     from: Instant,
     /// Values requested before this time are already distrusted, because of earlier gaps.
@@ -129,8 +129,8 @@ pub(crate) struct Cache {
     saved: Mutex<Option<HashSet<Name>>>,
     /// Counts changes of the entries.
     revision: AtomicU64,
-    recent: Mutex<Recent>,
-    gap: Mutex<Option<Gap>>,
+    recent: Mutex<RecentChanges>,
+    gap: Mutex<Option<StreamGap>>,
     limits: Limits,
 }
 
@@ -164,7 +164,7 @@ impl Cache {
     }
 
     /// From now on the store reports every change; `resumed`: also those since the previous stream ended.
-    pub(crate) fn follow_from_now(&self, resumed: bool) {
+    pub(crate) fn begin_following(&self, resumed: bool) {
         let mut followed = self.followed.lock();
         let since = match *followed {
             Followed::Since(since) | Followed::Until { since, .. } if resumed => since,
@@ -174,7 +174,7 @@ impl Cache {
     }
 
     /// Records that the stream of changes has ended.
-    pub(crate) fn follow_no_more(&self) {
+    pub(crate) fn end_following(&self) {
         let mut followed = self.followed.lock();
         if let Followed::Since(since) = *followed {
             *followed = Followed::Until { since, until: Instant::now() };
@@ -211,7 +211,7 @@ impl Cache {
             return Some(Age::Old);
         }
         let gap = *self.gap.lock();
-        if gap.is_some_and(|gap| gap.distrusted(now).is_some_and(|before| entry.asked_at <= before)) {
+        if gap.is_some_and(|gap| gap.invalid_before(now).is_some_and(|before| entry.asked_at <= before)) {
             return Some(Age::Old);
         }
         let is_new = now.saturating_duration_since(entry.asked_at) < FOLLOWED_FRESH;
@@ -226,21 +226,21 @@ impl Cache {
     }
 
     /// Returns true for the first caller, which must refresh the entry; false for others until that has ended.
-    pub(crate) fn begin_renewing(&self, names: &[Name]) -> bool {
+    pub(crate) fn begin_refresh(&self, names: &[Name]) -> bool {
         let entry = names.first().and_then(|name| self.entry(name));
         entry.is_some_and(|entry| !entry.renewing.swap(true, Ordering::Relaxed))
     }
 
     /// Ends a failed refresh, so that the next caller may try again.
-    pub(crate) fn end_renewing(&self, names: &[Name]) {
+    pub(crate) fn end_refresh(&self, names: &[Name]) {
         if let Some(entry) = names.first().and_then(|name| self.entry(name)) {
             entry.renewing.store(false, Ordering::Relaxed);
         }
     }
 
     /// Takes the mark of a request. Call it before sending.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark { at: Instant::now(), changes: self.recent.lock().count }
+    pub(crate) fn mark(&self) -> RequestPosition {
+        RequestPosition { at: Instant::now(), changes: self.recent.lock().count }
     }
 
     /// The number of the last change of any of these names, as far as changes are remembered. Forgotten changes count as multiples
@@ -254,7 +254,7 @@ impl Cache {
     }
 
     /// Caches a response, unless the name has changed since the request.
-    pub(crate) fn put(&self, name: Name, answer: LookupResult, mark: Mark) {
+    pub(crate) fn put(&self, name: Name, answer: LookupResult, mark: RequestPosition) {
         let ttl = if answer.is_some() { self.limits.ttl } else { self.limits.negative_ttl };
         let ends_in = answer.as_ref().and_then(|credential| credential.ends_in());
         let entry = Entry {
@@ -373,7 +373,7 @@ impl Cache {
     }
 
     /// Any value may have changed until now. After the time `after`, all earlier values must be read again before they are served.
-    pub(crate) fn distrust(&self, after: Duration) {
+    pub(crate) fn invalidate_all_after(&self, after: Duration) {
         let now = Instant::now();
         let mut recent = self.recent.lock();
         recent.count += 1;
@@ -384,8 +384,8 @@ impl Cache {
             Some(earlier) if earlier.from > now => earlier.from.min(now + after),
             _ => now + after,
         };
-        let settled = gap.and_then(|earlier| earlier.distrusted(now));
-        *gap = Some(Gap { asked_before: now, from, settled });
+        let settled = gap.and_then(|earlier| earlier.invalid_before(now));
+        *gap = Some(StreamGap { asked_before: now, from, settled });
     }
 
     /// Removes expired entries.
@@ -401,7 +401,7 @@ impl Cache {
     }
 }
 
-impl Recent {
+impl RecentChanges {
     fn changed(&mut self, name: Name) {
         self.count += 1;
         self.changes.push_back((self.count, name.clone()));
@@ -421,9 +421,9 @@ impl Recent {
     }
 }
 
-impl Gap {
+impl StreamGap {
     /// Values requested no later than this time are no longer trusted.
-    fn distrusted(&self, now: Instant) -> Option<Instant> {
+    fn invalid_before(&self, now: Instant) -> Option<Instant> {
         if now >= self.from { Some(self.asked_before) } else { self.settled }
     }
 }
@@ -508,22 +508,22 @@ mod tests {
         let cache = Cache::new(limits());
         cache.put(name("/before"), some("/before"), cache.mark());
         later(1).await;
-        cache.follow_from_now(false);
+        cache.begin_following(false);
         cache.put(name("/a"), some("/a"), cache.mark());
         cache.put(name("/none"), None, cache.mark());
         let age = |text: &str| cache.first(&[name(text)]).map(|(_, age)| age);
         later(3_600).await;
         assert_eq!((age("/a"), age("/none")), (Some(Age::Fresh), Some(Age::Fresh)));
         assert_eq!(age("/before"), None, "read before changes were followed");
-        cache.follow_no_more();
+        cache.end_following();
         later(599).await;
         assert_eq!((age("/a"), age("/none")), (Some(Age::Old), Some(Age::Old)));
-        cache.follow_from_now(true);
+        cache.begin_following(true);
         assert_eq!(age("/a"), Some(Age::Fresh), "nothing was missed");
-        cache.follow_no_more();
+        cache.end_following();
         later(601).await;
         assert_eq!(age("/a"), None);
-        cache.follow_from_now(true);
+        cache.begin_following(true);
         later(24 * 3_600).await;
         assert_ne!(age("/a"), Some(Age::Fresh), "once a day it is read again all the same");
     }
@@ -624,18 +624,18 @@ mod tests {
     async fn event_gap_makes_every_cached_value_old_after_the_delay() {
         let cache = Cache::new(limits());
         cache.put(name("/a"), some("/a"), cache.mark());
-        cache.distrust(Duration::from_secs(2));
+        cache.invalidate_all_after(Duration::from_secs(2));
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Fresh, "not yet");
         later(1).await;
         // Another gap does not delay the first one.
-        cache.distrust(Duration::from_secs(2));
+        cache.invalidate_all_after(Duration::from_secs(2));
         later(1).await;
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
         cache.put(name("/b"), some("/b"), cache.mark());
         assert_eq!(cache.first(&[name("/b")]).unwrap().1, Age::Fresh);
         later(1).await;
         // The next gap does not restore trust in distrusted values.
-        cache.distrust(Duration::from_secs(2));
+        cache.invalidate_all_after(Duration::from_secs(2));
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
         assert_eq!(cache.first(&[name("/b")]).unwrap().1, Age::Fresh, "not yet");
         later(2).await;
@@ -652,7 +652,7 @@ mod tests {
         cache.forget(name("/b"));
         let second = cache.last_change(&list);
         assert!(second > first);
-        cache.distrust(Duration::ZERO);
+        cache.invalidate_all_after(Duration::ZERO);
         let third = cache.last_change(&list);
         assert!(third > second, "anything may have changed");
         for _ in 0..=CHANGES_MAX {

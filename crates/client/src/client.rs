@@ -92,7 +92,7 @@ impl Builder {
         Ok(Client(Arc::new(ClientState {
             transport: Arc::new(Transport::new(reach)?),
             cache: Arc::new(Cache::new(self.limits)),
-            flights: flight::Cache::with_entries(1),
+            flights: flight::Cache::with_entries_max(1),
             running: OnceLock::new(),
             changes: events::channel(),
             limits: self.limits,
@@ -249,7 +249,7 @@ impl Client {
     }
 
     /// Starts the stream of changes. Returns once it has begun, or after the timeout `most`.
-    pub(crate) async fn follow_within(&self, most: Duration) {
+    pub(crate) async fn wait_until_following(&self, most: Duration) {
         self.batches();
         let followed = async {
             while !self.0.cache.is_followed() {
@@ -319,7 +319,7 @@ impl Client {
 
     /// Renews entries in the background.
     fn renew(&self, names: Arc<[Name]>) {
-        if !self.0.cache.begin_renewing(&names) {
+        if !self.0.cache.begin_refresh(&names) {
             return;
         }
         let client = self.clone();
@@ -328,7 +328,7 @@ impl Client {
             if let Err(error) = renewed {
                 tracing::debug!(%error, "cannot refresh a credential");
             }
-            client.0.cache.end_renewing(&names);
+            client.0.cache.end_refresh(&names);
         });
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn notify(cache: &Cache, changes: &Sender, name: Option<Name>, again:
 pub(crate) fn doubt(cache: &Cache, changes: &Sender, name: Option<Name>) {
     match &name {
         Some(name) => cache.doubt(name.clone()),
-        None => cache.distrust(Duration::ZERO),
+        None => cache.invalidate_all_after(Duration::ZERO),
     }
     let _ = changes.0.send(name.map_or(Change::Any, Change::Name));
 }
@@ -96,12 +96,12 @@ pub(crate) async fn follow(
     again: impl Fn(Name),
 ) {
     let mut following =
-        Following { transport, cache, changes, again, last: None, begun_before: false, resumed: false };
+        ChangeFollower { transport, cache, changes, again, last: None, begun_before: false, resumed: false };
     let mut pause = AGAIN;
     loop {
         let began = Instant::now();
         let ended = following.stream().await;
-        following.cache.follow_no_more();
+        following.cache.end_following();
         if matches!(ended, Err(Error::Denied(_))) {
             // Values that this client received earlier must not be served any more.
             following.cache.clear();
@@ -121,7 +121,7 @@ pub(crate) async fn follow(
     }
 }
 
-struct Following<F> {
+struct ChangeFollower<F> {
     transport: Arc<Transport>,
     cache: Arc<Cache>,
     changes: Sender,
@@ -133,7 +133,7 @@ struct Following<F> {
     resumed: bool,
 }
 
-impl<F: Fn(Name)> Following<F> {
+impl<F: Fn(Name)> ChangeFollower<F> {
     /// Reads the stream on one connection.
     async fn stream(&mut self) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
@@ -177,7 +177,7 @@ impl<F: Fn(Name)> Following<F> {
             LAGGED => {
                 self.gap(jitter(SPREAD, 1.0));
                 if self.cache.is_followed() {
-                    self.cache.follow_from_now(false);
+                    self.cache.begin_following(false);
                 }
             }
             ACCESS => self.access(serde_json::from_str(&event.data).unwrap_or(Access { changed: true })),
@@ -201,13 +201,13 @@ impl<F: Fn(Name)> Following<F> {
             let _ = self.changes.0.send(Change::Any);
         }
         if !self.cache.is_followed() {
-            self.cache.follow_from_now(self.resumed);
+            self.cache.begin_following(self.resumed);
         }
     }
 
     fn gap(&self, after: Duration) {
         self.transport.counters.gaps.add();
-        self.cache.distrust(after);
+        self.cache.invalidate_all_after(after);
         let changes = self.changes.clone();
         tokio::spawn(async move {
             // Notify subscribers only after the cache distrusts its values.

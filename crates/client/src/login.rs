@@ -51,7 +51,7 @@ impl Login {
         escape(id, &mut body);
         body.extend_from_slice(b"&client_secret=");
         escape(secret.expose(), &mut body);
-        Self::Client { body: wiped(body), tokens: Cache::with_entries(1) }
+        Self::Client { body: wiped(body), tokens: Cache::with_entries_max(1) }
     }
 
     /// A valid token. Concurrent callers share one login.
@@ -66,7 +66,7 @@ impl Login {
         if let Some(known) = tokens.get(&())
             && let Ok(token) = &known.outcome
         {
-            if known.ends_soon(Instant::now(), PARTS_LEFT) && tokens.under_way() == 0 {
+            if known.expires_soon(Instant::now(), PARTS_LEFT) && tokens.under_way() == 0 {
                 // This token is still usable.
                 let tokens = tokens.clone();
                 tokio::spawn(async move { tokens.refresh(&(), make).await });

@@ -36,10 +36,10 @@ impl Template {
         while let Some(at) = rest.find("((") {
             let (before, from) = rest.split_at(at);
             let inner = &from[2..];
-            let end = inner.find(|c: char| !is_of_name(c)).unwrap_or(inner.len());
+            let end = inner.find(|c: char| !is_name_char(c)).unwrap_or(inner.len());
             plain.push_str(before);
             let name = Some(&inner[..end]).filter(|_| inner[end..].starts_with("))"));
-            match name.and_then(|name| whole_name(name, prefix)) {
+            match name.and_then(|name| absolute_name(name, prefix)) {
                 Some(name) => {
                     parts.push(Part::Text(std::mem::take(&mut plain)));
                     parts.push(Part::Reference(candidates(&name)));
@@ -114,11 +114,11 @@ impl Template {
     }
 }
 
-fn is_of_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_/.:,[]+".contains(c)
 }
 
-fn whole_name(text: &str, prefix: Option<&str>) -> Option<String> {
+fn absolute_name(text: &str, prefix: Option<&str>) -> Option<String> {
     match prefix {
         _ if text.starts_with('/') && text.len() > 1 => Some(text.to_owned()),
         Some(prefix) if !text.is_empty() && !text.starts_with('/') => {

@@ -22,17 +22,17 @@ use clouds::{
     CloudSource, Database, Event, Listed, Machine, PoolSettings, Pools, ProviderSettings, State, start,
 };
 use ct::DomainSet;
-use ct::ledger::{Sighting, record};
+use ct::ledger::{ReportedIssuance, record};
 use ct::search::{SearchCursor, SearchQuery, SearchService, poll};
 use ct::tables::{CtDomainSettings, insert_ct_domain};
 use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan};
 use fleet::cloud::azure::{AzureCloud, AzurePlan, SUBSCRIPTION};
 use fleet::cloud::gcp::{GcpCloud, GcpPlan};
-use fleet::cloud::{CloudTruth, Manners, OperationCounts};
-use fleet::ct::{CtAuthority, Quota, SearchFake, SearchKind};
+use fleet::cloud::{CloudBehavior, OperationCounts, SimulatedCertificate};
+use fleet::ct::{CtAuthority, FakeSearchService, Quota, SearchKind};
 use fleet::{Fleet, Latency, Mix, Plan};
 use inventory::Recorder;
-use inventory::sources::{Observer, keep, states_of};
+use inventory::sources::{Observer, keep, source_states};
 use outbound::resolve::Resolver;
 use scan::revocation::{RevocationChecker, RevocationOptions};
 use scan::{Known, ProbeOutcome, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
@@ -54,9 +54,9 @@ const SEARCHES_A_SECOND: u32 = 20;
 const SEARCHES_MADE_A_SECOND: u32 = 15;
 
 /// From a request to its answer, as CertPulse reports handshakes; it reports no latencies of clouds.
-fn manners(seed: u64) -> Manners {
+fn manners(seed: u64) -> CloudBehavior {
     let latency = Duration::from_millis(80)..=Duration::from_millis(300);
-    Manners { latency, seed, ..Manners::default() }
+    CloudBehavior { latency, seed, ..CloudBehavior::default() }
 }
 
 struct World {
@@ -64,7 +64,7 @@ struct World {
     aws: AwsCloud,
     azure: Arc<AzureCloud>,
     gcp: Vec<GcpCloud>,
-    logged: SearchFake,
+    logged: FakeSearchService,
 }
 
 /// The domains that are watched.
@@ -73,13 +73,14 @@ fn domains() -> Vec<String> {
 }
 
 /// A search service that knows of a certificate for each name.
-async fn search_service() -> Result<SearchFake, Failure> {
+async fn search_service() -> Result<FakeSearchService, Failure> {
     let options = fleet::ct::SearchOptions {
         quota: Quota { per_second: Some(SEARCHES_A_SECOND), retry_after: true, ..Quota::default() },
         latency: Duration::from_millis(80),
         ..fleet::ct::SearchOptions::new(SearchKind::CertSpotter)
     };
-    let (service, authority, domains) = (SearchFake::start(&options).await?, CtAuthority::new(1)?, domains());
+    let (service, authority, domains) =
+        (FakeSearchService::start(&options).await?, CtAuthority::new(1)?, domains());
     let now = now_us() / 1_000_000;
     let name = |n: usize| format!("host-{n}.{}", domains[n % DOMAINS]);
     let pairs = (0..NAMES).map(|n| authority.issue(&[&name(n)], now, 90)).collect::<Result<Vec<_>, _>>()?;
@@ -139,7 +140,7 @@ impl World {
         Ok(sources)
     }
 
-    fn truth(&self) -> Vec<CloudTruth> {
+    fn truth(&self) -> Vec<SimulatedCertificate> {
         let gcp = self.gcp.iter().flat_map(GcpCloud::truth);
         self.aws.truth().into_iter().chain(self.azure.truth()).chain(gcp).collect()
     }
@@ -437,10 +438,10 @@ impl Search {
         while let Some(answer) = answers.recv().await {
             let page = answer.result?;
             let (domain, service) = (answer.domain, answer.service);
-            let found: Vec<Sighting> = page
+            let found: Vec<ReportedIssuance> = page
                 .issuances
                 .into_iter()
-                .map(|one| Sighting::in_search(one, &domain, &set, &service))
+                .map(|one| ReportedIssuance::from_search_result(one, &domain, &set, &service))
                 .collect();
             logged += found.len();
             self.store
@@ -491,7 +492,7 @@ impl Estate {
         let usual = WriterOptions::default();
         let options = WriterOptions { rows_max: rows.unwrap_or(usual.rows_max), ..usual };
         let (sender, writer) = Writer::start(store.clone(), id, options);
-        let states = states_of(store, sources).await?;
+        let states = source_states(store, sources).await?;
         let trust = || {
             let mut trust = Trusted::nobody();
             trust.add_bytes(world.fleet.roots_pem().as_bytes());

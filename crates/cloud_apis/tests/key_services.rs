@@ -14,7 +14,7 @@ use cloud_apis::key_services::{
     AwsKms, AzureKey, AzureOptions, Calls, CloudKey, CloudKeyError, GcpKey, GcpOptions, open_azure, open_gcp,
 };
 use fleet::cloud::keys::KeyServices;
-use fleet::cloud::{Fault, Manners};
+use fleet::cloud::{CloudBehavior, Fault};
 use google_cloud_auth::credentials::{CacheableResource, Credentials, CredentialsProvider, EntityTag};
 use google_cloud_auth::errors::CredentialsError;
 use http::{Extensions, HeaderMap, HeaderValue};
@@ -105,10 +105,10 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::with(&Manners::default())
+        Self::with(&CloudBehavior::default())
     }
 
-    fn with(manners: &Manners) -> Self {
+    fn with(manners: &CloudBehavior) -> Self {
         let services = Arc::new(KeyServices::start(manners).unwrap());
         let http = HttpClient::new(&[]).unwrap();
         Self { services, http, calls: Calls::default(), giving: Arc::default() }
@@ -407,7 +407,7 @@ async fn hanging_service_times_out_at_the_deadline() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_requests_queue_for_few_connections() {
     let latency = Duration::from_millis(20)..=Duration::from_millis(20);
-    let world = World::with(&Manners { latency, ..Manners::default() });
+    let world = World::with(&CloudBehavior { latency, ..CloudBehavior::default() });
     let key = Arc::new(world.open("aws", "p-256").await.unwrap());
     let (before, _) = world.services.traffic();
     let tasks: Vec<_> = (0..300_u32)

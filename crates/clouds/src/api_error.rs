@@ -59,7 +59,7 @@ impl ApiError {
 
     /// Creates the error for a temporary failure of the credentials service: it is unreachable or overloaded.
     #[must_use]
-    pub fn credentials_away(error: &(dyn std::error::Error + 'static)) -> Self {
+    pub fn credentials_unavailable(error: &(dyn std::error::Error + 'static)) -> Self {
         Self { verdict: Verdict::MayHeal, denied: false, ..Self::credentials(error) }
     }
 

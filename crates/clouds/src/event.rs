@@ -66,7 +66,7 @@ impl Listed {
     }
 
     /// Returns the remarks, as text for people.
-    pub fn remarked(&self) -> impl Iterator<Item = String> {
+    pub fn remark_texts(&self) -> impl Iterator<Item = String> {
         self.written(&self.remarks)
     }
 

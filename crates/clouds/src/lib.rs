@@ -31,7 +31,7 @@ pub use error::{SourceError, Stopped};
 pub use event::{Event, Listed, Tagged};
 pub use listing::{LIST_LIMIT, start};
 pub use pools::{
-    Database, IN_FLIGHT_MIN, Machine, OperationPace, PoolSettings, Pools, PoolsError, ProviderPool,
+    Database, IN_FLIGHT_MIN, Machine, OperationRateLimit, PoolSettings, Pools, PoolsError, ProviderPool,
     ProviderSettings,
 };
 pub use provider::Provider;

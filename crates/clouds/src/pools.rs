@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::api_error::ApiError;
 use outbound::Deadline;
-use outbound::budget::Adaptive;
+use outbound::budget::AdaptiveLimit;
 use outbound::pool::{CallError, Pool, PoolGauges, PoolOptions};
 use outbound::rate::{Pace, Rate};
 use parking_lot::Mutex;
@@ -55,13 +55,13 @@ pub struct ProviderSettings {
     /// Maximum concurrent calls to one server.
     pub concurrency: Option<usize>,
     /// Rates of operations by name (`acm:GetCertificate`). They replace the provider's documented rates.
-    pub operations: BTreeMap<String, OperationPace>,
+    pub operations: BTreeMap<String, OperationRateLimit>,
 }
 
 /// Rate limit of an operation. Zero is rejected.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
-pub struct OperationPace {
+pub struct OperationRateLimit {
     /// Requests per second.
     pub per_second: Option<u32>,
     /// Requests per minute.
@@ -296,16 +296,16 @@ fn check_provider(provider: Provider, settings: &ProviderSettings, clouds: usize
     Ok(())
 }
 
-const fn second(count: u32) -> OperationPace {
-    OperationPace { per_second: Some(count), per_minute: None, burst: None }
+const fn second(count: u32) -> OperationRateLimit {
+    OperationRateLimit { per_second: Some(count), per_minute: None, burst: None }
 }
 
 /// AWS rates per account and region. ACM: its quotas of 2026 minus one, evenly spaced, so that no second exceeds the quota however
 /// AWS counts. ListCertificates has been observed with quotas of 5 and of 1 per second; a page has up to 1,000 certificates. IAM,
 /// ELB, CloudFront, API Gateway and Account document no quotas for these operations. Their rates are low, and the pool lowers them
 /// further when throttled.
-const AWS: &[(&str, OperationPace)] = &[
-    ("acm:ListCertificates", OperationPace { per_second: None, per_minute: Some(48), burst: None }),
+const AWS: &[(&str, OperationRateLimit)] = &[
+    ("acm:ListCertificates", OperationRateLimit { per_second: None, per_minute: Some(48), burst: None }),
     ("acm:GetCertificate", second(9)),
     ("acm:DescribeCertificate", second(9)),
     ("acm:ListTagsForCertificate", second(9)),
@@ -322,22 +322,24 @@ const AWS: &[(&str, OperationPace)] = &[
 
 /// Azure rates. A vault allows 4,000 transactions in ten seconds per region; half of that is left to other clients (Key Vault
 /// service limits). Resource Manager refills 25 reads per second, with a burst of 250.
-const AZURE: &[(&str, OperationPace)] = &[
+const AZURE: &[(&str, OperationRateLimit)] = &[
     ("keyvault:Read", second(200)),
-    ("resourcemanager:Read", OperationPace { per_second: Some(20), per_minute: None, burst: Some(40) }),
+    ("resourcemanager:Read", OperationRateLimit { per_second: Some(20), per_minute: None, burst: Some(40) }),
 ];
 
 /// Google Cloud rate per project. The documented quota is 300 requests per minute for all operations together; 240 plus a burst of
 /// 50 never exceed it.
-const GCP_PACE: OperationPace = OperationPace { per_second: None, per_minute: Some(240), burst: Some(50) };
-const GCP: &[(&str, OperationPace)] = &[("certificatemanager:Read", GCP_PACE), ("compute:Read", GCP_PACE)];
+const GCP_PACE: OperationRateLimit =
+    OperationRateLimit { per_second: None, per_minute: Some(240), burst: Some(50) };
+const GCP: &[(&str, OperationRateLimit)] =
+    &[("certificatemanager:Read", GCP_PACE), ("compute:Read", GCP_PACE)];
 
 /// Kubernetes rates. The default of client-go is 5 requests per second with bursts of 10; API servers apply fair queuing
 /// themselves.
-const KUBERNETES: &[(&str, OperationPace)] =
-    &[("kubernetes:Read", OperationPace { per_second: Some(5), per_minute: None, burst: Some(10) })];
+const KUBERNETES: &[(&str, OperationRateLimit)] =
+    &[("kubernetes:Read", OperationRateLimit { per_second: Some(5), per_minute: None, burst: Some(10) })];
 
-fn documented(provider: Provider) -> &'static [(&'static str, OperationPace)] {
+fn documented(provider: Provider) -> &'static [(&'static str, OperationRateLimit)] {
     match provider {
         Provider::Aws => AWS,
         Provider::Azure => AZURE,
@@ -346,8 +348,8 @@ fn documented(provider: Provider) -> &'static [(&'static str, OperationPace)] {
     }
 }
 
-impl From<OperationPace> for Pace {
-    fn from(pace: OperationPace) -> Self {
+impl From<OperationRateLimit> for Pace {
+    fn from(pace: OperationRateLimit) -> Self {
         let burst = pace.burst.unwrap_or(1);
         Self {
             per_second: pace.per_second.map(|count| Rate::per_second(count).with_burst(burst)),
@@ -364,7 +366,7 @@ pub struct Pools(Arc<PoolSet>);
 struct PoolSet {
     settings: PoolSettings,
     sizes: Sizes,
-    whole: Adaptive,
+    whole: AdaptiveLimit,
     made: Mutex<BTreeMap<String, ProviderPool>>,
 }
 
@@ -382,7 +384,7 @@ impl Pools {
     /// [`PoolsError`]; [`PoolsError::hint`] returns a hint.
     pub fn new(settings: PoolSettings, machine: Machine) -> Result<Self, PoolsError> {
         let sizes = sizes(&settings, machine)?;
-        let whole = Adaptive::new(sizes.clouds);
+        let whole = AdaptiveLimit::new(sizes.clouds);
         Ok(Self(Arc::new(PoolSet { settings, sizes, whole, made: Mutex::default() })))
     }
 

@@ -19,7 +19,7 @@ named! {
 impl Provider {
     /// Returns the provider of a source named `PROVIDER/...`.
     #[must_use]
-    pub fn of_source(name: &str) -> Option<Self> {
+    pub fn from_source_name(name: &str) -> Option<Self> {
         let (word, _) = name.split_once('/')?;
         word.parse().ok()
     }

@@ -136,7 +136,7 @@ impl CloudSettings {
         let (names, mut named) = (self.names(), BTreeSet::new());
         for one in wanted {
             let stands_for = |name: &&Arc<str>| {
-                let provider = Provider::of_source(name).map(Provider::name);
+                let provider = Provider::from_source_name(name).map(Provider::name);
                 one == "all" || one.as_str() == &***name || provider == Some(one.as_str())
             };
             let mut found = names.iter().filter(stands_for).peekable();

@@ -26,11 +26,11 @@ pub struct Sink {
     source: Arc<str>,
     since: State,
     out: mpsc::Sender<Event>,
-    gathered: Mutex<Gathered>,
+    gathered: Mutex<CollectedCertificates>,
 }
 
 #[derive(Default)]
-struct Gathered {
+struct CollectedCertificates {
     batch: Vec<CloudCertificate>,
     seen: BTreeMap<CloudResource, KnownCertificate>,
     listed: BTreeSet<String>,
@@ -116,7 +116,8 @@ impl Sink {
         if !batch.is_empty() && self.send(batch).await.is_err() {
             return;
         }
-        let Gathered { seen, listed, mut failed, remarks, read, .. } = self.gathered.into_inner();
+        let CollectedCertificates { seen, listed, mut failed, remarks, read, .. } =
+            self.gathered.into_inner();
         let whole = ended.is_ok();
         if let Err(error) = ended {
             failed.push((String::new(), error));

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use store::{Cursor, Page};
 
 use crate::name::PermissionPath;
-use crate::rotation::unpaged;
+use crate::rotation::map_cursor_error;
 use crate::tables;
 use crate::tables::{AccessChangeRow, AccessDifference, AccessRow, Requester};
 use crate::{CredentialError, Credentials, Operation, Operations};
@@ -45,7 +45,7 @@ impl Credentials {
         tables::Credentials::of(self.store())
             .access(what, roles, self.now_us(), after, limit)
             .await
-            .map_err(unpaged)
+            .map_err(map_cursor_error)
     }
 
     /// Lists the actors that may perform an operation on one of two names or paths, but not on the other.
@@ -66,7 +66,7 @@ impl Credentials {
         let both = (here.key(), there.key());
         let page =
             tables::Credentials::of(self.store()).access_difference(both, operation, after, limit).await;
-        page.map_err(unpaged)
+        page.map_err(map_cursor_error)
     }
 
     /// Lists the actors that gained or lost an operation since a time (µs), from the audit log of permissions, oldest first. A page
@@ -86,7 +86,7 @@ impl Credentials {
         self.require_read_acl(requester, path).await?;
         let page =
             tables::Credentials::of(self.store()).access_since(path.key(), since_us, after, limit).await;
-        let page = page.map_err(unpaged)?;
+        let page = page.map_err(map_cursor_error)?;
         let wanted = Operations::of(operation).names();
         let rows = page.rows.iter().filter_map(|row| change(row, wanted[0])).collect();
         Ok(Page { rows, next: page.next })

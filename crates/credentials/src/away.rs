@@ -10,7 +10,7 @@ use crate::rotation::over;
 use crate::tables;
 pub use crate::tables::DeletedCredential as Deleted;
 use crate::tables::{
-    Requester, VersionsChange as Change, change_credential_versions, destroy_ended_versions,
+    Requester, VersionsChange as Change, change_credential_versions, destroy_expired_versions,
     restore_credential,
 };
 use crate::{CredentialError, Credentials, History, Name, VersionView};
@@ -65,7 +65,7 @@ impl Credentials {
         let told = self.changed(requester, name, event.at_us);
         let (key, requester) = (name.key().to_owned(), requester.clone());
         let times = (self.since_us(self.options().undelete_days), self.now_us());
-        let restored = self.store().write_points("credential_restore", move |tx| {
+        let restored = self.store().write_indexed("credential_restore", move |tx| {
             async move {
                 let restored = restore_credential(tx, &requester, &key, times).await?;
                 if restored.is_some() {
@@ -110,7 +110,7 @@ impl Credentials {
         };
         let event = self.event(requester, action, name.as_str(), json!({ "versions": numbers }));
         let (key, requester) = (name.key().to_owned(), requester.clone());
-        let changed = self.store().write_points("credential_versions_change", move |tx| {
+        let changed = self.store().write_indexed("credential_versions_change", move |tx| {
             async move {
                 let changed =
                     change_credential_versions(tx, &requester, &key, numbers.as_deref(), change).await?;
@@ -130,13 +130,13 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::NotFound`].
     #[crate::boxed]
-    pub async fn listed_versions(
+    pub async fn list_versions(
         &self,
         requester: &Requester,
         name: &Name,
     ) -> Result<History, CredentialError> {
         let listed =
-            tables::Credentials::of(self.store()).versions_listed(requester, name.key(), LISTED_MAX).await?;
+            tables::Credentials::of(self.store()).version_listing(requester, name.key(), LISTED_MAX).await?;
         let first = listed.versions.first().ok_or(CredentialError::NotFound)?;
         Ok(History {
             name: first.name.clone(),
@@ -179,7 +179,7 @@ impl Credentials {
         let kept_since_us = self.since_us(self.options().undelete_days);
         let goes_on = || !stop.is_cancelled() && !self.is_read_only();
         while goes_on() && tables::Credentials::of(self.store()).destroy_deleted(kept_since_us).await? > 0 {}
-        while goes_on() && self.destroy_ended(kept_since_us, now_us).await? {}
+        while goes_on() && self.destroy_expired_batch(kept_since_us, now_us).await? {}
         if self.options().retention.iter().all(|retention| retention.days.is_none()) {
             return Ok(());
         }
@@ -194,14 +194,14 @@ impl Credentials {
     }
 
     /// Destroys some hundred versions that ended before a time. Returns false when no such version is left.
-    async fn destroy_ended(&self, ended_by_us: i64, now_us: i64) -> Result<bool, StoreError> {
-        let ended = tables::Credentials::of(self.store()).ended_versions(ended_by_us).await?;
+    async fn destroy_expired_batch(&self, ended_by_us: i64, now_us: i64) -> Result<bool, StoreError> {
+        let ended = tables::Credentials::of(self.store()).expired_versions(ended_by_us).await?;
         if ended.is_empty() {
             return Ok(false);
         }
         let destroyed = self.store().write("credential_versions_destroy", move |tx| {
             async move {
-                let healed = destroy_ended_versions(tx, &ended, ended_by_us, now_us).await?;
+                let healed = destroy_expired_versions(tx, &ended, ended_by_us, now_us).await?;
                 store::emit(tx, over(&healed, now_us)).await
             }
             .boxed()

@@ -95,7 +95,7 @@ impl Credentials {
         let signs = self.signed_by(name).await?;
         let signs = signs.into_iter().map(|name| name.as_str().to_owned()).collect();
         let signed_by = match rows[0].signed_by.clone().map(Name::stored) {
-            Some(signer) => self.shown_name(&signer).await?,
+            Some(signer) => self.display_name(&signer).await?,
             None => String::new(),
         };
         let (id, name) = (rows[0].credential, rows[0].name.clone());
@@ -181,7 +181,7 @@ impl Credentials {
         how: Regeneration,
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(requester, id, Operation::Write).await?;
-        self.no_second_transitional(&name, how.set_as_transitional).await?;
+        self.reject_second_transitional(&name, how.set_as_transitional).await?;
         let newest = self.newest(&name).await?.ok_or(CredentialError::NotFound)?;
         let changes = Changes {
             transitional: how.set_as_transitional,
@@ -190,7 +190,7 @@ impl Credentials {
             duration: how.duration,
             expected: None,
         };
-        let made = self.make_again(requester, newest, how.metadata, &changes).await?;
+        let made = self.regenerate_version(requester, newest, how.metadata, &changes).await?;
         if how.set_as_transitional {
             self.update_children(requester, &name).await?;
         }
@@ -209,12 +209,12 @@ impl Credentials {
         new: NewCertificateVersion,
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(requester, id, Operation::Write).await?;
-        self.no_second_transitional(&name, new.transitional).await?;
+        self.reject_second_transitional(&name, new.transitional).await?;
         let GivenValue { value, .. } = Value::given(Kind::Certificate, new.value, self.options().any_key)?;
         let Value::Certificate(certificate) = &value else { return Err(CredentialError::OtherType) };
         let own = certificate.parsed().ok_or_else(|| CredentialError::bad(NO_CERTIFICATE))?;
         let itself = own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok();
-        let authority = crate::value::is_authority(&own);
+        let authority = crate::value::is_ca_certificate(&own);
         let mut draft = Draft::new(name.clone(), value, "credential.set");
         draft.facts = Some(crate::Facts {
             certificate_authority: authority,
@@ -243,7 +243,7 @@ impl Credentials {
         version: Uuid,
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(requester, id, Operation::Delete).await?;
-        let gone = self.version_of(&requester.with_everything(), version).await;
+        let gone = self.version_of(&requester.with_full_access(), version).await;
         let gone = gone.map_err(|error| match error {
             CredentialError::NotFound => CredentialError::NoVersion,
             other => other,
@@ -309,7 +309,7 @@ impl Credentials {
         }
         self.update_children(requester, &name).await?;
         let mut current = Vec::with_capacity(2);
-        for version in self.current_of(&requester.with_everything(), &name).await? {
+        for version in self.current_or_empty(&requester.with_full_access(), &name).await? {
             current.push(self.answered(requester, &name, version).await?);
         }
         Ok(current)
@@ -341,8 +341,8 @@ impl Credentials {
             return Ok(());
         }
         // A permission to change a CA includes updates of its children, even without write permission for them.
-        let all = requester.with_everything();
-        let versions = self.current_of(&all, name).await?;
+        let all = requester.with_full_access();
+        let versions = self.current_or_empty(&all, name).await?;
         let pems: Vec<String> = versions
             .iter()
             .filter_map(|version| match &version.value {
@@ -351,7 +351,7 @@ impl Credentials {
             })
             .collect();
         for names in self.signed_by(name).await?.chunks(CHILDREN_AT_ONCE) {
-            let there = self.newest_of(names).await?;
+            let there = self.newest_versions(names).await?;
             let drafts = there.into_iter().filter_map(|there| trusting(there, &pems));
             let written = drafts.map(|draft| self.write(&all, draft));
             for written in join_all(written).await {
@@ -373,14 +373,14 @@ impl Credentials {
     ) -> Result<Vec<CredentialVersionRow>, CredentialError> {
         let now_us = self.now_us();
         let mut rows = tables::Credentials::of(self.store())
-            .versions_listed(requester, name.key(), LISTED_MAX)
+            .version_listing(requester, name.key(), LISTED_MAX)
             .await?
             .versions;
         rows.retain(|row| row.kind == Kind::Certificate && row.ends_at_us.is_none_or(|at| at > now_us));
         if rows.is_empty() { Err(CredentialError::NotFound) } else { Ok(rows) }
     }
 
-    async fn no_second_transitional(&self, name: &Name, wanted: bool) -> Result<(), CredentialError> {
+    async fn reject_second_transitional(&self, name: &Name, wanted: bool) -> Result<(), CredentialError> {
         let rows = self.certificate_rows(&Requester::system(), name).await?;
         if wanted && rows.iter().any(|row| row.transitional) {
             return Err(CredentialError::bad(TWO_TRANSITIONAL));
@@ -407,7 +407,7 @@ impl Credentials {
     }
 
     /// Returns a name as it was first written, or the given name if it does not exist.
-    async fn shown_name(&self, name: &Name) -> Result<String, CredentialError> {
+    async fn display_name(&self, name: &Name) -> Result<String, CredentialError> {
         let found = self.find_exactly(&Requester::system(), name).await?;
         Ok(found.map_or_else(|| name.as_str().to_owned(), |found| found.name))
     }

@@ -91,9 +91,9 @@ impl Credentials {
     /// Opens the credential store over the database and the master keys. Starts the background task that writes versions.
     #[must_use]
     pub fn open(store: Store, keystore: KeyStore, clock: Clock, options: CredentialsOptions) -> Self {
-        keystore.also_sealed(&SEALED_CREDENTIALS);
-        keystore.also_sealed(&SEALED_WRAPS);
-        keystore.also_sealed(&SEALED_HOOKS);
+        keystore.register_sealed_column(&SEALED_CREDENTIALS);
+        keystore.register_sealed_column(&SEALED_WRAPS);
+        keystore.register_sealed_column(&SEALED_HOOKS);
         let batches = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
         let writing = store.clone();
         let versions = Batcher::new("credential-put", batches, move |all| put(writing.clone(), all).boxed());
@@ -127,13 +127,13 @@ impl Credentials {
 
     /// Sets the sender of hook requests. Without it, policies whose hook must agree keep their old values. Only the first call has
     /// an effect.
-    pub fn post_through(&self, sender: Arc<dyn HookSender>) {
+    pub fn set_hook_sender(&self, sender: Arc<dyn HookSender>) {
         let _ = self.0.hooks.set(sender);
     }
 
     /// Sets the authority that CAs among the credentials are published through, so that their certificates can be revoked. Only the
     /// first call has an effect.
-    pub fn publish_through(&self, authority: Authority) {
+    pub fn set_publishing_authority(&self, authority: Authority) {
         let _ = self.0.authority.set(authority);
     }
 
@@ -145,7 +145,7 @@ impl Credentials {
     /// and rotates credentials.
     pub async fn run(self, stop: CancellationToken) {
         let reads = self.0.reads.clone().run(self.0.store.clone(), stop.clone());
-        let stock = stop.clone().run_until_cancelled_owned(self.keep_stock());
+        let stock = stop.clone().run_until_cancelled_owned(self.keep_rsa_stock_filled());
         tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
     }
 
@@ -162,7 +162,7 @@ impl Credentials {
     }
 
     /// Many servers never make an RSA key: the stock is filled once the first is wanted.
-    async fn keep_stock(&self) {
+    async fn keep_rsa_stock_filled(&self) {
         let _live = telemetry::tasks::guard("credential-rsa-stock");
         self.0.stock.wanted().await;
         self.0.stock.keep().await;
@@ -179,7 +179,9 @@ impl Credentials {
             if self.is_read_only() {
                 continue;
             }
-            if let Err(error) = tables::Credentials::of(self.store()).tidy_tokens(self.now_us()).await {
+            if let Err(error) =
+                tables::Credentials::of(self.store()).delete_expired_tokens(self.now_us()).await
+            {
                 tracing::warn!(%error, "expired and revoked tokens could not be deleted");
             }
             if let Err(error) = self.destroy_past(&stop).await {
@@ -313,7 +315,7 @@ async fn put(store: Store, all: Vec<NewVersion>) -> Vec<Result<Put, Arc<StoreErr
     loop {
         left -= 1;
         let (rows, shared) = (Arc::clone(&rows), Arc::clone(&all));
-        let stored = store.write_points("credential_put", move |tx| put_all(tx, rows, shared).boxed()).await;
+        let stored = store.write_indexed("credential_put", move |tx| put_all(tx, rows, shared).boxed()).await;
         match stored {
             Ok(fates) => return fates.into_iter().map(Ok).collect(),
             // The database has rolled the transaction back, so that a retry stores nothing twice.

@@ -112,7 +112,7 @@ impl Credentials {
         name: &Name,
         number: Option<u64>,
     ) -> Result<Numbered, CredentialError> {
-        let (found, _) = self.numbered_of(requester, name, number).await?;
+        let (found, _) = self.find_numbered(requester, name, number).await?;
         if let Numbered::Readable(version) = &found {
             self.log_reading(requester, std::slice::from_ref(version)).await?;
         }
@@ -120,7 +120,7 @@ impl Credentials {
     }
 
     /// Returns the same as [`Self::numbered`] with the number of the newest version. Writes no audit record.
-    async fn numbered_of(
+    async fn find_numbered(
         &self,
         requester: &Requester,
         name: &Name,
@@ -154,7 +154,7 @@ impl Credentials {
         expected_number: Option<u64>,
     ) -> Result<Version, CredentialError> {
         let there = tables::Credentials::of(self.store())
-            .numbered(&requester.with_everything(), name.key(), None)
+            .numbered(&requester.with_full_access(), name.key(), None)
             .await?;
         let kind = there.as_ref().map_or(Kind::Json, |there| there.kind);
         let value = match value_of(kind, fields) {
@@ -186,7 +186,7 @@ impl Credentials {
         let mut left = ATTEMPTS;
         loop {
             left -= 1;
-            let (Numbered::Readable(version), last) = self.numbered_of(requester, name, None).await? else {
+            let (Numbered::Readable(version), last) = self.find_numbered(requester, name, None).await? else {
                 return Err(CredentialError::NotFound);
             };
             let mut fields = version.value.fields(CaVersions::Signer);
@@ -247,7 +247,7 @@ impl Credentials {
         let event = self.event(requester, "credential.metadata", name.as_str(), json!({}));
         let told = self.changed(requester, name, event.at_us);
         let (key, requester) = (name.key().to_owned(), requester.clone());
-        let changed = self.store().write_points("credential_metadata", move |tx| {
+        let changed = self.store().write_indexed("credential_metadata", move |tx| {
             async move {
                 let Some((version, noted)) = hold_credential_metadata(tx, &requester, &key).await? else {
                     return Ok(Err(CredentialError::NotFound));

@@ -45,7 +45,7 @@ pub use live_tokens::TokenError;
 pub use name::{NAME_CHARS_MAX, Name, PermissionPath};
 pub use options::{CredentialsOptions, ReadAudit, Retention};
 pub use permission::{Operation, Operations, Permission};
-pub use reading::{FIND_MAX, Find, KeyUsage};
+pub use reading::{FIND_MAX, KeyUsage, SearchFilter};
 pub use rotation::{
     BEFORE_EXPIRY_PERCENT, HOOK_LIMIT, Hook, HookSender, OVERLAP_MIN_S, OVERLAP_S, PlannedRotation,
     ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationPolicyRow, RotationReport, ShownHook,
@@ -54,9 +54,9 @@ pub use store::states::CredentialKind as Kind;
 pub use token::{Grant, Tokens};
 pub use value::{CaVersions, CertificateValue, KeyPair, UserValue, VALUE_OCTETS_MAX, Value};
 pub use version::{Facts, History, Version, VersionView};
-pub use wrap::{OneTime, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
+pub use wrap::{UnwrappedValue, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
 pub use writing::{METADATA_CHARS_MAX, SetRequest, TTL_S_MAX};
 
 pub use crate::tables::{
-    AccessDifference, AccessRow, AccessWay, Bounds, ChangeStep, FoundCredential, NameBounds, Requester,
+    AccessDifference, AccessRow, AccessSource, Bounds, ChangeStep, FoundCredential, NameBounds, Requester,
 };

@@ -27,5 +27,5 @@ pub enum TokenError {
 pub(crate) type LiveTokens = Cache<Uuid, bool, TokenError>;
 
 pub(crate) fn live_tokens() -> LiveTokens {
-    Cache::with_entries(REMEMBERED_MAX)
+    Cache::with_entries_max(REMEMBERED_MAX)
 }

@@ -62,7 +62,7 @@ impl ReadLog {
             BatcherOptions { batch_max: ANSWERS_BATCH, queue_max: ANSWERS_WAITING_MAX, at_once: AT_ONCE };
         let store = store.clone();
         Self::Durable(Batcher::new("credential-read-log", batches, move |answers| {
-            log_answers(store.clone(), answers).boxed()
+            write_read_log(store.clone(), answers).boxed()
         }))
     }
 
@@ -94,7 +94,7 @@ impl ReadLog {
 
 /// Writes the reads of all queued responses in one transaction, and returns a result for each response. Repeated reads of a version
 /// by one actor become one record with a count.
-async fn log_answers(store: Store, answers: Vec<Vec<TimedReading>>) -> Vec<Result<(), Arc<StoreError>>> {
+async fn write_read_log(store: Store, answers: Vec<Vec<TimedReading>>) -> Vec<Result<(), Arc<StoreError>>> {
     let count = answers.len();
     let mut pending = Pending::default();
     answers.into_iter().flatten().for_each(|reading| pending.note(reading));
@@ -238,7 +238,7 @@ impl Pending {
 }
 
 async fn log(store: &Store, events: Vec<AuditEvent>) -> Result<(), StoreError> {
-    store.write_points("credential_reads", move |tx| store::audit(tx, events).boxed()).await
+    store.write_indexed("credential_reads", move |tx| store::audit(tx, events).boxed()).await
 }
 
 fn audit_event((reading, first, last, count): &(Reading, i64, i64, u64)) -> AuditEvent {

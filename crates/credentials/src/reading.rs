@@ -26,7 +26,7 @@ const VERSIONS_MAX: usize = 10_000;
 
 /// Filter of a search.
 #[derive(Clone, Debug)]
-pub enum Find {
+pub enum SearchFilter {
     /// All names below a path; `/` matches everything.
     Path(String),
     /// All names that contain this text.
@@ -51,7 +51,7 @@ impl Credentials {
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Unlogged`].
     #[crate::boxed]
     pub async fn current(&self, requester: &Requester, name: &Name) -> Result<Vec<Version>, CredentialError> {
-        let versions = self.current_of(requester, name).await?;
+        let versions = self.current_or_empty(requester, name).await?;
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
         }
@@ -60,7 +60,7 @@ impl Credentials {
     }
 
     /// Returns the same as [`Self::current`], but an empty list for an unknown name. Writes no audit record.
-    pub(crate) async fn current_of(
+    pub(crate) async fn current_or_empty(
         &self,
         requester: &Requester,
         name: &Name,
@@ -71,11 +71,11 @@ impl Credentials {
 
     /// Returns the newest version, without a check of permissions.
     pub(crate) async fn newest(&self, name: &Name) -> Result<Option<Version>, CredentialError> {
-        Ok(self.newest_of(std::slice::from_ref(name)).await?.into_iter().next())
+        Ok(self.newest_versions(std::slice::from_ref(name)).await?.into_iter().next())
     }
 
     /// Returns the newest version of each name that exists, in no order and without a check of permissions. Uses one statement.
-    pub(crate) async fn newest_of(&self, names: &[Name]) -> Result<Vec<Version>, CredentialError> {
+    pub(crate) async fn newest_versions(&self, names: &[Name]) -> Result<Vec<Version>, CredentialError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         let rows = tables::Credentials::of(self.store()).newest(&keys, self.now_us()).await?;
         rows.into_iter().map(|row| self.open_row(row)).collect()
@@ -109,7 +109,7 @@ impl Credentials {
         let left_out = found.values().any(|row| row.sealed.is_empty());
         let octets = octets.fold(0_i64, |sum, row| sum.saturating_add_unsigned(row.sealed.len() as u64));
         if left_out || octets > SEALED_OCTETS_MAX {
-            return Err(too_much("These names", "Request fewer at a time."));
+            return Err(response_too_large("These names", "Request fewer at a time."));
         }
         let mut opened = HashMap::with_capacity(found.len());
         let (mut readings, at_us) = (Vec::with_capacity(found.len()), self.now_us());
@@ -140,10 +140,13 @@ impl Credentials {
         let (most, now_us) = (most.unwrap_or(VERSIONS_MAX).min(VERSIONS_MAX), self.now_us());
         if most > NAMES_UNBOUNDED {
             let octets = tables::Credentials::of(self.store())
-                .versions_octets(requester, name.key(), most, now_us)
+                .versions_byte_size(requester, name.key(), most, now_us)
                 .await?;
             if octets > SEALED_OCTETS_MAX {
-                return Err(too_much("Its versions", "Request only the newest versions: versions=10."));
+                return Err(response_too_large(
+                    "Its versions",
+                    "Request only the newest versions: versions=10.",
+                ));
             }
         }
         let rows =
@@ -186,14 +189,14 @@ impl Credentials {
     pub async fn find(
         &self,
         requester: &Requester,
-        what: &Find,
+        what: &SearchFilter,
         days: Option<i64>,
     ) -> Result<Vec<FoundCredential>, CredentialError> {
         let now = self.now_us();
         let ends = days.map(|days| now.saturating_add(days.saturating_mul(DAY_US)));
         let most = FIND_MAX + 1;
         let mut found = match what {
-            Find::Path(path) => {
+            SearchFilter::Path(path) => {
                 let path = format!("/{}", path.trim_matches('/')).to_ascii_lowercase();
                 let from = if path == "/" { path } else { format!("{path}/") };
                 // `0` is the character after the slash: an upper bound of all names below the path.
@@ -202,11 +205,11 @@ impl Credentials {
                     .under(requester, (&from, &before), ends, most, now)
                     .await?
             }
-            Find::NameLike(part) => {
+            SearchFilter::NameLike(part) => {
                 // Same as CredHub: a percent sign matches any text, an underscore only itself.
                 let limits = SearchLimits { ends_by_us: ends, most, now_us: now };
                 tables::Credentials::of(self.store())
-                    .with_text(requester, &part.to_ascii_lowercase(), limits)
+                    .names_containing(requester, &part.to_ascii_lowercase(), limits)
                     .await?
             }
         };
@@ -217,7 +220,7 @@ impl Credentials {
         }
         found.sort_by(|a, b| b.created_at_us.cmp(&a.created_at_us).then_with(|| b.name.cmp(&a.name)));
         // A search for a complete name returns that name first.
-        if let Find::NameLike(part) = what
+        if let SearchFilter::NameLike(part) = what
             && let Some(exact) = found.iter().position(|found| found.name.eq_ignore_ascii_case(part))
         {
             found[..=exact].rotate_right(1);
@@ -264,7 +267,7 @@ impl Credentials {
         let mut usage = KeyUsage::default();
         let (current, known) = (self.keyring().current(), self.keyring().masters());
         for (head, count) in store::Keys::of(self.store()).sealed_heads(&SEALED_CREDENTIALS).await? {
-            match Keyring::master_of_head(&head) {
+            match Keyring::master_key_id_of_header(&head) {
                 Some(master) if master == current => usage.active += count,
                 Some(master) if known.contains(&master) => usage.inactive += count,
                 _ => usage.unknown += count,
@@ -289,6 +292,6 @@ impl Credentials {
 }
 
 /// Returns the error for a response that would exceed the size limit.
-fn too_much(what: &str, hint: &str) -> CredentialError {
+fn response_too_large(what: &str, hint: &str) -> CredentialError {
     CredentialError::bad(format!("{what} are larger than {} MiB in total. {hint}", SEALED_OCTETS_MAX >> 20))
 }

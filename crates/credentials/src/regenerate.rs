@@ -50,8 +50,8 @@ impl Credentials {
         name: &Name,
         metadata: Option<Json>,
     ) -> Result<Version, CredentialError> {
-        let there = self.to_regenerate(requester, name).await?;
-        self.make_again(requester, there, metadata, &Changes::default()).await
+        let there = self.version_to_regenerate(requester, name).await?;
+        self.regenerate_version(requester, there, metadata, &Changes::default()).await
     }
 
     /// Regenerates every certificate that a credential signed, and recursively the certificates that those signed. Returns the
@@ -68,12 +68,12 @@ impl Credentials {
         if !tables::Credentials::of(self.store()).may(requester, signer.key(), Operation::Read).await? {
             return Err(CredentialError::NotFound);
         }
-        let levels = self.signed_below(requester, signer).await?;
+        let levels = self.certificates_signed_by(requester, signer).await?;
         // CAs before the certificates they sign, so that new certificates chain to new CAs.
         for names in levels.iter().flat_map(|level| level.chunks(TOGETHER)) {
-            let there = self.newest_of(names).await?;
+            let there = self.newest_versions(names).await?;
             let made = there.into_iter().map(|there| async move {
-                self.make_again(requester, there, None, &Changes::default()).await
+                self.regenerate_version(requester, there, None, &Changes::default()).await
             });
             // Waits for all started generations, because concurrent versions share transactions.
             join_all(made).await.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -86,7 +86,7 @@ impl Credentials {
 
     /// Returns all certificates that a credential signed directly or indirectly, level by level, with one statement per level.
     /// Checks the write permission for all of them.
-    async fn signed_below(
+    async fn certificates_signed_by(
         &self,
         requester: &Requester,
         signer: &Name,
@@ -125,26 +125,30 @@ impl Credentials {
         Ok(names.filter(|name| name.key() != signer.key()).collect())
     }
 
-    async fn to_regenerate(&self, requester: &Requester, name: &Name) -> Result<Version, CredentialError> {
+    async fn version_to_regenerate(
+        &self,
+        requester: &Requester,
+        name: &Name,
+    ) -> Result<Version, CredentialError> {
         if !tables::Credentials::of(self.store()).may(requester, name.key(), Operation::Write).await? {
             return Err(CredentialError::Forbidden);
         }
         self.newest(name).await?.ok_or(CredentialError::NotFound)
     }
 
-    pub(crate) async fn make_again(
+    pub(crate) async fn regenerate_version(
         &self,
         requester: &Requester,
         there: Version,
         metadata: Option<Json>,
         changes: &Changes,
     ) -> Result<Version, CredentialError> {
-        let draft = self.drafted_again(requester, there, metadata, changes).await?;
+        let draft = self.draft_regeneration(requester, there, metadata, changes).await?;
         self.write(requester, draft).await
     }
 
     /// Generates a new version like an existing one, without storing it.
-    pub(crate) async fn drafted_again(
+    pub(crate) async fn draft_regeneration(
         &self,
         requester: &Requester,
         there: Version,

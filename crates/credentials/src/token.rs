@@ -142,7 +142,7 @@ impl Credentials {
 
     /// Returns the expiry of an access token of this server, seconds since 1970-01-01 UTC; `None` for any other text.
     #[must_use]
-    pub fn access_token_ends(&self, token: &str) -> Option<i64> {
+    pub fn access_token_expiry(&self, token: &str) -> Option<i64> {
         read(self.keyring(), token).filter(|claims| claims.token_use == Use::Access).map(|claims| claims.exp)
     }
 
@@ -177,7 +177,7 @@ impl Credentials {
             return Err(TokenError::Expired);
         }
         for id in [Some(claims.jti), claims.pair].into_iter().flatten() {
-            if self.was_ended(id).await? {
+            if self.is_revoked(id).await? {
                 return Err(TokenError::Ended);
             }
         }
@@ -187,10 +187,10 @@ impl Credentials {
         Ok((grant, claims.jti))
     }
 
-    async fn was_ended(&self, id: Uuid) -> Result<bool, TokenError> {
+    async fn is_revoked(&self, id: Uuid) -> Result<bool, TokenError> {
         let store = self.store().clone();
         let ask = move || async move {
-            let ended = tables::Credentials::of(&store).token_ended(id).await;
+            let ended = tables::Credentials::of(&store).is_token_revoked(id).await;
             ended
                 .map(|value| Fresh { value, lifetime: BELIEVED })
                 .map_err(|_| Failed { error: TokenError::Unavailable, lifetime: Duration::ZERO })
@@ -214,7 +214,7 @@ fn read(keyring: &Keyring, token: &str) -> Option<Claims> {
     }
     let (text, mac) = token.rsplit_once('.')?;
     let mac = URL_SAFE_NO_PAD.decode(mac).ok()?;
-    if !keyring.is_mac(PURPOSE, text.as_bytes(), &mac) {
+    if !keyring.verify_mac(PURPOSE, text.as_bytes(), &mac) {
         return None;
     }
     let (header, claims) = text.split_once('.')?;

@@ -220,7 +220,7 @@ impl Value {
     }
 
     /// Serializes the value for encryption.
-    pub(crate) fn sealed_form(&self) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
+    pub(crate) fn serialize_for_sealing(&self) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
         let written = match self {
             Self::Value(text) | Self::Password(text) => serde_json::to_vec(text.expose()),
             Self::Json(value) => serde_json::to_vec(value),
@@ -232,7 +232,7 @@ impl Value {
         if written.len() > VALUE_OCTETS_MAX { Err(CredentialError::TooLarge) } else { Ok(written) }
     }
 
-    /// Deserializes the output of [`Self::sealed_form`].
+    /// Deserializes the output of [`Self::serialize_for_sealing`].
     pub(crate) fn opened(kind: Kind, octets: &[u8]) -> Result<Self, serde_json::Error> {
         Ok(match kind {
             Kind::Value => Self::Value(serde_json::from_slice(octets)?),
@@ -339,7 +339,7 @@ impl CertificateValue {
         let own = self.certificate.as_ref().map(|own| read(own, NOT_CERTIFICATE)).transpose()?;
         // A self-signed certificate is its own CA, whatever its extensions say.
         let itself = |ca: &Certificate| own.as_ref().is_some_and(|own| own.fingerprint == ca.fingerprint);
-        if ca.as_ref().is_some_and(|ca| !is_authority(ca) && !itself(ca)) {
+        if ca.as_ref().is_some_and(|ca| !is_ca_certificate(ca) && !itself(ca)) {
             return Err(CredentialError::bad(NOT_CA));
         }
         if let (Some(ca), Some(own)) = (&ca, &own)
@@ -348,7 +348,7 @@ impl CertificateValue {
             return Err(CredentialError::bad(NOT_SIGNED));
         }
         if let (Some(own), Some(key)) = (&own, &self.private_key) {
-            let spki = spki_of(key, any_key)?;
+            let spki = private_key_spki_hash(key, any_key)?;
             if spki != own.public_key.spki_sha256 {
                 return Err(CredentialError::bad(OTHER_KEY));
             }
@@ -363,7 +363,7 @@ pub(crate) fn certificate_of(pem: &str) -> Option<Certificate> {
     Certificate::parse(&der).ok()
 }
 
-pub(crate) fn is_authority(certificate: &Certificate) -> bool {
+pub(crate) fn is_ca_certificate(certificate: &Certificate) -> bool {
     certificate.basic_constraints.is_some_and(|constraints| constraints.ca)
 }
 
@@ -373,7 +373,7 @@ pub(crate) fn signed_by(certificate: &Certificate, ca: &Certificate) -> bool {
 }
 
 /// Returns the hash of a private key's public half; CredHub accepts RSA only.
-fn spki_of(key: &Secret, any_key: bool) -> Result<SpkiHash, CredentialError> {
+fn private_key_spki_hash(key: &Secret, any_key: bool) -> Result<SpkiHash, CredentialError> {
     let malformed = |why: &str| CredentialError::bad(format!("Private key is malformed. {why}"));
     let key = PrivateKey::from_pem(key.expose()).map_err(|error| match error {
         KeyError::Encrypted | KeyError::LegacyEncryption => {

@@ -155,11 +155,11 @@ impl Version {
 
 /// Encrypts a value. The encryption is bound to the row of the version, and the plaintext contains the name.
 pub(crate) fn seal(keyring: &Keyring, name_key: &str, version: Uuid, value: &[u8]) -> Vec<u8> {
-    seal_in(&SEALED_CREDENTIALS, keyring, name_key, version, value)
+    seal_in_column(&SEALED_CREDENTIALS, keyring, name_key, version, value)
 }
 
 /// Encrypts a value like [`seal`], bound to a row of another table.
-pub(crate) fn seal_in(
+pub(crate) fn seal_in_column(
     column: &SealedColumn,
     keyring: &Keyring,
     name_key: &str,
@@ -183,7 +183,7 @@ fn open(
     open_in(&SEALED_CREDENTIALS, keyring, name_key, version, sealed)
 }
 
-/// Decrypts the output of [`seal_in`]. Returns the reason if that fails.
+/// Decrypts the output of [`seal_in_column`]. Returns the reason if that fails.
 pub(crate) fn open_in(
     column: &SealedColumn,
     keyring: &Keyring,

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::tables;
 use crate::tables::{NewWrap, Requester, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
-use crate::version::{open_in, seal_in};
+use crate::version::{open_in, seal_in_column};
 use crate::{CredentialError, Credentials, Kind, Name, Value};
 
 /// Minimum lifetime of a token, s.
@@ -46,7 +46,7 @@ pub struct Wrapped {
 
 /// A value that was read with a single-use token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct OneTime {
+pub struct UnwrappedValue {
     /// Name of the credential.
     pub name: String,
     /// Identity of the version; nil for a version that is not stored yet.
@@ -99,14 +99,14 @@ impl Credentials {
         expires_at_us: i64,
     ) -> Result<Option<Wrapped>, CredentialError> {
         let (id, token, at_us) = (Uuid::now_v7(), new_token()?, self.now_us());
-        let octets = value.sealed_form()?;
+        let octets = value.serialize_for_sealing()?;
         let wrap = NewWrap {
             token_hash: hash(token.expose()),
             id,
             name: name.to_owned(),
             kind: value.kind(),
             version,
-            sealed: seal_in(&SEALED_WRAPS, self.keyring(), &name.to_ascii_lowercase(), id, &octets),
+            sealed: seal_in_column(&SEALED_WRAPS, self.keyring(), &name.to_ascii_lowercase(), id, &octets),
             at_us,
             by: by.to_owned(),
             expires_at_us,
@@ -130,8 +130,8 @@ impl Credentials {
     }
 
     /// Deletes an unread single-use value.
-    pub(crate) async fn forget_wrapped(&self, wrapped: &Wrapped) -> Result<(), CredentialError> {
-        Ok(tables::Credentials::of(self.store()).forget_wrap(hash(wrapped.token.expose())).await?)
+    pub(crate) async fn delete_wrapped(&self, wrapped: &Wrapped) -> Result<(), CredentialError> {
+        Ok(tables::Credentials::of(self.store()).delete_wrap(hash(wrapped.token.expose())).await?)
     }
 
     /// Reads the value of a token, once. The token alone gives access; `by` is only for the log.
@@ -140,7 +140,7 @@ impl Credentials {
     /// [`CredentialError::AlreadyRead`] for a second use; [`CredentialError::NoToken`]; [`CredentialError::Sealed`], in which case
     /// the value stays readable.
     #[crate::boxed]
-    pub async fn unwrap(&self, by: &str, token: &str) -> Result<OneTime, CredentialError> {
+    pub async fn unwrap(&self, by: &str, token: &str) -> Result<UnwrappedValue, CredentialError> {
         if token.len() > TOKEN_MAX || !token.starts_with(PREFIX) {
             return Err(CredentialError::NoToken);
         }
@@ -167,7 +167,7 @@ impl Credentials {
                         })?;
                         let details = json!({ "version": version, "wrap": id, "from": by });
                         store::audit(tx, vec![event("credential.unwrap", &name, details)]).await?;
-                        Ok(Ok(OneTime { name, version, value, by }))
+                        Ok(Ok(UnwrappedValue { name, version, value, by }))
                     }
                     Unwrapped::Read { name, at_us, by, first_again } => {
                         // Only the first repeated use is logged, so that nobody can fill the log with a used token.

@@ -15,7 +15,7 @@ use crate::credentials::NewVersion;
 use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, Published, SigningCa};
 use crate::tables;
 use crate::tables::{NewCredentialVersion, Put, Requester, delete_credential};
-use crate::value::{CertificateValue, GivenValue, certificate_of, is_authority, signed_by};
+use crate::value::{CertificateValue, GivenValue, certificate_of, is_ca_certificate, signed_by};
 use crate::version::{Facts, Version, seal};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
@@ -176,7 +176,7 @@ impl Credentials {
             signed = Some(ca_name.key().to_owned());
         }
         let facts = own.as_ref().map(|own| Facts {
-            certificate_authority: is_authority(own),
+            certificate_authority: is_ca_certificate(own),
             self_signed: own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok(),
             ..Facts::default()
         });
@@ -297,7 +297,7 @@ impl Credentials {
             return Ok(draft);
         };
         let authority = match &wanted.ca {
-            Some(ca) => Some(self.signing_authority(requester, &Name::parse(ca)?, transitional_signs).await?),
+            Some(ca) => Some(self.signing_ca(requester, &Name::parse(ca)?, transitional_signs).await?),
             None => None,
         };
         let now = UnixTime(self.now_us() / 1_000_000);
@@ -332,7 +332,7 @@ impl Credentials {
         requester: &Requester,
         name: &Name,
     ) -> Result<(CertificateValue, Option<String>), CredentialError> {
-        let versions = self.current_of(requester, name).await?;
+        let versions = self.current_or_empty(requester, name).await?;
         let mut values = Vec::with_capacity(2);
         for version in versions {
             let Value::Certificate(value) = version.value else {
@@ -345,13 +345,13 @@ impl Credentials {
         Ok((active, values.next().and_then(|other| other.certificate)))
     }
 
-    async fn signing_authority(
+    async fn signing_ca(
         &self,
         requester: &Requester,
         name: &Name,
         transitional_signs: bool,
     ) -> Result<Authority, CredentialError> {
-        let mut versions = self.current_of(requester, name).await?;
+        let mut versions = self.current_or_empty(requester, name).await?;
         if versions.is_empty() {
             return Err(CredentialError::NoCa);
         }
@@ -371,7 +371,7 @@ impl Credentials {
         let signing = values.next().ok_or(CredentialError::NoCa)?;
         let pem = signing.certificate.ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
         let certificate = certificate_of(&pem).ok_or_else(|| CredentialError::bad(NOT_CA_NAME))?;
-        if !is_authority(&certificate) {
+        if !is_ca_certificate(&certificate) {
             return Err(CredentialError::bad(NOT_CA));
         }
         let key = signing.private_key.ok_or_else(|| CredentialError::bad(NO_CA_KEY))?;
@@ -431,13 +431,13 @@ impl Credentials {
         requester: &Requester,
         draft: Draft,
     ) -> Result<Version, CredentialError> {
-        let written = match self.write_once(requester, &draft).await {
+        let written = match self.try_write(requester, &draft).await {
             Err(CredentialError::Forbidden)
                 if tables::Credentials::of(self.store())
                     .may(requester, draft.name.key(), Operation::Write)
                     .await? =>
             {
-                self.write_once(requester, &draft).await
+                self.try_write(requester, &draft).await
             }
             other => other,
         }?;
@@ -445,10 +445,10 @@ impl Credentials {
         Ok(written)
     }
 
-    async fn write_once(&self, requester: &Requester, draft: &Draft) -> Result<Version, CredentialError> {
+    async fn try_write(&self, requester: &Requester, draft: &Draft) -> Result<Version, CredentialError> {
         let id = Uuid::now_v7();
         let at_us = self.now_us();
-        let octets = draft.value.sealed_form()?;
+        let octets = draft.value.serialize_for_sealing()?;
         let kind = draft.value.kind();
         let lives = |seconds: u64| at_us.saturating_add_unsigned(seconds.saturating_mul(1_000_000));
         let ends_at_us = draft.ttl_s.map(lives).or(draft.ends_at_us);
@@ -472,7 +472,7 @@ impl Credentials {
             ends_at_us,
             keep: self.options().retention_of(draft.name.key()).and_then(|retention| retention.versions),
         };
-        let (certificate, issued) = self.records_of(requester, draft);
+        let (certificate, issued) = self.inventory_records(requester, draft);
         match self.put(NewVersion { row, action: draft.action, certificate, issued }).await? {
             Put::Stored { credential, name, number } => Ok(Version {
                 credential,
@@ -496,7 +496,7 @@ impl Credentials {
     }
 
     /// Returns the inventory record of a certificate generated here. A certificate of a published CA is recorded as issued.
-    fn records_of(
+    fn inventory_records(
         &self,
         requester: &Requester,
         draft: &Draft,
@@ -521,7 +521,7 @@ impl Credentials {
         let told = self.gone(requester, name, event.at_us);
         let (key, requester) = (name.key().to_owned(), requester.clone());
         let kept_since_us = (self.options().undelete_days > 0).then_some(event.at_us);
-        let gone = self.store().write_points("credential_delete", move |tx| {
+        let gone = self.store().write_indexed("credential_delete", move |tx| {
             async move {
                 let gone = delete_credential(tx, &requester, &key, kept_since_us).await?;
                 if gone {

@@ -148,14 +148,14 @@ impl DomainSet {
     /// name, and for a wildcard also the domains that the wildcard matches. IP addresses match nothing.
     pub fn matches(&self, name: Name<'_>, mut found: impl FnMut(u32)) {
         match name {
-            Name::Dns(octets) | Name::Common(octets) => self.matches_octets(octets, &mut found),
+            Name::Dns(octets) | Name::Common(octets) => self.match_bytes(octets, &mut found),
             Name::Ip(_) => {}
         }
     }
 
-    fn matches_octets(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
+    fn match_bytes(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
         if octets.is_ascii() {
-            return self.matches_ascii(octets.trim_ascii(), found);
+            return self.match_ascii(octets.trim_ascii(), found);
         }
         // Rare, and always invalid in a certificate: U-labels instead of A-labels, or bytes that are not UTF-8.
         let text = String::from_utf8_lossy(octets);
@@ -164,13 +164,13 @@ impl DomainSet {
             None => ("", text.trim()),
         };
         match idna::domain_to_ascii(rest) {
-            Ok(ascii) => self.matches_ascii(format!("{wildcard}{ascii}").as_bytes(), found),
+            Ok(ascii) => self.match_ascii(format!("{wildcard}{ascii}").as_bytes(), found),
             // The last labels may still be valid.
-            Err(_) => self.matches_ascii(octets.trim_ascii(), found),
+            Err(_) => self.match_ascii(octets.trim_ascii(), found),
         }
     }
 
-    fn matches_ascii(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
+    fn match_ascii(&self, octets: &[u8], found: &mut impl FnMut(u32)) {
         let mut name = octets;
         while let [rest @ .., b'.'] = name {
             name = rest;

@@ -14,7 +14,7 @@ pub struct Entry<'a> {
     /// Time at which the log accepted the entry, milliseconds since 1970-01-01 UTC.
     pub timestamp_ms: u64,
     /// The logged certificate.
-    pub logged: Logged<'a>,
+    pub logged: LoggedCertificate<'a>,
     /// The `leaf_index` extension: index of the entry in the log.
     pub leaf_index: Option<u64>,
     /// SHA-256 of each issuer certificate in the submitted chain, nearest issuer first.
@@ -25,7 +25,7 @@ pub struct Entry<'a> {
 
 /// The certificate or precertificate in a log entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Logged<'a> {
+pub enum LoggedCertificate<'a> {
     /// A certificate.
     Certificate(&'a [u8]),
     /// A precertificate: a commitment to issue the certificate.
@@ -39,7 +39,7 @@ pub enum Logged<'a> {
     },
 }
 
-impl<'a> Logged<'a> {
+impl<'a> LoggedCertificate<'a> {
     /// Returns the certificate or precertificate, DER.
     #[must_use]
     pub fn der(self) -> &'a [u8] {
@@ -124,10 +124,12 @@ fn entry<'a>(input: &mut &'a [u8]) -> Result<Entry<'a>, &'static str> {
     let leaf_index = leaf_index(vector::<2>(input)?)?;
     let timestamped = &start[..start.len() - input.len()];
     let logged = match issuer_key_hash {
-        None => Logged::Certificate(signed),
-        Some(issuer_key_hash) => {
-            Logged::Precertificate { tbs: signed, issuer_key_hash, precertificate: vector::<3>(input)? }
-        }
+        None => LoggedCertificate::Certificate(signed),
+        Some(issuer_key_hash) => LoggedCertificate::Precertificate {
+            tbs: signed,
+            issuer_key_hash,
+            precertificate: vector::<3>(input)?,
+        },
     };
     let (chain, rest) = vector::<2>(input)?.as_chunks::<32>();
     if !rest.is_empty() {
@@ -219,8 +221,8 @@ mod tests {
             tile.extend(write(timestamp, Some((&tbs, &precertificate)), &[], index, chain));
             let entries: Vec<_> = Entries::new(&tile).collect::<Result<_, _>>().unwrap();
             prop_assert_eq!(entries.len(), 2);
-            prop_assert_eq!(entries[0].logged, Logged::Certificate(&der));
-            let Logged::Precertificate { tbs: read, precertificate: submitted, .. } = entries[1].logged else {
+            prop_assert_eq!(entries[0].logged, LoggedCertificate::Certificate(&der));
+            let LoggedCertificate::Precertificate { tbs: read, precertificate: submitted, .. } = entries[1].logged else {
                 return Err(TestCaseError::fail("a precertificate"));
             };
             prop_assert_eq!((read, submitted), (&tbs[..], &precertificate[..]));

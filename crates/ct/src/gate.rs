@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbound::rate::{Leave, Pace, Paced, Pacer};
+use outbound::rate::{Pace, Pacer, PacerCounts, SendPermit};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
@@ -37,7 +37,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct RequestPermit<'g> {
     gate: &'g Gate,
-    leave: Leave,
+    leave: SendPermit,
     sent_us: i64,
     _room: SemaphorePermit<'g>,
 }
@@ -70,7 +70,7 @@ impl Gate {
     }
 
     /// Returns counters and the learned rate.
-    pub(super) fn paced(&self) -> Paced {
+    pub(super) fn paced(&self) -> PacerCounts {
         self.state.lock().pacer.paced(self.now_us())
     }
 
@@ -101,7 +101,7 @@ impl RequestPermit<'_> {
 }
 
 impl State {
-    fn ask(&mut self, now_us: i64) -> Result<Leave, Duration> {
+    fn ask(&mut self, now_us: i64) -> Result<SendPermit, Duration> {
         let closed = self.closed_until_us.saturating_sub(now_us);
         let asked =
             if closed > 0 { Err(closed.max(self.pacer.wait(now_us))) } else { self.pacer.ask(now_us) };

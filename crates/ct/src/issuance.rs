@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use x509::{Certificate, SerialNumber, UnixTime};
 
 use super::domains::{DomainSet, registered_domain};
-use super::entry::Logged;
+use super::entry::LoggedCertificate;
 use super::merkle::{Hash, sha256};
 use super::names::{Name, Reading, names};
 
@@ -72,7 +72,7 @@ fn issuer_key(text: &str) -> String {
     for part in parts {
         let part = part.trim();
         match attributes.last_mut() {
-            Some(last) if !starts_attribute(part) => {
+            Some(last) if !is_attribute_start(part) => {
                 last.push(',');
                 last.push_str(part);
             }
@@ -89,11 +89,11 @@ fn issuer_key(text: &str) -> String {
 
 /// Returns the organization in an [`issuer_key`], because CAs change their intermediate certificates; the whole key if the name has
 /// no organization.
-fn organization_of(issuer_key: &str) -> &str {
+fn issuer_organization(issuer_key: &str) -> &str {
     issuer_key.lines().find(|attribute| attribute.starts_with("o=")).unwrap_or(issuer_key)
 }
 
-fn starts_attribute(part: &str) -> bool {
+fn is_attribute_start(part: &str) -> bool {
     part.split_once('=').is_some_and(|(kind, _)| {
         !kind.is_empty() && kind.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')
     })
@@ -143,11 +143,11 @@ impl Issuance {
     /// Creates an issuance from a log entry. For a precertificate, the data comes from the tbsCertificate that the log signs, not
     /// from the submitted precertificate.
     #[must_use]
-    pub fn from_logged(logged: Logged<'_>) -> Self {
-        let Logged::Precertificate { tbs, precertificate, .. } = logged else {
+    pub fn from_logged(logged: LoggedCertificate<'_>) -> Self {
+        let LoggedCertificate::Precertificate { tbs, precertificate, .. } = logged else {
             return Self::from_der(logged.der());
         };
-        let issuance = match Certificate::parse(&as_certificate(tbs)) {
+        let issuance = match Certificate::parse(&wrap_tbs(tbs)) {
             Ok(certificate) => Self::from_certificate(&certificate, Some(sha256(tbs))),
             Err(_) => Self::unreadable(tbs),
         };
@@ -160,7 +160,7 @@ impl Issuance {
     }
 
     fn from_certificate(certificate: &Certificate, tbs: Option<Hash>) -> Self {
-        let (names, whole) = names_in(&certificate.der);
+        let (names, whole) = certificate_names(&certificate.der);
         Self {
             id: IssuanceId::new(&certificate.issuer.text, &certificate.serial, tbs),
             issuer: certificate.issuer.text.clone(),
@@ -181,7 +181,7 @@ impl Issuance {
             id: IssuanceId { issuer_serial: sha256(der), tbs: None },
             issuer: String::new(),
             serial: None,
-            names: names_in(der).0,
+            names: certificate_names(der).0,
             not_before: UnixTime::default(),
             not_after: UnixTime::default(),
             spki_sha256: None,
@@ -206,7 +206,7 @@ impl Issuance {
 }
 
 /// Wraps a tbsCertificate in an unsigned certificate.
-fn as_certificate(tbs: &[u8]) -> Vec<u8> {
+fn wrap_tbs(tbs: &[u8]) -> Vec<u8> {
     x509::der::write(|w| {
         w.sequence(|w| {
             w.raw(tbs).sequence(|_| {}).bits(&[]);
@@ -215,7 +215,7 @@ fn as_certificate(tbs: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the names in a certificate, case-folded and sorted, and false if it does not parse completely or has too many names.
-fn names_in(der: &[u8]) -> (Vec<String>, bool) {
+fn certificate_names(der: &[u8]) -> (Vec<String>, bool) {
     let mut all = BTreeSet::new();
     let mut too_many = false;
     let reading = names(der, |name| {
@@ -346,7 +346,7 @@ pub struct Decision {
 impl Verdict {
     /// Returns whether the verdict raises an alert.
     #[must_use]
-    pub fn is_unasked(&self) -> bool {
+    pub fn raises_alert(&self) -> bool {
         matches!(self, Self::Unasked(_))
     }
 }
@@ -392,7 +392,7 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
         if !rule.allowed.iter().any(allowed) {
             return Verdict::Unasked(vec![Unasked::IssuerNotAllowed]);
         }
-        if rule.trust_allowed && only_below(issuance, domain) {
+        if rule.trust_allowed && has_only_names_below(issuance, domain) {
             return Verdict::AllowedIssuer;
         }
     }
@@ -405,9 +405,9 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
     if let Some(one) = by_key {
         return Verdict::Renewal { of: hexadecimal(&one.id.issuer_serial), same_key: true };
     }
-    let organization = organization_of(&issuer);
+    let organization = issuer_organization(&issuer);
     let by_issuer: Vec<&KnownCertificate> =
-        known.iter().filter(|one| organization_of(&issuer_key(&one.issuer)) == organization).collect();
+        known.iter().filter(|one| issuer_organization(&issuer_key(&one.issuer)) == organization).collect();
     if by_issuer.is_empty() && rule.allowed.is_empty() {
         return Verdict::Unasked(vec![Unasked::IssuerNotAllowed]);
     }
@@ -444,7 +444,7 @@ fn in_time(certificate: &KnownCertificate, at: UnixTime) -> bool {
 }
 
 /// Returns whether all names are at or below `domain`: the rule of one domain does not apply to others.
-fn only_below(issuance: &Issuance, domain: &str) -> bool {
+fn has_only_names_below(issuance: &Issuance, domain: &str) -> bool {
     let domain = registered_domain(domain).unwrap_or_else(|| domain.to_lowercase());
     let below =
         |name: &String| *name == domain || name.strip_suffix(&domain).is_some_and(|rest| rest.ends_with('.'));
@@ -514,7 +514,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_yield_an_unreadable_issuance(octets in prop::collection::vec(any::<u8>(), 0..400)) {
-            let logged = Logged::Precertificate { tbs: &octets, issuer_key_hash: &[0; 32], precertificate: &octets };
+            let logged = LoggedCertificate::Precertificate { tbs: &octets, issuer_key_hash: &[0; 32], precertificate: &octets };
             for issuance in [Issuance::from_der(&octets), Issuance::from_logged(logged)] {
                 prop_assert!(!issuance.readable && issuance.names.len() <= NAMES_MAX);
                 prop_assert!(issuance.id.is(&issuance.id));

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use x509::UnixTime;
 
 use super::DomainSet;
-use super::follow::Match;
+use super::follow::MatchedEntry;
 use super::issuance::{
     Issuance, IssuanceId, IssuerRule, KnownAs, KnownCertificate, LATE_RENEWAL, Verdict, judge,
 };
@@ -25,7 +25,7 @@ const SECOND_US: i64 = 1_000_000;
 
 /// An issuance and the source that reported it.
 #[derive(Clone, Debug)]
-pub struct Sighting {
+pub struct ReportedIssuance {
     /// The issuance.
     pub issuance: Issuance,
     /// The watched domains that the certificate covers.
@@ -36,10 +36,10 @@ pub struct Sighting {
     pub logged_at_ms: Option<u64>,
 }
 
-impl Sighting {
+impl ReportedIssuance {
     /// Converts a match of a log.
     #[must_use]
-    pub fn in_log(found: Match, domains: &DomainSet, log: &str) -> Self {
+    pub fn from_log_match(found: MatchedEntry, domains: &DomainSet, log: &str) -> Self {
         let named = found.domains.iter().filter_map(|id| domains.domain(*id)).map(str::to_owned);
         Self {
             domains: named.collect(),
@@ -51,7 +51,7 @@ impl Sighting {
 
     /// Converts a result of a search for `domain`. `domains` contains all watched domains: a certificate may cover several.
     #[must_use]
-    pub fn in_search(issuance: Issuance, domain: &str, domains: &DomainSet, service: &str) -> Self {
+    pub fn from_search_result(issuance: Issuance, domain: &str, domains: &DomainSet, service: &str) -> Self {
         let mut named: BTreeSet<String> = issuance
             .matches(domains)
             .into_iter()
@@ -73,7 +73,7 @@ impl Sighting {
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn record(tx: &mut Tx, found: Vec<Sighting>, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
+pub async fn record(tx: &mut Tx, found: Vec<ReportedIssuance>, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
     let rows = found.into_iter().map(|one| row_of(one, now_us)).collect();
     record_ct_issuances(tx, rows).await
 }
@@ -85,11 +85,11 @@ pub async fn record(tx: &mut Tx, found: Vec<Sighting>, now_us: i64) -> Result<Ve
 #[crate::boxed]
 pub async fn settle(tx: &mut Tx, issuances: &[Uuid], verdict: &Verdict) -> Result<Vec<Uuid>, StoreError> {
     let reason = reason_of(verdict);
-    let stored = stored_as(verdict);
+    let stored = to_stored_verdict(verdict);
     judge_ct_issuances(tx, issuances.iter().map(|id| (*id, stored, reason.clone())).collect()).await
 }
 
-fn stored_as(verdict: &Verdict) -> CtVerdict {
+fn to_stored_verdict(verdict: &Verdict) -> CtVerdict {
     match verdict {
         Verdict::Unasked(_) => CtVerdict::Unasked,
         Verdict::Acknowledged(_) => CtVerdict::Acknowledged,
@@ -107,8 +107,8 @@ fn reason_of(verdict: &Verdict) -> String {
     serde_json::to_string(verdict).unwrap_or_default()
 }
 
-fn row_of(found: Sighting, now_us: i64) -> NewCtIssuance {
-    let Sighting { issuance, domains, source, logged_at_ms } = found;
+fn row_of(found: ReportedIssuance, now_us: i64) -> NewCtIssuance {
+    let ReportedIssuance { issuance, domains, source, logged_at_ms } = found;
     let serial = issuance.serial.as_ref().filter(|_| issuance.readable).map(ToString::to_string);
     NewCtIssuance {
         id: Uuid::now_v7(),
@@ -173,7 +173,7 @@ pub async fn judge_issuances(
     let unwatched = reason_of(&Verdict::NotWatched);
     let expected = ct_expected(tx, &names, ended_us).await?;
     // Issuances found for a domain that is no longer watched do not count as known.
-    known.extend(expected.iter().filter(|row| row.reason != unwatched).map(known_of));
+    known.extend(expected.iter().filter(|row| row.reason != unwatched).map(to_known_certificate));
     let judged: Vec<Judged> = issuances
         .into_iter()
         .map(|(issuance, domain)| {
@@ -185,12 +185,12 @@ pub async fn judge_issuances(
         })
         .collect();
     let verdicts =
-        judged.iter().map(|one| (one.issuance.id, stored_as(&one.verdict), reason_of(&one.verdict)));
+        judged.iter().map(|one| (one.issuance.id, to_stored_verdict(&one.verdict), reason_of(&one.verdict)));
     let stored: BTreeSet<Uuid> = judge_ct_issuances(tx, verdicts.collect()).await?.into_iter().collect();
     Ok(judged.into_iter().filter(|one| stored.contains(&one.issuance.id)).collect())
 }
 
-fn known_of(row: &CtIssuanceRow) -> KnownCertificate {
+fn to_known_certificate(row: &CtIssuanceRow) -> KnownCertificate {
     let issuance = issuance_of(row);
     KnownCertificate {
         id: issuance.id,

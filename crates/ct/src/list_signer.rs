@@ -56,7 +56,7 @@ impl ListSigner {
     /// Returns the URL of the signature of the list at `url`: `log_list.sig` for `log_list.json`. `None`: this signer does not sign
     /// that list.
     #[must_use]
-    pub fn signature_of(&self, url: &str) -> Option<String> {
+    pub fn signature_url(&self, url: &str) -> Option<String> {
         let name = url.strip_prefix(&*self.prefix)?.strip_suffix(".json")?;
         Some(format!("{}{name}.sig", self.prefix))
     }
@@ -96,7 +96,7 @@ mod tests {
             ("https://www.gstatic.com.example/ct/log_list/v3/log_list.json", None),
             ("https://www.gstatic.com/ct/log_list/v3/log_list.zip", None),
         ] {
-            assert_eq!(google.signature_of(url).as_deref(), signature, "{url}");
+            assert_eq!(google.signature_url(url).as_deref(), signature, "{url}");
         }
     }
 }

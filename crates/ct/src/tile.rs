@@ -96,7 +96,7 @@ pub struct Edge {
 
 /// The tiles do not match the tree.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum EdgeError {
+pub enum TreeEdgeError {
     /// The number or size of the tiles differs from [`Edge::ids`].
     #[error("the tiles are not the edge of this tree")]
     Shape,
@@ -120,26 +120,26 @@ impl Edge {
     /// A tile that has grown since is accepted: its first hashes are unchanged.
     ///
     /// # Errors
-    /// [`EdgeError`]; a tree too high for tiles is [`EdgeError::Shape`].
-    pub fn verified(size: u64, root: &Hash, tiles: Vec<Vec<Hash>>) -> Result<Self, EdgeError> {
+    /// [`TreeEdgeError`]; a tree too high for tiles is [`TreeEdgeError::Shape`].
+    pub fn verified(size: u64, root: &Hash, tiles: Vec<Vec<Hash>>) -> Result<Self, TreeEdgeError> {
         let edge = Self::of(size, tiles)?;
-        if edge.root() == *root { Ok(edge) } else { Err(EdgeError::Root) }
+        if edge.root() == *root { Ok(edge) } else { Err(TreeEdgeError::Root) }
     }
 
     /// Returns the edge of a smaller tree from verified tiles of a larger one.
     ///
     /// # Errors
-    /// [`EdgeError::Shape`].
-    pub fn of(size: u64, tiles: Vec<Vec<Hash>>) -> Result<Self, EdgeError> {
+    /// [`TreeEdgeError::Shape`].
+    pub fn of(size: u64, tiles: Vec<Vec<Hash>>) -> Result<Self, TreeEdgeError> {
         let ids = Self::ids(size);
         let too_high = width_of_level(size, LEVELS_MAX) > 0;
         if too_high || ids.len() != tiles.len() {
-            return Err(EdgeError::Shape);
+            return Err(TreeEdgeError::Shape);
         }
         let mut levels = vec![Vec::new(); usize::from(LEVELS_MAX)];
         for (id, mut tile) in ids.into_iter().zip(tiles) {
             if tile.len() < usize::from(id.width) {
-                return Err(EdgeError::Shape);
+                return Err(TreeEdgeError::Shape);
             }
             tile.truncate(id.width.into());
             levels[usize::from(id.level)] = tile;
@@ -243,7 +243,7 @@ mod tests {
             self.0.get(&(level, index)).map(Vec::as_slice)
         }
 
-        fn edge(&self, size: usize, root: &Hash) -> Result<Edge, EdgeError> {
+        fn edge(&self, size: usize, root: &Hash) -> Result<Edge, TreeEdgeError> {
             let tiles = Edge::ids(size as u64).into_iter().map(|id| self.0[&(id.level, id.index)].clone());
             Edge::verified(size as u64, root, tiles.collect())
         }
@@ -285,7 +285,7 @@ mod tests {
         let root = root_of(&tiles.1);
         let edge = tiles.edge(size, &root).unwrap();
         assert_eq!(edge.root(), root);
-        assert_eq!(tiles.edge(size, &[7; 32]), Err(EdgeError::Root));
+        assert_eq!(tiles.edge(size, &[7; 32]), Err(TreeEdgeError::Root));
         let (leaf, middle) = (tiles.get(0, 200).unwrap(), tiles.get(1, 0).unwrap());
         assert!(is_below(leaf, 200, middle) && is_below(middle, 0, edge.partial(2).unwrap()));
         let mut forged = leaf.to_vec();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ct::follow::{FollowOptions, Follower, LogPosition, Start};
+use ct::follow::{FollowOptions, Follower, LogPosition, StartPosition};
 use ct::{DomainSet, Issuance, LogKey};
 use fleet::ct::{CtAuthority, IssuedPair};
 use outbound::http::Client;
@@ -94,7 +94,7 @@ async fn tessera_log_is_followed_and_verified_as_it_grows() {
     let key = LogKey::new(&log.submission_url, &log.spki).unwrap();
     let client = Client::new(&Resolver::with_upstreams(Vec::new()), &outbound::http::Options::default());
     let options = FollowOptions {
-        start: Start::Beginning,
+        start: StartPosition::Beginning,
         partial_patience: Duration::ZERO,
         tiles_a_step: 1,
         pace: Pace::default(),

@@ -26,7 +26,7 @@ impl Default for BatcherOptions {
 /// The work ended without a result: it panicked, or the runtime is shutting down.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the operation was aborted before it finished: try again")]
-pub struct Abandoned;
+pub struct WorkAborted;
 
 /// Collects items that arrive while a batch runs into the next batch. There is no timer: a single item starts immediately.
 pub struct Batcher<I, O> {
@@ -63,15 +63,15 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     /// Submits an item and waits for its output.
     ///
     /// # Errors
-    /// [`Abandoned`] when the work returned no output.
+    /// [`WorkAborted`] when the work returned no output.
     ///
     /// # Cancellation
     /// Dropping the future does not undo the work once it is queued.
     #[crate::boxed]
-    pub async fn submit(&self, item: I) -> Result<O, Abandoned> {
+    pub async fn submit(&self, item: I) -> Result<O, WorkAborted> {
         let (reply, answer) = oneshot::channel();
-        self.queue.send((item, reply)).await.map_err(|_| Abandoned)?;
-        answer.await.map_err(|_| Abandoned)
+        self.queue.send((item, reply)).await.map_err(|_| WorkAborted)?;
+        answer.await.map_err(|_| WorkAborted)
     }
 }
 

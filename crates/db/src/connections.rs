@@ -4,7 +4,7 @@ use crate::database::{Backend, Database};
 use crate::error::StoreError;
 use crate::options::StoreOptions;
 use crate::postgres::Postgres;
-use crate::statement::Sends;
+use crate::statement::ModuleStatements;
 use crate::url::{Location, StoreUrl};
 use crate::value::Row;
 
@@ -13,8 +13,8 @@ const CONNECTIONS_MAX: &str = "-- connections_max
 SELECT current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
        - coalesce(current_setting('reserved_connections', true)::int8, 0)";
 
-pub(crate) const SENDS: Sends =
-    Sends { both: &[], sqlite: &[], postgres: &[CONNECTIONS_MAX], bulks: &[], composed: Vec::new };
+pub(crate) const SENDS: ModuleStatements =
+    ModuleStatements { both: &[], sqlite: &[], postgres: &[CONNECTIONS_MAX], bulks: &[], composed: Vec::new };
 
 /// Limits on connections to the database.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -6,14 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
-use crate::fullness::Fullness;
+use crate::fullness::DiskFullState;
 use crate::joint::{Work, WorkResult};
 use crate::options::StoreOptions;
 use crate::pool::PoolUse;
-use crate::postgres::{Planned, Postgres};
+use crate::postgres::{Postgres, StatementPlanning};
 use crate::schema::Schema;
 use crate::sqlite::{Sqlite, SqliteTransaction};
-use crate::statement::Bulk;
+use crate::statement::BulkStatement;
 use crate::tx::Tx;
 use crate::url::{Location, StoreUrl};
 use crate::value::{Row, Value};
@@ -22,7 +22,7 @@ use crate::value::{Row, Value};
 #[derive(Clone)]
 pub struct Database {
     pub(crate) backend: Backend,
-    full: Fullness,
+    full: DiskFullState,
 }
 
 #[derive(Clone)]
@@ -64,7 +64,7 @@ impl Database {
                 Postgres::open(address, url.to_string(), options, schema.postgres, now_us).await?,
             )),
         };
-        Ok(Self { backend, full: Fullness::default() })
+        Ok(Self { backend, full: DiskFullState::default() })
     }
 
     /// Reads rows.
@@ -82,10 +82,10 @@ impl Database {
             (Backend::Sqlite(sqlite), Cost::Point) => sqlite.point(statement, parameters).await,
             (Backend::Sqlite(sqlite), Cost::Walk) => sqlite.walk(statement.to_owned(), parameters).await,
             (Backend::Postgres(postgres), Cost::Point) => {
-                postgres.rows(Planned::Once, statement, &parameters).await
+                postgres.rows(StatementPlanning::Once, statement, &parameters).await
             }
             (Backend::Postgres(postgres), Cost::Walk) => {
-                postgres.rows(Planned::EachTime, statement, &parameters).await
+                postgres.rows(StatementPlanning::EachTime, statement, &parameters).await
             }
         }
     }
@@ -106,7 +106,7 @@ impl Database {
     /// Database errors.
     pub async fn among<K: ToString>(
         &self,
-        statement: &Bulk,
+        statement: &BulkStatement,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Row>, StoreError> {
         let list: Vec<String> = keys.into_iter().map(|key| key.to_string()).collect();
@@ -190,7 +190,7 @@ impl Database {
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (work, answer) = WorkResult::of(work);
-        self.transact(name, Planned::EachTime, work).await?;
+        self.transact(name, StatementPlanning::EachTime, work).await?;
         answer.take()
     }
 
@@ -199,19 +199,24 @@ impl Database {
     ///
     /// # Errors
     /// Same as [`Database::write`].
-    pub async fn write_points<T: Send + 'static>(
+    pub async fn write_indexed<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (work, answer) = WorkResult::of(work);
-        self.transact(name, Planned::Once, work).await?;
+        self.transact(name, StatementPlanning::Once, work).await?;
         answer.take()
     }
 
     /// Boxed, because the generic callers above are compiled again in each crate that uses them.
     #[crate::boxed]
-    async fn transact(&self, name: &'static str, planned: Planned, work: Work) -> Result<(), StoreError> {
+    async fn transact(
+        &self,
+        name: &'static str,
+        planned: StatementPlanning,
+        work: Work,
+    ) -> Result<(), StoreError> {
         self.full.note(match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
             Backend::Postgres(postgres) => postgres.write(planned, work).await,
@@ -290,7 +295,7 @@ impl Database {
     }
 }
 
-impl Bulk {
+impl BulkStatement {
     /// Returns the text for this database.
     #[must_use]
     pub fn of(&self, database: &Database) -> &'static str {

@@ -35,7 +35,7 @@
 //! | <code>{max&#124;greatest}</code>: either side may be empty | `max` | `greatest` |
 //!
 //! A statement that is not over rows has these marks too, and no list of columns: `bulk! { "… LIMIT ?1{| FOR UPDATE}" }`. Keep two
-//! texts ([`Bulk`](crate::Bulk) with both fields) where the databases need another shape, not other words.
+//! texts ([`BulkStatement`](crate::Bulk) with both fields) where the databases need another shape, not other words.
 //!
 //! Codes of an enum are written `{JobState::Queued}` and put in by [`with_codes!`](crate::with_codes), so that no statement
 //! holds a number that only a comment explains.
@@ -58,7 +58,7 @@ macro_rules! bulk {
         $crate::dialect::bulk!(@of &[$((stringify!($name), stringify!($sql_type))),+], $text)
     };
     (@of $columns:expr, $text:expr) => {
-        $crate::Bulk {
+        $crate::BulkStatement {
             sqlite: $crate::dialect::bulk!(@one Sqlite, $columns, $text),
             postgres: $crate::dialect::bulk!(@one Postgres, $columns, $text),
         }
@@ -101,12 +101,12 @@ pub const fn text(bytes: &'static [u8]) -> &'static str {
 }
 
 /// Output buffer. Bytes beyond `N` are only counted.
-struct Out<const N: usize> {
+struct FixedBuffer<const N: usize> {
     bytes: [u8; N],
     length: usize,
 }
 
-impl<const N: usize> Out<N> {
+impl<const N: usize> FixedBuffer<N> {
     const fn push(&mut self, byte: u8) {
         if self.length < N {
             self.bytes[self.length] = byte;
@@ -194,8 +194,8 @@ pub const fn statement<const N: usize>(
 ) -> ([u8; N], usize) {
     let from = text.as_bytes();
     let is_postgres = matches!(dialect, Dialect::Postgres);
-    let mut out = Out { bytes: [0; N], length: 0 };
-    let mut at = after_comment(from);
+    let mut out = FixedBuffer { bytes: [0; N], length: 0 };
+    let mut at = statement_start(from);
     out.push_part(from, 0, at);
     let mut verb = if columns.is_empty() || has(from, at, "{any ") { Verb::Done } else { verb_of(from, at) };
     let wants_rows = !matches!(verb, Verb::Done);
@@ -245,7 +245,7 @@ pub const fn statement<const N: usize>(
         if here == b'{' && starts(from, at, "{among ") {
             let end = find(from, at, b'}');
             let space = find(from, at + 7, b' ');
-            push_among(&mut out, dialect, from, at + 7, space, end);
+            push_in_list(&mut out, dialect, from, at + 7, space, end);
             at = end + 1;
             continue;
         }
@@ -339,7 +339,7 @@ pub const fn statement<const N: usize>(
 #[must_use]
 pub const fn coded<const N: usize>(codes: &[(&str, i64)], text: &str) -> ([u8; N], usize) {
     let from = text.as_bytes();
-    let mut out = Out { bytes: [0; N], length: 0 };
+    let mut out = FixedBuffer { bytes: [0; N], length: 0 };
     let mut at = 0;
     while at < from.len() {
         let word = word_end(from, at + 1);
@@ -362,8 +362,8 @@ pub const fn coded<const N: usize>(codes: &[(&str, i64)], text: &str) -> ([u8; N
 }
 
 /// Writes `IN (…)` or `= ANY(…)` for a JSON list. The parameter is `from[at..space]`, its type `from[space + 1..end]`.
-const fn push_among<const N: usize>(
-    out: &mut Out<N>,
+const fn push_in_list<const N: usize>(
+    out: &mut FixedBuffer<N>,
     dialect: Dialect,
     from: &[u8],
     at: usize,
@@ -397,7 +397,7 @@ const fn push_among<const N: usize>(
 }
 
 /// Returns the start of the statement after the comment line with its name.
-const fn after_comment(from: &[u8]) -> usize {
+const fn statement_start(from: &[u8]) -> usize {
     assert!(starts(from, 0, "-- "), "a statement begins with a comment that names it");
     find(from, 0, b'\n') + 1
 }
@@ -490,7 +490,7 @@ const fn word_end(from: &[u8], mut at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use crate::statement::Bulk;
+    use crate::statement::BulkStatement;
 
     #[test]
     fn bulk_statements_expand_per_dialect() {
@@ -506,7 +506,7 @@ mod tests {
             "-- x\nINSERT INTO t (a, b, c) SELECT _a, coalesce(_b, ''), 0 \
              FROM UNNEST(?1::bigint[], ?2::text[]) AS input (_a, _b) ORDER BY _b ON CONFLICT DO NOTHING"
         );
-        let from: &[(Bulk, &str)] = &[
+        let from: &[(BulkStatement, &str)] = &[
             (
                 bulk! { (a uuid) "-- x\nDELETE FROM t WHERE a = :a AND b IN (SELECT b FROM u WHERE c = 1)" },
                 "-- x\nDELETE FROM t USING UNNEST(?1::uuid[]) AS input (_a) \

@@ -12,7 +12,7 @@ const PROBE_EVERY_MS: i64 = 1_000;
 
 /// Whether writes fail because the disk is full.
 #[derive(Clone)]
-pub(crate) struct Fullness(Arc<State>);
+pub(crate) struct DiskFullState(Arc<State>);
 
 struct State {
     full: Mutex<Option<Disk>>,
@@ -21,14 +21,14 @@ struct State {
     probed_ms: AtomicI64,
 }
 
-impl Default for Fullness {
+impl Default for DiskFullState {
     fn default() -> Self {
         let probed_ms = AtomicI64::new(-PROBE_EVERY_MS);
         Self(Arc::new(State { full: Mutex::default(), began: Instant::now(), probed_ms }))
     }
 }
 
-impl Fullness {
+impl DiskFullState {
     /// Records whether a write failed because of a full disk. Returns its result.
     pub(crate) fn note<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Full { disk, .. }) = &outcome {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn full_disk_is_recorded_and_probed_by_one_caller() {
-        let fullness = Fullness::default();
+        let fullness = DiskFullState::default();
         assert!(fullness.note(Ok(1)).is_ok());
         assert_eq!(fullness.found(), None);
         let full = StoreError::Full { disk: Disk::default(), source: "full".into() };

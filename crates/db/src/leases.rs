@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::database::{Cost, Database};
 use crate::error::StoreError;
-use crate::statement::Sends;
+use crate::statement::ModuleStatements;
 
 const LEASE_TAKE: &str = "-- lease_take
 INSERT INTO leases (name, holder, until_at) VALUES (?1, ?2, ?3)
@@ -17,7 +17,7 @@ DELETE FROM leases WHERE name = ?1 AND holder = ?2";
 const LEASES: &str = "-- leases
 SELECT name, holder, until_at FROM leases WHERE until_at > ?1 ORDER BY name LIMIT 1000";
 
-pub(crate) const SENDS: Sends = Sends::of(&[LEASE_TAKE, LEASE_RELEASE, LEASES], &[]);
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[LEASE_TAKE, LEASE_RELEASE, LEASES], &[]);
 
 /// A lease with its current holder.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -2,7 +2,7 @@
 
 use crate::digest::{hex, sha256};
 use crate::error::StoreError;
-use crate::statement::Sends;
+use crate::statement::ModuleStatements;
 use crate::value::Value;
 
 /// A numbered schema change, applied once and in order.
@@ -34,10 +34,11 @@ pub(crate) const OLDEST_COMPATIBLE: &str = "-- schema_oldest_compatible
 SELECT oldest FROM schema_compatibility WHERE id = 1";
 
 /// The statement that creates the table is missing here: it cannot be prepared.
-pub(crate) const SENDS: Sends = Sends::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
+pub(crate) const SENDS: ModuleStatements =
+    ModuleStatements::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
 
 /// A migration recorded in the database.
-pub(crate) struct Applied {
+pub(crate) struct AppliedMigration {
     pub(crate) version: i64,
     pub(crate) checksum: String,
 }
@@ -48,7 +49,7 @@ pub(crate) fn newest(known: &[Migration]) -> i64 {
 }
 
 /// Returns whether a newer build has migrated the database. [`OLDEST_COMPATIBLE`] then says whether this build can still use it.
-pub(crate) fn is_ahead(known: &[Migration], applied: &[Applied]) -> bool {
+pub(crate) fn has_newer_migration(known: &[Migration], applied: &[AppliedMigration]) -> bool {
     applied.iter().any(|row| row.version > newest(known))
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn is_ahead(known: &[Migration], applied: &[Applied]) -> bool {
 pub(crate) fn pending<'m>(
     database: &str,
     known: &'m [Migration],
-    applied: &[Applied],
+    applied: &[AppliedMigration],
     oldest: Option<i64>,
 ) -> Result<&'m [Migration], StoreError> {
     let newest = newest(known);
@@ -103,10 +104,13 @@ mod tests {
     const KNOWN: &[Migration] =
         &[Migration { version: 1, name: "one", sql: "a" }, Migration { version: 2, name: "two", sql: "b" }];
 
-    fn applied(versions: &[(i64, &str)]) -> Vec<Applied> {
+    fn applied(versions: &[(i64, &str)]) -> Vec<AppliedMigration> {
         versions
             .iter()
-            .map(|(version, sql)| Applied { version: *version, checksum: hex(&sha256(sql.as_bytes())) })
+            .map(|(version, sql)| AppliedMigration {
+                version: *version,
+                checksum: hex(&sha256(sql.as_bytes())),
+            })
             .collect()
     }
 
@@ -137,7 +141,7 @@ mod tests {
     #[test]
     fn database_expanded_by_a_newer_build_is_accepted() {
         let ahead = applied(&[(1, "a"), (2, "b"), (3, "c")]);
-        assert!(is_ahead(KNOWN, &ahead) && !is_ahead(KNOWN, &ahead[..2]));
+        assert!(has_newer_migration(KNOWN, &ahead) && !has_newer_migration(KNOWN, &ahead[..2]));
         assert!(pending("db", KNOWN, &ahead, Some(2)).unwrap().is_empty());
         assert!(matches!(
             pending("db", KNOWN, &ahead, Some(3)),

@@ -5,7 +5,7 @@ use crate::column::Column;
 use crate::database::{Cost, Database};
 use crate::dialect::bulk;
 use crate::error::StoreError;
-use crate::statement::{Bulk, Sends};
+use crate::statement::{BulkStatement, ModuleStatements};
 use crate::tx::Tx;
 use crate::value::Row;
 
@@ -46,13 +46,13 @@ pub struct OutboxPlace {
     pub id: i64,
 }
 
-pub(crate) const INSERT: Bulk = bulk! { (at bigint, kind text, subject text, body text)
+pub(crate) const INSERT: BulkStatement = bulk! { (at bigint, kind text, subject text, body text)
     "-- outbox_insert
 INSERT INTO outbox (at, kind, subject, body) VALUES (:at, :kind, :subject, :body)"
 };
 
 /// On PostgreSQL, selects only events that come before all open transactions.
-const READ: Bulk = bulk! {
+const READ: BulkStatement = bulk! {
     "-- outbox_read
 SELECT tx, id, at, kind, subject, body FROM outbox
 WHERE (tx, id) > (?1, ?2){| AND tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint} ORDER BY tx, id LIMIT ?3"
@@ -70,7 +70,7 @@ const LAST: &str = "-- outbox_last
 SELECT tx, id FROM outbox ORDER BY tx DESC, id DESC LIMIT 1";
 
 /// The last row that readers can see. Later commits get later positions.
-const SEEN: Bulk = bulk! {
+const SEEN: BulkStatement = bulk! {
     "-- outbox_seen
 SELECT tx, id FROM outbox{| WHERE tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint}
 ORDER BY tx DESC, id DESC LIMIT 1"
@@ -85,9 +85,9 @@ DELETE FROM outbox WHERE at < ?1
 AND NOT EXISTS (SELECT 1 FROM outbox_consumers c WHERE (c.tx, c.id) < (outbox.tx, outbox.id))";
 
 const ALL: &[&str] = &[PLACE, ADVANCE, LAST, HAS, TRIM];
-const BULKS: &[&Bulk] = &[&INSERT, &READ, &SEEN];
+const BULKS: &[&BulkStatement] = &[&INSERT, &READ, &SEEN];
 
-pub(crate) const SENDS: Sends = Sends::of(ALL, BULKS);
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(ALL, BULKS);
 
 /// Adds events to the outbox, in the caller's transaction. One statement for any number of events.
 ///
@@ -151,7 +151,7 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_seen(&self) -> Result<OutboxPlace, StoreError> {
+    pub async fn outbox_stable_end(&self) -> Result<OutboxPlace, StoreError> {
         self.row(SEEN.of(self), Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
 
@@ -160,7 +160,7 @@ impl Database {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn outbox_has(&self, place: OutboxPlace) -> Result<bool, StoreError> {
+    pub async fn outbox_contains(&self, place: OutboxPlace) -> Result<bool, StoreError> {
         Ok(self.row(HAS, vec![place.transaction.into(), place.id.into()]).await?.is_some())
     }
 

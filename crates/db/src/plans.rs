@@ -4,24 +4,30 @@ use futures_util::FutureExt;
 
 use crate::database::{Backend, Cost, Database};
 use crate::error::StoreError;
-use crate::statement::Sends;
+use crate::statement::ModuleStatements;
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 use crate::{audit, connections, leases, migrate, outbox, postgres};
 
 /// The statements of the engine itself.
-const OWN: &[Sends] = &[
+const OWN: &[ModuleStatements] = &[
     migrate::SENDS,
     leases::SENDS,
     audit::SENDS,
     outbox::SENDS,
     connections::SENDS,
-    Sends { both: &[], sqlite: &[], postgres: postgres::STATEMENTS, bulks: &[], composed: Vec::new },
+    ModuleStatements {
+        both: &[],
+        sqlite: &[],
+        postgres: postgres::STATEMENTS,
+        bulks: &[],
+        composed: Vec::new,
+    },
 ];
 
 impl Database {
     /// Returns all statements, starting with those of the engine.
-    fn every_statement(&self, modules: &[Sends]) -> Vec<String> {
+    fn every_statement(&self, modules: &[ModuleStatements]) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for module in OWN.iter().chain(modules) {
             all.extend(module.both.iter().map(|text| (*text).to_owned()));
@@ -39,7 +45,7 @@ impl Database {
     /// [`StoreError::Statement`] with the name of the first statement that the database rejects.
     #[doc(hidden)]
     #[crate::boxed]
-    pub async fn check_statements(&self, modules: &[Sends]) -> Result<usize, StoreError> {
+    pub async fn check_statements(&self, modules: &[ModuleStatements]) -> Result<usize, StoreError> {
         let all = self.every_statement(modules);
         for statement in &all {
             match &self.backend {
@@ -81,7 +87,10 @@ WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'";
     /// Database errors.
     #[doc(hidden)]
     #[crate::boxed]
-    pub async fn plans(&self, modules: &[Sends]) -> Result<Vec<(String, Vec<String>)>, StoreError> {
+    pub async fn plans(
+        &self,
+        modules: &[ModuleStatements],
+    ) -> Result<Vec<(String, Vec<String>)>, StoreError> {
         let all = self.every_statement(modules);
         if self.is_postgres() {
             return self.write("plans", move |tx| postgres_plans(tx, all).boxed()).await;

@@ -15,7 +15,7 @@ pub(crate) fn for_postgres(statement: &str) -> String {
 
 /// A statement with a separate text for each database, usually over many rows. [`bulk!`](crate::bulk) generates both from one text.
 #[derive(Debug)]
-pub struct Bulk {
+pub struct BulkStatement {
     /// SQLite text. Over rows: for one row, with its columns as ?1, ?2, …; run once per row.
     pub sqlite: &'static str,
     /// PostgreSQL text. Over rows: for all rows, with each column as an array.
@@ -23,7 +23,7 @@ pub struct Bulk {
 }
 
 /// The statements of one module: for both databases, for one of them, and over many rows.
-pub struct Sends {
+pub struct ModuleStatements {
     /// Statements with the same text on both databases.
     pub both: &'static [&'static str],
     /// Statements for SQLite only.
@@ -31,15 +31,15 @@ pub struct Sends {
     /// Statements for PostgreSQL only.
     pub postgres: &'static [&'static str],
     /// Statements with a separate text for each database.
-    pub bulks: &'static [&'static Bulk],
+    pub bulks: &'static [&'static BulkStatement],
     /// Returns every form of the statements that are composed at run time.
     pub composed: fn() -> Vec<String>,
 }
 
-impl Sends {
+impl ModuleStatements {
     /// Creates a list without statements for a single database and without composed ones.
     #[must_use]
-    pub const fn of(both: &'static [&'static str], bulks: &'static [&'static Bulk]) -> Self {
+    pub const fn of(both: &'static [&'static str], bulks: &'static [&'static BulkStatement]) -> Self {
         Self { both, sqlite: &[], postgres: &[], bulks, composed: Vec::new }
     }
 }

@@ -60,8 +60,8 @@ impl Cluster {
     /// Same as [`Cluster::shared`].
     #[must_use]
     pub fn start() -> Self {
-        let bin = binaries().unwrap_or_else(|| panic!("{INSTALL}"));
-        let folder = private_folder().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
+        let bin = postgres_bin_dir().unwrap_or_else(|| panic!("{INSTALL}"));
+        let folder = create_private_dir().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
         let cluster = Self { folder, bin, server: Mutex::new(None), databases: Mutex::new(0) };
         let made = cluster
             .command("initdb")
@@ -102,7 +102,7 @@ impl Cluster {
     /// When the standby cannot be created or started.
     #[must_use]
     pub fn standby(&self) -> Self {
-        let folder = private_folder().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
+        let folder = create_private_dir().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
         let standby =
             Self { folder, bin: self.bin.clone(), server: Mutex::new(None), databases: Mutex::new(0) };
         let copied = self
@@ -136,7 +136,7 @@ impl Cluster {
     ///
     /// # Panics
     /// When it does not do so in time.
-    pub fn followed_by(&self, standby: &Self) {
+    pub fn wait_for_standby(&self, standby: &Self) {
         let at = self.ask("SELECT pg_current_wal_lsn()");
         let began = Instant::now();
         while standby.ask(&format!("SELECT pg_last_wal_replay_lsn() >= '{at}'")) != "t" {
@@ -277,7 +277,7 @@ impl Drop for Cluster {
 }
 
 /// Returns the directory of the newest installed version, or `None` to use the search path.
-fn binaries() -> Option<PathBuf> {
+fn postgres_bin_dir() -> Option<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -297,7 +297,7 @@ fn binaries() -> Option<PathBuf> {
 
 /// Creates a directory with a short path (a socket path has at most 107 bytes) that the server's user owns. Other users may enter
 /// it: a client run by root may have dropped the capability for that.
-fn private_folder() -> io::Result<PathBuf> {
+fn create_private_dir() -> io::Result<PathBuf> {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos());
     let folder =
         std::env::temp_dir().join(format!("bulla-pg-{}-{}", std::process::id(), nanos % 1_000_000_000));

@@ -8,7 +8,7 @@ use crate::column::Column;
 use crate::error::StoreError;
 use crate::postgres::{BoundStatement, Connected, Parameter};
 use crate::sqlite::connection as sqlite;
-use crate::statement::Bulk;
+use crate::statement::BulkStatement;
 use crate::value::{Row, Value};
 
 /// An open transaction.
@@ -42,7 +42,7 @@ impl Tx {
 
     /// Returns the text of a statement for this database.
     #[must_use]
-    pub fn text_of(&self, statement: &Bulk) -> &'static str {
+    pub fn text_of(&self, statement: &BulkStatement) -> &'static str {
         if self.is_postgres() { statement.postgres } else { statement.sqlite }
     }
 
@@ -58,7 +58,7 @@ impl Tx {
             TxConnection::Postgres(connected) => {
                 let parameters = parameters.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
                 let begin = std::mem::take(&mut self.begin);
-                let found = connected.pipelined(begin, &[(statement, parameters)]).await?;
+                let found = connected.execute_pipelined(begin, &[(statement, parameters)]).await?;
                 Ok(found.into_iter().flatten().collect())
             }
         }
@@ -86,7 +86,7 @@ impl Tx {
     ) -> Result<Vec<Row>, StoreError> {
         let TxConnection::Postgres(connected) = &mut self.connection else { return Err(StoreError::Closed) };
         let begin = std::mem::take(&mut self.begin);
-        let found = connected.pipelined(begin, &[(statement, parameters.to_vec())]).await?;
+        let found = connected.execute_pipelined(begin, &[(statement, parameters.to_vec())]).await?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -101,7 +101,7 @@ impl Tx {
             TxConnection::Sqlite(connection) => sqlite::execute(connection, statement, &parameters),
             TxConnection::Postgres(connected) => {
                 if std::mem::take(&mut self.begin) {
-                    connected.pipelined(true, &[]).await?;
+                    connected.execute_pipelined(true, &[]).await?;
                 }
                 connected.execute(statement, &parameters).await
             }
@@ -114,7 +114,7 @@ impl Tx {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn bulk(&mut self, bulk: &Bulk, columns: Vec<Column>) -> Result<Vec<Row>, StoreError> {
+    pub async fn bulk(&mut self, bulk: &BulkStatement, columns: Vec<Column>) -> Result<Vec<Row>, StoreError> {
         Ok(self.bulks(&[(bulk, columns)]).await?.into_iter().flatten().collect())
     }
 
@@ -124,7 +124,10 @@ impl Tx {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn bulks(&mut self, all: &[(&Bulk, Vec<Column>)]) -> Result<Vec<Vec<Row>>, StoreError> {
+    pub async fn bulks(
+        &mut self,
+        all: &[(&BulkStatement, Vec<Column>)],
+    ) -> Result<Vec<Vec<Row>>, StoreError> {
         let lengths: Vec<usize> =
             all.iter().map(|(_, columns)| columns.first().map_or(0, Column::len)).collect();
         for ((_, columns), rows) in all.iter().zip(&lengths) {
@@ -150,7 +153,7 @@ impl Tx {
                 };
                 let statements: Vec<BoundStatement<'_>> = wanted.iter().map(statement).collect();
                 let begin = std::mem::take(&mut self.begin);
-                let found = connected.pipelined(begin, &statements).await?;
+                let found = connected.execute_pipelined(begin, &statements).await?;
                 for (at, rows) in wanted.into_iter().zip(found) {
                     answers[at] = rows;
                 }

@@ -11,7 +11,7 @@ use inbound::{
     Acceptor, ConnectionHandler, OriginLimit, Refusal, ServiceTasks, Slot, Slots, TrustedProxies, WhenFull,
 };
 use keyless::client::Client;
-use outbound::dial::close_fast;
+use outbound::dial::close_with_reset;
 use outbound::guard::Guard;
 use outbound::http;
 use outbound::resolve::{ResolveError, Resolver};
@@ -21,10 +21,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::Options;
-use super::client_auth::{BadClientCrls, ClientGuard};
+use super::client_auth::{BadClientCrls, ClientAuthenticator};
 use super::health::HealthChecks;
 use super::hello::{self, CurrentSites};
-use super::keeper::{KeepError, Keeper, Loaded};
+use super::keeper::{CertificateLoadError, Keeper, LoadedCertificates};
 use super::metrics::{EdgeMetrics, End};
 use super::routes::{LiveRoutes, Routes};
 use super::staples::Staples;
@@ -46,7 +46,7 @@ pub enum StartError {
     NoRoute,
     /// The certificates or the ticket keys cannot be loaded.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    Keep(#[from] CertificateLoadError),
     /// The TLS library rejected its configuration.
     #[error("cannot set up TLS: {0}")]
     Library(#[from] s2n_tls::error::Error),
@@ -94,12 +94,12 @@ pub async fn start(
     options: Options,
     client: Client,
     metrics: EdgeMetrics,
-) -> Result<(Running, Loaded), StartError> {
+) -> Result<(Running, LoadedCertificates), StartError> {
     if options.routes.is_empty() {
         return Err(StartError::NoRoute);
     }
     let current: CurrentSites = Arc::new(RwLock::default());
-    let clients = options.client_auth.clone().map(ClientGuard::new).transpose()?.map(Arc::new);
+    let clients = options.client_auth.clone().map(ClientAuthenticator::new).transpose()?.map(Arc::new);
     let staples = Staples::new(options.staples.clone());
     let (keeper, loaded) = Keeper::start(
         &options,
@@ -121,7 +121,7 @@ pub async fn start(
     let address = listener.local_addr().map_err(failed)?;
     let reopen = Arc::default();
     let requesting = requesting(&options, address, &resolver, &tasks, &metrics, &reopen)?;
-    metrics.may_be_open(options.connections_max);
+    metrics.set_connections_max(options.connections_max);
     let counted = metrics.clone();
     let shared = Arc::new(Terminator {
         config,
@@ -176,7 +176,7 @@ fn requesting(
         guard: Guard { allow_link_local: true, ..Guard::default() },
         address_rule: AddressRule::default(),
         connections_max: options.upstream_connections_max,
-        per_host_max: options.per_upstream(&options.routes),
+        per_host_max: options.connections_per_upstream(&options.routes),
         idle_max: options.upstream_idle_max,
         idle_life: options.upstream_idle,
         connect_timeout: options.connect_timeout,
@@ -215,7 +215,7 @@ impl Running {
 
     /// Replaces the routes. Open connections continue. Returns whether the routes differ from the old ones.
     pub fn change_routes(&self, routes: Routes) -> bool {
-        self.upstreams.limit_per_host(self.options.per_upstream(&routes));
+        self.upstreams.limit_per_host(self.options.connections_per_upstream(&routes));
         self.routes.change(routes)
     }
 
@@ -235,7 +235,7 @@ impl ConnectionHandler for Terminator {
 
     fn refused(&self, stream: TcpStream, reason: Refusal) {
         self.metrics.refused(reason.name());
-        close_fast(stream);
+        close_with_reset(stream);
     }
 
     fn evicted(&self) {

@@ -13,9 +13,9 @@ pub(super) const UNRECOGNIZED_NAME: u8 = 112;
 
 /// The alert that ends the handshake; 0 if the terminator chose none.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Alert(Arc<AtomicU8>);
+pub(super) struct HandshakeAlert(Arc<AtomicU8>);
 
-impl Alert {
+impl HandshakeAlert {
     pub(super) fn set(&self, number: u8) {
         self.0.store(number, Relaxed);
     }

@@ -47,9 +47,9 @@ pub struct ClientAuth {
 
 /// Source of the certificate revocation lists. It is called outside of the threads that serve connections.
 #[derive(Clone)]
-pub struct ClientCrls(Arc<ReadLists>);
+pub struct ClientCrls(Arc<ReadCrls>);
 
-type ReadLists = dyn Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync;
+type ReadCrls = dyn Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync;
 
 impl ClientCrls {
     /// `read` returns all lists (DER), or the reason why it cannot.
@@ -85,21 +85,21 @@ pub(super) enum ClientRefused {
 }
 
 /// Authentication of clients by certificates and the current revocation lists.
-pub(super) struct ClientGuard {
+pub(super) struct ClientAuthenticator {
     auth: ClientAuth,
     lists: RwLock<Arc<CrlSet>>,
 }
 
 /// Skips the check of host names: clients are identified by their certificates only.
-struct AnyHost;
+struct AnyHostVerifier;
 
-impl VerifyHostNameCallback for AnyHost {
+impl VerifyHostNameCallback for AnyHostVerifier {
     fn verify_host_name(&self, _: &str) -> bool {
         true
     }
 }
 
-impl ClientGuard {
+impl ClientAuthenticator {
     pub(super) fn new(auth: ClientAuth) -> Result<Self, BadClientCrls> {
         let lists = auth.lists.as_ref().map(ClientCrls::load).transpose().map_err(BadClientCrls)?;
         Ok(Self { auth, lists: RwLock::new(Arc::new(lists.unwrap_or_default())) })
@@ -113,7 +113,7 @@ impl ClientGuard {
             ClientCertificates::Required => ClientAuthType::Required,
         };
         builder.set_client_auth_type(mode)?;
-        builder.set_verify_host_callback(AnyHost)?;
+        builder.set_verify_host_callback(AnyHostVerifier)?;
         for root in &self.auth.roots {
             builder.trust_pem(x509::pem::encode("CERTIFICATE", root).as_bytes())?;
         }

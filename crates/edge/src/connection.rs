@@ -18,18 +18,18 @@ use tokio::time::Instant;
 
 use super::alert::{INTERNAL_ERROR, MISSING_EXTENSION, UNRECOGNIZED_NAME};
 use super::flight::Flight;
-use super::greeting::{Chosen, Greeting};
+use super::greeting::{HandshakeState, SelectedSite};
 use super::metrics::{End, Handshake};
 use super::proxy_protocol::{ProxiedConnection, header};
-use super::requests::AskingClient;
+use super::requests::ConnectionClient;
 use super::terminator::{Stream, Terminator};
-use super::upstream::{Introduction, Reach};
+use super::upstream::{Reach, UpstreamPreamble};
 
 /// Creates TLS connections that store the outcome of their handshakes.
 #[derive(Clone)]
 struct ConnectionBuilder {
     config: Config,
-    greeting: Greeting,
+    greeting: HandshakeState,
 }
 
 impl Builder for ConnectionBuilder {
@@ -64,19 +64,19 @@ impl Terminator {
                 return End::ClientRefused;
             }
         };
-        let Chosen { route: Some(route), site } = chosen else {
+        let SelectedSite { route: Some(route), site } = chosen else {
             close(tls).await;
             return End::NoRoute;
         };
         if route.http.is_some() {
             let user = identity.as_ref().map(|identity| Arc::clone(&identity.subject));
-            let asking = AskingClient { client: Client::at(client).known_as(user), identity };
+            let asking = ConnectionClient { client: Client::at(client).known_as(user), identity };
             return Box::pin(self.serve_requests(tls, asking, name, site)).await;
         }
         let alpn = tls.as_ref().application_protocol().map(<[u8]>::to_vec);
         let told = ProxiedConnection { client, server, alpn: alpn.as_deref(), name: name.as_deref() };
         let header = if route.proxy_protocol { header(&told) } else { Vec::new() };
-        let introduction = Introduction { header, alpn: alpn.into_iter().collect() };
+        let introduction = UpstreamPreamble { header, alpn: alpn.into_iter().collect() };
         let reach = Reach { resolver: &self.resolver, metrics: &self.metrics, limit: self.connect_timeout };
         let reached = reach.connect(&route.group, client.ip(), &introduction).await;
         let Some((upstream, _in_flight)) = reached else {
@@ -94,14 +94,14 @@ impl Terminator {
     }
 
     /// Performs the handshake.
-    async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, Chosen)> {
+    async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, SelectedSite)> {
         let began = Instant::now();
-        let greeting = Greeting::default();
+        let greeting = HandshakeState::default();
         let alert = &greeting.alert;
         let acceptor =
             TlsAcceptor::new(ConnectionBuilder { config: self.config.clone(), greeting: greeting.clone() });
         let accepting = acceptor.accept(Flight::new(stream, alert.clone()));
-        let accepting = within_hello(accepting, &greeting, self.handshake_timeout.min(HELLO_WITHIN));
+        let accepting = with_hello_timeout(accepting, &greeting, self.handshake_timeout.min(HELLO_WITHIN));
         let outcome = match tokio::time::timeout(self.handshake_timeout, accepting).await {
             Ok(None) => Err(Handshake::Late),
             Err(_) => Err(Handshake::Late),
@@ -156,7 +156,11 @@ impl std::fmt::Display for TlsErrorText<'_> {
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
 
 /// Returns the result of `accepting`; `None` if no ClientHello arrives within `limit`.
-async fn within_hello<F: Future>(accepting: F, greeting: &Greeting, limit: Duration) -> Option<F::Output> {
+async fn with_hello_timeout<F: Future>(
+    accepting: F,
+    greeting: &HandshakeState,
+    limit: Duration,
+) -> Option<F::Output> {
     let mut accepting = std::pin::pin!(accepting);
     match tokio::time::timeout(limit, accepting.as_mut()).await {
         Ok(accepted) => Some(accepted),

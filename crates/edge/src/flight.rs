@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::alert::Alert;
+use super::alert::HandshakeAlert;
 
 /// Maximum bytes that are held back: the longest chain and its staple. A longer flight is sent without delay.
 const HELD_MAX: usize = 96 << 10;
@@ -26,7 +26,7 @@ pub(super) struct Flight<S> {
     held: Vec<u8>,
     /// Bytes of `held` that are already written.
     written: usize,
-    alert: Alert,
+    alert: HandshakeAlert,
     /// Whether part of the held flight has already been sent to the client.
     is_partly_out: bool,
     /// Whether the handshake is complete.
@@ -34,7 +34,7 @@ pub(super) struct Flight<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Flight<S> {
-    pub(super) fn new(stream: S, alert: Alert) -> Self {
+    pub(super) fn new(stream: S, alert: HandshakeAlert) -> Self {
         Self { stream, held: Vec::new(), written: 0, alert, is_partly_out: false, is_open: false }
     }
 
@@ -123,7 +123,7 @@ mod tests {
     #[tokio::test]
     async fn held_flight_is_sent_before_a_read_and_replaced_by_an_alert_on_failure() {
         let (ours, mut theirs) = duplex(1 << 20);
-        let alert = Alert::default();
+        let alert = HandshakeAlert::default();
         let mut flight = Flight::new(ours, alert.clone());
         flight.write_all(b"hello retry").await.unwrap();
         flight.flush().await.unwrap();
@@ -145,7 +145,7 @@ mod tests {
     #[tokio::test]
     async fn flight_above_the_size_limit_is_sent_at_once_and_not_replaced() {
         let (ours, mut theirs) = duplex(1 << 20);
-        let alert = Alert::default();
+        let alert = HandshakeAlert::default();
         let mut flight = Flight::new(ours, alert.clone());
         flight.write_all(&vec![1; HELD_MAX]).await.unwrap();
         flight.write_all(&[2; 10]).await.unwrap();

@@ -63,7 +63,7 @@ const SET_BY_PROXIES: [&str; 43] = [
 pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderValue, is_trusted: bool) {
     let untrue: Vec<HeaderName> = headers
         .keys()
-        .filter(|name| (!is_trusted || is_respelled(name)) && names_client(name))
+        .filter(|name| (!is_trusted || is_respelled(name)) && identifies_client(name))
         .cloned()
         .collect();
     for name in untrue {
@@ -78,7 +78,7 @@ pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderVa
 /// Removes header fields about the client from trailers.
 pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
     fields::clean_trailers(trailers);
-    let told: Vec<HeaderName> = trailers.keys().filter(|name| names_client(name)).cloned().collect();
+    let told: Vec<HeaderName> = trailers.keys().filter(|name| identifies_client(name)).cloned().collect();
     for name in told {
         trailers.remove(name);
     }
@@ -91,7 +91,7 @@ fn is_respelled(name: &HeaderName) -> bool {
 
 /// Returns whether upstreams may read the field as information about the client. Some upstreams treat `_`, or any character except
 /// letters and digits, like `-` (CGI variables, RFC 3875 section 4.1.18).
-fn names_client(name: &HeaderName) -> bool {
+fn identifies_client(name: &HeaderName) -> bool {
     let begins = |wanted: &str| {
         let octets =
             name.as_str().bytes().map(|octet| if octet.is_ascii_alphanumeric() { octet } else { b'-' });

@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::alert::Alert;
+use super::alert::HandshakeAlert;
 use super::routes::Route;
 use super::site::Site;
 
 /// State of a handshake before it is complete, shared by all its participants.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Greeting {
-    pub(super) alert: Alert,
-    pub(super) chosen: Arc<OnceLock<Chosen>>,
+pub(super) struct HandshakeState {
+    pub(super) alert: HandshakeAlert,
+    pub(super) chosen: Arc<OnceLock<SelectedSite>>,
 }
 
-impl Greeting {
+impl HandshakeState {
     /// Returns whether the ClientHello has arrived.
     pub(super) fn is_heard(&self) -> bool {
         self.chosen.get().is_some() || self.alert.get().is_some()
@@ -22,7 +22,7 @@ impl Greeting {
 
 /// The route and the site that were chosen for a ClientHello.
 #[derive(Clone, Debug)]
-pub(super) struct Chosen {
+pub(super) struct SelectedSite {
     /// Route of the connection, if one matches.
     pub(super) route: Option<Arc<Route>>,
     pub(super) site: Arc<Site>,

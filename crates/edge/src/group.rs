@@ -308,7 +308,7 @@ impl Server {
     }
 
     /// Returns whether a check is due. The caller must then check the server and call [`Self::checked`].
-    pub(super) fn takes_check(&self, now: Instant) -> bool {
+    pub(super) fn is_check_due(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let is_due = state.check_at.is_some_and(|at| at <= now);
         if is_due {
@@ -431,11 +431,11 @@ mod tests {
         assert_eq!(said, [Change::Same, Change::Same, Change::Same, Change::Up]);
         assert!(chosen(&group, 6).contains(&0));
         let server = &group.servers[1];
-        assert!(server.takes_check(Instant::now()) && !server.takes_check(Instant::now()), "one at a time");
+        assert!(server.is_check_due(Instant::now()) && !server.is_check_due(Instant::now()), "one at a time");
         server.checked(true, Duration::from_secs(5), group.health());
-        assert!(!server.takes_check(Instant::now()));
+        assert!(!server.is_check_due(Instant::now()));
         tokio::time::advance(Duration::from_secs(5)).await;
-        assert!(server.takes_check(Instant::now()));
+        assert!(server.is_check_due(Instant::now()));
     }
 
     #[tokio::test]

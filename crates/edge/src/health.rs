@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http_relay::fields::address;
 use http_relay::request_body::RequestBody;
-use http_relay::upstream::{NoAnswer, NoConnection, Upstreams};
+use http_relay::upstream::{NoAnswer, UpstreamConnectError, Upstreams};
 use hyper::header::HeaderValue;
 use hyper::{Request, Version};
 use inbound::ServiceTasks;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::group::{Change, Group};
 use super::metrics::EdgeMetrics;
 use super::routes::{LiveRoutes, origin};
-use super::upstream::{Introduction, Reach};
+use super::upstream::{Reach, UpstreamPreamble};
 
 /// Interval at which due checks are searched for.
 const TICK: Duration = Duration::from_millis(250);
@@ -39,7 +39,7 @@ impl HealthChecks {
             let routes = shared.routes.now();
             shared.metrics.servers(routes.groups());
             for group in routes.groups() {
-                shared.check_due(group, &stop);
+                shared.start_due_checks(group, &stop);
             }
             tokio::select! {
                 () = stopping.cancelled() => return,
@@ -49,10 +49,10 @@ impl HealthChecks {
     }
 
     /// Starts the due checks of a group.
-    fn check_due(self: &Arc<Self>, group: &Arc<Group>, stop: &tokio_util::sync::CancellationToken) {
+    fn start_due_checks(self: &Arc<Self>, group: &Arc<Group>, stop: &tokio_util::sync::CancellationToken) {
         let Some(interval) = group.health().interval else { return };
         for (at, server) in group.servers().iter().enumerate() {
-            if !server.takes_check(Instant::now()) {
+            if !server.is_check_due(Instant::now()) {
                 continue;
             }
             let (shared, group, stop) = (Arc::clone(self), Arc::clone(group), stop.clone());
@@ -82,7 +82,7 @@ impl HealthChecks {
                 None => {
                     let reach =
                         Reach { resolver: &self.resolver, metrics: &self.metrics, limit: health.timeout };
-                    let nothing = Introduction { header: Vec::new(), alpn: Vec::new() };
+                    let nothing = UpstreamPreamble { header: Vec::new(), alpn: Vec::new() };
                     reach.to(server, group.tls(), &nothing).await.map(drop).map_err(|error| error.to_string())
                 }
             }
@@ -112,7 +112,7 @@ impl HealthChecks {
             Ok(response) if response.status().is_success() || response.status().is_redirection() => Ok(()),
             Ok(response) => Err(format!("it answered {}", response.status())),
             // The local connection limit is reached: that is no failure of the server.
-            Err(NoAnswer::Connection(error)) if matches!(*error, NoConnection::Full) => Ok(()),
+            Err(NoAnswer::Connection(error)) if matches!(*error, UpstreamConnectError::Full) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }

@@ -10,9 +10,9 @@ use s2n_tls::connection::Connection;
 use s2n_tls::error::Error;
 
 use super::alert::{MISSING_EXTENSION, UNRECOGNIZED_NAME};
-use super::greeting::{Chosen, Greeting};
+use super::greeting::{HandshakeState, SelectedSite};
 use super::routes::LiveRoutes;
-use super::sites::{NoSite, Sites, policy};
+use super::sites::{SiteSelectionError, Sites, policy};
 
 /// The certificates in force.
 pub(super) type CurrentSites = Arc<RwLock<Arc<Sites>>>;
@@ -41,10 +41,10 @@ impl ClientHelloCallback for Chooser {
         let sites = Arc::clone(&self.sites.read());
         let site = sites.choose(name.as_deref()).map_err(|why| {
             let alert = match why {
-                NoSite::UnknownName => UNRECOGNIZED_NAME,
-                NoSite::NoName => MISSING_EXTENSION,
+                SiteSelectionError::UnknownName => UNRECOGNIZED_NAME,
+                SiteSelectionError::NoName => MISSING_EXTENSION,
             };
-            if let Some(greeting) = connection.application_context::<Greeting>() {
+            if let Some(greeting) = connection.application_context::<HandshakeState>() {
                 greeting.alert.set(alert);
             }
             Error::application("no certificate for this server name".into())
@@ -55,9 +55,9 @@ impl ClientHelloCallback for Chooser {
         if let Some(route) = &route {
             connection.set_application_protocol_preference(route.offered())?;
         }
-        if let Some(greeting) = connection.application_context::<Greeting>() {
+        if let Some(greeting) = connection.application_context::<HandshakeState>() {
             // A retried ClientHello must not change the choice that the handshake uses.
-            let _ = greeting.chosen.set(Chosen { route, site: Arc::clone(site) });
+            let _ = greeting.chosen.set(SelectedSite { route, site: Arc::clone(site) });
         }
         if name.is_some() {
             connection.server_name_extension_used();

@@ -14,7 +14,7 @@ use x509::UnixTime;
 
 use super::Options;
 use super::certificate::{self, BadCertificate, CertificateFile, CertificateFolder};
-use super::client_auth::ClientGuard;
+use super::client_auth::ClientAuthenticator;
 use super::hello::CurrentSites;
 use super::metrics::EdgeMetrics;
 use super::sites::{SiteContext, Sites};
@@ -23,7 +23,7 @@ use super::tickets::{BadTicketKeys, TicketKeys};
 
 /// Why the certificates cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub enum CertificateLoadError {
     /// The certificate folder cannot be read.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -43,7 +43,7 @@ pub enum KeepError {
 
 /// Result of a check of the files.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedCertificates {
     /// Chains that are presented now.
     pub certificates: Vec<Arc<CertificateFile>>,
     /// Changed files that cannot be read. Their previous content stays in use.
@@ -61,7 +61,7 @@ pub(super) struct Keeper {
     folder: CertificateFolder,
     tickets: TicketKeys,
     staples: Staples,
-    clients: Option<Arc<ClientGuard>>,
+    clients: Option<Arc<ClientAuthenticator>>,
     held: Vec<Arc<CertificateFile>>,
     /// Whether a change is loaded but not yet in use.
     is_stale: bool,
@@ -79,8 +79,8 @@ impl Keeper {
         metrics: EdgeMetrics,
         current: CurrentSites,
         staples: Staples,
-        clients: Option<Arc<ClientGuard>>,
-    ) -> Result<(Self, Loaded), KeepError> {
+        clients: Option<Arc<ClientAuthenticator>>,
+    ) -> Result<(Self, LoadedCertificates), CertificateLoadError> {
         let tickets =
             TicketKeys::new(options.ticket_keys_file.clone(), options.ticket_key_life, Instant::now())?;
         let keeper = Self {
@@ -136,9 +136,9 @@ impl Keeper {
     }
 
     /// Checks the files on the current thread.
-    fn reload(&mut self, first: bool) -> Result<Loaded, KeepError> {
+    fn reload(&mut self, first: bool) -> Result<LoadedCertificates, CertificateLoadError> {
         let tickets = self.tickets.reload(Instant::now());
-        self.metrics.ticket_keys_are_broken(tickets.is_err());
+        self.metrics.set_ticket_keys_broken(tickets.is_err());
         self.is_stale |= tickets.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot reload the ticket keys; the current ones stay in use");
             false
@@ -152,7 +152,7 @@ impl Keeper {
             self.staples.want(&self.held, now);
             self.is_stale = true;
         }
-        self.is_stale |= self.staples.have_news();
+        self.is_stale |= self.staples.take_changed();
         if self.is_stale || self.due.is_some_and(|due| now >= due) {
             self.build(now)?;
             self.is_stale = false;
@@ -164,7 +164,7 @@ impl Keeper {
         let expiry = self.held.iter().map(|file| file.not_after.0).min();
         let broken = look.broken_in_all + self.held.iter().filter(|file| file.not_stapled.is_some()).count();
         self.metrics.certificates(self.held.len(), broken, expiry);
-        Ok(Loaded { certificates: self.held.clone(), broken: look.broken, not_stapled })
+        Ok(LoadedCertificates { certificates: self.held.clone(), broken: look.broken, not_stapled })
     }
 
     /// Updates the staple metrics, and logs chains that clients refuse without a staple (RFC 7633).
@@ -200,10 +200,10 @@ impl Keeper {
             .collect()
     }
 
-    fn build(&mut self, now: UnixTime) -> Result<(), KeepError> {
+    fn build(&mut self, now: UnixTime) -> Result<(), CertificateLoadError> {
         let default = self.options.default_certificate.as_deref();
         if let Some(name) = default.filter(|name| !self.held.iter().any(|file| file.name == *name)) {
-            return Err(KeepError::NoDefault(name.to_owned()));
+            return Err(CertificateLoadError::NoDefault(name.to_owned()));
         }
         let with = SiteContext {
             client: &self.client,
@@ -229,10 +229,10 @@ impl Keeper {
 async fn aside<T: Send + 'static>(
     mut keeper: Keeper,
     work: impl FnOnce(&mut Keeper) -> T + Send + 'static,
-) -> Result<(Keeper, T), KeepError> {
+) -> Result<(Keeper, T), CertificateLoadError> {
     let done = tokio::task::spawn_blocking(move || {
         let done = work(&mut keeper);
         (keeper, done)
     });
-    done.await.map_err(|_| KeepError::Stopped)
+    done.await.map_err(|_| CertificateLoadError::Stopped)
 }

@@ -50,7 +50,7 @@ pub use bad_route::{BadRoute, SERVERS_MAX};
 pub use certificate::{BadCertificate, CertificateFile};
 pub use client_auth::{BadClientCrls, ClientAuth, ClientCertificates, ClientCrls};
 pub use group::{Balance, Group, HealthOptions};
-pub use keeper::{KeepError, Loaded};
+pub use keeper::{CertificateLoadError, LoadedCertificates};
 pub use metrics::EdgeMetrics;
 pub use options::Options;
 pub use routes::{Mode, Route, Routes};

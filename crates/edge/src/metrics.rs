@@ -374,7 +374,7 @@ impl EdgeMetrics {
         self.0.server_uses.get_or_create(&label).inc();
     }
 
-    pub(super) fn may_be_open(&self, max: usize) {
+    pub(super) fn set_connections_max(&self, max: usize) {
         self.0.connections_max.set(max as i64);
     }
 
@@ -454,7 +454,7 @@ impl EdgeMetrics {
     }
 
     /// Sets whether the server failed to return the inventory of managed certificates.
-    pub fn set_inventory_away(&self, away: bool) {
+    pub fn set_inventory_unavailable(&self, away: bool) {
         self.0.inventory_away.set(away.into());
     }
 
@@ -463,7 +463,7 @@ impl EdgeMetrics {
         self.0.broken_routes.set(broken.into());
     }
 
-    pub(super) fn ticket_keys_are_broken(&self, broken: bool) {
+    pub(super) fn set_ticket_keys_broken(&self, broken: bool) {
         self.0.broken_ticket_keys.set(broken.into());
     }
 }

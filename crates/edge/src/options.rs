@@ -79,12 +79,12 @@ pub struct Options {
 impl Options {
     /// Returns the maximum number of connections of one client address.
     pub(crate) fn per_address(&self) -> usize {
-        self.connections_per_address_max.unwrap_or(inbound::address_share(self.connections_max))
+        self.connections_per_address_max.unwrap_or(inbound::slots_per_address(self.connections_max))
     }
 
     /// Returns the maximum number of connections to one upstream of these routes.
-    pub(crate) fn per_upstream(&self, routes: &Routes) -> usize {
-        let share = if routes.asks_several() { 2 } else { 1 };
+    pub(crate) fn connections_per_upstream(&self, routes: &Routes) -> usize {
+        let share = if routes.has_several_upstreams() { 2 } else { 1 };
         self.upstream_per_host_max.unwrap_or((self.upstream_connections_max / share).max(1))
     }
 }

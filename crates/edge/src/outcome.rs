@@ -10,7 +10,7 @@ pub(super) fn note_answered(group: &Group, server: &Server, metrics: &EdgeMetric
 }
 
 /// Records a connection or request that the server failed.
-pub(super) fn note_failed(group: &Group, server: &Server, metrics: &EdgeMetrics) {
+pub(super) fn record_failure(group: &Group, server: &Server, metrics: &EdgeMetrics) {
     metrics.server_failed(group.name(), &server.label);
     if server.failed(group.health()) == Change::Down {
         tracing::warn!(

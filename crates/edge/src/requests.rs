@@ -8,7 +8,7 @@ use http_body_util::Either;
 use http_relay::access_log::{Entry, counted};
 use http_relay::client::Client;
 use http_relay::client_body::ClientBody;
-use http_relay::fields::{Upgrades, address, authority_of, clean, take_upgrade};
+use http_relay::fields::{Upgrades, address, authority_of, clean, permitted_upgrade};
 use http_relay::next_head::HeadTimeouts;
 use http_relay::opening::{self, Opening};
 use http_relay::page::{self, Body, misdirected_page};
@@ -17,8 +17,8 @@ use http_relay::request_body::RequestBody;
 use http_relay::serve::{Served, Serving, Websockets};
 use http_relay::stall::{UploadStatus, UploadTimer};
 use http_relay::unanswered::{reason_of, unread};
-use http_relay::upgrade::{Upgrading, ask_for};
-use http_relay::upstream::{NoAnswer, NoConnection, Relayed};
+use http_relay::upgrade::{UpgradeRequest, add_upgrade_fields};
+use http_relay::upstream::{NoAnswer, UpstreamConnectError, UpstreamResponseBody};
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
@@ -30,13 +30,13 @@ use super::client_auth::{self, ClientIdentity};
 use super::forwarded;
 use super::group::{InFlight, TRIES_MAX};
 use super::metrics::End;
-use super::outcome::{note_answered, note_failed};
+use super::outcome::{note_answered, record_failure};
 use super::routes::Route;
 use super::site::Site;
 use super::terminator::{Stream, Terminator};
 
 /// The client of a connection.
-pub(super) struct AskingClient {
+pub(super) struct ConnectionClient {
     pub(super) client: Client,
     /// The client's certificate, if it sent one.
     pub(super) identity: Option<Arc<ClientIdentity>>,
@@ -90,7 +90,7 @@ impl Terminator {
     pub(super) async fn serve_requests(
         self: &Arc<Self>,
         tls: Stream,
-        AskingClient { client, identity }: AskingClient,
+        ConnectionClient { client, identity }: ConnectionClient,
         name: Option<String>,
         site: Arc<Site>,
     ) -> End {
@@ -195,7 +195,7 @@ impl Connection {
         entry: &mut Option<Box<Entry>>,
     ) -> Response<Body> {
         let Destination { route, authority } = place;
-        let upgrade = take_upgrade(request.headers(), Upgrades::Websocket);
+        let upgrade = permitted_upgrade(request.headers(), Upgrades::Websocket);
         // Hop-by-hop fields are not forwarded.
         clean(request.headers_mut());
         forwarded::tell(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
@@ -203,7 +203,7 @@ impl Connection {
             client_auth::tell(request.headers_mut(), self.identity.as_deref());
         }
         let version = request.version();
-        let client = upgrade.clone().map(|asked| Upgrading {
+        let client = upgrade.clone().map(|asked| UpgradeRequest {
             client: hyper::upgrade::on(&mut request),
             asked,
             websocket,
@@ -211,7 +211,7 @@ impl Connection {
             version,
         });
         if let Some(protocol) = &upgrade {
-            ask_for(protocol, request.headers_mut());
+            add_upgrade_fields(protocol, request.headers_mut());
         }
         let (upload, uploading) = UploadTimer::within(self.shared.idle);
         let tee = entry.as_ref().map(|entry| entry.up());
@@ -239,7 +239,7 @@ impl Connection {
         mut request: Request<RequestBody>,
         to: &ServerRequest<'_>,
         entry: &mut Option<Box<Entry>>,
-    ) -> Result<(Response<Relayed>, InFlight), NoAnswer> {
+    ) -> Result<(Response<UpstreamResponseBody>, InFlight), NoAnswer> {
         let (shared, group) = (&self.shared, &to.route.group);
         let mut tried = Vec::new();
         let mut last = None;
@@ -264,20 +264,20 @@ impl Connection {
             );
             entry.iter_mut().for_each(|entry| entry.upstream_server(Arc::clone(&server.label)));
             if is_servers_fault(&error.error, to.uploading) {
-                note_failed(group, server, &shared.metrics);
+                record_failure(group, server, &shared.metrics);
             }
             let Some(unsent) = error.unsent else { return Err(error.error) };
             request = *unsent;
             last = Some(error.error);
             tried.push(at);
         }
-        Err(last.unwrap_or_else(|| NoAnswer::Connection(Arc::new(NoConnection::Full))))
+        Err(last.unwrap_or_else(|| NoAnswer::Connection(Arc::new(UpstreamConnectError::Full))))
     }
 
     fn passed_on(
         &self,
-        mut response: Response<Relayed>,
-        client: Option<Upgrading<'_>>,
+        mut response: Response<UpstreamResponseBody>,
+        client: Option<UpgradeRequest<'_>>,
         entry: &mut Option<Box<Entry>>,
     ) -> Response<Body> {
         if let (Some(entry), Some(connection)) = (entry.as_mut(), response.extensions().get()) {
@@ -289,9 +289,9 @@ impl Connection {
         }
         let mut entry = entry.take();
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
+            let Some(client) = client.filter(|client| client.is_accepted_by(response.headers())) else {
                 self.shared.metrics.upstream_error("http_protocol_error");
-                return page::changed_unasked();
+                return page::unrequested_upgrade_page();
             };
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
@@ -304,7 +304,12 @@ impl Connection {
     }
 
     /// Relays the bytes of a connection after a protocol upgrade.
-    fn change(&self, client: Upgrading<'_>, upstream: hyper::upgrade::OnUpgrade, entry: Option<Box<Entry>>) {
+    fn change(
+        &self,
+        client: UpgradeRequest<'_>,
+        upstream: hyper::upgrade::OnUpgrade,
+        entry: Option<Box<Entry>>,
+    ) {
         let shared = Arc::clone(&self.shared);
         // With HTTP/2, a reset stream looks like an ended one. A short half-close timeout frees the server's connection.
         let is_http2 = client.version == Version::HTTP_2;
@@ -327,7 +332,8 @@ struct ServerRequest<'a> {
 
 /// Returns whether the server caused the failure, rather than the client or a local limit.
 fn is_servers_fault(error: &NoAnswer, uploading: &UploadStatus) -> bool {
-    let is_full = matches!(error, NoAnswer::Connection(error) if matches!(**error, NoConnection::Full));
+    let is_full =
+        matches!(error, NoAnswer::Connection(error) if matches!(**error, UpstreamConnectError::Full));
     !is_full && !uploading.has_failed()
 }
 

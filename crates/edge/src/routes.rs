@@ -207,7 +207,7 @@ impl Routes {
     }
 
     /// Returns whether requests go to more than one upstream.
-    pub(super) fn asks_several(&self) -> bool {
+    pub(super) fn has_several_upstreams(&self) -> bool {
         let all = self.exact.values().chain(self.wildcard.values()).chain(&self.default);
         let asked = all.filter(|route| route.http.is_some());
         let mut servers = asked.flat_map(|route| route.group.servers()).map(|server| &server.label);
@@ -318,12 +318,12 @@ mod tests {
         let mut routes = Routes::new(Some(asked("one:1")));
         routes.add(&["a.example".into()], asked("one:1")).unwrap();
         routes.add(&["b.example".into()], route("two:1")).unwrap();
-        assert_eq!(options(None).per_upstream(&routes), 9, "all requests go to one");
+        assert_eq!(options(None).connections_per_upstream(&routes), 9, "all requests go to one");
         routes.add(&["*.c.example".into()], asked("one:2")).unwrap();
-        assert_eq!(options(None).per_upstream(&routes), 4);
-        assert_eq!(options(Some(7)).per_upstream(&routes), 7);
+        assert_eq!(options(None).connections_per_upstream(&routes), 4);
+        assert_eq!(options(Some(7)).connections_per_upstream(&routes), 7);
         let few = Options { upstream_connections_max: 1, ..Options::default() };
-        assert_eq!(few.per_upstream(&routes), 1);
+        assert_eq!(few.connections_per_upstream(&routes), 1);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use s2n_tls::enums::{HashAlgorithm, SignatureAlgorithm};
 use s2n_tls::error::Error;
 
 use super::alert::INTERNAL_ERROR;
-use super::greeting::Greeting;
+use super::greeting::HandshakeState;
 use super::metrics::EdgeMetrics;
 
 /// The remote key of a chain. It calls the key service for signatures.
@@ -97,7 +97,7 @@ impl ConnectionFuture for Signing {
         Poll::Ready(match (signed, operation) {
             (Ok(signature), Some(operation)) => operation.set_output(connection, &signature),
             (Err(error), _) => {
-                if let Some(Greeting { alert, .. }) = connection.application_context() {
+                if let Some(HandshakeState { alert, .. }) = connection.application_context() {
                     alert.set(INTERNAL_ERROR);
                 }
                 Err(Error::application(Box::new(error)))

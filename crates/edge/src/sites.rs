@@ -14,7 +14,7 @@ use s2n_tls::security::Policy;
 use x509::UnixTime;
 
 use super::certificate::CertificateFile;
-use super::client_auth::ClientGuard;
+use super::client_auth::ClientAuthenticator;
 use super::metrics::EdgeMetrics;
 use super::signing::{RemoteKey, RemoteSigning};
 use super::site::Site;
@@ -31,7 +31,7 @@ const BLINDING_MAX_S: u32 = 3;
 
 /// Why no certificate can be chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum NoSite {
+pub(super) enum SiteSelectionError {
     /// No certificate matches the server name.
     UnknownName,
     /// The client sent no server name, and there is no default certificate.
@@ -43,7 +43,7 @@ pub(super) struct SiteContext<'a> {
     pub(super) client: &'a Client,
     pub(super) tickets: &'a TicketSecrets,
     pub(super) staples: &'a Staples,
-    pub(super) clients: Option<&'a ClientGuard>,
+    pub(super) clients: Option<&'a ClientAuthenticator>,
     pub(super) sign_timeout: Duration,
     pub(super) metrics: &'a EdgeMetrics,
     pub(super) now: UnixTime,
@@ -122,13 +122,13 @@ impl Sites {
     }
 
     /// Returns the site for a server name.
-    pub(super) fn choose(&self, name: Option<&str>) -> Result<&Arc<Site>, NoSite> {
-        let Some(name) = name else { return self.default.as_ref().ok_or(NoSite::NoName) };
+    pub(super) fn choose(&self, name: Option<&str>) -> Result<&Arc<Site>, SiteSelectionError> {
+        let Some(name) = name else { return self.default.as_ref().ok_or(SiteSelectionError::NoName) };
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let below = || self.wildcard.get(name.split_once('.')?.1);
         let found = self.exact.get(&name).or_else(below);
         let default = || self.default.as_ref().filter(|_| self.unknown_names_get_default);
-        found.or_else(default).ok_or(NoSite::UnknownName)
+        found.or_else(default).ok_or(SiteSelectionError::UnknownName)
     }
 }
 

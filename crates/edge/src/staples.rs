@@ -76,7 +76,7 @@ struct Fetched {
 
 /// Why an OCSP response is not stapled.
 #[derive(Debug, thiserror::Error)]
-enum NotStapled {
+enum StaplingError {
     /// The responder returned no response.
     #[error("{0}")]
     Unanswered(String),
@@ -88,7 +88,7 @@ enum NotStapled {
     Revoked,
 }
 
-impl NotStapled {
+impl StaplingError {
     const fn name(&self) -> &'static str {
         match self {
             Self::Unanswered(_) => "unanswered",
@@ -131,7 +131,7 @@ impl Staples {
     }
 
     /// Returns whether the responses have changed since the last call.
-    pub(super) fn have_news(&self) -> bool {
+    pub(super) fn take_changed(&self) -> bool {
         self.0.has_news.swap(false, Relaxed)
     }
 
@@ -146,7 +146,7 @@ impl Staples {
         for file in &wanted {
             let leaf = file.leaf.fingerprint;
             if !known.contains(&leaf)
-                && let Ok(der) = read_at_most(&kept_at(&options.folder, leaf), STAPLE_MAX)
+                && let Ok(der) = read_at_most(&staple_path(&options.folder, leaf), STAPLE_MAX)
                 && let Ok(fetched) = Fetched::read(&der, file, now)
             {
                 read.push((leaf, fetched));
@@ -209,7 +209,7 @@ impl Staples {
             while let Some(some) = answers.next().await {
                 let mut kept = Vec::new();
                 for (file, answer) in some {
-                    metrics.staple_fetched(answer.as_ref().map_or_else(NotStapled::name, |_| "read"));
+                    metrics.staple_fetched(answer.as_ref().map_or_else(StaplingError::name, |_| "read"));
                     kept.extend(self.take(&file, answer, &mut failures));
                 }
                 if !kept.is_empty() {
@@ -244,7 +244,7 @@ impl Staples {
     fn take(
         &self,
         file: &CertificateFile,
-        answer: Result<Fetched, NotStapled>,
+        answer: Result<Fetched, StaplingError>,
         failures: &mut HashMap<Fingerprint, Failures>,
     ) -> Option<(Fingerprint, Option<Arc<[u8]>>)> {
         let leaf = file.leaf.fingerprint;
@@ -263,9 +263,9 @@ impl Staples {
         } else {
             tracing::debug!(name = file.name, %error, "cannot fetch an OCSP staple in a retry");
         }
-        let again_at = now().plus(again_after_s(count));
+        let again_at = now().plus(retry_delay_s(count));
         failures.insert(leaf, Failures { count: count.saturating_add(1), again_at });
-        let is_revoked = matches!(error, NotStapled::Revoked);
+        let is_revoked = matches!(error, StaplingError::Revoked);
         let had = is_revoked && self.0.fetched.write().remove(&leaf).is_some();
         had.then_some((leaf, None))
     }
@@ -276,8 +276,10 @@ impl Staples {
         let kept = tokio::task::spawn_blocking(move || {
             std::fs::create_dir_all(&folder)?;
             // Attempt every file, even if one fails.
-            let written: Vec<_> =
-                all.into_iter().map(|(leaf, der)| write(&kept_at(&folder, leaf), der.as_deref())).collect();
+            let written: Vec<_> = all
+                .into_iter()
+                .map(|(leaf, der)| write(&staple_path(&folder, leaf), der.as_deref()))
+                .collect();
             written.into_iter().collect::<io::Result<()>>()
         });
         if let Ok(Err(error)) = kept.await {
@@ -288,14 +290,14 @@ impl Staples {
 
 impl Fetched {
     /// Parses an OCSP response for the chain's leaf and verifies it (RFC 6960 section 3.2).
-    fn read(der: &[u8], file: &CertificateFile, now: UnixTime) -> Result<Self, NotStapled> {
-        let unusable = |why: &str| NotStapled::Unusable(why.to_owned());
+    fn read(der: &[u8], file: &CertificateFile, now: UnixTime) -> Result<Self, StaplingError> {
+        let unusable = |why: &str| StaplingError::Unusable(why.to_owned());
         let issuer = file.issuer.as_ref().ok_or_else(|| unusable("the chain has no issuer certificate"))?;
-        let answer =
-            checked(der, &file.leaf, issuer, now).map_err(|error| NotStapled::Unusable(error.to_string()))?;
+        let answer = checked(der, &file.leaf, issuer, now)
+            .map_err(|error| StaplingError::Unusable(error.to_string()))?;
         match answer.status {
             Status::Good => {}
-            Status::Revoked { .. } => return Err(NotStapled::Revoked),
+            Status::Revoked { .. } => return Err(StaplingError::Revoked),
             Status::Unknown => return Err(unusable("the OCSP responder does not know the certificate")),
         }
         let from = answer.this_update;
@@ -320,7 +322,7 @@ fn refresh_at(from: UnixTime, until: UnixTime, now: UnixTime, chance: f64) -> Un
     from.plus(spread).max(now.plus(AGAIN_MIN_S))
 }
 
-const fn again_after_s(failures: u32) -> i64 {
+const fn retry_delay_s(failures: u32) -> i64 {
     let shift = if failures > 6 { 6 } else { failures };
     let after = AGAIN_MIN_S << shift;
     if after > AGAIN_MAX_S { AGAIN_MAX_S } else { after }
@@ -332,29 +334,30 @@ fn chance() -> f64 {
 }
 
 /// Requests a response from the certificate's responders. Uses GET without a nonce, so that caches can respond.
-async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, NotStapled> {
-    let mut last = NotStapled::Unusable("the chain has no issuer certificate".to_owned());
+async fn ask(http: &http::Client, file: &CertificateFile) -> Result<Fetched, StaplingError> {
+    let mut last = StaplingError::Unusable("the chain has no issuer certificate".to_owned());
     let Some(issuer) = &file.issuer else { return Err(last) };
     // SHA-1 only identifies the issuer and protects nothing; all responders support it (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, file.leaf.serial.clone(), OcspHash::Sha1);
     let request = Request { certificates: vec![id], nonce: None };
     for url in file.leaf.ocsp_urls.iter().take(RESPONDERS_MAX) {
-        let got = http.get(&request.get_url(url), &[], STAPLE_MAX as usize, Deadline::within(WITHIN)).await;
+        let got =
+            http.get(&request.url_for_get(url), &[], STAPLE_MAX as usize, Deadline::within(WITHIN)).await;
         last = match got {
             Ok(reply) if reply.status == 200 => match Fetched::read(&reply.body, file, now()) {
-                Err(NotStapled::Unusable(why)) => NotStapled::Unusable(why),
+                Err(StaplingError::Unusable(why)) => StaplingError::Unusable(why),
                 said => return said,
             },
             Ok(reply) => {
-                NotStapled::Unanswered(format!("the OCSP responder returned status {}", reply.status))
+                StaplingError::Unanswered(format!("the OCSP responder returned status {}", reply.status))
             }
-            Err(error) => NotStapled::Unanswered(error.to_string()),
+            Err(error) => StaplingError::Unanswered(error.to_string()),
         };
     }
     Err(last)
 }
 
-fn kept_at(folder: &Path, leaf: Fingerprint) -> PathBuf {
+fn staple_path(folder: &Path, leaf: Fingerprint) -> PathBuf {
     folder.join(format!("{leaf}.{ENDING}"))
 }
 
@@ -402,8 +405,8 @@ mod tests {
 
     #[test]
     fn retry_delay_doubles_per_failure_up_to_the_maximum() {
-        let waits: Vec<i64> = (0..8).map(again_after_s).collect();
+        let waits: Vec<i64> = (0..8).map(retry_delay_s).collect();
         assert_eq!(waits, [60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
-        assert_eq!(again_after_s(u32::MAX), AGAIN_MAX_S);
+        assert_eq!(retry_delay_s(u32::MAX), AGAIN_MAX_S);
     }
 }

@@ -13,7 +13,7 @@ use s2n_tls::connection::Connection;
 use s2n_tls_tokio::TlsStream;
 use tokio::net::TcpStream;
 
-use super::client_auth::ClientGuard;
+use super::client_auth::ClientAuthenticator;
 use super::flight::Flight;
 use super::metrics::EdgeMetrics;
 use super::routes::LiveRoutes;
@@ -35,7 +35,7 @@ pub(super) struct Terminator {
     pub(super) routes: LiveRoutes,
     pub(super) requesting: RequestService,
     /// Set if clients authenticate by certificates.
-    pub(super) clients: Option<Arc<ClientGuard>>,
+    pub(super) clients: Option<Arc<ClientAuthenticator>>,
     pub(super) resolver: Resolver,
     pub(super) metrics: EdgeMetrics,
     pub(super) handshake_timeout: Duration,

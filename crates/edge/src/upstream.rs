@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http_relay::upstream::{Link, NoConnection, UpstreamTls};
+use http_relay::upstream::{Link, UpstreamConnectError, UpstreamTls};
 use outbound::Deadline;
 use outbound::dial::{DialError, happy_eyeballs};
 use outbound::resolve::{Families, ResolveError, Resolver};
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::group::{Group, InFlight, Server, TRIES_MAX};
 use super::metrics::EdgeMetrics;
-use super::outcome::{note_answered, note_failed};
+use super::outcome::{note_answered, record_failure};
 
 /// Why no server is available.
 #[derive(Debug, thiserror::Error)]
@@ -24,11 +24,11 @@ pub(super) enum NoUpstream {
     #[error("the connection was lost: {0}")]
     Broken(#[from] std::io::Error),
     #[error(transparent)]
-    Tls(#[from] NoConnection),
+    Tls(#[from] UpstreamConnectError),
 }
 
 /// Bytes and options that introduce the client to the upstream, before the client's own bytes.
-pub(super) struct Introduction {
+pub(super) struct UpstreamPreamble {
     /// PROXY protocol header, sent unencrypted before TLS; empty if not configured.
     pub(super) header: Vec<u8>,
     /// ALPN protocols that are offered to the upstream: the one that was negotiated with the client.
@@ -50,7 +50,7 @@ impl Reach<'_> {
         &self,
         group: &Group,
         client: IpAddr,
-        introduction: &Introduction,
+        introduction: &UpstreamPreamble,
     ) -> Option<(Link, InFlight)> {
         let mut tried = Vec::new();
         while tried.len() < TRIES_MAX
@@ -68,7 +68,7 @@ impl Reach<'_> {
                     tracing::info!(
                         upstream = %group.name(), server = %server.label, %error, "a server of an upstream cannot be reached"
                     );
-                    note_failed(group, server, self.metrics);
+                    record_failure(group, server, self.metrics);
                 }
             }
             tried.push(at);
@@ -81,7 +81,7 @@ impl Reach<'_> {
         &self,
         server: &Server,
         tls: Option<&UpstreamTls>,
-        introduction: &Introduction,
+        introduction: &UpstreamPreamble,
     ) -> Result<Link, NoUpstream> {
         let deadline = Deadline::within(self.limit);
         let mut stream = dial(self.resolver, server, deadline).await?;

@@ -28,14 +28,14 @@ const NODE_LIFE_SECONDS: i64 = 7 * DAY;
 
 /// Issues certificates under one profile, which it creates if missing.
 #[derive(Clone, Debug)]
-pub struct CertifyByAuthority {
+pub struct AuthorityCertifier {
     authority: Authority,
     profile: &'static str,
     actor: &'static str,
     make: fn() -> Result<Profile, CertifyError>,
 }
 
-impl CertifyByAuthority {
+impl AuthorityCertifier {
     /// Creates the issuer of agents' certificates, with [`AGENT_PROFILE`].
     #[must_use]
     pub fn agents(authority: Authority) -> Self {
@@ -133,7 +133,7 @@ fn profile(name: &str, names: NameRules, life_seconds: i64) -> Profile {
     }
 }
 
-impl Certify for CertifyByAuthority {
+impl Certify for AuthorityCertifier {
     fn certify(
         &self,
         names: Vec<GeneralName>,

@@ -37,4 +37,4 @@ pub trait Certify: Send + Sync {
 }
 
 /// Computes the SHA-256 of a URI, by which the server recognizes a certificate.
-pub type IdentityKey = Arc<dyn Fn(&str) -> [u8; 32] + Send + Sync>;
+pub type IdentityHasher = Arc<dyn Fn(&str) -> [u8; 32] + Send + Sync>;

@@ -14,10 +14,10 @@ mod token;
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
-pub use authority::{AGENT_PROFILE, AGENTS_URI, CertifyByAuthority, NODE_PROFILE};
-pub use certify::{Certified, Certify, CertifyError, IdentityKey};
+pub use authority::{AGENT_PROFILE, AGENTS_URI, AuthorityCertifier, NODE_PROFILE};
+pub use certify::{Certified, Certify, CertifyError, IdentityHasher};
 pub use material::{Material, MaterialError};
 pub use member::{identity_of, identity_revision};
 pub use name::{NAME_MAX, check_name, other_name};
-pub use proof::{ProvedKey, shown_key};
+pub use proof::{ProvedKey, certificate_spki_sha256};
 pub use token::{TOKENS_KEPT_US, Token, check_seconds, hash_of};

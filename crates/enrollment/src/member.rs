@@ -3,11 +3,11 @@
 use store::{IdentityKind, IdentitySettings, NewIdentity, Store, StoreError};
 use uuid::Uuid;
 
-use crate::certify::IdentityKey;
+use crate::certify::IdentityHasher;
 
 /// Builds the identity of a new member, recognized by the URI in its certificate. `kind` is also its role.
 #[must_use]
-pub fn identity_of(kind: &str, id: Uuid, uri: &str, key: &IdentityKey, at_us: i64) -> NewIdentity {
+pub fn identity_of(kind: &str, id: Uuid, uri: &str, key: &IdentityHasher, at_us: i64) -> NewIdentity {
     NewIdentity {
         id,
         kind: IdentityKind::Certificate,

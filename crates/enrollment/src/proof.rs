@@ -20,7 +20,7 @@ impl ProvedKey {
     ///
     /// # Errors
     /// A text for people when the CSR cannot be parsed or its signature is invalid.
-    pub fn of_csr(csr: &str) -> Result<Self, String> {
+    pub fn from_csr(csr: &str) -> Result<Self, String> {
         let csr = CertificateRequest::from_pem_or_der(csr.as_bytes()).map_err(|error| error.to_string())?;
         csr.verify().map_err(|error| error.to_string())?;
         let key = csr.public_key;
@@ -36,6 +36,6 @@ impl ProvedKey {
 
 /// Returns the SHA-256 of the SubjectPublicKeyInfo of a connection's certificate. `None` when the certificate cannot be parsed.
 #[must_use]
-pub fn shown_key(certificate_der: &[u8]) -> Option<[u8; 32]> {
+pub fn certificate_spki_sha256(certificate_der: &[u8]) -> Option<[u8; 32]> {
     Some(*Certificate::parse(certificate_der).ok()?.public_key.spki_sha256.as_bytes())
 }

@@ -71,7 +71,7 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), StateError> {
         let _ = std::fs::remove_file(&staged);
         return Err(failed(path, "write", &error));
     }
-    sync_folder_of(path)
+    sync_parent_folder(path)
 }
 
 /// Removes a file if it exists, and syncs the change to disk.
@@ -80,13 +80,13 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<(), StateError> {
 /// [`StateError::System`]
 pub fn remove(path: &Path) -> Result<(), StateError> {
     match std::fs::remove_file(path) {
-        Ok(()) => sync_folder_of(path),
+        Ok(()) => sync_parent_folder(path),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(failed(path, "remove", &error)),
     }
 }
 
-fn sync_folder_of(path: &Path) -> Result<(), StateError> {
+fn sync_parent_folder(path: &Path) -> Result<(), StateError> {
     let folder = path.parent().unwrap_or(path);
     File::open(folder)
         .and_then(|folder| folder.sync_all())

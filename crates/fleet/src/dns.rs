@@ -53,9 +53,9 @@ pub(crate) trait Zone: Send + Sync + 'static {
 
 /// Number of queries by response.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Questions(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+pub(crate) struct QueryCounts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
-impl Questions {
+impl QueryCounts {
     fn count(&self, answered: &'static str) {
         *self.0.lock().entry(answered).or_default() += 1;
     }
@@ -67,12 +67,15 @@ impl Questions {
 }
 
 /// Starts a DNS server on a free port of `127.0.0.1`; its tasks belong to `tasks`.
-pub(crate) async fn start(zone: Arc<dyn Zone>, tasks: &ServiceTasks) -> io::Result<(SocketAddr, Questions)> {
+pub(crate) async fn start(
+    zone: Arc<dyn Zone>,
+    tasks: &ServiceTasks,
+) -> io::Result<(SocketAddr, QueryCounts)> {
     let (datagrams, streams) = bind().await?;
     let address = datagrams.local_addr()?;
     // Thousands of queries may arrive at the same time; the default buffer holds a few hundred.
     let _ = socket2::SockRef::from(&datagrams).set_recv_buffer_size(4 << 20);
-    let questions = Questions::default();
+    let questions = QueryCounts::default();
     let server = Arc::new(Server { zone, questions: questions.clone() });
     tasks.spawn_bounded(server.clone().answer_datagrams(datagrams, tasks.clone()));
     Acceptor::new(tasks, Slots::new(STREAMS_MAX), WhenFull::Wait).start(streams, server);
@@ -95,7 +98,7 @@ async fn bind() -> io::Result<(UdpSocket, TcpListener)> {
 
 struct Server {
     zone: Arc<dyn Zone>,
-    questions: Questions,
+    questions: QueryCounts,
 }
 
 impl Server {

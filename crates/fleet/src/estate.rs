@@ -11,8 +11,10 @@ use x509::{Certificate, Fingerprint, SpkiHash};
 
 use crate::FleetError;
 use crate::dns::{NEGATIVE_TTL, Reply, Zone};
-use crate::kind::{Company, Dns, Family, Issuer, KINDS, Kind, Naming, Serve, Upgrade, least};
-use crate::mint::{Identity, Mint, Served};
+use crate::kind::{
+    Dns, EndpointBehavior, EndpointSharing, Family, Issuer, KINDS, Kind, Naming, StarttlsProtocol, least,
+};
+use crate::mint::{FleetAuthorities, Identity, Served};
 use crate::plan::{Mix, Plan};
 use crate::random::Random;
 use crate::truth::Truth;
@@ -72,7 +74,7 @@ pub(crate) struct Estate {
 /// Ports by service.
 pub(crate) struct Ports {
     pub(crate) tls: u16,
-    pub(crate) upgrades: HashMap<Upgrade, u16>,
+    pub(crate) upgrades: HashMap<StarttlsProtocol, u16>,
     /// A port without a listener.
     pub(crate) refused: u16,
     /// Addresses of black holes, shared by hosts.
@@ -88,7 +90,7 @@ struct Group {
 }
 
 impl Estate {
-    pub(crate) fn build(plan: &Plan, mint: &Mint, ports: &Ports) -> Result<Self, FleetError> {
+    pub(crate) fn build(plan: &Plan, mint: &FleetAuthorities, ports: &Ports) -> Result<Self, FleetError> {
         let mut random = Random::new(plan.seed);
         let groups = groups(plan);
         let mut addresses = FIRST_ADDRESS..FIRST_ADDRESS + ADDRESSES_MAX;
@@ -176,19 +178,18 @@ impl Estate {
 
     /// Returns the expected scan results, in the order of the targets.
     pub(crate) fn truth(&self, ports: &Ports, revoked: &HashSet<Fingerprint>) -> Vec<Truth> {
-        let together = Together::of(&self.hosts);
+        let together = SharedMaterial::of(&self.hosts);
         self.hosts.iter().map(|host| truth_of(host, ports, &together, revoked)).collect()
     }
 
     /// Returns the leaves to revoke with their issuers: one in [`REVOKED_ONE_IN`] of the leaves of healthy hosts.
     pub(crate) fn to_revoke(&self) -> Vec<(Issuer, Certificate)> {
         // A scanner prefers a stapled response, which says that the certificate is not revoked.
-        let healthy = self
-            .hosts
-            .iter()
-            .filter(|host| host.kind.family == Family::Healthy && host.kind.serve != Serve::Stapled);
+        let healthy = self.hosts.iter().filter(|host| {
+            host.kind.family == Family::Healthy && host.kind.serve != EndpointBehavior::Stapled
+        });
         let leaf = |host: &Arc<Host>| {
-            let leaf = Certificate::parse(&told_first(host)?.leaf).ok()?;
+            let leaf = Certificate::parse(&first_published(host)?.leaf).ok()?;
             Some((host.kind.leaf.issuer, leaf))
         };
         healthy.step_by(REVOKED_ONE_IN).filter_map(leaf).collect()
@@ -293,7 +294,7 @@ fn divide(total: usize, wanted: impl Fn(&Kind) -> bool, every: bool) -> Vec<(&'s
 fn name_of(kind: &Kind, index: usize, group: usize) -> String {
     let kind_name = kind.name.replace('.', "-");
     match kind.company {
-        Company::Balancer(_) => format!("n{index}.{kind_name}{group}.fleet.test"),
+        EndpointSharing::Balancer(_) => format!("n{index}.{kind_name}{group}.fleet.test"),
         _ => format!("{kind_name}-{index}.{}.fleet.test", ZONES[index % ZONES.len()]),
     }
 }
@@ -306,7 +307,7 @@ fn lay_out<'h>(
 ) -> Result<Vec<Vec<Ipv4Addr>>, FleetError> {
     let mut next = || free.next().map(Ipv4Addr::from).ok_or(FleetError::TooLarge);
     let count = group.names.len();
-    if let Serve::Fault(crate::kind::Fault::BlackHole) = group.kind.serve {
+    if let EndpointBehavior::Fault(crate::kind::Fault::BlackHole) = group.kind.serve {
         return Ok((0..count).filter_map(|_| holes.next().map(|(address, _)| vec![*address])).collect());
     }
     if matches!(
@@ -316,8 +317,8 @@ fn lay_out<'h>(
         return Ok(vec![Vec::new(); count]);
     }
     match group.kind.company {
-        Company::Balancer(_) | Company::VirtualHosts(_) => Ok(vec![vec![next()?]; count]),
-        Company::Addresses(n) | Company::Differing(n) => {
+        EndpointSharing::Balancer(_) | EndpointSharing::VirtualHosts(_) => Ok(vec![vec![next()?]; count]),
+        EndpointSharing::Addresses(n) | EndpointSharing::Differing(n) => {
             (0..count).map(|_| (0..n).map(|_| next()).collect()).collect()
         }
         _ => (0..count).map(|_| Ok(vec![next()?])).collect(),
@@ -325,22 +326,26 @@ fn lay_out<'h>(
 }
 
 /// Creates certificates and keys for all addresses of a group.
-fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<HostAddress>>, FleetError> {
+fn furnish(
+    mint: &FleetAuthorities,
+    group: &Group,
+    at: &[Vec<Ipv4Addr>],
+) -> Result<Vec<Vec<HostAddress>>, FleetError> {
     let kind = group.kind;
-    let presents = !matches!(kind.serve, Serve::Fault(_));
+    let presents = !matches!(kind.serve, EndpointBehavior::Fault(_));
     let of = |host: &str, more: &[String], addresses: &[Ipv4Addr], key| {
         let address = addresses.first().map_or([127, 0, 0, 1], Ipv4Addr::octets);
         let identity = Identity { host, more, address, from_days: group.from_days };
         mint.serve(kind, &identity, key).map(Arc::new)
     };
     let together = match kind.company {
-        Company::SharedCertificate(_) | Company::Balancer(_) if presents => {
+        EndpointSharing::SharedCertificate(_) | EndpointSharing::Balancer(_) if presents => {
             Some(of(&group.names[0], &group.names[1..], &at[0], None)?)
         }
         _ => None,
     };
     let key = match kind.company {
-        Company::SharedKey(_) => Some(mint.key(kind.leaf.key)?),
+        EndpointSharing::SharedKey(_) => Some(mint.key(kind.leaf.key)?),
         _ => None,
     };
     let place = |address: &Ipv4Addr, served: Option<Arc<Served>>| HostAddress {
@@ -353,7 +358,7 @@ fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<H
         let mut places = Vec::with_capacity(addresses.len());
         let mut own = together.clone();
         for address in addresses {
-            let anew = presents && (own.is_none() || matches!(kind.company, Company::Differing(_)));
+            let anew = presents && (own.is_none() || matches!(kind.company, EndpointSharing::Differing(_)));
             if anew {
                 own = Some(of(name, &[], std::slice::from_ref(address), key.clone())?);
             }
@@ -365,16 +370,16 @@ fn furnish(mint: &Mint, group: &Group, at: &[Vec<Ipv4Addr>]) -> Result<Vec<Vec<H
 }
 
 /// Keys and certificates that endpoints share.
-struct Together {
+struct SharedMaterial {
     certificates_by_key: HashMap<SpkiHash, HashSet<Fingerprint>>,
     hosts_by_certificate: HashMap<Fingerprint, usize>,
 }
 
-impl Together {
+impl SharedMaterial {
     fn of(hosts: &[Arc<Host>]) -> Self {
         let mut together = Self { certificates_by_key: HashMap::new(), hosts_by_certificate: HashMap::new() };
         for host in hosts.iter().filter(|host| host.kind.outcome == "answered") {
-            let Some(served) = told_first(host) else { continue };
+            let Some(served) = first_published(host) else { continue };
             let (leaf, key) = (served.fingerprint(), SpkiHash::of(&served.key.spki()));
             together.certificates_by_key.entry(key).or_default().insert(leaf);
             *together.hosts_by_certificate.entry(leaf).or_default() += 1;
@@ -394,20 +399,20 @@ impl Together {
     }
 }
 
-fn told_first(host: &Host) -> Option<Arc<Served>> {
+fn first_published(host: &Host) -> Option<Arc<Served>> {
     host.places.read().iter().find(|place| place.told)?.served.clone()
 }
 
-fn truth_of(host: &Host, ports: &Ports, together: &Together, revoked: &HashSet<Fingerprint>) -> Truth {
+fn truth_of(host: &Host, ports: &Ports, together: &SharedMaterial, revoked: &HashSet<Fingerprint>) -> Truth {
     let kind = host.kind;
     let places = host.places.read();
     let addresses: Vec<_> = places.iter().filter(|p| p.told).map(|p| p.address).collect();
     let (scheme, port) = match kind.serve {
-        Serve::StartTls(upgrade) => {
+        EndpointBehavior::StartTls(upgrade) => {
             (Some(upgrade.scheme()), ports.upgrades.get(&upgrade).copied().unwrap_or(0))
         }
-        Serve::Fault(crate::kind::Fault::Refused) => (None, ports.refused),
-        Serve::Fault(crate::kind::Fault::BlackHole) => {
+        EndpointBehavior::Fault(crate::kind::Fault::Refused) => (None, ports.refused),
+        EndpointBehavior::Fault(crate::kind::Fault::BlackHole) => {
             let hole = ports.holes.iter().find(|(address, _)| Some(address) == addresses.first());
             (None, hole.map_or(ports.refused, |(_, port)| *port))
         }

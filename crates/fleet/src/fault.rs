@@ -25,23 +25,23 @@ const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
 
 /// Simulates `fault` on a connection. Ends when the client disconnects, or after a minute.
-pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result<()> {
+pub(crate) async fn simulate_fault(mut stream: TcpStream, fault: Fault) -> io::Result<()> {
     match fault {
         // These faults need no server: the connection is never accepted.
         Fault::Refused | Fault::BlackHole => Ok(()),
         Fault::ResetAtOnce => reset(stream),
         Fault::ResetAfterHello => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             reset(stream)
         }
         Fault::Stall => hold(&mut stream).await,
         Fault::StallAfterHello => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
             hold(&mut stream).await
         }
         Fault::HttpAnswer => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             let answer = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n\
                 <html><body>The plain HTTP request was sent to HTTPS port</body></html>";
             stream.write_all(answer).await?;
@@ -52,18 +52,18 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
             hold(&mut stream).await
         }
         Fault::Alert(description) => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             stream.write_all(&record(ALERT, 0x0303, &[2, description])).await?;
             close(&mut stream).await
         }
         Fault::CloseAtOnce => close(&mut stream).await,
         Fault::CloseAfterHello => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
             close(&mut stream).await
         }
         Fault::Drip => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             let hello = record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?);
             for octet in hello {
                 stream.write_all(&[octet]).await?;
@@ -72,7 +72,7 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
             Ok(())
         }
         Fault::Endless => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
             // HelloRequest messages of four bytes: each is valid, but the sequence never ends.
             let flood = record(HANDSHAKE, 0x0303, &[0; RECORD_MAX]);
@@ -82,7 +82,7 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
             Ok(())
         }
         Fault::Oversized => {
-            hear_hello(&mut stream).await?;
+            read_client_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
             // A Certificate message of 2^24 - 1 bytes, sent for as long as the client reads.
             let mut first = vec![11, 0xff, 0xff, 0xff];
@@ -99,12 +99,12 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
 
 /// Sends the plaintext part of an old server's handshake: ServerHello, Certificate, ServerKeyExchange with an invalid signature for
 /// Diffie-Hellman suites, ServerHelloDone.
-pub(crate) async fn answer_as_relic(
+pub(crate) async fn answer_as_legacy_server(
     mut stream: TcpStream,
     relic: Relic,
     chain: &[CertificateDer<'_>],
 ) -> io::Result<()> {
-    hear_hello(&mut stream).await?;
+    read_client_hello(&mut stream).await?;
     let mut certificates = Vec::new();
     for certificate in chain {
         certificates.extend_from_slice(&length24(certificate.len()));
@@ -162,7 +162,7 @@ fn record(kind: u8, version: u16, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &version.to_be_bytes(), &length, body].concat()
 }
 
-async fn hear_hello(stream: &mut TcpStream) -> io::Result<()> {
+async fn read_client_hello(stream: &mut TcpStream) -> io::Result<()> {
     let mut hello = vec![0; HELLO_READ];
     match stream.read(&mut hello).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -66,7 +66,7 @@ impl Key {
     }
 
     /// Returns a built-in RSA-2048 key that can create signatures with obsolete hashes.
-    pub(crate) fn old_authority() -> Self {
+    pub(crate) fn legacy_rsa_ca() -> Self {
         Self::OldRsa(OldRsa::fixed_2048())
     }
 

@@ -11,11 +11,11 @@ pub(crate) struct Kind {
     /// Relative frequency in its family.
     pub(crate) weight: u32,
     pub(crate) family: Family,
-    pub(crate) company: Company,
+    pub(crate) company: EndpointSharing,
     pub(crate) dns: Dns,
     pub(crate) leaf: Leaf,
     pub(crate) chain: Chain,
-    pub(crate) serve: Serve,
+    pub(crate) serve: EndpointBehavior,
     pub(crate) outcome: &'static str,
     /// Expected findings for a single endpoint. Findings that depend on other endpoints are computed.
     pub(crate) findings: &'static [&'static str],
@@ -36,7 +36,7 @@ pub(crate) enum Family {
 
 /// How endpoints of a kind share addresses, certificates or keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Company {
+pub(crate) enum EndpointSharing {
     /// Nothing is shared.
     Alone,
     /// One host with this number of addresses and one certificate.
@@ -53,7 +53,7 @@ pub(crate) enum Company {
     VirtualHosts(usize),
 }
 
-impl Company {
+impl EndpointSharing {
     /// Returns the number of endpoints in a group.
     pub(crate) fn size(self) -> usize {
         match self {
@@ -95,7 +95,7 @@ pub(crate) struct Leaf {
     /// Lifetime of the certificate in days.
     pub(crate) life_days: i64,
     pub(crate) naming: Naming,
-    pub(crate) serial: Serial,
+    pub(crate) serial: SerialForm,
     pub(crate) issuer: Issuer,
     pub(crate) signed_with: SignedWith,
 }
@@ -121,7 +121,7 @@ pub(crate) enum Naming {
 
 /// Form of the serial number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Serial {
+pub(crate) enum SerialForm {
     Random,
     Zero,
     Negative,
@@ -181,7 +181,7 @@ pub(crate) enum Versions {
 
 /// The protocol before the TLS handshake (STARTTLS).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Upgrade {
+pub(crate) enum StarttlsProtocol {
     Smtp,
     Lmtp,
     Imap,
@@ -195,7 +195,7 @@ pub(crate) enum Upgrade {
     Nntp,
 }
 
-impl Upgrade {
+impl StarttlsProtocol {
     pub(crate) const ALL: [Self; 11] = [
         Self::Smtp,
         Self::Lmtp,
@@ -238,7 +238,7 @@ pub(crate) struct Relic {
 
 /// Behavior of an endpoint after the connection is established.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Serve {
+pub(crate) enum EndpointBehavior {
     Tls(Versions),
     /// TLS with ALPN for HTTP/2.
     H2,
@@ -247,7 +247,7 @@ pub(crate) enum Serve {
     /// TLS that requires a client certificate.
     ClientCertificate(Versions),
     /// TLS after a STARTTLS dialogue.
-    StartTls(Upgrade),
+    StartTls(StarttlsProtocol),
     Relic(Relic),
     Fault(Fault),
 }
@@ -284,7 +284,7 @@ const fn leaf(key: KeyKind) -> Leaf {
         from_days: -20,
         life_days: 90,
         naming: Naming::Own,
-        serial: Serial::Random,
+        serial: SerialForm::Random,
         issuer: Issuer::Issuing,
         signed_with: SignedWith::Usual,
     }
@@ -304,7 +304,7 @@ const fn issued(issuer: Issuer) -> Leaf {
     Leaf { issuer, ..P256 }
 }
 
-const fn numbered(serial: Serial) -> Leaf {
+const fn numbered(serial: SerialForm) -> Leaf {
     Leaf { serial, ..P256 }
 }
 
@@ -313,11 +313,11 @@ const fn kind(name: &'static str, weight: u32, family: Family) -> Kind {
         name,
         weight,
         family,
-        company: Company::Alone,
+        company: EndpointSharing::Alone,
         dns: Dns::Address,
         leaf: P256,
         chain: Chain::Full,
-        serve: Serve::Tls(Versions::Both),
+        serve: EndpointBehavior::Tls(Versions::Both),
         outcome: "answered",
         findings: &[],
     }
@@ -335,8 +335,8 @@ const fn flawed(name: &'static str, weight: u32, findings: &'static [&'static st
     Kind { findings, ..kind(name, weight, Family::Flawed) }
 }
 
-const fn upgraded(name: &'static str, upgrade: Upgrade) -> Kind {
-    Kind { serve: Serve::StartTls(upgrade), ..special(name, 2) }
+const fn upgraded(name: &'static str, upgrade: StarttlsProtocol) -> Kind {
+    Kind { serve: EndpointBehavior::StartTls(upgrade), ..special(name, 2) }
 }
 
 const fn relic(
@@ -346,7 +346,7 @@ const fn relic(
     leaf: Leaf,
     findings: &'static [&'static str],
 ) -> Kind {
-    Kind { leaf, serve: Serve::Relic(Relic { version, suite }), ..flawed(name, 1, findings) }
+    Kind { leaf, serve: EndpointBehavior::Relic(Relic { version, suite }), ..flawed(name, 1, findings) }
 }
 
 const fn unresolved(name: &'static str, weight: u32, dns: Dns, outcome: &'static str) -> Kind {
@@ -354,10 +354,10 @@ const fn unresolved(name: &'static str, weight: u32, dns: Dns, outcome: &'static
 }
 
 const fn faulty(name: &'static str, weight: u32, fault: Fault, outcome: &'static str) -> Kind {
-    Kind { serve: Serve::Fault(fault), outcome, ..kind(name, weight, Family::Dead) }
+    Kind { serve: EndpointBehavior::Fault(fault), outcome, ..kind(name, weight, Family::Dead) }
 }
 
-use Serve::{ClientCertificate, Tls};
+use EndpointBehavior::{ClientCertificate, Tls};
 
 /// All kinds of endpoints.
 #[rustfmt::skip]
@@ -370,8 +370,8 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind { leaf: Leaf { issuer: Issuer::Rsa, ..leaf(KeyKind::Rsa2048) }, ..healthy("rsa-chain", 8) },
     Kind { serve: Tls(Versions::Only12), ..healthy("tls-1.2-only", 60) },
     Kind { serve: Tls(Versions::Only13), ..healthy("tls-1.3-only", 60) },
-    Kind { serve: Serve::H2, ..healthy("alpn-h2", 60) },
-    Kind { serve: Serve::Stapled, ..healthy("ocsp-stapled", 20) },
+    Kind { serve: EndpointBehavior::H2, ..healthy("alpn-h2", 60) },
+    Kind { serve: EndpointBehavior::Stapled, ..healthy("ocsp-stapled", 20) },
     Kind { leaf: issued(Issuer::Deep), ..healthy("long-chain", 10) },
     Kind { leaf: issued(Issuer::Crossed), ..healthy("cross-signed", 10) },
     Kind { chain: Chain::WithRoot, ..healthy("root-sent", 10) },
@@ -380,26 +380,26 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind { dns: Dns::Aliases(3), ..healthy("cname-chain", 20) },
     Kind { dns: Dns::ShortLived(1), ..healthy("short-ttl", 10) },
     Kind { dns: Dns::ShortLived(0), ..healthy("zero-ttl", 5) },
-    Kind { company: Company::Addresses(3), ..healthy("three-addresses", 10) },
+    Kind { company: EndpointSharing::Addresses(3), ..healthy("three-addresses", 10) },
     Kind { serve: ClientCertificate(Versions::Only12), ..healthy("client-certificate-1.2", 5) },
     Kind { serve: ClientCertificate(Versions::Only13), ..healthy("client-certificate-1.3", 5) },
-    Kind { company: Company::VirtualHosts(2), ..healthy("virtual-hosts", 10) },
+    Kind { company: EndpointSharing::VirtualHosts(2), ..healthy("virtual-hosts", 10) },
     // Valid, but special
     Kind { leaf: named(Naming::Address), ..special("address", 5) },
-    Kind { company: Company::Balancer(200), leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("balancer", 100) },
+    Kind { company: EndpointSharing::Balancer(200), leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("balancer", 100) },
     Kind { leaf: named(Naming::Wildcard), findings: &["certificate.wildcard"], ..special("wildcard", 20) },
-    Kind { company: Company::SharedCertificate(3), ..special("shared-certificate", 10) },
-    upgraded("starttls-smtp", Upgrade::Smtp),
-    upgraded("starttls-lmtp", Upgrade::Lmtp),
-    upgraded("starttls-imap", Upgrade::Imap),
-    upgraded("starttls-pop3", Upgrade::Pop3),
-    upgraded("starttls-sieve", Upgrade::Sieve),
-    upgraded("starttls-ftp", Upgrade::Ftp),
-    upgraded("starttls-ldap", Upgrade::Ldap),
-    upgraded("starttls-postgres", Upgrade::Postgres),
-    upgraded("starttls-mysql", Upgrade::Mysql),
-    upgraded("starttls-xmpp", Upgrade::Xmpp),
-    upgraded("starttls-nntp", Upgrade::Nntp),
+    Kind { company: EndpointSharing::SharedCertificate(3), ..special("shared-certificate", 10) },
+    upgraded("starttls-smtp", StarttlsProtocol::Smtp),
+    upgraded("starttls-lmtp", StarttlsProtocol::Lmtp),
+    upgraded("starttls-imap", StarttlsProtocol::Imap),
+    upgraded("starttls-pop3", StarttlsProtocol::Pop3),
+    upgraded("starttls-sieve", StarttlsProtocol::Sieve),
+    upgraded("starttls-ftp", StarttlsProtocol::Ftp),
+    upgraded("starttls-ldap", StarttlsProtocol::Ldap),
+    upgraded("starttls-postgres", StarttlsProtocol::Postgres),
+    upgraded("starttls-mysql", StarttlsProtocol::Mysql),
+    upgraded("starttls-xmpp", StarttlsProtocol::Xmpp),
+    upgraded("starttls-nntp", StarttlsProtocol::Nntp),
     // Wrong dates
     Kind { leaf: dated(-100, 90), ..flawed("expired", 12, &["certificate.expired"]) },
     Kind { leaf: dated(10, 90), ..flawed("not-yet-valid", 3, &["certificate.not-yet-valid"]) },
@@ -422,13 +422,13 @@ pub(crate) static KINDS: &[Kind] = &[
     // Wrong keys and signatures
     Kind { leaf: leaf(KeyKind::Rsa1024), serve: Tls(Versions::Only12), ..flawed("rsa-1024", 3, &["certificate.weak-key"]) },
     Kind { leaf: Leaf { issuer: Issuer::Rsa, signed_with: SignedWith::Sha1, ..P256 }, ..flawed("sha1-signature", 3, &["certificate.sha1-signature"]) },
-    Kind { company: Company::SharedKey(3), ..flawed("shared-key", 9, &[]) },
-    Kind { company: Company::Differing(2), ..flawed("differs-across-addresses", 3, &[]) },
+    Kind { company: EndpointSharing::SharedKey(3), ..flawed("shared-key", 9, &[]) },
+    Kind { company: EndpointSharing::Differing(2), ..flawed("differs-across-addresses", 3, &[]) },
     // Wrong serial numbers
-    Kind { leaf: numbered(Serial::Zero), ..flawed("serial-zero", 1, &["certificate.serial-zero"]) },
-    Kind { leaf: numbered(Serial::Negative), ..flawed("serial-negative", 1, &["certificate.serial-negative"]) },
-    Kind { leaf: numbered(Serial::TooLong), ..flawed("serial-too-long", 1, &["certificate.serial-too-long"]) },
-    Kind { leaf: numbered(Serial::Short), ..flawed("serial-short", 1, &["certificate.serial-short"]) },
+    Kind { leaf: numbered(SerialForm::Zero), ..flawed("serial-zero", 1, &["certificate.serial-zero"]) },
+    Kind { leaf: numbered(SerialForm::Negative), ..flawed("serial-negative", 1, &["certificate.serial-negative"]) },
+    Kind { leaf: numbered(SerialForm::TooLong), ..flawed("serial-too-long", 1, &["certificate.serial-too-long"]) },
+    Kind { leaf: numbered(SerialForm::Short), ..flawed("serial-short", 1, &["certificate.serial-short"]) },
     // Obsolete servers
     relic("tls-1.0-relic", 0x0301, 0x002f, leaf(KeyKind::Rsa2048), &["protocol.no-forward-secrecy", "protocol.obsolete"]),
     relic("tls-1.1-relic", 0x0302, 0x002f, leaf(KeyKind::Rsa2048), &["protocol.no-forward-secrecy", "protocol.obsolete"]),

@@ -39,8 +39,8 @@ use x509::crl::{Reason, Revoked};
 use crate::clock::now;
 use crate::estate::{Estate, Host, Ports};
 use crate::fault::BlackHole;
-use crate::kind::{Issuer, Upgrade};
-use crate::mint::{Identity, Mint};
+use crate::kind::{Issuer, StarttlsProtocol};
+use crate::mint::{FleetAuthorities, Identity};
 use crate::revocation::RevocationServer;
 use crate::serve::Servers;
 use crate::truth::Tally;
@@ -60,9 +60,9 @@ const BLACK_HOLE_ADDRESS: u32 = 0x7f00_0100;
 /// A running fleet. Stops when dropped.
 pub struct Fleet {
     dns: SocketAddr,
-    questions: dns::Questions,
+    questions: dns::QueryCounts,
     estate: Arc<Estate>,
-    mint: Arc<Mint>,
+    mint: Arc<FleetAuthorities>,
     truth: Vec<Truth>,
     tally: Tally,
     revocation: Option<RevocationServer>,
@@ -80,7 +80,7 @@ impl Fleet {
         let mut listeners = vec![serve::listen(plan.port.unwrap_or(0))?];
         let tls = listeners[0].local_addr()?.port();
         let mut upgrades = HashMap::new();
-        for upgrade in Upgrade::ALL {
+        for upgrade in StarttlsProtocol::ALL {
             let listener = serve::listen(0)?;
             upgrades.insert(upgrade, listener.local_addr()?.port());
             listeners.push(listener);
@@ -96,7 +96,7 @@ impl Fleet {
             true => Some(RevocationServer::start(Duration::ZERO).await?),
             false => None,
         };
-        let mint = Arc::new(Mint::new(now(), revocation.as_ref().map(|server| server.url("")))?);
+        let mint = Arc::new(FleetAuthorities::new(now(), revocation.as_ref().map(|server| server.url("")))?);
         let estate = tokio::task::block_in_place(|| Estate::build(plan, &mint, &ports))?;
         let revoked = match &revocation {
             Some(server) => revoke(&estate, &mint, server)?,
@@ -202,7 +202,7 @@ impl Drop for Fleet {
 /// Publishes the CRL of every issuer; returns the revoked leaves.
 fn revoke(
     estate: &Estate,
-    mint: &Mint,
+    mint: &FleetAuthorities,
     server: &RevocationServer,
 ) -> Result<HashSet<Fingerprint>, FleetError> {
     let revoked = estate.to_revoke();
@@ -217,7 +217,7 @@ fn revoke(
             })
             .collect();
         let (path, crl) = mint.crl(issuer, &entries)?;
-        server.put_octets(&path, crl);
+        server.put_bytes(&path, crl);
     }
     Ok(revoked.into_iter().map(|(_, leaf)| leaf.fingerprint).collect())
 }

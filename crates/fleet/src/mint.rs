@@ -14,7 +14,7 @@ use crate::forge::{
 };
 use crate::key::{Key, ServerKey};
 use crate::key_kind::KeyKind;
-use crate::kind::{Chain, Issuer, Kind, Leaf, Naming, Serial, Serve};
+use crate::kind::{Chain, EndpointBehavior, Issuer, Kind, Leaf, Naming, SerialForm};
 
 /// Maximum RSA keys created; further RSA servers share them, and the expected results reflect that. Creating a key takes a tenth of
 /// a second.
@@ -60,11 +60,11 @@ pub(crate) struct Identity<'a> {
 }
 
 /// Cached chain above a leaf, by issuer and chain form.
-type LaidOut = (Issuer, Chain, Arc<[CertificateDer<'static>]>);
+type ChainCacheEntry = (Issuer, Chain, Arc<[CertificateDer<'static>]>);
 
 /// All CAs, which issue certificates to servers.
 #[derive(Debug)]
-pub(crate) struct Mint {
+pub(crate) struct FleetAuthorities {
     now: UnixTime,
     root: Authority,
     issuing: Authority,
@@ -79,12 +79,12 @@ pub(crate) struct Mint {
     cross: CertificateDer<'static>,
     /// Base URL of the CRLs in the leaves' distribution points.
     crls: Option<String>,
-    chains: Mutex<Vec<LaidOut>>,
+    chains: Mutex<Vec<ChainCacheEntry>>,
     rsa: Mutex<Vec<Arc<Key>>>,
     rsa_next: Mutex<usize>,
 }
 
-impl Mint {
+impl FleetAuthorities {
     pub(crate) fn new(now: UnixTime, crls: Option<String>) -> Result<Self, FleetError> {
         let years = |from: i64, to: i64| (now.plus(from * 365 * DAY), now.plus(to * 365 * DAY));
         let key = || Key::generate(KeyKind::P256).map(Arc::new);
@@ -94,7 +94,7 @@ impl Mint {
         let issuing = root.below("Fleet Issuing 1", key()?, low_from, low_to)?;
         let rsa_root =
             Authority::root("Fleet RSA Root", Arc::new(Key::generate(KeyKind::Rsa2048)?), from, to)?;
-        let old_key = Arc::new(Key::old_authority());
+        let old_key = Arc::new(Key::legacy_rsa_ca());
         let rsa_issuing = rsa_root.below("Fleet RSA Issuing 1", old_key, low_from, low_to)?;
         let (gone_from, _) = years(-3, 0);
         let expired = root.below("Fleet Issuing 0", key()?, gone_from, now.plus(-10 * DAY))?;
@@ -165,7 +165,7 @@ impl Mint {
             None => forge_self_signed(&order, &key)?,
         };
         let staple = match (kind.serve, self.issuer(kind.leaf.issuer)) {
-            (Serve::Stapled, Some(issuer)) => {
+            (EndpointBehavior::Stapled, Some(issuer)) => {
                 Some(ocsp_good(&order.serial, issuer, self.now)?.into_boxed_slice())
             }
             _ => None,
@@ -279,16 +279,16 @@ fn names(naming: Naming, identity: &Identity<'_>) -> (Option<String>, Vec<Altern
 const LONG_NAME: &str =
     "The Department of Names That Go On for Longer Than Sixty-Four Characters, Main Building";
 
-fn serial(serial: Serial) -> Vec<u8> {
+fn serial(serial: SerialForm) -> Vec<u8> {
     let mut random = random_serial();
     match serial {
-        Serial::Random => {}
-        Serial::Zero => random = vec![0],
+        SerialForm::Random => {}
+        SerialForm::Zero => random = vec![0],
         // Never 0xff, which would be a redundant byte before a byte with its highest bit set (X.690 section 8.3.2).
-        Serial::Negative => random[0] = random[0] & 0x3f | 0x80,
-        Serial::TooLong => random.extend([7; 8]),
+        SerialForm::Negative => random[0] = random[0] & 0x3f | 0x80,
+        SerialForm::TooLong => random.extend([7; 8]),
         // Distinct serials: two certificates with the same issuer and serial would be the same certificate.
-        Serial::Short => random.truncate(3),
+        SerialForm::Short => random.truncate(3),
     }
     random
 }

@@ -73,20 +73,20 @@ pub enum Latency {
 
 /// Latency ranges of a plan.
 #[derive(Clone, Debug)]
-pub(crate) struct Ranges {
+pub(crate) struct LatencyRanges {
     pub(crate) dns: RangeInclusive<Duration>,
     pub(crate) dial: RangeInclusive<Duration>,
     pub(crate) handshake: RangeInclusive<Duration>,
 }
 
 impl Latency {
-    pub(crate) fn ranges(&self) -> Ranges {
+    pub(crate) fn ranges(&self) -> LatencyRanges {
         let ms = |from, to| Duration::from_millis(from)..=Duration::from_millis(to);
         match self {
-            Self::None => Ranges { dns: ms(0, 0), dial: ms(0, 0), handshake: ms(0, 0) },
-            Self::CertPulse => Ranges { dns: ms(8, 40), dial: ms(20, 120), handshake: ms(80, 300) },
+            Self::None => LatencyRanges { dns: ms(0, 0), dial: ms(0, 0), handshake: ms(0, 0) },
+            Self::CertPulse => LatencyRanges { dns: ms(8, 40), dial: ms(20, 120), handshake: ms(80, 300) },
             Self::Custom { dns, dial, handshake } => {
-                Ranges { dns: dns.clone(), dial: dial.clone(), handshake: handshake.clone() }
+                LatencyRanges { dns: dns.clone(), dial: dial.clone(), handshake: handshake.clone() }
             }
         }
     }

@@ -37,7 +37,7 @@ pub struct RevokingAuthority {
 
 /// Content of a certificate to create.
 #[derive(Clone, Debug)]
-pub struct LeafOrder {
+pub struct TestLeafSpec {
     /// Content bytes of the serial number; `None`: random.
     pub serial: Option<Vec<u8>>,
     /// The dNSName.
@@ -56,7 +56,7 @@ pub struct LeafOrder {
     pub extensions: Vec<Extension>,
 }
 
-impl Default for LeafOrder {
+impl Default for TestLeafSpec {
     /// A server certificate valid for ninety days, thirty of them past, without CRL or OCSP URLs.
     fn default() -> Self {
         let now = crate::clock::now();
@@ -75,7 +75,7 @@ impl Default for LeafOrder {
 
 /// Content of a CRL to create.
 #[derive(Clone, Debug)]
-pub struct CrlOrder {
+pub struct TestCrlSpec {
     /// Creation time.
     pub this_update: UnixTime,
     /// Time of the next CRL.
@@ -96,7 +96,7 @@ pub struct CrlOrder {
     pub extensions: Option<Vec<Extension>>,
 }
 
-impl Default for CrlOrder {
+impl Default for TestCrlSpec {
     /// An empty CRL without scope, an hour old, valid for a week.
     fn default() -> Self {
         let now = crate::clock::now();
@@ -161,11 +161,11 @@ impl RevokingAuthority {
     ///
     /// # Errors
     /// See [`Self::new`].
-    pub fn issue(&self, order: &LeafOrder) -> Result<Vec<u8>, FleetError> {
+    pub fn issue(&self, order: &TestLeafSpec) -> Result<Vec<u8>, FleetError> {
         self.issue_for(order, &Key::generate(KeyKind::P256)?)
     }
 
-    fn issue_for(&self, order: &LeafOrder, key: &Key) -> Result<Vec<u8>, FleetError> {
+    fn issue_for(&self, order: &TestLeafSpec, key: &Key) -> Result<Vec<u8>, FleetError> {
         let names = [x509::GeneralName::Dns(order.name.clone())];
         let mut extensions = vec![Extension::subject_alt_names(&names)];
         if !order.usages.is_empty() {
@@ -199,7 +199,7 @@ impl RevokingAuthority {
     ///
     /// # Errors
     /// [`FleetError::Sign`].
-    pub fn crl(&self, order: &CrlOrder) -> Result<Vec<u8>, FleetError> {
+    pub fn crl(&self, order: &TestCrlSpec) -> Result<Vec<u8>, FleetError> {
         let spec = CrlSpec {
             signature: SignatureAlgorithm::EcdsaSha256,
             issuer: &self.certificate.subject.der,
@@ -234,7 +234,7 @@ impl RevokingAuthority {
     pub fn ocsp_delegated(
         &self,
         answers: &[ResponseEntry],
-        delegate: &LeafOrder,
+        delegate: &TestLeafSpec,
     ) -> Result<Vec<u8>, FleetError> {
         let key = Key::generate(KeyKind::P256)?;
         ocsp(&key, answers, &[&self.issue_for(delegate, &key)?])
@@ -361,7 +361,7 @@ pub struct Responder {
 }
 
 #[derive(Default)]
-struct Shelves {
+struct ServedDocuments {
     documents: Mutex<HashMap<String, (Document, u64)>>,
     responders: Mutex<HashMap<String, Responder>>,
     not_modified: AtomicU64,
@@ -370,7 +370,7 @@ struct Shelves {
 /// A plain HTTP server on loopback with CRLs and OCSP responders.
 pub struct RevocationServer {
     server: Server,
-    shelves: Arc<Shelves>,
+    shelves: Arc<ServedDocuments>,
 }
 
 impl RevocationServer {
@@ -379,7 +379,7 @@ impl RevocationServer {
     /// # Errors
     /// When the system returns an error for the socket.
     pub async fn start(latency: Duration) -> Result<Self, FleetError> {
-        let shelves = Arc::new(Shelves::default());
+        let shelves = Arc::new(ServedDocuments::default());
         let serving = shelves.clone();
         let server = Server::start(Quota::default(), latency, move |asked| serving.serve(asked)).await?;
         Ok(Self { server, shelves })
@@ -399,7 +399,7 @@ impl RevocationServer {
     }
 
     /// Publishes these bytes at `path`, with an ETag.
-    pub fn put_octets(&self, path: &str, body: Vec<u8>) {
+    pub fn put_bytes(&self, path: &str, body: Vec<u8>) {
         self.put(path, Document { body, etag: true, ..Document::default() });
     }
 
@@ -432,12 +432,12 @@ impl RevocationServer {
     }
 }
 
-impl Shelves {
+impl ServedDocuments {
     fn serve(&self, asked: &CtRequest<'_>) -> Page {
         let path = asked.uri.path();
         if let Some((document, count)) = self.documents.lock().get_mut(path) {
             *count += 1;
-            return self.hand_out(document, asked);
+            return self.serve_document(document, asked);
         }
         let responders = self.responders.lock();
         let found = responders
@@ -452,7 +452,7 @@ impl Shelves {
         }
     }
 
-    fn hand_out(&self, document: &Document, asked: &CtRequest<'_>) -> Page {
+    fn serve_document(&self, document: &Document, asked: &CtRequest<'_>) -> Page {
         let mut page = match document.trouble {
             Some(Trouble::Status(status)) => Page::status(status, "trouble\n"),
             _ => Page::ok("application/pkix-crl", Vec::new()),

@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::FleetError;
 use crate::estate::{Estate, Host};
 use crate::fault;
-use crate::kind::{Serve, Versions};
+use crate::kind::{EndpointBehavior, Versions};
 use crate::starttls;
 use crate::truth::Tally;
 
@@ -48,7 +48,7 @@ struct Connection {
 pub(crate) struct Servers {
     estate: Arc<Estate>,
     tally: Tally,
-    configs: Mutex<HashMap<Serve, Arc<ServerConfig>>>,
+    configs: Mutex<HashMap<EndpointBehavior, Arc<ServerConfig>>>,
     client_roots: Arc<RootCertStore>,
 }
 
@@ -68,16 +68,16 @@ impl Servers {
         self.tally.0.connections.fetch_add(1, Relaxed);
         pause(host.delays.dial).await;
         match host.kind.serve {
-            Serve::Fault(fault) => fault::misbehave(stream, fault).await,
-            Serve::Relic(relic) => {
+            EndpointBehavior::Fault(fault) => fault::simulate_fault(stream, fault).await,
+            EndpointBehavior::Relic(relic) => {
                 pause(host.delays.handshake).await;
                 let served = self.estate.served(None, address).ok_or(io::ErrorKind::NotFound)?;
                 let chain: Vec<_> = served.chain().cloned().collect();
                 self.tally.0.certificates_sent.fetch_add(1, Relaxed);
-                fault::answer_as_relic(stream, relic, &chain).await
+                fault::answer_as_legacy_server(stream, relic, &chain).await
             }
-            Serve::StartTls(upgrade) => {
-                starttls::lead_to_tls(&mut stream, upgrade.scheme()).await?;
+            EndpointBehavior::StartTls(upgrade) => {
+                starttls::negotiate_starttls(&mut stream, upgrade.scheme()).await?;
                 self.speak_tls(stream, &host, address).await
             }
             _ => self.speak_tls(stream, &host, address).await,
@@ -116,7 +116,7 @@ impl Servers {
     }
 
     /// Returns the TLS configuration, shared by all hosts with this behavior.
-    fn config(&self, serve: Serve) -> Result<Arc<ServerConfig>, FleetError> {
+    fn config(&self, serve: EndpointBehavior) -> Result<Arc<ServerConfig>, FleetError> {
         let mut configs = self.configs.lock();
         if let Some(known) = configs.get(&serve) {
             return Ok(known.clone());
@@ -126,9 +126,9 @@ impl Servers {
         Ok(config)
     }
 
-    fn configure(&self, serve: Serve) -> Result<ServerConfig, FleetError> {
+    fn configure(&self, serve: EndpointBehavior) -> Result<ServerConfig, FleetError> {
         let versions = match serve {
-            Serve::Tls(versions) | Serve::ClientCertificate(versions) => versions,
+            EndpointBehavior::Tls(versions) | EndpointBehavior::ClientCertificate(versions) => versions,
             _ => Versions::Both,
         };
         let versions: &[_] = match versions {
@@ -140,7 +140,7 @@ impl Servers {
         let builder =
             ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
         let builder = match serve {
-            Serve::ClientCertificate(_) => {
+            EndpointBehavior::ClientCertificate(_) => {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(self.client_roots.clone(), provider)
                         .build()
@@ -153,7 +153,7 @@ impl Servers {
         let mut config = builder.with_cert_resolver(Arc::new(chooser));
         // The servers always accept session tickets: a scanner that resumes sessions would get stale certificates.
         config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
-        if serve == Serve::H2 {
+        if serve == EndpointBehavior::H2 {
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         }
         Ok(config)

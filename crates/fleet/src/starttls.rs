@@ -56,7 +56,7 @@ const NNTP: Lines = Lines {
 };
 
 /// Runs the dialogue until TLS may start. `protocol` is the scheme of the target.
-pub(crate) async fn lead_to_tls(stream: &mut TcpStream, protocol: &str) -> io::Result<()> {
+pub(crate) async fn negotiate_starttls(stream: &mut TcpStream, protocol: &str) -> io::Result<()> {
     match protocol {
         "smtp" => lines(stream, &SMTP).await,
         "lmtp" => lines(stream, &LMTP).await,

@@ -20,7 +20,7 @@ struct Numbered<const N: usize>(u64);
 async fn filled<K: Clone + Eq + std::hash::Hash + Send + Sync + 'static>(
     key: impl Fn(u64) -> K,
 ) -> (Cache<K, u64, ()>, Vec<K>) {
-    let cache = Cache::with_entries(ENTRIES * 2);
+    let cache = Cache::with_entries_max(ENTRIES * 2);
     let keys: Vec<K> = (0..ENTRIES).map(key).collect();
     for (value, key) in (0..).zip(&keys) {
         let make =

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::bounded_map::BoundedMap;
 use crate::erased::Eviction;
-use crate::flying::{Ending, Entry, Flying, Joined};
+use crate::flying::{Ending, Entry, Joined, WorkInFlight};
 
 /// A value and how long it is valid. With a lifetime of zero, only the current waiters get the value, and it is not cached.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,7 +52,7 @@ impl<V, E> Cached<V, E> {
 
     /// Returns whether less than one part in `parts` of its lifetime remains at `now`: time to prefetch.
     #[must_use]
-    pub fn ends_soon(&self, now: Instant, parts: u32) -> bool {
+    pub fn expires_soon(&self, now: Instant, parts: u32) -> bool {
         let life = self.until.saturating_duration_since(self.since);
         self.until.saturating_duration_since(now).saturating_mul(parts) < life
     }
@@ -81,7 +81,7 @@ const LIFETIME_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 struct CacheState<K, V, E> {
     values: BoundedMap<K, Cached<V, E>>,
-    flying: Flying<K, V, E>,
+    flying: WorkInFlight<K, V, E>,
     counters: Counters,
 }
 
@@ -104,13 +104,13 @@ where
 {
     /// Creates a cache of at most `entries` entries, including failures; evicts the least recently used.
     #[must_use]
-    pub fn with_entries(entries: u64) -> Self {
-        Self::with_weight(entries, |_, _| 1)
+    pub fn with_entries_max(entries: u64) -> Self {
+        Self::with_weight_max(entries, |_, _| 1)
     }
 
     /// Creates a cache whose entries weigh at most `weight_max` together, in the unit of `weigh`.
     #[must_use]
-    pub fn with_weight(
+    pub fn with_weight_max(
         weight_max: u64,
         weigh: impl Fn(&K, &Result<V, E>) -> u32 + Send + Sync + 'static,
     ) -> Self {
@@ -119,7 +119,7 @@ where
             // The default policy may reject a new entry, which would then be created again each time.
             .eviction(Eviction::LeastRecent)
             .build();
-        Self(Arc::new(CacheState { values, flying: Flying::new(), counters: Counters::default() }))
+        Self(Arc::new(CacheState { values, flying: WorkInFlight::new(), counters: Counters::default() }))
     }
 
     /// Returns the valid entry of `key`. Counts as a hit.
@@ -265,7 +265,7 @@ where
             return Step::Known(cached);
         }
         this.counters.misses.fetch_add(1, Ordering::Relaxed);
-        let landing = Landing { inner: this.clone(), key: key.clone(), id: this.flying.next_id() };
+        let landing = FlightGuard { inner: this.clone(), key: key.clone(), id: this.flying.next_id() };
         let id = landing.id;
         // `make` is taken at most once: both callers of this function stop after `Begun`.
         let work: Joined<V, E> = run(landing, make.take()).boxed().shared();
@@ -276,7 +276,7 @@ where
     }
 }
 
-async fn run<K, V, E, F, W>(landing: Landing<K, V, E>, make: Option<F>) -> Ending<V, E>
+async fn run<K, V, E, F, W>(landing: FlightGuard<K, V, E>, make: Option<F>) -> Ending<V, E>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
@@ -293,25 +293,25 @@ where
     .catch_unwind()
     .await;
     match made {
-        Ok(made) => Ending::Done(landing.land(made)),
+        Ok(made) => Ending::Done(landing.complete(made)),
         Err(payload) => Ending::Panicked(Arc::new(Mutex::new(Some(payload)))),
     }
 }
 
 /// Removes the work from the table when it ends: done, panicked, or dropped by its last waiter.
-struct Landing<K: Hash + Eq, V, E> {
+struct FlightGuard<K: Hash + Eq, V, E> {
     inner: Arc<CacheState<K, V, E>>,
     key: K,
     id: u64,
 }
 
-impl<K, V, E> Landing<K, V, E>
+impl<K, V, E> FlightGuard<K, V, E>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     E: Clone + Send + Sync + 'static,
 {
-    fn land(self, made: Result<Fresh<V>, Failed<E>>) -> Result<V, E> {
+    fn complete(self, made: Result<Fresh<V>, Failed<E>>) -> Result<V, E> {
         let (outcome, lifetime) = match made {
             Ok(Fresh { value, lifetime }) => (Ok(value), lifetime),
             Err(Failed { error, lifetime }) => (Err(error), lifetime),
@@ -335,7 +335,7 @@ where
     }
 }
 
-impl<K: Hash + Eq, V, E> Drop for Landing<K, V, E> {
+impl<K: Hash + Eq, V, E> Drop for FlightGuard<K, V, E> {
     fn drop(&mut self) {
         let mut part = self.inner.flying.part(&self.key);
         if part.get(&self.key).is_some_and(|entry| entry.id == self.id) {

@@ -69,9 +69,9 @@ impl Equivalent<OwnedKey> for KeyRef<'_> {
 
 /// A hasher that returns a precomputed hash.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Hashed(u64);
+pub(crate) struct PrecomputedHasher(u64);
 
-impl BuildHasher for Hashed {
+impl BuildHasher for PrecomputedHasher {
     type Hasher = Self;
 
     fn build_hasher(&self) -> Self {
@@ -79,7 +79,7 @@ impl BuildHasher for Hashed {
     }
 }
 
-impl Hasher for Hashed {
+impl Hasher for PrecomputedHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -128,7 +128,7 @@ pub(crate) struct Bounds {
 
 /// A bounded map of keys and values of any type.
 #[derive(Clone)]
-pub(crate) struct ErasedMap(Cache<OwnedKey, AnyValue, Hashed>);
+pub(crate) struct ErasedMap(Cache<OwnedKey, AnyValue, PrecomputedHasher>);
 
 impl ErasedMap {
     pub(crate) fn new(bounds: Bounds) -> Self {
@@ -146,7 +146,7 @@ impl ErasedMap {
         if let Some(idle) = bounds.time_to_idle {
             builder = builder.time_to_idle(idle);
         }
-        Self(builder.build_with_hasher(Hashed::default()))
+        Self(builder.build_with_hasher(PrecomputedHasher::default()))
     }
 
     pub(crate) fn get(&self, key: KeyRef<'_>) -> Option<AnyValue> {

@@ -53,13 +53,13 @@ pub(crate) struct Entry<V, E> {
 pub(crate) type Part<K, V, E> = HashMap<K, Entry<V, E>>;
 
 /// Table of work in progress. Does not keep the work alive; only its waiters do.
-pub(crate) struct Flying<K, V, E> {
+pub(crate) struct WorkInFlight<K, V, E> {
     parts: [Mutex<Part<K, V, E>>; PARTS],
     hasher: RandomState,
     next_id: AtomicU64,
 }
 
-impl<K: Hash + Eq, V, E> Flying<K, V, E> {
+impl<K: Hash + Eq, V, E> WorkInFlight<K, V, E> {
     pub(crate) fn new() -> Self {
         Self {
             parts: std::array::from_fn(|_| Mutex::new(HashMap::new())),

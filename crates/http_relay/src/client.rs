@@ -82,13 +82,13 @@ impl Client {
     /// Returns the same client with the user name `user`.
     pub fn known_as(&self, user: Option<Arc<str>>) -> Self {
         match user {
-            Some(user) => self.proven_by(user, Credential::None),
+            Some(user) => self.authenticated_as(user, Credential::None),
             None => self.clone(),
         }
     }
 
     /// Returns the same client, authenticated as `user` by `credential`.
-    pub fn proven_by(&self, user: Arc<str>, credential: Credential) -> Self {
+    pub fn authenticated_as(&self, user: Arc<str>, credential: Credential) -> Self {
         Self { user: Some(user), credential, ..self.clone() }
     }
 

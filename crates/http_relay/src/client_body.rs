@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::Request;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::EXPECT;
-use outbound::unwanted::read_away;
+use outbound::unwanted::drain_body;
 
 use inbound::ServiceTasks;
 
@@ -46,7 +46,7 @@ impl Drop for ClientBody {
         if let (Some(left), Some((tasks, limit))) = (left, self.rest.take()) {
             tasks.spawn_bounded(async move {
                 let _live = telemetry::tasks::guard("proxy-unwanted-body");
-                read_away(left, limit).await;
+                drain_body(left, limit).await;
             });
         }
     }

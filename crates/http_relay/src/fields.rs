@@ -132,8 +132,8 @@ impl Upgrades {
 }
 
 /// Returns the requested upgrade protocols (RFC 9110 section 7.8) that are permitted.
-pub fn take_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
-    if !named_by_connection(headers).any(|name| name.eq_ignore_ascii_case("upgrade")) {
+pub fn permitted_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
+    if !connection_options(headers).any(|name| name.eq_ignore_ascii_case("upgrade")) {
         return None;
     }
     let mut wanted: Vec<&str> = listed(headers, &UPGRADE).filter(|one| may.has(one)).collect();
@@ -144,13 +144,13 @@ pub fn take_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
 }
 
 /// Returns whether the response switches to a protocol in `asked`.
-pub(crate) fn changes_as_asked(answer: &HeaderMap, asked: &HeaderValue) -> bool {
+pub(crate) fn switches_as_requested(answer: &HeaderMap, asked: &HeaderValue) -> bool {
     let asked = asked.to_str().unwrap_or_default();
     let is_asked = |one: &str| asked.split(',').any(|asked| asked.trim().eq_ignore_ascii_case(one));
     listed(answer, &UPGRADE).next().is_some() && listed(answer, &UPGRADE).all(is_asked)
 }
 
-fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     listed(headers, &CONNECTION)
 }
 
@@ -172,7 +172,7 @@ pub fn clean_trailers(trailers: &mut HeaderMap) {
 pub fn clean(headers: &mut HeaderMap) {
     if headers.contains_key(CONNECTION) {
         let named: Vec<HeaderName> =
-            named_by_connection(headers).filter_map(|name| name.parse().ok()).collect();
+            connection_options(headers).filter_map(|name| name.parse().ok()).collect();
         for name in named {
             headers.remove(name);
         }
@@ -252,13 +252,13 @@ mod tests {
             (&[], None, None),
         ] {
             let headers = upgrades(lines);
-            let of = |may| take_upgrade(&headers, may).map(|value| value.to_str().unwrap().to_owned());
+            let of = |may| permitted_upgrade(&headers, may).map(|value| value.to_str().unwrap().to_owned());
             assert_eq!(of(Upgrades::Websocket).as_deref(), websocket, "{lines:?}");
             assert_eq!(of(Upgrades::NotHttp).as_deref(), any, "{lines:?}");
         }
         let mut unnamed = upgrades(&["websocket"]);
         unnamed.remove(CONNECTION);
-        assert_eq!(take_upgrade(&unnamed, Upgrades::Websocket), None, "Connection names it");
+        assert_eq!(permitted_upgrade(&unnamed, Upgrades::Websocket), None, "Connection names it");
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
             (&[""], false),
             (&[], false),
         ] {
-            assert_eq!(changes_as_asked(&upgrades(lines), &asked), is_asked, "{lines:?}");
+            assert_eq!(switches_as_requested(&upgrades(lines), &asked), is_asked, "{lines:?}");
         }
     }
 

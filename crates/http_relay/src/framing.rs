@@ -15,7 +15,7 @@ pub(crate) enum Messages {
 
 /// An ambiguity that two HTTP parsers could resolve differently.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Ambiguous {
+pub(crate) enum FramingAmbiguity {
     #[error("a line ends without CR")]
     BareLf,
     #[error("a message has both Content-Length and Transfer-Encoding")]
@@ -43,7 +43,7 @@ pub(crate) enum Progress {
 
 /// Why parsing stops.
 #[derive(Clone, Copy, Debug)]
-enum Stop {
+enum ParseStop {
     Head,
     LastChunk,
     End,
@@ -106,7 +106,7 @@ impl Framing {
     }
 
     /// Returns whether the last complete message requests a protocol upgrade.
-    pub(crate) fn asks_to_change(&self) -> bool {
+    pub(crate) fn requests_upgrade(&self) -> bool {
         self.changes
     }
 
@@ -136,12 +136,12 @@ impl Framing {
     }
 
     /// Sets whether the next response belongs to a HEAD request.
-    pub(crate) fn answers_head(&mut self, is_head: bool) {
+    pub(crate) fn set_response_to_head(&mut self, is_head: bool) {
         self.is_head = is_head;
     }
 
     /// Parses `bytes` up to the end of the next header or message.
-    pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<Progress, Ambiguous> {
+    pub(crate) fn advance(&mut self, bytes: &[u8]) -> Result<Progress, FramingAmbiguity> {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];
@@ -162,16 +162,16 @@ impl Framing {
             at += used;
             if let ControlFlow::Break(stop) = flow {
                 return Ok(match stop {
-                    Stop::Head => Progress::Head(at),
-                    Stop::LastChunk => Progress::LastChunk(at),
-                    Stop::End => Progress::End(at),
+                    ParseStop::Head => Progress::Head(at),
+                    ParseStop::LastChunk => Progress::LastChunk(at),
+                    ParseStop::End => Progress::End(at),
                 });
             }
         }
         Ok(Progress::More)
     }
 
-    fn sized(&mut self, left: u64) -> ControlFlow<Stop> {
+    fn sized(&mut self, left: u64) -> ControlFlow<ParseStop> {
         if left > 0 {
             self.state = State::Sized(left);
             return ControlFlow::Continue(());
@@ -179,23 +179,23 @@ impl Framing {
         self.ended()
     }
 
-    fn ended(&mut self) -> ControlFlow<Stop> {
+    fn ended(&mut self) -> ControlFlow<ParseStop> {
         self.state = State::Head;
-        ControlFlow::Break(Stop::End)
+        ControlFlow::Break(ParseStop::End)
     }
 
     /// Parses up to the end of a header line. At the end of the header, determines what follows.
-    fn head(&mut self, bytes: &[u8]) -> Result<(usize, ControlFlow<Stop>), Ambiguous> {
+    fn head(&mut self, bytes: &[u8]) -> Result<(usize, ControlFlow<ParseStop>), FramingAmbiguity> {
         let lf = bytes.iter().position(|octet| *octet == b'\n');
         let line = &bytes[..lf.unwrap_or(bytes.len())];
         if self.head.len() + line.len() > HEAD_OCTETS_MAX {
-            return Err(Ambiguous::TooLong);
+            return Err(FramingAmbiguity::TooLong);
         }
         self.head.extend_from_slice(line);
         self.line += line.len();
         let Some(lf) = lf else { return Ok((bytes.len(), ControlFlow::Continue(()))) };
         if self.head.last() != Some(&b'\r') || self.line == 0 {
-            return Err(Ambiguous::BareLf);
+            return Err(FramingAmbiguity::BareLf);
         }
         let is_empty = self.line == 1;
         self.line = 0;
@@ -209,19 +209,19 @@ impl Framing {
             return Ok((lf + 1, ControlFlow::Continue(())));
         }
         let head = std::mem::take(&mut self.head);
-        let flow = self.head_ended(&head);
+        let flow = self.finish_header(&head);
         self.head = head;
         self.head.clear();
         Ok((lf + 1, flow?))
     }
 
     /// Determines what follows a complete header. Breaks at the end of the header, or of a message without a body.
-    fn head_ended(&mut self, head: &[u8]) -> Result<ControlFlow<Stop>, Ambiguous> {
+    fn finish_header(&mut self, head: &[u8]) -> Result<ControlFlow<ParseStop>, FramingAmbiguity> {
         let mut lines = head.split(|octet| *octet == b'\n').map(<[u8]>::trim_ascii);
         let first = lines.next().unwrap_or_default();
         let lengths = lengths(lines)?;
         if lengths.length.is_some() && lengths.coding.is_some() {
-            return Err(Ambiguous::TwoLengths);
+            return Err(FramingAmbiguity::TwoLengths);
         }
         self.state = match self.messages {
             Messages::Requests => {
@@ -237,7 +237,7 @@ impl Framing {
             Messages::Responses => match first.split(|octet| *octet == b' ').nth(1) {
                 Some(b"101") => State::Opaque,
                 // An interim response: another header of the same response follows.
-                Some([b'1', _, _]) => return Ok(ControlFlow::Break(Stop::Head)),
+                Some([b'1', _, _]) => return Ok(ControlFlow::Break(ParseStop::Head)),
                 Some(b"204" | b"304") => State::Sized(0),
                 _ if self.is_head => State::Sized(0),
                 _ => match (lengths.coding, lengths.length) {
@@ -249,20 +249,20 @@ impl Framing {
         };
         match self.state {
             State::Sized(0) => Ok(self.ended()),
-            _ => Ok(ControlFlow::Break(Stop::Head)),
+            _ => Ok(ControlFlow::Break(ParseStop::Head)),
         }
     }
 
     /// Parses one byte of chunk framing.
-    fn octet(&mut self, octet: u8) -> Result<ControlFlow<Stop>, Ambiguous> {
+    fn octet(&mut self, octet: u8) -> Result<ControlFlow<ParseStop>, FramingAmbiguity> {
         if octet == b'\n' {
             if !std::mem::take(&mut self.has_cr) {
-                return Err(Ambiguous::BareLf);
+                return Err(FramingAmbiguity::BareLf);
             }
-            return self.line_ended();
+            return self.finish_line();
         }
         if self.has_cr {
-            return Err(Ambiguous::Chunk);
+            return Err(FramingAmbiguity::Chunk);
         }
         if octet == b'\r' {
             self.has_cr = true;
@@ -275,10 +275,10 @@ impl Framing {
                         (*size, *digits) = (*size << 4 | u64::from(digit), *digits + 1);
                     }
                     None if matches!(octet, b';' | b' ' | b'\t') => *in_extension = true,
-                    _ => return Err(Ambiguous::Chunk),
+                    _ => return Err(FramingAmbiguity::Chunk),
                 }
             }
-            State::ChunkEnd => return Err(Ambiguous::Chunk),
+            State::ChunkEnd => return Err(FramingAmbiguity::Chunk),
             State::Trailers => self.line = 1,
             _ => {}
         }
@@ -286,12 +286,12 @@ impl Framing {
     }
 
     /// Continues after a CRLF in chunk framing.
-    fn line_ended(&mut self) -> Result<ControlFlow<Stop>, Ambiguous> {
+    fn finish_line(&mut self) -> Result<ControlFlow<ParseStop>, FramingAmbiguity> {
         self.state = match self.state {
-            State::ChunkSize { digits: 0, .. } => return Err(Ambiguous::Chunk),
+            State::ChunkSize { digits: 0, .. } => return Err(FramingAmbiguity::Chunk),
             State::ChunkSize { size: 0, .. } => {
                 self.state = State::Trailers;
-                return Ok(ControlFlow::Break(Stop::LastChunk));
+                return Ok(ControlFlow::Break(ParseStop::LastChunk));
             }
             State::ChunkSize { size, .. } => State::ChunkData(size),
             State::ChunkEnd => CHUNK,
@@ -308,15 +308,15 @@ fn skip(bytes: &[u8], left: u64) -> (usize, u64) {
     (used, left - used as u64)
 }
 
-fn lengths<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Lengths, Ambiguous> {
+fn lengths<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Result<Lengths, FramingAmbiguity> {
     let mut found = Lengths::default();
     for line in lines {
         let Some(colon) = line.iter().position(|octet| *octet == b':') else { continue };
         let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            let length = number(value).ok_or(Ambiguous::Length)?;
+            let length = number(value).ok_or(FramingAmbiguity::Length)?;
             if found.length.replace(length).is_some_and(|before| before != length) {
-                return Err(Ambiguous::Length);
+                return Err(FramingAmbiguity::Length);
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             let last = value.rsplit(|octet| *octet == b',').next().unwrap_or_default();
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     /// Returns the ends of all messages in `text`, parsed in steps of `step` bytes.
-    fn ends(messages: Messages, text: &str, step: usize) -> Result<Vec<usize>, Ambiguous> {
+    fn ends(messages: Messages, text: &str, step: usize) -> Result<Vec<usize>, FramingAmbiguity> {
         let (mut framing, mut ends, mut before) = (Framing::new(messages), Vec::new(), 0);
         for part in text.as_bytes().chunks(step) {
             let mut at = 0;
@@ -414,7 +414,7 @@ mod tests {
 
     #[test]
     fn ambiguous_framing_is_rejected() {
-        use Ambiguous::{BareLf, Chunk, Length, TwoLengths};
+        use FramingAmbiguity::{BareLf, Chunk, Length, TwoLengths};
         let chunked = |rest: &str| format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{rest}");
         let head = |lines: &str| format!("POST / HTTP/1.1\r\n{lines}\r\n\r\n");
         for (text, why) in [
@@ -448,10 +448,10 @@ mod tests {
     #[test]
     fn response_to_head_has_no_body() {
         let mut framing = Framing::new(Messages::Responses);
-        framing.answers_head(true);
+        framing.set_response_to_head(true);
         let text = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
         assert_eq!(framing.advance(text), Ok(Progress::End(text.len())));
-        framing.answers_head(false);
+        framing.set_response_to_head(false);
         assert_eq!(framing.advance(text), Ok(Progress::Head(text.len())));
     }
 }

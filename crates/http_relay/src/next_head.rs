@@ -17,7 +17,7 @@ pub struct HeadTimeouts {
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Awaited {
+pub(crate) enum WaitPhase {
     /// The first byte of a request.
     Request,
     /// The rest of a request's header.
@@ -26,18 +26,18 @@ pub(crate) enum Awaited {
 
 /// An expired timeout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Late(pub(crate) Awaited);
+pub(crate) struct Late(pub(crate) WaitPhase);
 
 /// Timer for the next request's header.
 #[derive(Debug)]
-pub(crate) struct NextHead {
+pub(crate) struct HeadTimer {
     timeouts: HeadTimeouts,
-    awaited: Option<Awaited>,
+    awaited: Option<WaitPhase>,
     /// Created by the first wait.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl NextHead {
+impl HeadTimer {
     pub(crate) fn new(timeouts: HeadTimeouts) -> Self {
         Self { timeouts, awaited: None, sleep: None }
     }
@@ -48,10 +48,10 @@ impl NextHead {
     }
 
     /// Completes when the wait for `awaited` has exceeded its timeout.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, awaited: Awaited) -> Poll<Late> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, awaited: WaitPhase) -> Poll<Late> {
         let limit = match awaited {
-            Awaited::Request => self.timeouts.keep_alive,
-            Awaited::Head => self.timeouts.head,
+            WaitPhase::Request => self.timeouts.keep_alive,
+            WaitPhase::Head => self.timeouts.head,
         };
         let until = Instant::now() + limit;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));

@@ -10,7 +10,7 @@ use rustls::server::{Acceptor, ClientHello};
 use rustls::{CipherSuite, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use super::stall::Stall;
+use super::stall::StallTimeout;
 
 /// Maximum bytes of a ClientHello with its record headers: several times the size of one with post-quantum key shares.
 const HELLO_OCTETS_MAX: usize = 64 << 10;
@@ -35,15 +35,15 @@ pub struct RewoundStream<S> {
     first: Bytes,
     stream: S,
     /// Timeouts of a write to a peer that does not read (`stall`), of a flush (`flush`), and of the shutdown (`end`).
-    stall: Stall,
-    flush: Stall,
-    end: Stall,
+    stall: StallTimeout,
+    flush: StallTimeout,
+    end: StallTimeout,
 }
 
 impl<S> RewoundStream<S> {
     fn new(first: Bytes, stream: S, stall: Duration) -> Self {
-        let end = Stall::new(stall.min(END_WITHIN));
-        Self { first, stream, stall: Stall::new(stall), flush: Stall::new(stall), end }
+        let end = StallTimeout::new(stall.min(END_WITHIN));
+        Self { first, stream, stall: StallTimeout::new(stall), flush: StallTimeout::new(stall), end }
     }
 
     fn written<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -51,13 +51,13 @@ impl<S> RewoundStream<S> {
             // A successful write means that some buffered bytes were sent.
             self.flush.over();
         }
-        unless_stalled(&mut self.stall, cx, written)
+        poll_or_time_out(&mut self.stall, cx, written)
     }
 }
 
 /// Returns the result of `done`, or an error when its timeout has expired.
-fn unless_stalled<T>(
-    stall: &mut Stall,
+fn poll_or_time_out<T>(
+    stall: &mut StallTimeout,
     cx: &mut Context<'_>,
     done: Poll<io::Result<T>>,
 ) -> Poll<io::Result<T>> {
@@ -105,12 +105,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RewoundStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        unless_stalled(&mut self.flush, cx, flushed)
+        poll_or_time_out(&mut self.flush, cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
-        unless_stalled(&mut self.end, cx, ended)
+        poll_or_time_out(&mut self.end, cx, ended)
     }
 }
 
@@ -118,7 +118,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for RewoundStream<S> {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Opening {
     /// TLS, with the fields of its ClientHello.
-    Tls(Hello),
+    Tls(ClientHelloFields),
     /// An HTTP/1 request.
     Http1,
     /// Unencrypted HTTP/2.
@@ -131,7 +131,7 @@ pub enum Opening {
 
 /// Fields of a ClientHello.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Hello {
+pub struct ClientHelloFields {
     /// The server's name, in lower case.
     pub server_name: Option<String>,
     /// Whether the client accepts P-256 certificates. If not, it gets an RSA certificate.
@@ -206,16 +206,16 @@ fn begins_request(first: &[u8]) -> Option<bool> {
 }
 
 /// Returns the ClientHello if `more` completes it.
-fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, OpeningError> {
+fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<ClientHelloFields>, OpeningError> {
     while !more.is_empty() {
         acceptor.read_tls(&mut more)?;
         let accepted = acceptor.accept().map_err(|(error, _)| OpeningError::Tls(error))?;
         let Some(accepted) = accepted else { continue };
         let said = accepted.client_hello();
         let offers = |protocol: &[u8]| said.alpn().map(|mut all| all.any(|one| one == protocol));
-        return Ok(Some(Hello {
+        return Ok(Some(ClientHelloFields {
             server_name: said.server_name().map(str::to_ascii_lowercase),
-            ecdsa: takes_ecdsa(&said),
+            ecdsa: supports_ecdsa(&said),
             http2: offers(b"h2").unwrap_or(false),
             http1: offers(b"http/1.1").unwrap_or(true),
         }));
@@ -224,7 +224,7 @@ fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, Open
 }
 
 /// Returns whether the client verifies P-256 signatures and supports a cipher suite for them: TLS 1.3, or a suite of ECDHE_ECDSA.
-fn takes_ecdsa(hello: &ClientHello<'_>) -> bool {
+fn supports_ecdsa(hello: &ClientHello<'_>) -> bool {
     let fits = |suite: &CipherSuite| {
         suite.as_str().is_some_and(|name| name.starts_with("TLS13_") || name.starts_with("TLS_ECDHE_ECDSA_"))
     };

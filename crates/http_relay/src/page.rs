@@ -6,10 +6,10 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use x509::HostOrIp;
 
-use super::upstream::Relayed;
+use super::upstream::UpstreamResponseBody;
 
 /// Body of a response: from an upstream, or generated.
-pub type Body = Either<Relayed, Full<Bytes>>;
+pub type Body = Either<UpstreamResponseBody, Full<Bytes>>;
 
 /// Header field with the reason of a generated error response (RFC 9209).
 const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
@@ -46,7 +46,7 @@ pub fn misdirected_page(host: &HostOrIp) -> Response<Body> {
 }
 
 /// Returns the response if the upstream switches to a protocol that was not requested.
-pub fn changed_unasked() -> Response<Body> {
+pub fn unrequested_upgrade_page() -> Response<Body> {
     problem(
         StatusCode::BAD_GATEWAY,
         "http_protocol_error",

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access_log::Tee;
 use super::client_body::ClientBody;
-use super::stall::{AnswerTimer, UploadTimer};
+use super::stall::{ResponseTimer, UploadTimer};
 
 /// Maximum bytes of all kept bodies together. Further bodies are not kept.
 const KEPT_OCTETS_MAX: usize = 64 << 20;
@@ -22,7 +22,7 @@ static KEPT_OCTETS: Semaphore = Semaphore::const_new(KEPT_OCTETS_MAX);
 
 /// A body that was read completely, so that it can be sent again.
 #[derive(Clone)]
-struct KeptBody {
+struct BufferedBody {
     data: Bytes,
     trailers: Option<HeaderMap>,
     is_sent: bool,
@@ -37,7 +37,7 @@ pub struct RequestBody {
     /// Removes trailers that are not forwarded.
     clean_trailers: fn(&mut HeaderMap),
     /// The whole body, instead of `body`.
-    kept: Option<KeptBody>,
+    kept: Option<BufferedBody>,
 }
 
 impl RequestBody {
@@ -73,7 +73,7 @@ impl RequestBody {
             }
         }
         let (data, _place) = (data.freeze(), Arc::new(place));
-        self.kept = Some(KeptBody { data, trailers, is_sent: false, _place });
+        self.kept = Some(BufferedBody { data, trailers, is_sent: false, _place });
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl RequestBody {
     }
 
     /// Starts the timeout of the response's header.
-    pub fn awaited(&self) -> AnswerTimer {
+    pub fn awaited(&self) -> ResponseTimer {
         self.upload.awaited()
     }
 }
@@ -118,7 +118,7 @@ impl Body for RequestBody {
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         };
         match &frame {
-            Some(Err(_)) => self.upload.broke(),
+            Some(Err(_)) => self.upload.mark_failed(),
             _ => self.upload.over(),
         }
         if let (Some(tee), Some(Ok(frame))) = (&self.tee, &frame)

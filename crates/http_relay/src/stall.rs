@@ -12,14 +12,14 @@ use tokio::time::{Instant, Sleep};
 
 /// A timeout that restarts with each progress.
 #[derive(Debug)]
-pub(crate) struct Stall {
+pub(crate) struct StallTimeout {
     limit: Duration,
     /// Created by the first wait.
     sleep: Option<Pin<Box<Sleep>>>,
     waits: bool,
 }
 
-impl Stall {
+impl StallTimeout {
     pub(crate) fn new(limit: Duration) -> Self {
         Self { limit, sleep: None, waits: false }
     }
@@ -59,11 +59,11 @@ struct Turn {
 
 impl UploadState {
     /// Waits for the upstream from now on.
-    fn turn_to_upstream(&self) {
+    fn set_waiting_for_upstream(&self) {
         *self.turn.lock() = Turn { is_clients: false, since: Instant::now() };
     }
 
-    fn turn_to_client(&self) {
+    fn set_waiting_for_client(&self) {
         let mut turn = self.turn.lock();
         if !turn.is_clients {
             *turn = Turn { is_clients: true, since: Instant::now() };
@@ -75,7 +75,7 @@ impl UploadState {
 /// has its own timeout.
 #[derive(Debug)]
 pub struct UploadTimer {
-    stall: Stall,
+    stall: StallTimeout,
     known: Arc<UploadState>,
 }
 
@@ -85,11 +85,11 @@ pub struct UploadStatus(Arc<UploadState>);
 
 /// Marks the response as in progress until dropped.
 #[derive(Debug)]
-pub struct AnswerGuard(Arc<UploadState>);
+pub struct ResponseGuard(Arc<UploadState>);
 
 /// Timeout of a response's header.
 #[derive(Debug)]
-pub struct AnswerTimer {
+pub struct ResponseTimer {
     known: Arc<UploadState>,
     /// Timeout of the client. While its body is read, the body's own timeout ends the request earlier.
     client: Duration,
@@ -104,28 +104,28 @@ impl UploadTimer {
             is_answered: AtomicBool::new(false),
             turn: Mutex::new(Turn { is_clients: false, since: Instant::now() }),
         });
-        (Self { stall: Stall::new(limit), known: Arc::clone(&known) }, UploadStatus(known))
+        (Self { stall: StallTimeout::new(limit), known: Arc::clone(&known) }, UploadStatus(known))
     }
 
     /// Returns a timer of the same upload, for a retry of the request.
     pub(crate) fn restarted(&self) -> Self {
-        Self { stall: Stall::new(self.stall.limit), known: Arc::clone(&self.known) }
+        Self { stall: StallTimeout::new(self.stall.limit), known: Arc::clone(&self.known) }
     }
 
     /// Notes that data or the end of the body arrived.
     pub fn over(&mut self) {
         self.stall.over();
-        self.known.turn_to_upstream();
+        self.known.set_waiting_for_upstream();
     }
 
     /// Notes that the body is invalid, or that the client cancelled it.
-    pub fn broke(&mut self) {
+    pub fn mark_failed(&mut self) {
         self.known.broken.store(true, Relaxed);
     }
 
     /// Completes when no data arrived within the timeout.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.known.turn_to_client();
+        self.known.set_waiting_for_client();
         loop {
             ready!(self.stall.poll(cx));
             if !self.known.is_answered.load(Relaxed) {
@@ -137,20 +137,20 @@ impl UploadTimer {
     }
 
     /// Starts the wait for the response.
-    pub fn awaited(&self) -> AnswerTimer {
-        self.known.turn_to_upstream();
-        AnswerTimer { known: Arc::clone(&self.known), client: 2 * self.stall.limit }
+    pub fn awaited(&self) -> ResponseTimer {
+        self.known.set_waiting_for_upstream();
+        ResponseTimer { known: Arc::clone(&self.known), client: 2 * self.stall.limit }
     }
 }
 
 impl Drop for UploadTimer {
     fn drop(&mut self) {
         // The rest of the body is no longer needed.
-        self.known.turn_to_upstream();
+        self.known.set_waiting_for_upstream();
     }
 }
 
-impl AnswerTimer {
+impl ResponseTimer {
     /// Completes when the upstream has exceeded `limit`: since the end of the body, or since it accepted the last available data.
     /// Time spent waiting for the client does not count.
     pub async fn late(self, limit: Duration) {
@@ -182,13 +182,13 @@ impl UploadStatus {
     }
 
     /// Marks the response as in progress until the result is dropped.
-    pub fn answering(&self) -> AnswerGuard {
+    pub fn answering(&self) -> ResponseGuard {
         self.0.is_answered.store(true, Relaxed);
-        AnswerGuard(Arc::clone(&self.0))
+        ResponseGuard(Arc::clone(&self.0))
     }
 }
 
-impl Drop for AnswerGuard {
+impl Drop for ResponseGuard {
     fn drop(&mut self) {
         self.0.is_answered.store(false, Relaxed);
     }
@@ -205,7 +205,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn stall_timer_restarts_after_each_wait() {
-        let mut stall = Stall::new(LIMIT);
+        let mut stall = StallTimeout::new(LIMIT);
         for _ in 0..3 {
             let waited = tokio::time::timeout(LIMIT / 2, poll_fn(|cx| stall.poll(cx))).await;
             assert!(waited.is_err());

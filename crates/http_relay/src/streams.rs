@@ -15,20 +15,20 @@ use super::page::Body;
 
 tokio::task_local! {
     /// Time since which the client has not read pending data of the current task's stream.
-    static UNREAD: Arc<Since>;
+    static UNREAD: Arc<ConditionStart>;
 }
 
 /// Start time of a condition, if it holds.
 #[derive(Debug)]
-struct Since(Mutex<Option<Instant>>);
+struct ConditionStart(Mutex<Option<Instant>>);
 
-impl Since {
+impl ConditionStart {
     fn set(&self, since: Option<Instant>) {
         *self.0.lock() = since;
     }
 
     /// Completes when the condition has held for `limit` without interruption.
-    async fn lasted(&self, limit: Duration) {
+    async fn wait_held_for(&self, limit: Duration) {
         loop {
             let since = *self.0.lock();
             match since {
@@ -48,19 +48,19 @@ pub struct Streams(Arc<StreamsState>);
 struct StreamsState {
     limit: Duration,
     under_way: Mutex<usize>,
-    idle: Since,
+    idle: ConditionStart,
 }
 
 impl Streams {
     /// Creates the streams. A client that does not read for `limit` gets its stream reset.
     pub fn new(limit: Duration) -> Self {
-        let idle = Since(Mutex::new(Some(Instant::now())));
+        let idle = ConditionStart(Mutex::new(Some(Instant::now())));
         Self(Arc::new(StreamsState { limit, under_way: Mutex::new(0), idle }))
     }
 
     /// Completes when there were no streams for the limit.
     pub async fn idle(&self) {
-        self.0.idle.lasted(self.0.limit).await;
+        self.0.idle.wait_held_for(self.0.limit).await;
     }
 
     fn begin(&self) -> ActiveStream {
@@ -89,13 +89,14 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, work: F) {
         let (under_way, limit) = (self.begin(), self.0.limit);
         // An upgraded stream continues in other tasks, which share its `UNREAD`.
-        let unread = UNREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Since(Mutex::new(None))));
+        let unread =
+            UNREAD.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(ConditionStart(Mutex::new(None))));
         tokio::spawn(async move {
             let _under_way = under_way;
             tokio::select! {
                 biased;
                 () = UNREAD.scope(Arc::clone(&unread), work) => {}
-                () = unread.lasted(limit) => tracing::debug!("a client does not read a response: resetting its stream"),
+                () = unread.wait_held_for(limit) => tracing::debug!("a client does not read a response: resetting its stream"),
             }
         });
     }
@@ -103,7 +104,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
 
 /// Keeps the current task's stream in use after its response (CONNECT, WebSocket). After the drop, the client has the limit's time
 /// to read the rest.
-pub struct TunnelGuard(Option<Arc<Since>>);
+pub struct TunnelGuard(Option<Arc<ConditionStart>>);
 
 impl TunnelGuard {
     /// Creates a guard for the current task's stream; without effect for HTTP/1.

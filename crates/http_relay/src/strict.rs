@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::fields::clean_trailers;
-use super::framing::{Ambiguous, Framing, Messages, Progress};
-use super::next_head::{Awaited, HeadTimeouts, Late, NextHead};
+use super::framing::{Framing, FramingAmbiguity, Messages, Progress};
+use super::next_head::{HeadTimeouts, HeadTimer, Late, WaitPhase};
 
 /// A byte that is invalid in every header, so that the library rejects the message.
 const NO_MESSAGE: u8 = 0;
@@ -109,7 +109,7 @@ struct Reading {
     /// Number of complete messages.
     ended: u64,
     /// Why reading has stopped, if it has.
-    refused: Option<Ambiguous>,
+    refused: Option<FramingAmbiguity>,
 }
 
 impl Reading {
@@ -130,7 +130,7 @@ impl Reading {
                 Ok(Progress::End(used)) => {
                     at += used;
                     self.ended += 1;
-                    if self.framing.asks_to_change() {
+                    if self.framing.requests_upgrade() {
                         return Ok(Some(at));
                     }
                 }
@@ -149,7 +149,7 @@ impl Reading {
     }
 }
 
-fn refused(ambiguous: Ambiguous) -> io::Error {
+fn refused(ambiguous: FramingAmbiguity) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, ambiguous)
 }
 
@@ -163,7 +163,7 @@ pub(crate) struct ClientStream<S> {
     /// Whether an upgrade request waits for its response, and the bytes received after it.
     is_open: bool,
     held: BytesMut,
-    next_head: NextHead,
+    next_head: HeadTimer,
     writing: Framing,
     /// Number of bytes at the start of the next write that were already parsed, and whether trailers follow them.
     followed: usize,
@@ -176,7 +176,7 @@ impl<S> ClientStream<S> {
         Self {
             stream,
             exchanges,
-            next_head: NextHead::new(timeouts),
+            next_head: HeadTimer::new(timeouts),
             reading: Reading::new(Messages::Requests),
             is_open: false,
             held: BytesMut::new(),
@@ -188,19 +188,19 @@ impl<S> ClientStream<S> {
     }
 
     /// Parses more of the next write, up to a place for trailers.
-    fn follow_written(&mut self, slices: &[IoSlice<'_>]) {
+    fn parse_written(&mut self, slices: &[IoSlice<'_>]) {
         let mut before = self.followed;
         for slice in slices {
             let some = before.min(slice.len());
             before -= some;
-            self.follow_slice(&slice[some..]);
+            self.parse_slice(&slice[some..]);
         }
     }
 
-    fn follow_slice(&mut self, mut bytes: &[u8]) {
+    fn parse_slice(&mut self, mut bytes: &[u8]) {
         while !self.at_last_chunk && !bytes.is_empty() {
             if self.writing.in_head() {
-                self.writing.answers_head(self.exchanges.is_to_head());
+                self.writing.set_response_to_head(self.exchanges.is_to_head());
             }
             let used = match self.writing.advance(bytes) {
                 // Output of the HTTP library is well-formed.
@@ -240,10 +240,10 @@ impl<S: AsyncRead + Unpin> ClientStream<S> {
             self.next_head.stop();
             return Poll::Pending;
         }
-        let awaited = if framing.has_begun_head() { Awaited::Head } else { Awaited::Request };
+        let awaited = if framing.has_begun_head() { WaitPhase::Head } else { WaitPhase::Request };
         match ready!(self.next_head.poll(cx, awaited)) {
-            Late(Awaited::Request) => Poll::Ready(Ok(())),
-            Late(Awaited::Head) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Late(WaitPhase::Request) => Poll::Ready(Ok(())),
+            Late(WaitPhase::Head) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
         }
     }
 
@@ -323,7 +323,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, octets: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         ready!(this.poll_trailers(cx))?;
-        this.follow_written(&[IoSlice::new(octets)]);
+        this.parse_written(&[IoSlice::new(octets)]);
         let count = ready!(Pin::new(&mut this.stream).poll_write(cx, &octets[..this.followed]))?;
         this.wrote(count);
         Poll::Ready(Ok(count))
@@ -336,7 +336,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         ready!(this.poll_trailers(cx))?;
-        this.follow_written(slices);
+        this.parse_written(slices);
         let stream = Pin::new(&mut this.stream);
         let count = if this.at_last_chunk {
             let mut left = this.followed;
@@ -407,7 +407,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for UpstreamStream<S> {
         let start = into.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
         if this.reading.framing.in_head() {
-            this.reading.framing.answers_head(this.asking.is_head());
+            this.reading.framing.set_response_to_head(this.asking.is_head());
         }
         Poll::Ready(this.reading.follow(into, start).map(drop))
     }

@@ -38,7 +38,7 @@ pub struct Origin {
 
 impl Target {
     /// Parses `host:port`. The port is required (RFC 9110 section 9.3.6).
-    pub fn of_connect(uri: &Uri) -> Result<Self, String> {
+    pub fn from_connect_uri(uri: &Uri) -> Result<Self, String> {
         let authority = uri.authority().ok_or("CONNECT requires a host and a port")?;
         let port = authority
             .port_u16()
@@ -48,7 +48,7 @@ impl Target {
     }
 
     /// Parses an absolute URI with the scheme `http`.
-    pub fn of_absolute(uri: &Uri) -> Result<Self, String> {
+    pub fn from_absolute_uri(uri: &Uri) -> Result<Self, String> {
         if uri.scheme() != Some(&Scheme::HTTP) {
             return Err(
                 "only http:// URLs can be requested in absolute form; use CONNECT for https://".to_owned()
@@ -84,12 +84,12 @@ impl fmt::Display for Target {
 impl Origin {
     /// Returns whether the target is an unencrypted redirected connection. Nothing verifies its host name, so a client may send any
     /// name.
-    pub fn is_unproven(&self) -> bool {
+    pub fn is_unverified(&self) -> bool {
         self.target.redirected && self.server.is_none()
     }
 
     /// Returns whether the target uses HTTP/2 without negotiation.
-    pub(crate) fn is_http2_alone(&self) -> bool {
+    pub(crate) fn is_http2_prior_knowledge(&self) -> bool {
         self.http2 && self.server.is_none()
     }
 }

@@ -10,7 +10,7 @@ use outbound::resolve::ResolveError;
 
 use super::page::{self, Body};
 use super::stall::UploadStatus;
-use super::upstream::{NoAnswer, NoConnection, NoParent};
+use super::upstream::{NoAnswer, ParentProxyError, UpstreamConnectError};
 
 /// Returns an error response if the client caused the failure: its body stalled or was invalid.
 pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
@@ -36,14 +36,16 @@ pub fn unanswered(error: &NoAnswer) -> Response<Body> {
 pub fn reason_of(error: &NoAnswer) -> (StatusCode, &'static str) {
     match error {
         NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
-        NoAnswer::Broken(error) if is_of_protocol(error) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
+        NoAnswer::Broken(error) if is_protocol_error(error) => {
+            (StatusCode::BAD_GATEWAY, "http_protocol_error")
+        }
         NoAnswer::Broken(_) => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
         NoAnswer::Connection(error) => unconnected(error),
     }
 }
 
-fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
-    use NoConnection as C;
+fn unconnected(error: &UpstreamConnectError) -> (StatusCode, &'static str) {
+    use UpstreamConnectError as C;
     match error {
         C::Name(ResolveError::TimedOut) => (StatusCode::GATEWAY_TIMEOUT, "dns_timeout"),
         C::Name(_) => (StatusCode::BAD_GATEWAY, "dns_error"),
@@ -53,15 +55,15 @@ fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
         C::NotAllowed | C::Guarded(_) => (StatusCode::FORBIDDEN, "destination_ip_prohibited"),
         C::Rejected => (StatusCode::FORBIDDEN, "http_request_denied"),
         C::Loop => (StatusCode::LOOP_DETECTED, "proxy_loop_detected"),
-        C::Tls(error) if is_of_certificate(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
+        C::Tls(error) if is_certificate_error(error) => (StatusCode::BAD_GATEWAY, "tls_certificate_error"),
         C::Tls(_) => (StatusCode::BAD_GATEWAY, "tls_protocol_error"),
         C::Full => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
         C::ClosedAtOnce => (StatusCode::BAD_GATEWAY, "connection_terminated"),
         C::Http(_) => (StatusCode::BAD_GATEWAY, "http_protocol_error"),
         C::NoWebsockets => (StatusCode::BAD_GATEWAY, "http_upgrade_failed"),
-        C::Parent { why: NoParent::Connection(error), .. } => unconnected(error),
-        C::Parent { why: NoParent::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
-        C::Parent { why: NoParent::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {
+        C::Parent { why: ParentProxyError::Connection(error), .. } => unconnected(error),
+        C::Parent { why: ParentProxyError::Late, .. } => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        C::Parent { why: ParentProxyError::Refused(StatusCode::GATEWAY_TIMEOUT), .. } => {
             (StatusCode::GATEWAY_TIMEOUT, "destination_unavailable")
         }
         C::Parent { .. } => (StatusCode::BAD_GATEWAY, "destination_unavailable"),
@@ -69,7 +71,7 @@ fn unconnected(error: &NoConnection) -> (StatusCode, &'static str) {
 }
 
 /// Returns whether the upstream violated the HTTP version, rather than sending an incomplete response.
-fn is_of_protocol(error: &hyper::Error) -> bool {
+fn is_protocol_error(error: &hyper::Error) -> bool {
     let of_http2 =
         error.source().and_then(|source| source.downcast_ref::<h2::Error>()).and_then(h2::Error::reason);
     let is_of_http2 = matches!(
@@ -84,7 +86,7 @@ fn is_of_protocol(error: &hyper::Error) -> bool {
     is_of_http2 || is_ambiguous || error.is_parse() && !error.is_parse_too_large()
 }
 
-fn is_of_certificate(error: &std::io::Error) -> bool {
+fn is_certificate_error(error: &std::io::Error) -> bool {
     let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     matches!(of_tls, Some(rustls::Error::InvalidCertificate(_)))
 }

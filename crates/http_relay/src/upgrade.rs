@@ -6,13 +6,13 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio_util::task::TaskTracker;
 
-use super::fields::changes_as_asked;
+use super::fields::switches_as_requested;
 use super::streams::TunnelGuard;
 use super::websocket::Websocket;
 use inbound::ServiceTasks;
 
 /// A client that has requested a protocol upgrade.
-pub struct Upgrading<'a> {
+pub struct UpgradeRequest<'a> {
     /// The client's connection, available after the upgrade.
     pub client: OnUpgrade,
     /// The protocol requested from the upstream.
@@ -26,15 +26,15 @@ pub struct Upgrading<'a> {
 }
 
 /// Adds the fields of an upgrade request to `headers`.
-pub fn ask_for(protocol: &HeaderValue, headers: &mut HeaderMap) {
+pub fn add_upgrade_fields(protocol: &HeaderValue, headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol.clone());
 }
 
-impl Upgrading<'_> {
+impl UpgradeRequest<'_> {
     /// Returns whether the response switches to the requested protocol.
-    pub fn is_met_by(&self, answer: &HeaderMap) -> bool {
-        changes_as_asked(answer, &self.asked)
+    pub fn is_accepted_by(&self, answer: &HeaderMap) -> bool {
+        switches_as_requested(answer, &self.asked)
     }
 
     /// Runs `relay` in a new task of `tasks` after both sides have switched. Call it before the response is sent to the client.

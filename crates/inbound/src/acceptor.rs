@@ -161,7 +161,7 @@ impl Acceptor {
         address: Option<IpAddr>,
     ) -> Result<Slot, Refusal> {
         // Checked first, so that a connection that is refused anyway evicts no other.
-        if !self.slots.has_share(address) {
+        if !self.slots.is_below_limit(address) {
             return Err(Refusal::AddressShare);
         }
         let permit = match reserved.or_else(|| self.slots.try_reserve()) {
@@ -197,7 +197,7 @@ impl Acceptor {
             let silence = slot.silence();
             let served = async {
                 if is_proxy {
-                    behind_proxy(Arc::clone(&serving), stream, client, &mut slot).await;
+                    serve_behind_proxy(Arc::clone(&serving), stream, client, &mut slot).await;
                 } else {
                     Arc::clone(&serving).serve(stream, client, &mut slot).await;
                 }
@@ -207,12 +207,12 @@ impl Acceptor {
                 () = silence.evicted() => serving.evicted(),
             }
         };
-        self.tasks.spawn_or(work, move || aborted.cut_off());
+        self.tasks.spawn_with_abort_handler(work, move || aborted.cut_off());
     }
 }
 
 /// Serves a connection from the trusted proxy at `peer`, under the client address that the proxy sends, if any.
-async fn behind_proxy<L: Listener, H: ConnectionHandler<L>>(
+async fn serve_behind_proxy<L: Listener, H: ConnectionHandler<L>>(
     handler: Arc<H>,
     mut stream: L::Stream,
     peer: L::Address,

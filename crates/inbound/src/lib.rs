@@ -25,7 +25,7 @@ pub use proxies::TrustedProxies;
 pub use reserved::reserve;
 #[cfg(unix)]
 pub use reserved::reserve_socket;
-pub use shares::{Share, Shares};
+pub use shares::{KeyedConcurrencyLimit, KeyedPermit};
 pub use silence::Silence;
 pub use slots::{OriginLimit, Slot, Slots};
 pub use tasks::ServiceTasks;
@@ -48,7 +48,7 @@ const ADDRESS_SHARE_PARTS: usize = 8;
 
 /// Returns how many of a listener's `connections_max` slots one address (of IPv6, one /64) may have by default: an eighth.
 #[must_use]
-pub fn address_share(connections_max: usize) -> usize {
+pub fn slots_per_address(connections_max: usize) -> usize {
     (connections_max / ADDRESS_SHARE_PARTS).max(1)
 }
 

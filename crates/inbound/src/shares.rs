@@ -8,18 +8,18 @@ use parking_lot::Mutex;
 
 /// A limit on the concurrent uses of each key. Clones share it.
 #[derive(Debug)]
-pub struct Shares<K> {
+pub struct KeyedConcurrencyLimit<K> {
     of_one_max: usize,
     counts: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-impl<K> Clone for Shares<K> {
+impl<K> Clone for KeyedConcurrencyLimit<K> {
     fn clone(&self) -> Self {
         Self { of_one_max: self.of_one_max, counts: Arc::clone(&self.counts) }
     }
 }
 
-impl<K: Clone + Eq + Hash> Shares<K> {
+impl<K: Clone + Eq + Hash> KeyedConcurrencyLimit<K> {
     /// Creates a limit of `of_one_max` concurrent uses for each key. Zero counts as one.
     #[must_use]
     pub fn new(of_one_max: usize) -> Self {
@@ -28,7 +28,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
 
     /// Takes one more use of `key`. Returns `None` if the key is at its limit.
     #[must_use]
-    pub fn take(&self, key: K) -> Option<Share<K>> {
+    pub fn take(&self, key: K) -> Option<KeyedPermit<K>> {
         let mut counts = self.counts.lock();
         let count = counts.entry(key.clone()).or_default();
         if *count >= self.of_one_max {
@@ -36,18 +36,18 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         }
         *count += 1;
         drop(counts);
-        Some(Share { shares: self.clone(), key })
+        Some(KeyedPermit { shares: self.clone(), key })
     }
 }
 
 /// One use of a key. Dropping it releases the use.
 #[derive(Debug)]
-pub struct Share<K: Clone + Eq + Hash> {
-    shares: Shares<K>,
+pub struct KeyedPermit<K: Clone + Eq + Hash> {
+    shares: KeyedConcurrencyLimit<K>,
     key: K,
 }
 
-impl<K: Clone + Eq + Hash> Drop for Share<K> {
+impl<K: Clone + Eq + Hash> Drop for KeyedPermit<K> {
     fn drop(&mut self) {
         let mut counts = self.shares.counts.lock();
         if let Some(count) = counts.get_mut(&self.key) {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn shares_are_limited_per_key_and_unused_keys_are_removed() {
-        let shares = Shares::new(2);
+        let shares = KeyedConcurrencyLimit::new(2);
         let mut held = vec![shares.take("a").unwrap(), shares.take("a").unwrap(), shares.take("b").unwrap()];
         assert!(shares.take("a").is_none());
         drop(held.remove(0));

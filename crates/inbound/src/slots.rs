@@ -69,7 +69,7 @@ impl Slots {
     pub fn limited(connections_max: usize, limit: OriginLimit) -> Self {
         let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
         // An address with a higher limit than the default share may have half of its slots silent.
-        let share = crate::address_share(connections_max);
+        let share = crate::slots_per_address(connections_max);
         let silent = SilentConnections::new(limit.max().map_or(share, |max| share.max(max / 2)));
         let (in_use, by_origin) = (AtomicUsize::new(0), Mutex::default());
         let shared = Arc::new(Shared { permits, in_use, limit, by_origin, silent });
@@ -116,7 +116,7 @@ impl Slots {
     }
 
     /// Returns whether a client at `address` is below its limit.
-    pub(crate) fn has_share(&self, address: Option<IpAddr>) -> bool {
+    pub(crate) fn is_below_limit(&self, address: Option<IpAddr>) -> bool {
         let origin =
             address.filter(|_| !self.is_proxy(address)).and_then(|address| self.shared.limit.of(address));
         origin.is_none_or(|(origin, max)| self.shared.used_by(origin) < max)

@@ -42,20 +42,20 @@ impl ServiceTasks {
 
     /// Runs `work` as a task that the shutdown aborts after the grace period.
     pub fn spawn_bounded(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_or(work, || {});
+        self.spawn_with_abort_handler(work, || {});
     }
 
     /// Like [`Self::spawn_bounded`]; calls `aborted` if `work` was aborted.
-    pub fn spawn_or(
+    pub fn spawn_with_abort_handler(
         &self,
         work: impl Future<Output = ()> + Send + 'static,
         aborted: impl FnOnce() + Send + 'static,
     ) {
         // Boxed immediately: the future is large, and would be moved several times on its way into a task.
-        self.spawn_killable(Box::pin(work), Box::new(aborted));
+        self.spawn_abortable(Box::pin(work), Box::new(aborted));
     }
 
-    fn spawn_killable(&self, work: BoxedWork, aborted: Box<dyn FnOnce() + Send>) {
+    fn spawn_abortable(&self, work: BoxedWork, aborted: Box<dyn FnOnce() + Send>) {
         let kill = self.kill.clone();
         self.tracker.spawn(async move {
             if kill.run_until_cancelled(work).await.is_none() {

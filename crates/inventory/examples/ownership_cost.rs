@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use inventory::ownership::{Assignment, Candidate, Conditions, FromTags, Rule, Rules, When};
+use inventory::ownership::{Assignment, Candidate, Conditions, Rule, RuleConditions, Rules, TagKeys};
 use uuid::Uuid;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -52,9 +52,9 @@ fn rule(number: usize, conditions: &Conditions) -> Result<Rule, Box<dyn Error>> 
         id: Uuid::nil(),
         name: format!("r{number}"),
         position: u32::try_from(number)?,
-        when: When::parse(conditions)?,
+        when: RuleConditions::parse(conditions)?,
         assign: Assignment { team: Some(format!("t{number}")), ..Assignment::default() },
-        from_tags: FromTags::default(),
+        from_tags: TagKeys::default(),
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fleet::{Fleet, Mix, Plan};
 use inventory::tables::watches::WatchOutcome;
-use inventory::watch::{Kit, NewWatch, WatchOptions, WatchSpec, Watches};
+use inventory::watch::{NewWatch, ScanEnvironment, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::{Families, Resolver};
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use store::{Clock, Store, StoreUrl};
@@ -27,7 +27,7 @@ struct FleetKit {
     roots: String,
 }
 
-impl Kit for FleetKit {
+impl ScanEnvironment for FleetKit {
     fn targets(&self, spec: &WatchSpec) -> Result<Targets, String> {
         Targets::of_network(&spec.targets, TargetOptions::default()).map_err(|error| error.to_string())
     }

@@ -57,7 +57,7 @@ impl Health {
                 let rest = retry_after.map(|rest| i64::try_from(rest.as_micros()).unwrap_or(i64::MAX));
                 Self::Ill { rest_us: rest }
             }
-            error if error.is_illness() => Self::Ill { rest_us: None },
+            error if error.is_breaker_failure() => Self::Ill { rest_us: None },
             IssuerError::Held { .. } | IssuerError::Misconfigured { .. } | IssuerError::Storage { .. } => {
                 Self::Unknown
             }
@@ -119,11 +119,11 @@ impl Breaker {
                 if failures < limits.failures_max.max(1) && rest_us.is_none() {
                     return Self::Closed { failures };
                 }
-                Self::Open { until_us: rest_until(now_us, 1, rest_us, limits, random), rests: 1 }
+                Self::Open { until_us: open_state_until_us(now_us, 1, rest_us, limits, random), rests: 1 }
             }
             (Self::HalfOpen { rests, .. }, Health::Ill { rest_us }) => {
                 let rests = rests.saturating_add(1);
-                Self::Open { until_us: rest_until(now_us, rests, rest_us, limits, random), rests }
+                Self::Open { until_us: open_state_until_us(now_us, rests, rest_us, limits, random), rests }
             }
         }
     }
@@ -131,7 +131,7 @@ impl Breaker {
 
 /// Computes the end of the open state. Half of the doubled time is fixed and half is random, so that servers that failed together
 /// do not return together. It is at least the time that the issuer requested, and at most the maximum.
-fn rest_until(now_us: i64, rests: u32, asked_us: Option<i64>, limits: &Limits, random: f64) -> i64 {
+fn open_state_until_us(now_us: i64, rests: u32, asked_us: Option<i64>, limits: &Limits, random: f64) -> i64 {
     let longest = seconds_us(limits.rest_max_seconds);
     let doubled = 1_i64.checked_shl(rests.saturating_sub(1).min(40)).unwrap_or(i64::MAX);
     let bound = seconds_us(limits.rest_seconds).saturating_mul(doubled).min(longest);

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use x509::csr::CertificateRequest;
-use x509::verify::{Distrust, Signatures, TrustStore, Verdict, verify_chain};
+use x509::verify::{Distrust, MemorySignatureCache, TrustStore, Verdict, verify_chain};
 use x509::{Certificate, GeneralName, UnixTime};
 
 use crate::config::{NameRule, VerifyConfig};
-use crate::delivery::Delivered;
+use crate::delivery::DeliveredChain;
 use crate::error::IssuerError;
 use crate::order::Order;
 
@@ -45,11 +45,11 @@ impl Check {
         order: &Order,
         chain: &[Vec<u8>],
         now: UnixTime,
-    ) -> Result<Delivered, IssuerError> {
+    ) -> Result<DeliveredChain, IssuerError> {
         self.judge(order, chain, now).map_err(|reason| IssuerError::Lying { reason })
     }
 
-    fn judge(&self, order: &Order, chain: &[Vec<u8>], now: UnixTime) -> Result<Delivered, String> {
+    fn judge(&self, order: &Order, chain: &[Vec<u8>], now: UnixTime) -> Result<DeliveredChain, String> {
         if chain.is_empty() || chain.len() > CHAIN_MAX {
             return Err(format!("{} certificates; a chain has 1 to {CHAIN_MAX}", chain.len()));
         }
@@ -60,7 +60,7 @@ impl Check {
         self.leaf(leaf, order, now)?;
         let path = self.path(leaf, above, now)?;
         let keep = path.iter().filter(|certificate| !is_root(certificate));
-        Ok(Delivered { chain: keep.map(|certificate| certificate.der.to_vec()).collect() })
+        Ok(DeliveredChain { chain: keep.map(|certificate| certificate.der.to_vec()).collect() })
     }
 
     fn leaf(&self, leaf: &Certificate, order: &Order, now: UnixTime) -> Result<(), String> {
@@ -94,7 +94,7 @@ impl Check {
             return Err(format!("the certificate does not contain the name {missing}"));
         }
         // A common name that is a host name counts: old clients use it.
-        given.extend(leaf.subject.common_names.iter().filter_map(|name| host_key(name)));
+        given.extend(leaf.subject.common_names.iter().filter_map(|name| host_comparison_key(name)));
         if self.names == NameRule::Exact
             && let Some(strange) = given.difference(&asked).next()
         {
@@ -114,7 +114,7 @@ impl Check {
         let store = match &self.roots {
             Some(roots) => roots,
             None => {
-                tops = tops_of(above);
+                tops = top_certificates(above);
                 &tops
             }
         };
@@ -124,7 +124,7 @@ impl Check {
                     .to_owned(),
             );
         }
-        let cache = Signatures::bounded(SIGNATURES);
+        let cache = MemorySignatureCache::bounded(SIGNATURES);
         match verify_chain(leaf, above, store, now, &cache) {
             Verdict::Trusted { path } => Ok(path),
             // Client certificates are accepted: the profile decides about the key usage.
@@ -135,7 +135,7 @@ impl Check {
 }
 
 /// Returns the top certificates: those that no other certificate of the delivery has signed.
-fn tops_of(above: &[Arc<Certificate>]) -> TrustStore {
+fn top_certificates(above: &[Arc<Certificate>]) -> TrustStore {
     let is_top = |certificate: &&Arc<Certificate>| {
         is_root(certificate) || !above.iter().any(|other| other.subject.matches(&certificate.issuer))
     };
@@ -171,7 +171,7 @@ fn key_of(name: &GeneralName) -> String {
 }
 
 /// Returns the comparison key of a common name that is an address or a host name with a dot.
-fn host_key(name: &str) -> Option<String> {
+fn host_comparison_key(name: &str) -> Option<String> {
     if let Ok(address) = name.parse::<std::net::IpAddr>() {
         return Some(address.to_string());
     }

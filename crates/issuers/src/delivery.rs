@@ -6,13 +6,13 @@ use crate::error::IssuerError;
 
 /// The certificate chain that an issuer delivered.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Delivered {
+pub struct DeliveredChain {
     /// DER chain with the leaf first, each certificate signed by the next, without roots.
     pub chain: Vec<Vec<u8>>,
 }
 
 /// Parses the certificates of a PEM text, in its order. At least one is required.
-pub(crate) fn chain_from(body: &[u8]) -> Result<Vec<Vec<u8>>, IssuerError> {
+pub(crate) fn parse_pem_chain(body: &[u8]) -> Result<Vec<Vec<u8>>, IssuerError> {
     let chain: Vec<Vec<u8>> = x509::pem::certificates(body).map(|(_, der)| der).collect();
     if chain.is_empty() {
         let start = excerpt(&String::from_utf8_lossy(body));

@@ -135,7 +135,7 @@ impl IssuerError {
 
     /// Returns whether the error counts as a failure for the circuit breaker.
     #[must_use]
-    pub(crate) fn is_illness(&self) -> bool {
+    pub(crate) fn is_breaker_failure(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TimedOut { .. } | Self::Lying { .. })
     }
 

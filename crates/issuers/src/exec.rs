@@ -13,7 +13,7 @@ use x509::{Certificate, pem};
 
 use crate::command::{Command, CommandOutput};
 use crate::config::{ExecConfig, IssuerKind};
-use crate::delivery::{Delivered, chain_from};
+use crate::delivery::{DeliveredChain, parse_pem_chain};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
 use crate::order::Order;
@@ -42,12 +42,12 @@ impl Exec {
         })
     }
 
-    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+    async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let environment =
             [("BULLA_ACTION", "issue".to_owned()), ("BULLA_ORDER", order_json(order).to_string())];
         let request = pem::encode("CERTIFICATE REQUEST", &order.csr_der);
         let run = self.issue.run(&[], &environment, request.as_bytes(), order.deadline).await?;
-        Ok(Delivered { chain: chain_from(&output_of(run)?)? })
+        Ok(DeliveredChain { chain: parse_pem_chain(&output_of(run)?)? })
     }
 
     async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
@@ -121,7 +121,7 @@ impl Issuer for Exec {
         IssuerKind::Exec
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.obtain(order).boxed()
     }
 

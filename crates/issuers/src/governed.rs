@@ -17,10 +17,10 @@ use crate::breaker::{Breaker, Health};
 use crate::check::Check;
 use crate::config::{IssuerKind, Limits};
 use crate::counts::Counts;
-use crate::delivery::Delivered;
+use crate::delivery::DeliveredChain;
 use crate::error::IssuerError;
 use crate::issuer::{Issuer, IssuerIdentity};
-use crate::memory::{OrderMemory, request_of};
+use crate::memory::{OrderStore, parse_order_csr};
 use crate::order::{Order, Window};
 use crate::tables;
 use crate::tables::IssuerHealth;
@@ -37,13 +37,13 @@ const SUCCESS_EVERY_US: i64 = 60 * 1_000_000;
 const ERROR_MAX: usize = 500;
 
 /// An issuer with its limits.
-pub(crate) struct Governed {
+pub(crate) struct LimitedIssuer {
     identity: IssuerIdentity,
     inner: Box<dyn Issuer>,
     limits: Limits,
     check: Check,
     /// Stored orders. `None` for issuers that are idempotent by themselves.
-    memory: Option<OrderMemory>,
+    memory: Option<OrderStore>,
     room: Semaphore,
     state: Mutex<State>,
     store: Store,
@@ -51,9 +51,9 @@ pub(crate) struct Governed {
     counts: Arc<Counts>,
 }
 
-impl std::fmt::Debug for Governed {
+impl std::fmt::Debug for LimitedIssuer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Governed")
+        f.debug_struct("LimitedIssuer")
             .field("name", &self.identity.name)
             .field("inner", &self.inner)
             .finish_non_exhaustive()
@@ -67,8 +67,8 @@ struct State {
     success_told_us: Option<i64>,
 }
 
-/// Dependencies of a [`Governed`].
-pub(crate) struct GovernedParts {
+/// Dependencies of a [`LimitedIssuer`].
+pub(crate) struct LimitedIssuerParts {
     pub(crate) identity: IssuerIdentity,
     pub(crate) inner: Box<dyn Issuer>,
     pub(crate) limits: Limits,
@@ -79,23 +79,23 @@ pub(crate) struct GovernedParts {
     pub(crate) counts: Arc<Counts>,
 }
 
-impl Governed {
-    pub(crate) fn new(parts: GovernedParts) -> Self {
-        let GovernedParts { identity, inner, limits, check, breaker, store, clock, counts } = parts;
+impl LimitedIssuer {
+    pub(crate) fn new(parts: LimitedIssuerParts) -> Self {
+        let LimitedIssuerParts { identity, inner, limits, check, breaker, store, clock, counts } = parts;
         let own_memory = inner.kind() == IssuerKind::Internal;
-        let memory = (!own_memory).then(|| OrderMemory::new(store.clone(), clock.clone(), identity.id));
+        let memory = (!own_memory).then(|| OrderStore::new(store.clone(), clock.clone(), identity.id));
         let room = Semaphore::new(limits.concurrency.clamp(1, 1_000) as usize);
         let state = Mutex::new(State { breaker, ..State::default() });
         Self { identity, inner, limits, check, memory, room, state, store, clock, counts }
     }
 
-    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
-        request_of(order)?.verify().map_err(|error| IssuerError::Refused {
+    async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
+        parse_order_csr(order)?.verify().map_err(|error| IssuerError::Refused {
             reason: format!("the CSR is not signed by its own key: {error}"),
         })?;
         let now = UnixTime(self.clock.now_seconds());
         if let Some(memory) = &self.memory
-            && let Some(chain) = memory.recall(order).await?.chain
+            && let Some(chain) = memory.load_order_state(order).await?.chain
         {
             match self.check.delivery(order, &chain, now) {
                 Ok(delivered) => return Ok(delivered),
@@ -117,7 +117,7 @@ impl Governed {
     }
 
     /// Sends the order, and checks and stores the certificate.
-    async fn ask(&self, order: &Order) -> Result<Delivered, IssuerError> {
+    async fn ask(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let own = Duration::from_secs(self.limits.order_seconds.max(1).into());
         let deadline = order.deadline.min(Instant::now() + own);
         let order = Order { deadline, ..order.clone() };
@@ -189,7 +189,7 @@ impl Governed {
             if before.code() != state.breaker.code() {
                 tracing::warn!(issuer = %self.identity.name, breaker = state.breaker.code(), "circuit breaker");
             }
-            health_row(state.breaker, error, now)
+            issuer_health(state.breaker, error, now)
         };
         if let Err(error) = tables::ExternalIssuers::of(&self.store).set_health(self.identity.id, row).await {
             tracing::warn!(issuer = %self.identity.name, %error, "the issuer's health was not stored");
@@ -197,7 +197,7 @@ impl Governed {
     }
 }
 
-fn health_row(breaker: Breaker, error: Option<&IssuerError>, now_us: i64) -> IssuerHealth {
+fn issuer_health(breaker: Breaker, error: Option<&IssuerError>, now_us: i64) -> IssuerHealth {
     IssuerHealth {
         breaker,
         last_success_at_us: error.is_none().then_some(now_us),
@@ -218,12 +218,12 @@ fn random() -> f64 {
     rand::fill(&mut octets).map_or(1.0, |()| f64::from(u32::from_be_bytes(octets)) / 4_294_967_296.0)
 }
 
-impl Issuer for Governed {
+impl Issuer for LimitedIssuer {
     fn kind(&self) -> IssuerKind {
         self.inner.kind()
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.obtain(order).boxed()
     }
 
@@ -248,7 +248,7 @@ impl Issuer for Governed {
         &'a self,
         chain: &'a [Vec<u8>],
         key: &'a Secret,
-    ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    ) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.inner.renew_with_key(chain, key)
     }
 

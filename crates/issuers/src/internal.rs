@@ -1,7 +1,7 @@
 //! The internal CA as an issuer.
 
 use authority::Authority;
-use authority::issue::{ConsentRef, IssueError, IssueRequest, Source};
+use authority::issue::{ApprovalRef, IssueError, IssueRequest, Source};
 use authority::revoke::{RevokeError, Selection};
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
@@ -10,10 +10,10 @@ use x509::Certificate;
 use x509::crl::Reason;
 
 use crate::config::{InternalConfig, IssuerKind};
-use crate::delivery::Delivered;
+use crate::delivery::DeliveredChain;
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
-use crate::memory::request_of;
+use crate::memory::parse_order_csr;
 use crate::order::Order;
 
 /// Bytes of the key hash that distinguish orders for the same name. The CA accepts 255 bytes in total.
@@ -31,8 +31,8 @@ impl Internal {
         Self { authority, config: config.clone() }
     }
 
-    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
-        let request = request_of(order)?;
+    async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
+        let request = parse_order_csr(order)?;
         let profile = order.profile.as_deref().or(self.config.profile.as_deref());
         let profile = profile.ok_or_else(|| {
             IssuerError::misconfigured("neither the order nor the issuer names a profile of the internal CA")
@@ -52,7 +52,7 @@ impl Internal {
             ca,
             lifetime_seconds: order.lifetime_seconds,
             must_staple: request.must_staple,
-            consent: Some(ConsentRef::Run(order.key.clone())),
+            consent: Some(ApprovalRef::Run(order.key.clone())),
             ..IssueRequest::new(profile, spki, order.names.clone(), Source::Lifecycle, &order.requester)
         };
         let until = order.deadline.into();
@@ -67,7 +67,7 @@ impl Internal {
             let root = root.map_err(|error| IssuerError::Storage { reason: error.to_string() })?;
             chain.push(root.certificate.der.to_vec());
         }
-        Ok(Delivered { chain })
+        Ok(DeliveredChain { chain })
     }
 
     async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
@@ -95,7 +95,7 @@ impl Issuer for Internal {
         IssuerKind::Internal
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.obtain(order).boxed()
     }
 

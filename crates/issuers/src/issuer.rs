@@ -9,7 +9,7 @@ use x509::Certificate;
 use x509::crl::Reason;
 
 use crate::config::IssuerKind;
-use crate::delivery::Delivered;
+use crate::delivery::DeliveredChain;
 use crate::error::IssuerError;
 use crate::order::{Order, Window};
 
@@ -26,7 +26,7 @@ pub trait Issuer: Send + Sync + Debug {
     ///
     /// # Cancellation
     /// Dropping the future interrupts the order. A retry with the same key continues it.
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>>;
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>>;
 
     /// Revokes a certificate that this issuer issued.
     ///
@@ -76,7 +76,7 @@ pub trait Issuer: Send + Sync + Debug {
         &'a self,
         _chain: &'a [Vec<u8>],
         _key: &'a Secret,
-    ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    ) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         async { Err(IssuerError::Unsupported { what: "renew with a certificate's key" }) }.boxed()
     }
 

@@ -67,7 +67,7 @@ impl JwsKey {
     }
 
     /// Signs and returns the flattened JSON serialization (RFC 7515 section 7.2.2).
-    pub(crate) async fn flattened(
+    pub(crate) async fn sign_flattened(
         &self,
         protected: &Value,
         payload: &[u8],
@@ -95,7 +95,7 @@ impl JwsKey {
         if self.half == 0 {
             return Ok(signature);
         }
-        x509::jwk::fixed_width(&signature, self.half)
+        x509::jwk::ecdsa_der_to_fixed(&signature, self.half)
             .ok_or_else(|| SignError::Failed("the signer did not return an ECDSA signature".to_owned()))
     }
 }

@@ -47,7 +47,7 @@ pub use config::{
 };
 pub use context::IssuerContext;
 pub use counts::{Counts, Tally};
-pub use delivery::Delivered;
+pub use delivery::DeliveredChain;
 pub use error::{IssuerError, Retry};
 pub use host_policy::HostPolicy;
 pub use issuer::{Issuer, IssuerIdentity};
@@ -56,5 +56,5 @@ pub use program_name::ProgramName;
 pub use programs::{ProgramConfig, ProgramError, Programs};
 pub use readable_files::ReadableFiles;
 pub use registry::{INTERNAL, IssuerView, Issuers, ManageError, NewIssuer};
-pub use responder::{ACME_TLS, Responders, TlsAlpnAnswers};
+pub use responder::{ACME_TLS, Responders, TlsAlpnResponses};
 pub use secrets::{BadSecret, Rebound, Secrets};

@@ -15,13 +15,13 @@ use crate::tables::IssuerOrder;
 pub(crate) const LIFE_US: i64 = 8 * 86_400 * 1_000_000;
 
 /// One issuer's orders.
-pub(crate) struct OrderMemory {
+pub(crate) struct OrderStore {
     store: Store,
     clock: Clock,
     issuer: Uuid,
 }
 
-impl std::fmt::Debug for OrderMemory {
+impl std::fmt::Debug for OrderStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memory").field("issuer", &self.issuer).finish_non_exhaustive()
     }
@@ -29,25 +29,25 @@ impl std::fmt::Debug for OrderMemory {
 
 /// A stored order with the same key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct RememberedOrder {
+pub(crate) struct StoredOrder {
     /// URL of the order at the issuer.
     pub(crate) url: Option<String>,
     /// The issued chain.
     pub(crate) chain: Option<Vec<Vec<u8>>>,
 }
 
-impl OrderMemory {
+impl OrderStore {
     pub(crate) fn new(store: Store, clock: Clock, issuer: Uuid) -> Self {
         Self { store, clock, issuer }
     }
 
     /// Returns the stored state of the order. Another public key under the same order key is another order.
-    pub(crate) async fn recall(&self, order: &Order) -> Result<RememberedOrder, IssuerError> {
+    pub(crate) async fn load_order_state(&self, order: &Order) -> Result<StoredOrder, IssuerError> {
         let spki_sha256 = spki_hash(order)?;
         let known = tables::ExternalIssuers::of(&self.store).order(self.issuer, &order.key).await?;
         Ok(match known.filter(|known| known.spki_sha256 == spki_sha256) {
-            Some(known) => RememberedOrder { url: known.url, chain: known.chain.as_deref().and_then(split) },
-            None => RememberedOrder::default(),
+            Some(known) => StoredOrder { url: known.url, chain: known.chain.as_deref().and_then(split) },
+            None => StoredOrder::default(),
         })
     }
 
@@ -84,13 +84,13 @@ fn spki_hash(order: &Order) -> Result<[u8; 32], IssuerError> {
             reason: format!("an order's key has 1 to {ORDER_KEY_MAX} bytes"),
         });
     }
-    let request = request_of(order)?;
+    let request = parse_order_csr(order)?;
     let hash = digest(&SHA256, &request.public_key.spki);
     Ok(<[u8; 32]>::try_from(hash.as_ref()).unwrap_or_default())
 }
 
 /// Parses the order's CSR.
-pub(crate) fn request_of(order: &Order) -> Result<CertificateRequest, IssuerError> {
+pub(crate) fn parse_order_csr(order: &Order) -> Result<CertificateRequest, IssuerError> {
     CertificateRequest::parse(&order.csr_der)
         .map_err(|error| IssuerError::Refused { reason: format!("the CSR cannot be parsed: {error}") })
 }

@@ -16,7 +16,7 @@ use crate::context::IssuerContext;
 use crate::counts::{Counts, Tally};
 use crate::error::IssuerError;
 use crate::factory::{build, check};
-use crate::governed::{Governed, GovernedParts};
+use crate::governed::{LimitedIssuer, LimitedIssuerParts};
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::LIFE_US;
 use crate::secrets::{Rebound, Secrets};
@@ -107,7 +107,7 @@ impl Issuers {
     /// Creates the registry of the issuers in the database.
     #[must_use]
     pub fn new(context: IssuerContext) -> Self {
-        context.keystore.also_sealed(&tables::SEALED_ISSUERS);
+        context.keystore.register_sealed_column(&tables::SEALED_ISSUERS);
         Self(Arc::new(Registry {
             context,
             counts: Arc::default(),
@@ -216,7 +216,7 @@ impl Issuers {
         let config = self.config_of(row)?;
         let identity = IssuerIdentity { id: row.id, name: row.name.clone() };
         // Start with the stored circuit breaker state: a restart must not forget that the issuer fails.
-        let fresh = self.govern(&identity, &config, row.health.breaker)?;
+        let fresh = self.build_governed(&identity, &config, row.health.breaker)?;
         let mut built = self.0.built.lock();
         if let Some(issuer) = known(&built) {
             return Ok(issuer);
@@ -228,14 +228,14 @@ impl Issuers {
         Ok(fresh)
     }
 
-    fn govern(
+    fn build_governed(
         &self,
         identity: &IssuerIdentity,
         config: &IssuerConfig,
         breaker: Breaker,
     ) -> Result<Arc<dyn Issuer>, IssuerError> {
         let context = &self.0.context;
-        Ok(Arc::new(Governed::new(GovernedParts {
+        Ok(Arc::new(LimitedIssuer::new(LimitedIssuerParts {
             identity: identity.clone(),
             inner: build(identity, config, context)?,
             limits: config.limits().clone(),
@@ -250,11 +250,11 @@ impl Issuers {
     fn config_of(&self, row: &ConfiguredIssuer) -> Result<IssuerConfig, IssuerError> {
         let mut config: Value = serde_json::from_str(&row.config)
             .map_err(|error| IssuerError::misconfigured(format!("the stored configuration: {error}")))?;
-        self.secrets_of(row)?.put(&mut config);
+        self.open_secrets(row)?.put(&mut config);
         serde_json::from_value(config).map_err(|error| IssuerError::misconfigured(error.to_string()))
     }
 
-    fn secrets_of(&self, row: &ConfiguredIssuer) -> Result<Secrets, IssuerError> {
+    fn open_secrets(&self, row: &ConfiguredIssuer) -> Result<Secrets, IssuerError> {
         let Some(sealed) = &row.secrets else { return Ok(Secrets::default()) };
         let opened = self.0.context.keystore.keyring().open_sealed(&context_of(&row.id), sealed);
         let opened = opened.map_err(|error| {
@@ -293,7 +293,7 @@ impl Issuers {
 
     fn view(&self, mut row: ConfiguredIssuer) -> IssuerView {
         let problem = self.config_of(&row).and_then(|config| check(&config, &self.0.context.host)).err();
-        let secrets = self.secrets_of(&row).unwrap_or_default();
+        let secrets = self.open_secrets(&row).unwrap_or_default();
         let config = serde_json::from_str(&row.config).unwrap_or_default();
         row.secrets = None;
         let secrets_set = secrets.pointers().map(str::to_owned).collect();
@@ -418,14 +418,15 @@ impl Issuers {
             Secrets::take(&mut public).map_err(|error| ManageError::BadConfig(error.to_string()))?;
         if let Some(row) = before {
             let stored = serde_json::from_str(&row.config).unwrap_or_default();
-            secrets = secrets.over(self.secrets_of(row).unwrap_or_default(), &removed, &stored, &public)?;
+            secrets = secrets.over(self.open_secrets(row).unwrap_or_default(), &removed, &stored, &public)?;
         }
         let mut whole = public.clone();
         secrets.put(&mut whole);
         let bad = |error: String| ManageError::BadConfig(error);
         let config: IssuerConfig = serde_json::from_value(whole).map_err(|error| bad(error.to_string()))?;
         let identity = IssuerIdentity { id, name: name.clone() };
-        self.govern(&identity, &config, Breaker::default()).map_err(|error| bad(error.to_string()))?;
+        self.build_governed(&identity, &config, Breaker::default())
+            .map_err(|error| bad(error.to_string()))?;
         let keyring = self.0.context.keystore.keyring();
         let sealed = (!secrets.is_empty()).then(|| keyring.seal(&context_of(&id), &secrets.to_bytes()));
         Ok(IssuerSettings { name, kind: config.kind(), config: public.to_string(), secrets: sealed, enabled })

@@ -111,7 +111,7 @@ fn changed(stored: &Value, new: &Value, pointer: &str) -> BTreeSet<String> {
 }
 
 /// Returns whether the object of the secret at `pointer` still exists and has the same kind.
-fn has_place(stored: &Value, new: &Value, pointer: &str) -> bool {
+fn has_same_parent(stored: &Value, new: &Value, pointer: &str) -> bool {
     let parent = pointer.rsplit_once('/').map_or("", |(parent, _)| parent);
     let (Some(stored), Some(new)) = (stored.pointer(parent), new.pointer(parent)) else { return false };
     new.is_object() && KINDS.iter().all(|kind| stored.get(kind) == new.get(kind))
@@ -178,7 +178,7 @@ impl Secrets {
             let changed = changed(stored, new, &pointer);
             if changed.is_empty() {
                 self.0.insert(pointer, secret);
-            } else if has_place(stored, new, &pointer) {
+            } else if has_same_parent(stored, new, &pointer) {
                 rebound.changed.extend(changed);
                 rebound.secrets.push(pointer);
             }

@@ -18,7 +18,7 @@ use x509::crl::Reason;
 use x509::{Certificate, Fingerprint, GeneralName, UnixTime, pem};
 
 use crate::config::{IssuerKind, StepCaConfig};
-use crate::delivery::{Delivered, chain_from};
+use crate::delivery::{DeliveredChain, parse_pem_chain};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
 use crate::jose::JwsKey;
@@ -103,7 +103,7 @@ impl StepCa {
         }
         let url = self.url(&format!("/root/{}", self.root));
         let bootstrap = HttpConfig { client_certificate: None, client_key: None, ..self.config.http.clone() };
-        let anyone = HttpClient::trusting_anyone(&bootstrap, &self.resolver)?;
+        let anyone = HttpClient::accepting_any_certificate(&bootstrap, &self.resolver)?;
         let reply = anyone.send(Request::get(&url), deadline, "fetching step-ca's root").await?;
         if !reply.status.is_success() {
             return Err(self.error_of(&reply));
@@ -112,7 +112,7 @@ impl StepCa {
         struct Root {
             ca: String,
         }
-        let der = chain_from(reply.json::<Root>()?.ca.as_bytes())?.swap_remove(0);
+        let der = parse_pem_chain(reply.json::<Root>()?.ca.as_bytes())?.swap_remove(0);
         if Certificate::parse(&der).map(|root| root.fingerprint) != Ok(self.root) {
             return Err(IssuerError::Lying {
                 reason: "step-ca's root does not match the pinned fingerprint".to_owned(),
@@ -160,7 +160,7 @@ impl StepCa {
         })
     }
 
-    async fn sign(&self, order: &Order) -> Result<Delivered, IssuerError> {
+    async fn sign(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let trusted = self.trusted(order.deadline).await?;
         let sans: Vec<String> = order.names.iter().map(san_text).collect::<Result<_, _>>()?;
         let subject = sans
@@ -171,16 +171,16 @@ impl StepCa {
         if let Some(seconds) = order.lifetime_seconds {
             body["notAfter"] = json!(format!("{seconds}s"));
         }
-        self.ask_for_chain(&trusted, "/1.0/sign", &body, order.deadline).await
+        self.request_chain(&trusted, "/1.0/sign", &body, order.deadline).await
     }
 
-    async fn ask_for_chain(
+    async fn request_chain(
         &self,
         trusted: &Trusted,
         path: &str,
         body: &Value,
         deadline: Instant,
-    ) -> Result<Delivered, IssuerError> {
+    ) -> Result<DeliveredChain, IssuerError> {
         let url = self.url(path);
         let reply =
             trusted.http.send(Request::post_json(&url, body), deadline, "waiting for step-ca").await?;
@@ -192,11 +192,11 @@ impl StepCa {
             if signed.cert_chain.is_empty() { vec![signed.crt, signed.ca] } else { signed.cert_chain };
         let mut chain = Vec::new();
         for pem in texts.iter().filter(|pem| !pem.is_empty()) {
-            chain.extend(chain_from(pem.as_bytes())?);
+            chain.extend(parse_pem_chain(pem.as_bytes())?);
         }
         // Add the root, so that the chain is verified against the pin.
         chain.push(trusted.root.to_vec());
-        Ok(Delivered { chain })
+        Ok(DeliveredChain { chain })
     }
 
     async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
@@ -219,7 +219,7 @@ impl StepCa {
     }
 
     /// Renews by mutual TLS with the certificate and its key (`/1.0/renew`): without a token, for the same names and key.
-    async fn renew(&self, chain: &[Vec<u8>], key: &Secret) -> Result<Delivered, IssuerError> {
+    async fn renew(&self, chain: &[Vec<u8>], key: &Secret) -> Result<DeliveredChain, IssuerError> {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let trusted = self.trusted(deadline).await?;
         let pem: String = chain.iter().map(|der| pem::encode("CERTIFICATE", der)).collect();
@@ -234,7 +234,7 @@ impl StepCa {
             .map_err(|error| IssuerError::misconfigured(format!("step-ca's root cannot be used: {error}")))?;
         let http = HttpClient::with_roots(&config, &self.resolver, roots)?;
         let ours = Trusted { http, root: trusted.root };
-        self.ask_for_chain(&ours, "/1.0/renew", &Value::Null, deadline).await
+        self.request_chain(&ours, "/1.0/renew", &Value::Null, deadline).await
     }
 
     async fn check_service(&self) -> Result<String, IssuerError> {
@@ -308,7 +308,7 @@ impl Issuer for StepCa {
         IssuerKind::StepCa
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.sign(order).boxed()
     }
 
@@ -324,7 +324,7 @@ impl Issuer for StepCa {
         &'a self,
         chain: &'a [Vec<u8>],
         key: &'a Secret,
-    ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    ) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.renew(chain, key).boxed()
     }
 

@@ -14,7 +14,7 @@ use x509::crl::Reason;
 use x509::{Certificate, GeneralName, UnixTime, pem};
 
 use crate::config::{IssuerKind, VaultAuth, VaultConfig};
-use crate::delivery::{Delivered, chain_from};
+use crate::delivery::{DeliveredChain, parse_pem_chain};
 use crate::error::IssuerError;
 use crate::host_policy::HostPolicy;
 use crate::issuer::Issuer;
@@ -177,7 +177,7 @@ impl Vault {
         let url = self.url("auth/token/renew-self");
         let reply = self.send(Request::post_json(&url, &json!({})), Some(token), deadline).await;
         let reply = reply.inspect_err(|error| tracing::warn!(%error, "the Vault token was not renewed"))?;
-        self.session_of(&reply)
+        self.parse_session(&reply)
     }
 
     async fn log_in(&self, deadline: Instant) -> Result<Session, IssuerError> {
@@ -193,7 +193,7 @@ impl Vault {
         };
         let url = self.url(&format!("auth/{mount}/login"));
         match self.send(Request::post_json(&url, &body), None, deadline).await {
-            Ok(reply) => self.session_of(&reply),
+            Ok(reply) => self.parse_session(&reply),
             // Vault rejects a login with status 400.
             Err(IssuerError::Refused { reason }) => Err(IssuerError::Denied { reason }),
             Err(error) => Err(error),
@@ -211,7 +211,7 @@ impl Vault {
         Ok(self.session(token.clone(), facts.ttl, facts.renewable))
     }
 
-    fn session_of(&self, reply: &Reply) -> Result<Session, IssuerError> {
+    fn parse_session(&self, reply: &Reply) -> Result<Session, IssuerError> {
         let answer: VaultResponse<Value> = reply.json()?;
         let auth = answer.auth.ok_or_else(|| IssuerError::unavailable("Vault returned no token"))?;
         Ok(self.session(auth.client_token, auth.lease_duration, auth.renewable))
@@ -223,7 +223,7 @@ impl Vault {
         Session { token, renew_at_us, renewable }
     }
 
-    async fn sign(&self, order: &Order) -> Result<Delivered, IssuerError> {
+    async fn sign(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let role = order.profile.as_deref().unwrap_or(&self.config.role);
         check_path(role)?;
         let url = self.url(&format!("{}/sign/{role}", self.config.mount));
@@ -233,11 +233,11 @@ impl Vault {
         let signed = answer.data.ok_or_else(|| IssuerError::unavailable("Vault returned no certificate"))?;
         let above =
             signed.ca_chain.filter(|chain| !chain.is_empty()).unwrap_or_else(|| vec![signed.issuing_ca]);
-        let mut chain = chain_from(signed.certificate.as_bytes())?;
+        let mut chain = parse_pem_chain(signed.certificate.as_bytes())?;
         for pem in above.iter().filter(|pem| !pem.is_empty()) {
-            chain.extend(chain_from(pem.as_bytes())?);
+            chain.extend(parse_pem_chain(pem.as_bytes())?);
         }
-        Ok(Delivered { chain })
+        Ok(DeliveredChain { chain })
     }
 
     async fn revoke_serial(&self, certificate: &Certificate) -> Result<(), IssuerError> {
@@ -254,12 +254,12 @@ impl Vault {
         let deadline = Instant::now() + QUESTION_LIMIT;
         let url = self.url(&format!("{}/ca/pem", self.config.mount));
         let reply = self.call(|| RepeatableRequest::get(url.clone()), deadline).await?;
-        let ca = chain_from(&reply.body)?.first().and_then(|der| Certificate::parse(der).ok());
+        let ca = parse_pem_chain(&reply.body)?.first().and_then(|der| Certificate::parse(der).ok());
         let name = ca.map_or_else(|| "an unreadable issuer".to_owned(), |ca| ca.subject.text);
         Ok(format!("logged in; mount {} issues as {name}", self.config.mount))
     }
 
-    async fn keep_token(&self) -> Result<(), IssuerError> {
+    async fn ensure_token(&self) -> Result<(), IssuerError> {
         self.token(Instant::now() + QUESTION_LIMIT).await.map(drop)
     }
 }
@@ -354,7 +354,7 @@ impl Issuer for Vault {
         IssuerKind::Vault
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.sign(order).boxed()
     }
 
@@ -371,7 +371,7 @@ impl Issuer for Vault {
     }
 
     fn upkeep<'a>(&'a self) -> BoxFuture<'a, Result<(), IssuerError>> {
-        self.keep_token().boxed()
+        self.ensure_token().boxed()
     }
 }
 

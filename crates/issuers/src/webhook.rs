@@ -16,11 +16,11 @@ use x509::{Certificate, UnixTime, pem};
 
 use crate::config::{IssuerKind, WebhookConfig};
 use crate::context::IssuerContext;
-use crate::delivery::{Delivered, chain_from};
+use crate::delivery::{DeliveredChain, parse_pem_chain};
 use crate::error::IssuerError;
 use crate::exec::order_json;
 use crate::issuer::{Issuer, IssuerIdentity};
-use crate::memory::OrderMemory;
+use crate::memory::OrderStore;
 use crate::order::Order;
 
 /// Timeout of a revocation.
@@ -37,7 +37,7 @@ pub(crate) struct Webhook {
     revoke_url: Option<String>,
     http: HttpClient,
     key: SigningKey,
-    memory: OrderMemory,
+    memory: OrderStore,
     clock: Clock,
 }
 
@@ -64,13 +64,13 @@ impl Webhook {
             revoke_url: config.revoke_url.clone(),
             http,
             key: SigningKey::new(&config.secret)?,
-            memory: OrderMemory::new(context.store.clone(), context.clock.clone(), identity.id),
+            memory: OrderStore::new(context.store.clone(), context.clock.clone(), identity.id),
             clock: context.clock.clone(),
         })
     }
 
-    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
-        let mut reply = match self.memory.recall(order).await?.url {
+    async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
+        let mut reply = match self.memory.load_order_state(order).await?.url {
             Some(url) => match self.poll(&url, order.deadline).await? {
                 // The service lost the order. The new request has the same key, so it can detect the repetition.
                 gone if matches!(gone.status.as_u16(), 404 | 410) => self.post(order).await?,
@@ -123,13 +123,13 @@ impl Webhook {
         Ok(Some(next.to_string()))
     }
 
-    fn delivery(&self, reply: &Reply) -> Result<Delivered, IssuerError> {
+    fn delivery(&self, reply: &Reply) -> Result<DeliveredChain, IssuerError> {
         if !reply.status.is_success() {
             return Err(error_of(reply, self.now()));
         }
         let answer: WebhookResponse = reply.json()?;
         let chain = answer.chain.ok_or_else(|| IssuerError::unavailable("the response has no `chain`"))?;
-        Ok(Delivered { chain: chain_from(chain.as_bytes())? })
+        Ok(DeliveredChain { chain: parse_pem_chain(chain.as_bytes())? })
     }
 
     async fn withdraw(&self, certificate: &Certificate, reason: Reason) -> Result<(), IssuerError> {
@@ -176,7 +176,7 @@ impl Issuer for Webhook {
         IssuerKind::Webhook
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.obtain(order).boxed()
     }
 

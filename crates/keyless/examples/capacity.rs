@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use keyless::client::ClientTls;
-use keyless::places::{Attributes, Classes, Formula};
+use keyless::places::{AttributeClasses, Attributes, Formula};
 use keyless::routing::{Member, NodeId, Router, RouterOptions, RoutingMetrics};
 use keys::sealed::{NodeKey, PolicyKey, SealContext, WrapContext, seal_key};
 use keys::{KeyType, PrivateKey, Signer};
@@ -114,7 +114,7 @@ fn formula(chance: &mut Chance) -> Outcome<Formula> {
 /// Who satisfies what; by classes of attributes, and beside it one by one, of a hundredth of the policies.
 fn resolve(attributes: &[Attributes], formulas: &[Formula]) -> Vec<Vec<u32>> {
     let began = Instant::now();
-    let classes = Classes::of(attributes.iter().cloned());
+    let classes = AttributeClasses::of(attributes.iter().cloned());
     let satisfying: Vec<Vec<u32>> = formulas.iter().map(|formula| classes.satisfying(formula)).collect();
     let took = began.elapsed();
     let began = Instant::now();

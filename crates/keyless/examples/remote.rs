@@ -46,7 +46,7 @@ async fn main() {
         return serve(&folder).await;
     }
     let span = Duration::from_secs_f64(after("--seconds").map_or(5.0, |text| text.parse().unwrap()));
-    let there = There::start();
+    let there = RemoteProcess::start();
     println!("P-256, one connection, both nodes and the way between them on the same processors");
     println!(
         "{:>8} {:>9} {:>10} {:>8} {:>8} {:>8} {:>12} {:>14}",
@@ -101,13 +101,13 @@ async fn serve(folder: &str) {
     running.stop().await;
 }
 
-struct There {
+struct RemoteProcess {
     child: Child,
     address: std::net::SocketAddr,
     folder: tempfile::TempDir,
 }
 
-impl There {
+impl RemoteProcess {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -134,14 +134,14 @@ impl There {
     }
 }
 
-impl Drop for There {
+impl Drop for RemoteProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-async fn measure(there: &There, way_ms: u64, in_flight: usize, span: Duration) {
+async fn measure(there: &RemoteProcess, way_ms: u64, in_flight: usize, span: Duration) {
     let relay = Relay::new(there.address, Duration::from_millis(way_ms) / 2).await;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(there.file("here-key")));
     let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();

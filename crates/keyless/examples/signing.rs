@@ -21,7 +21,7 @@ use futures_util::future::BoxFuture;
 use keyless::native::proto::{SignRequest, sign_request};
 use keyless::native::{Client, Terms, named, signature};
 use keyless::server::{Options, TlsOptions, start};
-use keyless::wire::{HEADER, Items, Ski, first};
+use keyless::wire::{HEADER, MessageItems, Ski, first};
 use keyless::{KeySet, Metrics};
 use keys::{Deadline, Hash, KeyRef, KeyType, PrivateKey, Scheme, SignError, Signer};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -83,9 +83,9 @@ fn processors() -> usize {
 
 /// A key elsewhere that takes its time.
 #[derive(Debug)]
-struct Slow(PrivateKey);
+struct SlowKey(PrivateKey);
 
-impl Signer for Slow {
+impl Signer for SlowKey {
     fn key_type(&self) -> KeyType {
         self.0.key_type()
     }
@@ -123,7 +123,7 @@ async fn serve(folder: &str) {
     for (_, _, kind, _, _) in WORK {
         keys.push(Arc::new(PrivateKey::generate(kind).unwrap()));
     }
-    keys.push(Arc::new(Slow(PrivateKey::generate(KeyType::Ed25519).unwrap())));
+    keys.push(Arc::new(SlowKey(PrivateKey::generate(KeyType::Ed25519).unwrap())));
     let names: Vec<String> = keys.iter().map(|key| Ski::of_spki(key.spki()).to_string()).collect();
     let set = KeySet::default();
     set.put("bench", keys);
@@ -227,7 +227,7 @@ fn ski(text: &str) -> Ski {
 /// A request without its id, which stands at the bytes 4 to 8.
 fn request(opcode: u8, ski: Ski) -> Vec<u8> {
     let mut message = Vec::new();
-    let items = Items { opcode, ski: Some(ski), payload: &[0x5a; 32], ..Items::default() };
+    let items = MessageItems { opcode, ski: Some(ski), payload: &[0x5a; 32], ..MessageItems::default() };
     items.encode(0, &mut message).unwrap();
     message
 }
@@ -451,7 +451,7 @@ async fn one_connection(
             let now = Instant::now();
             let mut at = 0;
             while let Some((header, body)) = first(&input[at..filled]) {
-                let items = Items::parse(body).unwrap();
+                let items = MessageItems::parse(body).unwrap();
                 assert_eq!(items.opcode, 0xf0, "error {:?}", items.payload);
                 if now >= counts_from && now < end {
                     took.push((now - sent_at[header.id as usize]).as_micros() as u32);
@@ -554,7 +554,7 @@ async fn open_loop(place: &Fixture, slow_percent: u32, span: Duration) -> (Vec<u
         let (now, mut at) = (Instant::now(), 0);
         while let Some((header, body)) = first(&input[at..filled]) {
             let us = now.saturating_duration_since(due(header.id)).as_micros() as u32;
-            match Items::parse(body).unwrap().opcode {
+            match MessageItems::parse(body).unwrap().opcode {
                 0xf0 if is_slow(header.id) => took.1.push(us),
                 0xf0 => took.0.push(us),
                 _ => errors += 1,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use keys::{AtOnce, Destination as Named};
+use keys::{CallLimit, Destination as Named};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::flow::{FlowMonitor, Ratio};
+use crate::flow::{FlowMonitor, FlowRatioGauge};
 use crate::limits::{REMOTE_MAX, REMOTE_PER_KEY_MAX};
 use crate::refusal::Refusal;
 
@@ -49,7 +49,7 @@ pub(crate) struct Destinations {
     calls_max: Family<Label, Gauge>,
     refusals: Family<KindLabels, Counter>,
     errors: Family<ErrorLabels, Counter>,
-    ratio: Family<Label, Ratio>,
+    ratio: Family<Label, FlowRatioGauge>,
     all: Mutex<HashMap<String, Arc<Destination>>>,
 }
 
@@ -128,7 +128,7 @@ impl Destinations {
             let name: String = if is_full { OTHER.into() } else { name.into() };
             Arc::clone(all.entry(name).or_insert_with_key(|name| self.made(name)))
         };
-        let at_once = named.map_or(AtOnce::All(REMOTE_MAX), |named| named.at_once);
+        let at_once = named.map_or(CallLimit::All(REMOTE_MAX), |named| named.at_once);
         KeyDestination::new(destination, at_once)
     }
 
@@ -165,14 +165,14 @@ struct Destination {
 
 impl Destination {
     /// Updates the number of keys, and the limits that depend on it.
-    fn count(&self, count: impl Fn(usize) -> usize, at_once: AtOnce) {
+    fn count(&self, count: impl Fn(usize) -> usize, at_once: CallLimit) {
         let mut locked = self.keys.lock();
         let keys = count(*locked);
         *locked = keys;
         self.in_flight_max.set((keys * REMOTE_PER_KEY_MAX).min(REMOTE_MAX) as i64);
         self.calls_max.set(match at_once {
-            AtOnce::OfKey(calls) => keys.saturating_mul(calls).min(REMOTE_MAX),
-            AtOnce::All(calls) => calls,
+            CallLimit::OfKey(calls) => keys.saturating_mul(calls).min(REMOTE_MAX),
+            CallLimit::All(calls) => calls,
         } as i64);
     }
 }
@@ -180,11 +180,11 @@ impl Destination {
 /// The destination of one key. The destination's limit of concurrent requests grows with its keys.
 pub(crate) struct KeyDestination {
     destination: Arc<Destination>,
-    at_once: AtOnce,
+    at_once: CallLimit,
 }
 
 impl KeyDestination {
-    fn new(destination: Arc<Destination>, at_once: AtOnce) -> Self {
+    fn new(destination: Arc<Destination>, at_once: CallLimit) -> Self {
         destination.count(|keys| keys + 1, at_once);
         Self { destination, at_once }
     }
@@ -258,8 +258,8 @@ mod tests {
         let max = |name: &str, of: &str| {
             figure(&all, &format!("bulla_keyless_destination_{name}_max{{destination=\"{of}\"}}"))
         };
-        let cloud = Named { name: "aws-kms:eu-west-1", at_once: AtOnce::OfKey(32) };
-        let token = Named { name: "pkcs11:web", at_once: AtOnce::All(8) };
+        let cloud = Named { name: "aws-kms:eu-west-1", at_once: CallLimit::OfKey(32) };
+        let token = Named { name: "pkcs11:web", at_once: CallLimit::All(8) };
         let (first, second) = (all.of(Some(cloud)), all.of(Some(cloud)));
         let _token = (all.of(Some(token)), all.of(Some(token)));
         assert_eq!(max("requests_in_flight", "aws-kms:eu-west-1"), Some(8_192.0));
@@ -277,7 +277,7 @@ mod tests {
         let all = Destinations::default();
         for number in 0..2 * DESTINATIONS_MAX {
             let name = format!("azure-key-vault:{number}");
-            all.of(Some(Named { name: &name, at_once: AtOnce::OfKey(1) })).began();
+            all.of(Some(Named { name: &name, at_once: CallLimit::OfKey(1) })).began();
         }
         assert_eq!(all.all.lock().len(), DESTINATIONS_MAX + 1);
         let beyond =

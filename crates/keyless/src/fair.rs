@@ -16,7 +16,7 @@ const PLACES_MIN: usize = 16;
 
 /// Job queues that are served by their shares. Queues are numbered from 0.
 #[derive(Debug)]
-pub struct Fair<T> {
+pub struct FairQueue<T> {
     lines: Vec<Line<T>>,
     /// Queues with jobs, in the order of their turns.
     turns: VecDeque<usize>,
@@ -48,7 +48,7 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Fair<T> {
+impl<T> FairQueue<T> {
     /// Creates one queue of share 1. A single queue has `waiting_max` slots; all queues together have at most twice as many, plus
     /// sixteen for each queue. No job costs more work than `dearest`.
     #[must_use]
@@ -85,7 +85,7 @@ impl<T> Fair<T> {
 
     /// Returns the number of waiting jobs in one queue.
     #[must_use]
-    pub fn waiting_in(&self, number: usize) -> usize {
+    pub fn queue_len(&self, number: usize) -> usize {
         self.lines.get(number).map_or(0, |line| line.jobs.len())
     }
 
@@ -95,7 +95,7 @@ impl<T> Fair<T> {
     /// # Errors
     /// Returns the job if the queue is full or not in use.
     pub fn put(&mut self, number: usize, work: u64, job: T) -> Result<(), T> {
-        let own = self.own_places(number);
+        let own = self.guaranteed_slots(number);
         let free = self.waiting_max.saturating_sub(self.waiting);
         let Some(line) = self.lines.get_mut(number).filter(|line| line.share > 0) else { return Err(job) };
         if line.jobs.len() >= own.max(free) {
@@ -110,7 +110,7 @@ impl<T> Fair<T> {
     }
 
     /// Returns the number of guaranteed slots of a queue.
-    fn own_places(&self, number: usize) -> usize {
+    fn guaranteed_slots(&self, number: usize) -> usize {
         let share = self.lines.get(number).map_or(0, |line| line.share);
         let part = self.waiting_max as u64 * u64::from(share) / self.shares.max(1);
         usize::try_from(part).unwrap_or(usize::MAX).max(PLACES_MIN)

@@ -9,17 +9,17 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 
 /// Gauge of the ratio L / λW.
-pub(crate) type Ratio = Gauge<f64, AtomicU64>;
+pub(crate) type FlowRatioGauge = Gauge<f64, AtomicU64>;
 
 /// Monitors the requests of a tenant or to a destination, and publishes how well they satisfy L = λW.
 pub(crate) struct FlowMonitor {
     flow: Mutex<Flow>,
-    ratio: Ratio,
+    ratio: FlowRatioGauge,
 }
 
 impl FlowMonitor {
     /// Starts the monitor.
-    pub(crate) fn new(ratio: Ratio) -> Self {
+    pub(crate) fn new(ratio: FlowRatioGauge) -> Self {
         ratio.set(1.0);
         Self { flow: Mutex::new(Flow::new(Instant::now())), ratio }
     }

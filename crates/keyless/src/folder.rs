@@ -55,13 +55,13 @@ impl FileProblem for UnusableKey {
 }
 
 /// Stamps of a file and of its companion file.
-type Stamps = (FileStamp, Option<FileStamp>);
+type FileStamps = (FileStamp, Option<FileStamp>);
 
 /// Cached state of a file.
 #[derive(Debug)]
 struct File<T> {
     /// Stamps when the file was read; `None` if that failed, so that the next refresh tries again.
-    stamps: Option<Stamps>,
+    stamps: Option<FileStamps>,
     /// The newest content that could be read.
     held: Option<T>,
     is_broken: bool,
@@ -69,7 +69,7 @@ struct File<T> {
 
 impl<T: Clone> File<T> {
     /// Creates the state of an unreadable file, with its previous content.
-    fn broken(stamps: Stamps, problem: &impl FileProblem, before: Option<&Self>) -> Self {
+    fn broken(stamps: FileStamps, problem: &impl FileProblem, before: Option<&Self>) -> Self {
         let stamps = Some(stamps).filter(|_| !problem.may_heal());
         Self { stamps, held: before.and_then(|before| before.held.clone()), is_broken: true }
     }
@@ -179,7 +179,7 @@ impl<T: Clone, E: FileProblem> Folder<T, E> {
     }
 
     /// Lists the files with their stamps and modes.
-    fn there(&self) -> Result<Vec<(PathBuf, Stamps, u32)>, FolderError> {
+    fn there(&self) -> Result<Vec<(PathBuf, FileStamps, u32)>, FolderError> {
         let failed = |source| FolderError::Io { path: self.path.clone(), source };
         let mut there = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {

@@ -18,7 +18,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::destination::Destinations;
-use crate::flow::Ratio;
+use crate::flow::FlowRatioGauge;
 use crate::limits::REMOTE_MAX;
 use crate::operation::OPERATIONS;
 use crate::refusal::Refusal;
@@ -61,7 +61,7 @@ pub(crate) struct TenantCounters {
     /// Total duration of requests in seconds.
     pub(crate) took: Counter<f64, AtomicU64>,
     pub(crate) queued: Histogram,
-    pub(crate) ratio: Ratio,
+    pub(crate) ratio: FlowRatioGauge,
     refusals: Vec<Counter>,
 }
 
@@ -86,7 +86,7 @@ struct MetricFamilies {
     tenant_in_flight_max: Family<TenantLabel, Gauge>,
     tenant_took: Family<TenantLabel, Counter<f64, AtomicU64>>,
     tenant_queued: Family<TenantLabel, Histogram, fn() -> Histogram>,
-    ratio: Family<TenantLabel, Ratio>,
+    ratio: Family<TenantLabel, FlowRatioGauge>,
     in_flight: Family<OpcodeLabel, Gauge>,
     in_flight_by_place: Vec<Gauge>,
     queued: Family<OpcodeLabel, Gauge>,
@@ -300,7 +300,7 @@ impl Metrics {
     }
 
     /// Counts a request that left the queue.
-    pub(crate) fn unqueued(&self, place: usize) {
+    pub(crate) fn dequeued(&self, place: usize) {
         self.0.queued_by_place[place].dec();
     }
 

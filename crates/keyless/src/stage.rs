@@ -25,7 +25,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::fair::Fair;
+use crate::fair::FairQueue;
 use attempt::{attempt, attempt_each};
 use pace::Pace;
 
@@ -64,7 +64,7 @@ impl Cost {
         }
     }
 
-    /// Returns the queue limit of the class for [`Fair`], for one processor: about 60 ms of light work, 500 ms of medium or heavy
+    /// Returns the queue limit of the class for [`FairQueue`], for one processor: about 60 ms of light work, 500 ms of medium or heavy
     /// work.
     #[must_use]
     pub const fn waiting_max(self) -> usize {
@@ -85,7 +85,7 @@ impl Cost {
     }
 
     /// Returns the maximum number of jobs in a slice. `batched` is the number of waiting jobs for each free thread that can be made
-    /// in batches. For light work, see also [`Self::slice_work`].
+    /// in batches. For light work, see also [`Self::slice_work_max`].
     const fn slice(self, batched: usize) -> usize {
         match self {
             Self::Light => BATCH,
@@ -96,7 +96,7 @@ impl Cost {
 
     /// Returns the work in µs after which a slice takes no more jobs: for light work, that of a batch of digests. The last job may
     /// exceed it by 230 µs (an Ed25519 message of 65,532 bytes).
-    const fn slice_work(self) -> u64 {
+    const fn slice_work_max(self) -> u64 {
         match self {
             Self::Light => BATCH as u64 * self.dearest(),
             Self::Medium | Self::Heavy => u64::MAX,
@@ -175,7 +175,7 @@ pub struct Job<A> {
 }
 
 /// A queued job, and whether it can be made in a batch. The flag is stored so that the counter of such jobs stays consistent.
-struct Queued<A> {
+struct StageJob<A> {
     job: Job<A>,
     batched: bool,
 }
@@ -244,7 +244,7 @@ struct Lane<A> {
 }
 
 struct Queue<A> {
-    jobs: Fair<Queued<A>>,
+    jobs: FairQueue<StageJob<A>>,
     /// Number of queued jobs that can be made in batches.
     batched: usize,
     /// Number of idle threads, including those that have not started yet.
@@ -284,10 +284,10 @@ impl<A: Responder> Stage<A> {
     /// # Errors
     /// The system cannot start a thread.
     pub fn start(processors: usize, batches: Batches) -> std::io::Result<Self> {
-        Self::start_by(processors, batches, LIBRARY)
+        Self::start_with(processors, batches, LIBRARY)
     }
 
-    fn start_by(processors: usize, batches: Batches, library: Library) -> std::io::Result<Self> {
+    fn start_with(processors: usize, batches: Batches, library: Library) -> std::io::Result<Self> {
         let lane = |cost: Cost| Arc::new(Lane::new(cost, processors, batches, library));
         let lanes = Cost::ALL.map(lane);
         let stopping = CancellationToken::new();
@@ -297,7 +297,7 @@ impl<A: Responder> Stage<A> {
                 let own = Arc::clone(lane);
                 let named = thread::Builder::new().name(format!("sign-{}-{number}", lane.cost.name()));
                 threads.push(named.spawn(move || {
-                    yield_to_others();
+                    lower_priority();
                     own.work_on_thread();
                 })?);
             }
@@ -306,7 +306,7 @@ impl<A: Responder> Stage<A> {
         // for it.
         let tables = thread::Builder::new().name("sign-tables".to_owned());
         threads.push(tables.spawn(move || {
-            yield_to_others();
+            lower_priority();
             (library.prepare_tables)(batches);
         })?);
         for _ in 0..processors {
@@ -406,7 +406,7 @@ impl<A> Lane<A> {
             batches,
             library,
             queue: Mutex::new(Queue {
-                jobs: Fair::new(cost.waiting_max(), cost.dearest()),
+                jobs: FairQueue::new(cost.waiting_max(), cost.dearest()),
                 batched: 0,
                 idle: threads,
                 closed: false,
@@ -447,9 +447,9 @@ impl<A> Lane<A> {
             let (line, work) = (job.line, work(job.key.key_type(), job.input.len()));
             let batched = job.key.is_batched(job.scheme, self.batches);
             // A job whose deadline would pass in the queue is rejected now, so that the caller can try another node.
-            let wait = self.pace.wait(queue.jobs.waiting_in(line), self.workers);
+            let wait = self.pace.wait(queue.jobs.queue_len(line), self.workers);
             let is_hopeless = wait > Duration::ZERO && job.deadline < Instant::now() + wait;
-            let queued = Queued { job, batched };
+            let queued = StageJob { job, batched };
             let put =
                 if queue.closed || is_hopeless { Err(queued) } else { queue.jobs.put(line, work, queued) };
             queue.batched += usize::from(put.is_ok() && batched);
@@ -469,11 +469,11 @@ impl<A> Lane<A> {
 
     /// Takes a slice of queued jobs. Returns false if there are none. Idle threads count, so that no batch takes jobs that they
     /// would do immediately.
-    fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<Queued<A>>) -> bool {
+    fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<StageJob<A>>) -> bool {
         let most = self.cost.slice(queue.batched / (queue.idle + 1));
         let mut taken = 0_u64;
         while slice.len() < most
-            && taken < self.cost.slice_work()
+            && taken < self.cost.slice_work_max()
             && let Some(queued) = queue.jobs.take()
         {
             queue.batched -= usize::from(queued.batched);
@@ -526,7 +526,7 @@ impl<A: Responder> Lane<A> {
 
     /// Signs the single jobs of a slice, and then its batch, because the replies of a batch are sent together. Prepares keys after
     /// all replies are sent.
-    fn sign_batch(&self, slice: &mut Vec<Queued<A>>) {
+    fn sign_batch(&self, slice: &mut Vec<StageJob<A>>) {
         self.working.fetch_add(1, Relaxed);
         let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(|queued| queued.batched);
         if batch.len() < BATCH_MIN {
@@ -545,12 +545,12 @@ impl<A: Responder> Lane<A> {
     }
 
     /// Signs the jobs that are still wanted, and replies to all. Returns keys that need preparation for batches.
-    fn sign(&self, slice: &mut Vec<Queued<A>>) -> Vec<PrivateKey> {
+    fn sign(&self, slice: &mut Vec<StageJob<A>>) -> Vec<PrivateKey> {
         let began = Instant::now();
         let taken = slice.len();
         let mut wanted = Vec::with_capacity(taken);
         let mut waited = Duration::ZERO;
-        for Queued { mut job, .. } in slice.drain(..) {
+        for StageJob { mut job, .. } in slice.drain(..) {
             waited += job.responder.started();
             if !job.responder.is_waiting() {
                 self.unwanted.fetch_add(1, Relaxed);
@@ -569,7 +569,7 @@ impl<A: Responder> Lane<A> {
         let Slice { signed, batched, faulty } =
             attempt(&jobs, |jobs| (self.library.sign)(jobs, self.batches));
         let unprepared =
-            jobs.iter().filter(|job| job.key.wants_preparing(self.batches)).map(|job| job.key.clone());
+            jobs.iter().filter(|job| job.key.needs_preparation(self.batches)).map(|job| job.key.clone());
         let unprepared: Vec<PrivateKey> = unprepared.collect();
         let took = began.elapsed();
         self.pace.observe(took, wanted.len());
@@ -595,7 +595,7 @@ impl<A: Responder> Lane<A> {
 }
 
 /// Lowers the priority of this thread: connections, health checks and pings of other nodes have precedence over long signatures.
-fn yield_to_others() {
+fn lower_priority() {
     // If the system refuses, signatures are made with normal priority.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
         tracing::debug!(%error, "cannot lower the priority of a signing thread");
@@ -631,7 +631,7 @@ mod tests {
 
     #[tokio::test]
     async fn faulty_signatures_are_counted_in_metrics() {
-        let stage = Stage::start_by(1, Batches::All, Library { sign: faulty, ..LIBRARY }).unwrap();
+        let stage = Stage::start_with(1, Batches::All, Library { sign: faulty, ..LIBRARY }).unwrap();
         let metrics = Metrics::default();
         register_stage(&metrics, &stage);
         let figures = || {
@@ -755,7 +755,7 @@ mod tests {
             MADE_ON.lock().push(thread::current().name().map(str::to_owned));
         }
         let stage: Stage<NoResponder> =
-            Stage::start_by(3, Batches::All, Library { prepare_tables, ..LIBRARY }).unwrap();
+            Stage::start_with(3, Batches::All, Library { prepare_tables, ..LIBRARY }).unwrap();
         stage.stop().await;
         assert_eq!(*MADE_ON.lock(), [Some("sign-tables".to_owned())]);
     }
@@ -814,15 +814,15 @@ mod tests {
         };
         let alone = || job(&rsa, Scheme::RsaPkcs1(keys::Hash::Sha256));
         let mut slice =
-            vec![Queued { job: alone(), batched: false }, Queued { job: alone(), batched: false }];
+            vec![StageJob { job: alone(), batched: false }, StageJob { job: alone(), batched: false }];
         slice.extend(
             (0..BATCH_MIN)
-                .map(|_| Queued { job: job(&other, Scheme::Ecdsa(keys::Hash::Sha256)), batched: true }),
+                .map(|_| StageJob { job: job(&other, Scheme::Ecdsa(keys::Hash::Sha256)), batched: true }),
         );
         lane.sign_batch(&mut slice);
         let mut wanted = vec![1, 1, BATCH_MIN];
         // Without processor support for batches, no key is prepared.
-        wanted.resize(if rsa.wants_preparing(Batches::All) { 5 } else { 3 }, 0);
+        wanted.resize(if rsa.needs_preparation(Batches::All) { 5 } else { 3 }, 0);
         assert_eq!(*CALLS.lock(), wanted);
         assert_eq!(lane.working.load(Relaxed), 0);
     }

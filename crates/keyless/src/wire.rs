@@ -203,7 +203,7 @@ pub enum Malformed {
 
 /// The items of a message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Items<'a> {
+pub struct MessageItems<'a> {
     /// [`tag::CERTIFICATE_DIGEST`]; absent if it does not have 32 bytes.
     pub certificate_digest: Option<[u8; 32]>,
     /// [`tag::SERVER_NAME`]
@@ -232,7 +232,7 @@ pub struct Items<'a> {
     pub compliance_region: u8,
 }
 
-impl<'a> Items<'a> {
+impl<'a> MessageItems<'a> {
     /// Parses a body. Items may have any order. Ignores unknown tags, and one or two bytes after the last item.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub(crate) enum Pkcs8Kind {
 }
 
 /// Returns the first private key of a PEM text. Other blocks (parameters, certificates) are skipped.
-pub(crate) fn private_block(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+pub(crate) fn first_private_key_der(text: &str) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     if text.contains("Proc-Type: 4,ENCRYPTED") {
         return Err(KeyError::LegacyEncryption);
     }
@@ -94,7 +94,7 @@ fn pkcs8_kind(mut identifier: Reader<'_>) -> Result<Result<Pkcs8Kind, KeyError>,
 }
 
 /// Returns the privateKey field of a PrivateKeyInfo. For RSA it contains the PKCS#1 encoding.
-pub(crate) fn inner_key(pkcs8: &[u8]) -> Option<&[u8]> {
+pub(crate) fn private_key_field(pkcs8: &[u8]) -> Option<&[u8]> {
     let mut fields = Reader::new(pkcs8).sequence().ok()?;
     fields.expect(tag::INTEGER).ok()?;
     fields.sequence().ok()?;

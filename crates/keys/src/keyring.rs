@@ -24,7 +24,8 @@ use parking_lot::RwLock;
 use zeroize::Zeroizing;
 
 pub use crate::master::{
-    Argon2Cost, KeyringError, MasterKey, MasterKeyId, MissingFile, PassphraseSource, UnwrappedKey, Wrapper,
+    Argon2Cost, KeyringError, MasterKeyId, MasterKeySource, MissingFileAction, PassphraseSource,
+    UnwrappedKey, Wrapper,
 };
 use crate::master::{KEY, MASTER_KEY_ID as ID, id_of};
 use crate::random::random;
@@ -71,29 +72,29 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct KeyringConfig {
     /// Master key that seals new values.
-    pub current: MasterKey,
+    pub current: MasterKeySource,
     /// Older master keys. They open the values that were sealed under them, until those are re-wrapped.
-    pub older: Vec<MasterKey>,
+    pub older: Vec<MasterKeySource>,
 }
 
 /// The master keys in memory. Threads share it; a new current master key can be added at any time.
 pub struct Keyring {
-    masters: RwLock<Masters>,
+    masters: RwLock<MasterKeys>,
 }
 
-struct Masters {
+struct MasterKeys {
     /// All master keys, the current one first.
-    all: Vec<Arc<Master>>,
+    all: Vec<Arc<LoadedMasterKey>>,
 }
 
-struct Master {
+struct LoadedMasterKey {
     id: MasterKeyId,
     key: RandomizedNonceKey,
     /// Key from which keys for other purposes are derived. It is derived from the master key itself.
     deriving: hmac::Key,
 }
 
-impl Master {
+impl LoadedMasterKey {
     fn new(secret: &[u8; KEY]) -> Self {
         let key = RandomizedNonceKey::new(&AES_256_GCM, secret).expect("32 octets are an AES-256 key");
         let root = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), b"bulla derived keys 1");
@@ -112,9 +113,9 @@ impl Keyring {
     /// # Errors
     /// [`KeyringError`] if any master key cannot be loaded.
     pub fn open(config: &KeyringConfig) -> Result<Self, KeyringError> {
-        let mut all = vec![Arc::new(Master::new(&*config.current.load()?))];
+        let mut all = vec![Arc::new(LoadedMasterKey::new(&*config.current.load()?))];
         for older in &config.older {
-            let master = Master::new(&*older.load()?);
+            let master = LoadedMasterKey::new(&*older.load()?);
             if all.iter().all(|known| known.id != master.id) {
                 all.push(Arc::new(master));
             }
@@ -122,7 +123,7 @@ impl Keyring {
         if all.len() > MASTERS_MAX {
             return Err(KeyringError::TooMany(MASTERS_MAX));
         }
-        Ok(Self { masters: RwLock::new(Masters { all }) })
+        Ok(Self { masters: RwLock::new(MasterKeys { all }) })
     }
 
     /// Creates a keyring with one random master key that is not stored: for tests, and for secrets that need not outlive the
@@ -130,7 +131,7 @@ impl Keyring {
     #[must_use]
     pub fn ephemeral() -> Self {
         let secret = random::<KEY>();
-        Self { masters: RwLock::new(Masters { all: vec![Arc::new(Master::new(&secret))] }) }
+        Self { masters: RwLock::new(MasterKeys { all: vec![Arc::new(LoadedMasterKey::new(&secret))] }) }
     }
 
     /// Returns the id of the master key that seals new values.
@@ -142,7 +143,7 @@ impl Keyring {
     /// Returns the first bytes (version and master key id) of values that are sealed now. A database query uses them to find values
     /// under other master keys.
     #[must_use]
-    pub fn current_head(&self) -> [u8; HEAD] {
+    pub fn current_header(&self) -> [u8; HEAD] {
         let mut head = [VERSION; HEAD];
         head[1..].copy_from_slice(&self.current().0);
         head
@@ -170,7 +171,7 @@ impl Keyring {
         if !self.masters().contains(&id) {
             return Ok(false);
         }
-        if Self::master_of(canary) != Some(id) {
+        if Self::master_key_id_of(canary) != Some(id) {
             return Err(OpenError::Forged);
         }
         let text = self.open_sealed(&canary_context(&id), canary)?;
@@ -182,8 +183,8 @@ impl Keyring {
     ///
     /// # Errors
     /// [`KeyringError`]
-    pub fn promote(&self, master: &MasterKey) -> Result<MasterKeyId, KeyringError> {
-        let master = Arc::new(Master::new(&*master.load()?));
+    pub fn promote(&self, master: &MasterKeySource) -> Result<MasterKeyId, KeyringError> {
+        let master = Arc::new(LoadedMasterKey::new(&*master.load()?));
         let id = master.id;
         let all = &mut self.masters.write().all;
         all.retain(|known| known.id != id);
@@ -257,14 +258,14 @@ impl Keyring {
 
     /// Checks a code of [`Self::mac`], under the current master key or any older one.
     #[must_use]
-    pub fn is_mac(&self, purpose: &str, message: &[u8], code: &[u8]) -> bool {
+    pub fn verify_mac(&self, purpose: &str, message: &[u8], code: &[u8]) -> bool {
         let masters = self.masters.read().all.clone();
         masters.iter().any(|master| hmac::verify(&master.derived(purpose), message, code).is_ok())
     }
 
     /// Returns the master key id in the first 9 bytes of a sealed value.
     #[must_use]
-    pub fn master_of_head(head: &[u8]) -> Option<MasterKeyId> {
+    pub fn master_key_id_of_header(head: &[u8]) -> Option<MasterKeyId> {
         let (version, id) = head.split_first()?;
         (*version == VERSION).then_some(())?;
         <[u8; ID]>::try_from(id).ok().map(MasterKeyId)
@@ -272,7 +273,7 @@ impl Keyring {
 
     /// Returns the id of the master key that a value is sealed under. `None` if the bytes are not a sealed value.
     #[must_use]
-    pub fn master_of(sealed: &[u8]) -> Option<MasterKeyId> {
+    pub fn master_key_id_of(sealed: &[u8]) -> Option<MasterKeyId> {
         Parts::read(sealed).ok().map(|parts| parts.master)
     }
 
@@ -332,7 +333,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn wrap(master: &Master, context: &Context<'_>, data_key: &[u8; KEY], out: &mut Vec<u8>) {
+fn wrap(master: &LoadedMasterKey, context: &Context<'_>, data_key: &[u8; KEY], out: &mut Vec<u8>) {
     let aad = Aad::from(bound(context, "data key", Some(master.id)));
     let mut room = Zeroizing::new(*data_key);
     let sealed = master.key.seal_in_place_separate_tag(aad, &mut *room);

@@ -38,8 +38,8 @@ pub mod verify;
 pub use error::{DecryptError, KeyError, KeyFileError, SignError};
 pub use key_type::KeyType;
 pub use keyring::{
-    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MasterKeyId, MissingFile,
-    OpenError, PassphraseSource, UnwrappedKey, Wrapper,
+    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKeyId, MasterKeySource,
+    MissingFileAction, OpenError, PassphraseSource, UnwrappedKey, Wrapper,
 };
 pub use lanes::{
     BATCH, BATCH_KINDS, BATCH_MIN, Batches, EC_BATCH_MIN, SignJob, Slice, are_made as batches_are_made,
@@ -49,7 +49,7 @@ pub use provider::{KeyProvider, ProvidedKey};
 pub use rsa_stock::RsaStock;
 pub use scheme::{Hash, Misfit, Scheme};
 pub use secret::Secret;
-pub use signer::{AtOnce, Deadline, Destination, KeyRef, Signer};
+pub use signer::{CallLimit, Deadline, Destination, KeyRef, Signer};
 pub use software::{OaepHash, PrivateKey, constant_time_eq};
 pub use tickets::{OVERHEAD as TICKET_OVERHEAD, TicketError, TicketKeys};
 pub use tpm::{Pcrs, Tpm, TpmAddress, TpmError};

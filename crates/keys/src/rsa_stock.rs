@@ -45,7 +45,7 @@ impl RsaStock {
         let ready = if kind == KeyType::Rsa2048 { self.take() } else { None };
         match ready {
             Some(key) => Ok(key),
-            None => PrivateKey::generate_aside(kind).await,
+            None => PrivateKey::generate_in_background(kind).await,
         }
     }
 
@@ -64,7 +64,7 @@ impl RsaStock {
     pub async fn keep(&self) {
         loop {
             while self.ready() < self.0.size {
-                match PrivateKey::generate_aside(KeyType::Rsa2048).await {
+                match PrivateKey::generate_in_background(KeyType::Rsa2048).await {
                     Ok(key) => self.0.ready.lock().push(key),
                     Err(error) => {
                         tracing::warn!(%error, "cannot generate an RSA key in advance");

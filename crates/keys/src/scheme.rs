@@ -104,7 +104,7 @@ impl Scheme {
     ///
     /// # Errors
     /// [`SignError::Failed`] for key types without a scheme here.
-    pub fn of_message(kind: KeyType, message: &[u8]) -> Result<(Self, Vec<u8>), SignError> {
+    pub fn for_message(kind: KeyType, message: &[u8]) -> Result<(Self, Vec<u8>), SignError> {
         let scheme = Self::of(kind)
             .ok_or_else(|| SignError::Failed("no signature scheme for this key type".to_owned()))?;
         let input = scheme.input(message);

@@ -22,12 +22,12 @@ pub struct Destination<'a> {
     /// Name in metrics, `KIND:WHICH`. All keys of a destination share it, and there are few.
     pub name: &'a str,
     /// Limit of concurrent calls.
-    pub at_once: AtOnce,
+    pub at_once: CallLimit,
 }
 
 /// Maximum concurrent calls to a destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum AtOnce {
+pub enum CallLimit {
     /// For each key of the destination.
     OfKey(usize),
     /// For all keys of the destination together.
@@ -58,7 +58,7 @@ pub trait Signer: Send + Sync + fmt::Debug {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
-            let (scheme, input) = Scheme::of_message(self.key_type(), message)?;
+            let (scheme, input) = Scheme::for_message(self.key_type(), message)?;
             self.sign_digest(scheme, &input, deadline).await
         })
     }

@@ -60,19 +60,19 @@ enum Pair {
 
 impl PrivateKey {
     /// Generates a key from the operating system's randomness. RSA takes 0.1 to 3 s, so do not call it on an async thread (see
-    /// [`Self::generate_aside`]).
+    /// [`Self::generate_in_background`]).
     ///
     /// # Errors
     /// [`KeyError::Generation`] if the library fails, which happens only if memory is exhausted.
     pub fn generate(kind: KeyType) -> Result<Self, KeyError> {
-        Self::of_pair(Pair::generate(kind).ok_or(KeyError::Generation(kind))?)
+        Self::from_pair(Pair::generate(kind).ok_or(KeyError::Generation(kind))?)
     }
 
     /// Like [`Self::generate`], on a thread for such work. At most as many run concurrently as there are processors.
     ///
     /// # Errors
     /// As [`Self::generate`].
-    pub async fn generate_aside(kind: KeyType) -> Result<Self, KeyError> {
+    pub async fn generate_in_background(kind: KeyType) -> Result<Self, KeyError> {
         let _turn = STAGE.acquire().await.map_err(|_| KeyError::Generation(kind))?;
         let made = tokio::task::spawn_blocking(move || Self::generate(kind)).await;
         made.unwrap_or(Err(KeyError::Generation(kind)))
@@ -83,7 +83,7 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError`]; [`KeyError::Encrypted`] if the key needs [`Self::from_encrypted_pem`].
     pub fn from_pem(text: &str) -> Result<Self, KeyError> {
-        Self::from_der(&encoding::private_block(text)?)
+        Self::from_der(&encoding::first_private_key_der(text)?)
     }
 
     /// Reads the first private key of a PEM text: PKCS#8 encrypted under `passphrase` (PBES2 with AES in CBC mode, RFC 8018 section
@@ -92,7 +92,7 @@ impl PrivateKey {
     /// # Errors
     /// [`KeyError`]; [`KeyError::WrongPassphrase`].
     pub fn from_encrypted_pem(text: &str, passphrase: &[u8]) -> Result<Self, KeyError> {
-        let der = encoding::private_block(text)?;
+        let der = encoding::first_private_key_der(text)?;
         match encoding::format_of(&der)? {
             Format::Encrypted => Self::from_pkcs8_der(&encrypted::open(&der, passphrase)?),
             _ => Self::from_der(&der),
@@ -116,7 +116,7 @@ impl PrivateKey {
         let mut reader = x509::der::Reader::new(der);
         let whole = reader.any().and_then(|_| reader.end());
         whole.map_err(|error| KeyError::Malformed(error.to_string()))?;
-        Self::of_read_pair(pair, der)
+        Self::from_parsed_pair(pair, der)
     }
 
     /// Reads a DER PrivateKeyInfo (PKCS#8, RFC 5958).
@@ -160,7 +160,7 @@ impl PrivateKey {
     /// for RSA, and PKCS#8 for all other types.
     #[must_use]
     pub fn to_traditional_pem(&self) -> Zeroizing<String> {
-        match self.inner.kind.rsa_bits().and_then(|_| encoding::inner_key(&self.inner.pkcs8)) {
+        match self.inner.kind.rsa_bits().and_then(|_| encoding::private_key_field(&self.inner.pkcs8)) {
             Some(pkcs1) => encoding::pem("RSA PRIVATE KEY", pkcs1),
             None => self.to_pkcs8_pem(),
         }
@@ -259,7 +259,7 @@ impl PrivateKey {
 
     /// Returns whether a call of [`Self::prepare`] makes this key use batches on this machine.
     #[must_use]
-    pub fn wants_preparing(&self, batches: Batches) -> bool {
+    pub fn needs_preparation(&self, batches: Batches) -> bool {
         let is_unprepared = self.inner.fits_lanes && self.inner.lanes.get().is_none();
         is_unprepared && lanes::are_made(self.inner.kind, batches)
     }
@@ -270,7 +270,7 @@ impl PrivateKey {
     /// - P-256 and Ed25519: a few µs, and less than 150 bytes. The first key of each type in a process takes 1 ms and 208 or 303 KB
     ///   for tables ([`crate::prepare_tables`] computes them earlier).
     pub fn prepare(&self) {
-        if self.wants_preparing(Batches::All) {
+        if self.needs_preparation(Batches::All) {
             let KeyMaterial { kind, spki, pkcs8, lanes, .. } = &*self.inner;
             lanes.get_or_init(|| lanes::Numbers::of(*kind, pkcs8, spki));
         }
@@ -291,7 +291,7 @@ impl PrivateKey {
 
     /// Returns whether to sign on the calling thread. Such signatures take 20 to 60 µs, less than a handover to another thread.
     /// Outside an async runtime there is no alternative.
-    fn signs_at_once(&self) -> bool {
+    fn signs_inline(&self) -> bool {
         self.inner.kind.rsa_bits().is_none() || tokio::runtime::Handle::try_current().is_err()
     }
 
@@ -302,13 +302,13 @@ impl PrivateKey {
         rsa::PrivateDecryptingKey::from_pkcs8(&self.inner.pkcs8).map_err(|_| DecryptError::Failed)
     }
 
-    fn of_pair(pair: Pair) -> Result<Self, KeyError> {
+    fn from_pair(pair: Pair) -> Result<Self, KeyError> {
         let pkcs8 = pair.pkcs8().ok_or_else(|| KeyError::Unsound("cannot encode the key".to_owned()))?;
         Self::assemble(pair, pkcs8)
     }
 
     /// Keeps the original bytes of an ML-DSA key without a seed, because the library cannot encode it again.
-    fn of_read_pair(pair: Pair, der: &[u8]) -> Result<Self, KeyError> {
+    fn from_parsed_pair(pair: Pair, der: &[u8]) -> Result<Self, KeyError> {
         let pkcs8 = pair.pkcs8().unwrap_or_else(|| Zeroizing::new(der.to_vec()));
         Self::assemble(pair, pkcs8)
     }

@@ -72,7 +72,7 @@ impl TicketKeys {
     /// # Errors
     /// [`TicketError::Library`]
     pub fn seal(&self, now: Instant, owner: &str, clear: &[u8]) -> Result<Vec<u8>, TicketError> {
-        if let Some(sealed) = self.seal_by_newest(now, owner, clear) {
+        if let Some(sealed) = self.seal_with_newest(now, owner, clear) {
             return sealed;
         }
         {
@@ -83,11 +83,11 @@ impl TicketKeys {
                 held.retain(|key| now.saturating_duration_since(key.made) < self.life * 2);
             }
         }
-        self.seal_by_newest(now, owner, clear).unwrap_or(Err(TicketError::Library))
+        self.seal_with_newest(now, owner, clear).unwrap_or(Err(TicketError::Library))
     }
 
     /// Returns `None` if the newest key must not seal any more.
-    fn seal_by_newest(
+    fn seal_with_newest(
         &self,
         now: Instant,
         owner: &str,

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use authority::keystore::KeyStore;
-use filled::{NOW, Nobody, fill};
+use filled::{NOW, NullIssuerSource, fill};
 use keys::Keyring;
 use lifecycle::tables::managed::{
     Direction, GroupBy, ManagedFilter, ManagedOrder, ManagedSearch, ManagedSort,
 };
-use lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
+use lifecycle::{InternalAuthority, Lifecycle, LifecycleOptions};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 
@@ -107,10 +107,10 @@ async fn main() {
         let store = Store::open(&url).await.unwrap();
         let clock = Clock::manual(NOW);
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-        let nobody = Arc::new(Nobody);
+        let nobody = Arc::new(NullIssuerSource);
         let life = Lifecycle::open_with(
             store.clone(),
-            Arc::clone(&nobody) as Arc<dyn OwnAuthority>,
+            Arc::clone(&nobody) as Arc<dyn InternalAuthority>,
             nobody,
             keystore,
             clock,

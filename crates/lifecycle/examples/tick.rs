@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use authority::keystore::KeyStore;
-use filled::{DAY, NOW, Nobody, REVOCABLE, fill};
+use filled::{DAY, NOW, NullIssuerSource, REVOCABLE, fill};
 use futures_util::FutureExt;
 use keys::Keyring;
 use lifecycle::managed::NewCertificate;
 use lifecycle::tables::jobs::claim_jobs;
 use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
-use lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority, RevokeRequest, Selection};
+use lifecycle::{InternalAuthority, Lifecycle, LifecycleOptions, RevokeRequest, Selection};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 use uuid::Uuid;
@@ -177,10 +177,10 @@ async fn main() {
         let store = Store::open(&url).await.unwrap();
         let clock = Clock::manual(NOW);
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
-        let nobody = Arc::new(Nobody);
+        let nobody = Arc::new(NullIssuerSource);
         let life = Lifecycle::open_with(
             store.clone(),
-            Arc::clone(&nobody) as Arc<dyn OwnAuthority>,
+            Arc::clone(&nobody) as Arc<dyn InternalAuthority>,
             nobody,
             keystore,
             clock.clone(),

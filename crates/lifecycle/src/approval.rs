@@ -84,7 +84,7 @@ impl Approval {
 }
 
 /// Creates the approval for a run of a certificate with this lifetime.
-pub(crate) fn approval_of(job: &JobRow, reason: &str, life_us: i64, now_us: i64) -> ApprovalRow {
+pub(crate) fn new_approval(job: &JobRow, reason: &str, life_us: i64, now_us: i64) -> ApprovalRow {
     ApprovalRow {
         id: 0,
         uuid: Uuid::now_v7(),
@@ -94,7 +94,7 @@ pub(crate) fn approval_of(job: &JobRow, reason: &str, life_us: i64, now_us: i64)
         reason: reason.to_owned(),
         requested_by: job.requested_by.clone(),
         requested_at_us: now_us,
-        expires_at_us: now_us + patience::approval_us(life_us),
+        expires_at_us: now_us + patience::approval_timeout_us(life_us),
         decided_by: None,
         decided_at_us: None,
         note: None,

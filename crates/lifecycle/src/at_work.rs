@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 /// Row ids of the runs that this process is working on. Cheap to clone; clones share the set.
 #[derive(Clone, Default)]
-pub(crate) struct RunsAtWork(Arc<Mutex<HashSet<i64>>>);
+pub(crate) struct ActiveRuns(Arc<Mutex<HashSet<i64>>>);
 
-impl RunsAtWork {
+impl ActiveRuns {
     /// Renews the leases of these runs until the returned guard is dropped.
-    pub(crate) fn keep(&self, jobs: Vec<i64>) -> AtWork {
+    pub(crate) fn keep(&self, jobs: Vec<i64>) -> ActiveRunsGuard {
         self.0.lock().extend(&jobs);
-        AtWork { all: self.clone(), jobs }
+        ActiveRunsGuard { all: self.clone(), jobs }
     }
 
     /// Returns the ids of all runs in the set.
@@ -24,12 +24,12 @@ impl RunsAtWork {
 
 /// Guard that keeps the leases of claimed runs. After it is dropped, the lease of an abandoned run expires by itself, without a
 /// call to the database.
-pub(crate) struct AtWork {
-    all: RunsAtWork,
+pub(crate) struct ActiveRunsGuard {
+    all: ActiveRuns,
     jobs: Vec<i64>,
 }
 
-impl Drop for AtWork {
+impl Drop for ActiveRunsGuard {
     fn drop(&mut self) {
         let mut all = self.all.0.lock();
         self.jobs.iter().for_each(|job| {
@@ -38,8 +38,8 @@ impl Drop for AtWork {
     }
 }
 
-impl std::fmt::Debug for AtWork {
+impl std::fmt::Debug for ActiveRunsGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("AtWork").field(&self.jobs).finish()
+        f.debug_tuple("ActiveRunsGuard").field(&self.jobs).finish()
     }
 }

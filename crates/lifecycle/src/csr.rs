@@ -14,7 +14,7 @@ use crate::managed::ManagedCertificate;
 const SIGN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Returns a CSR for these names, signed with the key.
-pub(crate) async fn signed_request(
+pub(crate) async fn signed_csr(
     signer: &dyn Signer,
     certificate: &ManagedCertificate,
 ) -> Result<Vec<u8>, String> {

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use issuers::{Delivered, IssuerError};
+use issuers::{DeliveredChain, IssuerError};
 
-use crate::at_work::AtWork;
+use crate::at_work::ActiveRunsGuard;
 use crate::job::{JobId, id_of};
 use crate::surroundings::ProfileFacts;
 use crate::tables::jobs::JobRow;
 
 /// A completed attempt of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Finished {
+pub(crate) struct FinishedAttempt {
     pub(crate) job: JobRow,
     pub(crate) facts: Option<ProfileFacts>,
-    pub(crate) outcome: Result<Delivered, IssuerError>,
+    pub(crate) outcome: Result<DeliveredChain, IssuerError>,
     /// Whether the issuer may suggest a renewal time (ARI).
     pub(crate) suggests: bool,
     /// Keeps the lease of the run until the result is stored.
-    pub(crate) at_work: Arc<AtWork>,
+    pub(crate) at_work: Arc<ActiveRunsGuard>,
 }
 
-impl Finished {
+impl FinishedAttempt {
     pub(crate) fn id(&self) -> JobId {
         id_of(&self.job)
     }

@@ -12,12 +12,12 @@ use store::{Batcher, Clock, Store};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::at_work::RunsAtWork;
+use crate::at_work::ActiveRuns;
 use crate::creation::{CreateError, Created, Creation};
 use crate::figures::Figures;
-use crate::finished::Finished;
+use crate::finished::FinishedAttempt;
 use crate::judgement::PolicyCache;
-use crate::surroundings::{IssuerSource, OwnAuthority};
+use crate::surroundings::{InternalAuthority, IssuerSource};
 
 /// Options of a [`Lifecycle`]. The defaults suit one machine.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct ProcessState {
     pub(crate) keystore: KeyStore,
     pub(crate) clock: Clock,
     pub(crate) issuers: Arc<dyn IssuerSource>,
-    pub(crate) own: Arc<dyn OwnAuthority>,
+    pub(crate) own: Arc<dyn InternalAuthority>,
     /// Directory of the objects that each team owns.
     pub(crate) teams: TeamDirectory,
     pub(crate) options: LifecycleOptions,
@@ -71,10 +71,10 @@ pub(crate) struct ProcessState {
     /// For each issuer: the number of runs in this process, and the time before which no new run starts.
     pub(crate) busy: Mutex<HashMap<String, Busy>>,
     /// Runs that this process is working on. It renews only their leases.
-    pub(crate) at_work: RunsAtWork,
+    pub(crate) at_work: ActiveRuns,
     pub(crate) figures: Figures,
     pub(crate) creating: Batcher<Creation, Result<Created, CreateError>>,
-    pub(crate) finishing: Batcher<Finished, ()>,
+    pub(crate) finishing: Batcher<FinishedAttempt, ()>,
     /// Clock at the last tick, in µs since 1970. Used to detect a clock that was set back.
     pub(crate) last_tick_us: Mutex<i64>,
     /// Row id of the last open approval that the previous tick checked. 0: start from the beginning.

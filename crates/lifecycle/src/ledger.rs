@@ -146,11 +146,11 @@ impl Ledger {
 
     /// Adds an audit row about a certificate.
     pub(crate) fn note(&mut self, row: &ManagedRow, action: &'static str, details: Json) {
-        self.note_as(None, row, action, details);
+        self.audit_as(None, row, action, details);
     }
 
     /// Adds an audit row with another actor than the transaction's.
-    pub(crate) fn note_as(
+    pub(crate) fn audit_as(
         &mut self,
         actor: Option<&str>,
         row: &ManagedRow,
@@ -167,7 +167,7 @@ impl Ledger {
     }
 
     /// Adds an audit row about any other resource.
-    pub(crate) fn note_on(&mut self, resource: String, action: &'static str, details: Json) {
+    pub(crate) fn audit_resource(&mut self, resource: String, action: &'static str, details: Json) {
         let (at_us, actor) = (self.at_us, self.actor.clone());
         self.audit.push(AuditEvent { at_us, actor, action, resource, details });
     }
@@ -223,7 +223,7 @@ impl Ledger {
         self.jobs.push(job);
     }
 
-    /// Queues a run that the caller of [`Ledger::write_claiming`] claims in the same transaction.
+    /// Queues a run that the caller of [`Ledger::write_and_claim`] claims in the same transaction.
     pub(crate) fn claim(&mut self, job: NewJob) {
         self.claimed.push(job);
     }
@@ -242,7 +242,7 @@ impl Ledger {
     }
 
     /// Deletes the record of actors that changed the plan, because it was carried out.
-    pub(crate) fn plan_issued(&mut self, certificate: i64) {
+    pub(crate) fn mark_plan_issued(&mut self, certificate: i64) {
         self.plans_issued.push(certificate);
     }
 
@@ -254,14 +254,14 @@ impl Ledger {
     /// the data again.
     pub(crate) async fn write(self, tx: &mut Tx) -> Result<Vec<QueuedJob>, StoreError> {
         debug_assert!(self.claimed.is_empty(), "runs are claimed for nobody");
-        Ok(self.write_claiming(tx, Uuid::nil(), 0).await?.0)
+        Ok(self.write_and_claim(tx, Uuid::nil(), 0).await?.0)
     }
 
     /// Like [`Ledger::write`]. Also gives `holder` the leases of the runs from [`Ledger::claim`] until `until_us`. Returns the
     /// queued runs and the claimed runs.
     ///
     /// Returns a boxed future, because each of its many callers would otherwise contain a copy of the code.
-    pub(crate) fn write_claiming(
+    pub(crate) fn write_and_claim(
         self,
         tx: &mut Tx,
         holder: Uuid,
@@ -275,7 +275,7 @@ impl Ledger {
                 }
             }
             let (moved, changed): (Vec<_>, Vec<_>) =
-                self.rows.into_iter().partition(|(was, row)| differs_in_its_move_only(was, row));
+                self.rows.into_iter().partition(|(was, row)| is_transition_only_change(was, row));
             let rows = |pairs: Vec<(ManagedRow, ManagedRow)>| {
                 pairs.into_iter().map(|(_, row)| row).collect::<Vec<_>>()
             };
@@ -309,7 +309,7 @@ impl Ledger {
 }
 
 /// Returns whether only those fields differ that a transition changes while the version stays the same.
-fn differs_in_its_move_only(was: &ManagedRow, row: &ManagedRow) -> bool {
+fn is_transition_only_change(was: &ManagedRow, row: &ManagedRow) -> bool {
     let moved = ManagedRow {
         state: row.state,
         revoked: row.revoked,

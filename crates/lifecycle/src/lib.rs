@@ -46,6 +46,6 @@ pub use requests::{
     PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest, SchedulerStatus, Selection,
     UpdateError, VersionPage, ViolationRecord,
 };
-pub use run_consents::RunConsents;
+pub use run_consents::RunApprovals;
 pub use scheduler::TickReport;
-pub use surroundings::{AuthorityError, IssuerSource, LocalAuthority, OwnAuthority, ProfileFacts};
+pub use surroundings::{AuthorityError, InternalAuthority, IssuerSource, LocalAuthority, ProfileFacts};

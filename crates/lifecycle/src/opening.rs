@@ -11,13 +11,13 @@ use store::{Clock, Store};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::at_work::RunsAtWork;
+use crate::at_work::ActiveRuns;
 use crate::figures::Figures;
 use crate::handle::{Lifecycle, LifecycleOptions, ProcessState};
 use crate::judgement::PolicyCache;
 use crate::requests::batcher;
-use crate::scheduler::finisher;
-use crate::surroundings::{IssuerSource, LocalAuthority, OwnAuthority};
+use crate::scheduler::new_finish_batcher;
+use crate::surroundings::{InternalAuthority, IssuerSource, LocalAuthority};
 
 impl Lifecycle {
     /// Creates the handle for the internal CA and the configured issuers. Reads nothing and starts no task: [`Lifecycle::run`] is
@@ -39,7 +39,7 @@ impl Lifecycle {
     #[must_use]
     pub fn open_with(
         store: Store,
-        own: Arc<dyn OwnAuthority>,
+        own: Arc<dyn InternalAuthority>,
         issuers: Arc<dyn IssuerSource>,
         keystore: KeyStore,
         clock: Clock,
@@ -47,7 +47,7 @@ impl Lifecycle {
     ) -> Self {
         let inner = Arc::new_cyclic(|inner| ProcessState {
             creating: batcher(store.clone(), clock.clone()),
-            finishing: finisher(inner.clone()),
+            finishing: new_finish_batcher(inner.clone()),
             policies: PolicyCache::new(options.cache_lifetime),
             teams: own.teams().unwrap_or_else(|| TeamDirectory::new(store.clone())),
             store,
@@ -60,7 +60,7 @@ impl Lifecycle {
             wake: Notify::new(),
             judge: Notify::new(),
             busy: Mutex::default(),
-            at_work: RunsAtWork::default(),
+            at_work: ActiveRuns::default(),
             figures: Figures::default(),
             last_tick_us: Mutex::new(i64::MIN),
             approvals_looked_at: Mutex::new(0),

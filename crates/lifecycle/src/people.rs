@@ -1,6 +1,6 @@
 //! Owners and teams of certificates, and their contacts.
 
-use authority::teams::{BadOwns, Owns, Quota};
+use authority::teams::{InvalidOwnedObjects, Owns, Quota};
 use serde::{Deserialize, Serialize};
 
 use crate::managed::BadRequest;
@@ -66,7 +66,7 @@ pub enum BadPerson {
     OwnsAsOwner,
     /// The list of owned objects is invalid.
     #[error(transparent)]
-    Owns(#[from] BadOwns),
+    Owns(#[from] InvalidOwnedObjects),
 }
 
 impl Person {

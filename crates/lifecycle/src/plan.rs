@@ -8,7 +8,7 @@ use serde_json::json;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
-use crate::approval::approval_of;
+use crate::approval::new_approval;
 use crate::job::{Consent, JobState};
 use crate::ledger::{Entry, Ledger};
 use crate::managed::{
@@ -17,12 +17,12 @@ use crate::managed::{
 use crate::runs::run_now;
 use crate::state::State;
 use crate::tables::approvals::{
-    ApprovalRow, PlanDocument, newest_approvals, plan_changes_of, plan_issuers, plan_profiles, plan_targets,
-    standing_approvals,
+    ApprovalRow, PlanDocument, newest_approvals, plan_change_actors, plan_issuers, plan_profiles,
+    plan_targets, standing_approvals,
 };
 use crate::tables::jobs::JobRow;
 use crate::tables::managed::ManagedRow;
-use crate::transition::{Transition, run_of_job};
+use crate::transition::{Transition, run_from_job};
 
 /// Error text of a run that was voided because its plan changed.
 const VOIDED: &str =
@@ -144,13 +144,13 @@ pub(crate) async fn standing_by_job(
 
 /// Data for approval requests, loaded for many certificates together.
 #[derive(Default)]
-pub(crate) struct AskFacts {
+pub(crate) struct ApprovalFacts {
     plans: PlanFacts,
     newest: HashMap<i64, ApprovalRow>,
     changers: HashMap<i64, Vec<String>>,
 }
 
-impl AskFacts {
+impl ApprovalFacts {
     pub(crate) async fn of(tx: &mut Tx, rows: &[&ManagedRow]) -> Result<Self, StoreError> {
         if rows.is_empty() {
             return Ok(Self::default());
@@ -159,7 +159,7 @@ impl AskFacts {
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
         let newest = newest_approvals(tx, ids.clone()).await?;
         let mut changers: HashMap<i64, Vec<String>> = HashMap::new();
-        for (certificate, actor) in plan_changes_of(tx, ids).await? {
+        for (certificate, actor) in plan_change_actors(tx, ids).await? {
             changers.entry(certificate).or_default().push(actor);
         }
         Ok(Self { plans, newest: newest.into_iter().map(|one| (one.certificate, one)).collect(), changers })
@@ -182,7 +182,7 @@ impl AskFacts {
         barred.extend(self.changers.get(&row.id).into_iter().flatten().cloned());
         barred.sort_unstable();
         barred.dedup();
-        let mut approval = approval_of(job, reason, row.life_us(), now_us);
+        let mut approval = new_approval(job, reason, row.life_us(), now_us);
         approval.needed = self.plans.approvals.get(&row.profile).copied().unwrap_or(1);
         approval.plan_sha256 = Some(plan.sha256());
         approval.plan = Some(json_text(&plan));
@@ -203,7 +203,7 @@ pub(crate) fn void(
 ) {
     let current = entry.current();
     if matches!(entry.state(), State::AwaitingApproval | State::AwaitingCsr | State::Issuing) {
-        let _ = ledger.step(entry, Transition::Cancelled(current, run_of_job(job)));
+        let _ = ledger.step(entry, Transition::Cancelled(current, run_from_job(job)));
     }
     ledger.void(job.id);
     let before = approval.and_then(|one| one.plan.as_deref());

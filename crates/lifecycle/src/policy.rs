@@ -25,7 +25,7 @@ pub struct Policy {
     /// Free text for people.
     pub description: String,
     /// Certificates under the policy, in addition to those that name it.
-    pub applies_to: AppliesTo,
+    pub applies_to: PolicyScope,
     /// The effect of a violation.
     pub enforcement: Enforcement,
     /// Rules of the policy.
@@ -41,7 +41,7 @@ pub struct Policy {
 /// only to certificates that name it, unless `all` is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AppliesTo {
+pub struct PolicyScope {
     /// Applies to all certificates.
     pub all: bool,
     /// The certificate is in one of these environments.
@@ -80,13 +80,13 @@ pub struct Rule {
     pub severity: Severity,
     /// Requirement of the rule.
     #[serde(flatten)]
-    pub demand: Demand,
+    pub demand: PolicyRequirement,
 }
 
 /// A requirement of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Demand {
+pub enum PolicyRequirement {
     /// The issuer must be one of these.
     AllowedIssuers {
         /// Names of the permitted issuers.
@@ -129,7 +129,7 @@ pub enum Demand {
     },
 }
 
-impl Demand {
+impl PolicyRequirement {
     /// Returns the word for this rule in violations.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -194,10 +194,10 @@ impl Policy {
         let mut met = Vec::with_capacity(self.rules.len());
         for rule in &self.rules {
             let entries = match &rule.demand {
-                Demand::AllowedIssuers { issuers: list }
-                | Demand::AllowedDomains { domains: list }
-                | Demand::RequiredTags { tags: list }
-                | Demand::RequiredEnvironment { environments: list } => list.len(),
+                PolicyRequirement::AllowedIssuers { issuers: list }
+                | PolicyRequirement::AllowedDomains { domains: list }
+                | PolicyRequirement::RequiredTags { tags: list }
+                | PolicyRequirement::RequiredEnvironment { environments: list } => list.len(),
                 _ => 0,
             };
             if entries > ENTRIES_MAX {
@@ -220,7 +220,7 @@ impl Policy {
     }
 }
 
-impl AppliesTo {
+impl PolicyScope {
     fn matches(&self, to: &ManagedCertificate) -> bool {
         let among = |list: &[String], text: Option<&str>| {
             list.is_empty() || text.is_some_and(|text| list.iter().any(|one| one == text))
@@ -259,7 +259,7 @@ impl PolicySet {
         self.policies.get(name).map(AsRef::as_ref)
     }
 
-    fn applying<'a>(
+    fn applicable_policies<'a>(
         &'a self,
         to: &ManagedCertificate,
     ) -> impl Iterator<Item = (&'a String, &'a Arc<Policy>)> {
@@ -287,14 +287,16 @@ impl PolicySet {
     /// Returns the name of a policy that requires the approval of a second person, if any.
     #[must_use]
     pub fn approval_needed<'a>(&'a self, of: &ManagedCertificate) -> Option<&'a str> {
-        self.applying(of).find(|(_, policy)| policy.requires_approval).map(|(name, _)| name.as_str())
+        self.applicable_policies(of)
+            .find(|(_, policy)| policy.requires_approval)
+            .map(|(name, _)| name.as_str())
     }
 
     /// Returns all rules that a certificate violates.
     #[must_use]
     pub fn violations(&self, of: &ManagedCertificate, renewal: &RenewalRule) -> Vec<Violation> {
         let mut found = Vec::new();
-        for (name, policy) in self.applying(of) {
+        for (name, policy) in self.applicable_policies(of) {
             for rule in &policy.rules {
                 if let Some(message) = broken(&rule.demand, of, renewal) {
                     found.push(Violation {
@@ -312,44 +314,44 @@ impl PolicySet {
 }
 
 /// Returns the error text if the certificate does not meet the demand.
-fn broken(demand: &Demand, of: &ManagedCertificate, renewal: &RenewalRule) -> Option<String> {
+fn broken(demand: &PolicyRequirement, of: &ManagedCertificate, renewal: &RenewalRule) -> Option<String> {
     let lacks = |there: bool, what: &str| (!there).then(|| format!("the certificate has no {what}"));
     match demand {
-        Demand::AllowedIssuers { issuers } => (!issuers.contains(&of.issuer))
+        PolicyRequirement::AllowedIssuers { issuers } => (!issuers.contains(&of.issuer))
             .then(|| format!("the issuer {} is not among {}", of.issuer, issuers.join(", "))),
-        Demand::AllowedDomains { domains } => {
+        PolicyRequirement::AllowedDomains { domains } => {
             let strange: Vec<&str> =
                 dns_names(of).filter(|name| !domains.iter().any(|d| under(name, d))).collect();
             (!strange.is_empty())
                 .then(|| format!("{} is not under {}", strange.join(", "), domains.join(", ")))
         }
-        Demand::KeyTypes { key_types } => (!key_types.contains(&of.key_type)).then(|| {
+        PolicyRequirement::KeyTypes { key_types } => (!key_types.contains(&of.key_type)).then(|| {
             let allowed: Vec<&str> = key_types.iter().map(|kind| kind.name()).collect();
             format!("the key type is {}, not {}", of.key_type.name(), allowed.join(" or "))
         }),
-        Demand::MaxLifetime { seconds } => {
+        PolicyRequirement::MaxLifetime { seconds } => {
             let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
             // The second of notAfter is included, so notAfter of a 90-day certificate is one second earlier.
             let life = life.or(of.options.lifetime_seconds)?;
             (life > *seconds).then(|| format!("the lifetime is {life} s, longer than {seconds} s"))
         }
-        Demand::RequiredOwner => lacks(of.owner.is_some(), "owner"),
-        Demand::RequiredTeam => lacks(of.team.is_some(), "team"),
-        Demand::RequiredTags { tags } => {
+        PolicyRequirement::RequiredOwner => lacks(of.owner.is_some(), "owner"),
+        PolicyRequirement::RequiredTeam => lacks(of.team.is_some(), "team"),
+        PolicyRequirement::RequiredTags { tags } => {
             let missing: Vec<&str> =
                 tags.iter().filter(|tag| !of.tags.contains_key(*tag)).map(String::as_str).collect();
             (!missing.is_empty()).then(|| format!("the certificate lacks the tags {}", missing.join(", ")))
         }
-        Demand::RequiredEnvironment { environments } => match &of.environment {
+        PolicyRequirement::RequiredEnvironment { environments } => match &of.environment {
             None => Some("the certificate has no environment".to_owned()),
             Some(one) if environments.is_empty() || environments.contains(one) => None,
             Some(one) => Some(format!("the environment {one} is not among {}", environments.join(", "))),
         },
-        Demand::RenewalLead { seconds } => lead_broken(of, renewal, *seconds),
+        PolicyRequirement::RenewalLead { seconds } => lead_violation(of, renewal, *seconds),
     }
 }
 
-fn lead_broken(of: &ManagedCertificate, renewal: &RenewalRule, seconds: i64) -> Option<String> {
+fn lead_violation(of: &ManagedCertificate, renewal: &RenewalRule, seconds: i64) -> Option<String> {
     if !renewal.auto_renew {
         return Some("automatic renewal is disabled".to_owned());
     }
@@ -408,7 +410,7 @@ mod tests {
         of
     }
 
-    fn message(demand: Demand, of: &ManagedCertificate) -> Option<String> {
+    fn message(demand: PolicyRequirement, of: &ManagedCertificate) -> Option<String> {
         broken(&demand, of, &RenewalRule::default())
     }
 
@@ -425,55 +427,55 @@ mod tests {
         let foreign =
             certificate(|r| r.names = vec!["a.example.com".to_owned(), "evilexample.org".to_owned()]);
         let table = [
-            (Demand::AllowedIssuers { issuers: texts(&["internal"]) }, &plain, None),
+            (PolicyRequirement::AllowedIssuers { issuers: texts(&["internal"]) }, &plain, None),
             (
-                Demand::AllowedIssuers { issuers: texts(&["le", "gts"]) },
+                PolicyRequirement::AllowedIssuers { issuers: texts(&["le", "gts"]) },
                 &plain,
                 Some("the issuer internal is not among le, gts"),
             ),
-            (Demand::AllowedDomains { domains: texts(&["example.org"]) }, &plain, None),
+            (PolicyRequirement::AllowedDomains { domains: texts(&["example.org"]) }, &plain, None),
             (
-                Demand::AllowedDomains { domains: texts(&["example.org"]) },
+                PolicyRequirement::AllowedDomains { domains: texts(&["example.org"]) },
                 &foreign,
                 Some("a.example.com, evilexample.org is not under example.org"),
             ),
-            (Demand::KeyTypes { key_types: vec![KeyType::P256] }, &plain, None),
+            (PolicyRequirement::KeyTypes { key_types: vec![KeyType::P256] }, &plain, None),
             (
-                Demand::KeyTypes { key_types: vec![KeyType::Rsa2048, KeyType::P384] },
+                PolicyRequirement::KeyTypes { key_types: vec![KeyType::Rsa2048, KeyType::P384] },
                 &plain,
                 Some("the key type is p256, not rsa2048 or p384"),
             ),
-            (Demand::MaxLifetime { seconds: 90 * DAY }, &living(90), None),
+            (PolicyRequirement::MaxLifetime { seconds: 90 * DAY }, &living(90), None),
             (
-                Demand::MaxLifetime { seconds: 90 * DAY },
+                PolicyRequirement::MaxLifetime { seconds: 90 * DAY },
                 &living(91),
                 Some("the lifetime is 7862400 s, longer than 7776000 s"),
             ),
-            (Demand::MaxLifetime { seconds: 1 }, &plain, None),
-            (Demand::RequiredOwner, &full, None),
-            (Demand::RequiredOwner, &plain, Some("the certificate has no owner")),
-            (Demand::RequiredTeam, &full, None),
-            (Demand::RequiredTeam, &plain, Some("the certificate has no team")),
-            (Demand::RequiredTags { tags: texts(&["cost"]) }, &full, None),
+            (PolicyRequirement::MaxLifetime { seconds: 1 }, &plain, None),
+            (PolicyRequirement::RequiredOwner, &full, None),
+            (PolicyRequirement::RequiredOwner, &plain, Some("the certificate has no owner")),
+            (PolicyRequirement::RequiredTeam, &full, None),
+            (PolicyRequirement::RequiredTeam, &plain, Some("the certificate has no team")),
+            (PolicyRequirement::RequiredTags { tags: texts(&["cost"]) }, &full, None),
             (
-                Demand::RequiredTags { tags: texts(&["cost"]) },
+                PolicyRequirement::RequiredTags { tags: texts(&["cost"]) },
                 &plain,
                 Some("the certificate lacks the tags cost"),
             ),
-            (Demand::RequiredEnvironment { environments: vec![] }, &full, None),
+            (PolicyRequirement::RequiredEnvironment { environments: vec![] }, &full, None),
             (
-                Demand::RequiredEnvironment { environments: vec![] },
+                PolicyRequirement::RequiredEnvironment { environments: vec![] },
                 &plain,
                 Some("the certificate has no environment"),
             ),
             (
-                Demand::RequiredEnvironment { environments: texts(&["test"]) },
+                PolicyRequirement::RequiredEnvironment { environments: texts(&["test"]) },
                 &full,
                 Some("the environment prod is not among test"),
             ),
-            (Demand::RenewalLead { seconds: 29 * DAY }, &living(90), None),
+            (PolicyRequirement::RenewalLead { seconds: 29 * DAY }, &living(90), None),
             (
-                Demand::RenewalLead { seconds: 31 * DAY },
+                PolicyRequirement::RenewalLead { seconds: 31 * DAY },
                 &living(90),
                 Some("renewal starts 2592000 s before expiry, less than 2678400 s"),
             ),
@@ -484,7 +486,7 @@ mod tests {
         let by_hand = certificate(|r| r.options.auto_renew = false);
         let set = PolicySet::default();
         let rule = set.renewal_rule(&by_hand, None);
-        assert!(broken(&Demand::RenewalLead { seconds: 1 }, &by_hand, &rule).is_some());
+        assert!(broken(&PolicyRequirement::RenewalLead { seconds: 1 }, &by_hand, &rule).is_some());
     }
 
     #[test]
@@ -504,14 +506,15 @@ mod tests {
 
     #[test]
     fn policies_apply_by_name_or_condition() {
-        let rules = vec![Rule { severity: Severity::Error, demand: Demand::RequiredOwner }];
-        let policy = |applies_to: AppliesTo| Policy { rules: rules.clone(), applies_to, ..Policy::default() };
+        let rules = vec![Rule { severity: Severity::Error, demand: PolicyRequirement::RequiredOwner }];
+        let policy =
+            |applies_to: PolicyScope| Policy { rules: rules.clone(), applies_to, ..Policy::default() };
         let set: PolicySet = [
-            ("all".to_owned(), policy(AppliesTo { all: true, ..AppliesTo::default() })),
-            ("named".to_owned(), policy(AppliesTo::default())),
+            ("all".to_owned(), policy(PolicyScope { all: true, ..PolicyScope::default() })),
+            ("named".to_owned(), policy(PolicyScope::default())),
             (
                 "prod".to_owned(),
-                policy(AppliesTo { environments: vec!["prod".to_owned()], ..AppliesTo::default() }),
+                policy(PolicyScope { environments: vec!["prod".to_owned()], ..PolicyScope::default() }),
             ),
         ]
         .into_iter()

@@ -44,7 +44,7 @@ impl Life {
 
 /// Renewal window that an issuer suggests (RFC 9773 section 4.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Suggested {
+pub struct SuggestedRenewalWindow {
     /// Start of the window, in µs since 1970.
     pub start_us: i64,
     /// End of the window, in µs since 1970.
@@ -159,7 +159,7 @@ pub const WINDOWS_MAX: usize = 168;
 /// Reason for the time of a renewal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Because {
+pub enum RenewalReason {
     /// The issuer suggested the time.
     Issuer,
     /// The time is the rule's lead before expiry.
@@ -176,14 +176,19 @@ pub struct Due {
     /// Time, in µs since 1970.
     pub at_us: i64,
     /// Reason for the time.
-    pub because: Because,
+    pub because: RenewalReason,
 }
 
 /// Returns the time at which the certificate `id` is renewed automatically. `None` if the rule turns automatic renewal off.
 ///
 /// `id` only spreads renewals: the same id, lifetime and rule give the same time.
 #[must_use]
-pub fn due(id: Uuid, life: Life, rule: &RenewalRule, suggested: Option<Suggested>) -> Option<Due> {
+pub fn due(
+    id: Uuid,
+    life: Life,
+    rule: &RenewalRule,
+    suggested: Option<SuggestedRenewalWindow>,
+) -> Option<Due> {
     if !rule.auto_renew {
         return None;
     }
@@ -192,21 +197,21 @@ pub fn due(id: Uuid, life: Life, rule: &RenewalRule, suggested: Option<Suggested
         // A time chosen by hash is as good as a random one (section 4.2), and does not change between calls.
         Some(window) => Due {
             at_us: window.start_us + share(window.end_us - window.start_us, position(id)),
-            because: Because::Issuer,
+            because: RenewalReason::Issuer,
         },
-        None => Due { at_us: by_lead(id, life, rule.renew_before), because: Because::Lead },
+        None => Due { at_us: renewal_due_by_lead(id, life, rule.renew_before), because: RenewalReason::Lead },
     };
-    Some(in_window(wanted, life, &rule.windows))
+    Some(move_into_window(wanted, life, &rule.windows))
 }
 
-fn by_lead(id: Uuid, life: Life, lead: Lead) -> i64 {
+fn renewal_due_by_lead(id: Uuid, life: Life, lead: Lead) -> i64 {
     let length = life.length_us();
     let asked = match lead {
         Lead::Days(days) => i64::from(days) * 86_400 * SECOND_US,
         Lead::Hours(hours) => i64::from(hours) * 3_600 * SECOND_US,
         Lead::Fraction(fraction) => share(length, fraction.clamp(0.0, 1.0)),
     };
-    let least = patience::lead_least_us(length);
+    let least = patience::min_lead_us(length);
     let most = share(length, LEAD_FRACTION_MAX).max(least);
     let spread = share(share(length, SPREAD_FRACTION), position(id));
     life.not_after_us - asked.clamp(least, most) - spread
@@ -230,15 +235,17 @@ fn position(id: Uuid) -> f64 {
     (hash >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-fn in_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> Due {
+fn move_into_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> Due {
     if windows.is_empty() {
         return wanted;
     }
     let margin = patience::window_margin_us(life.length_us());
     match next_open(windows, wanted.at_us) {
         Some(open) if open == wanted.at_us => wanted,
-        Some(open) if open <= life.not_after_us - margin => Due { at_us: open, because: Because::Window },
-        _ => Due { because: Because::NoWindowInTime, ..wanted },
+        Some(open) if open <= life.not_after_us - margin => {
+            Due { at_us: open, because: RenewalReason::Window }
+        }
+        _ => Due { because: RenewalReason::NoWindowInTime, ..wanted },
     }
 }
 
@@ -252,7 +259,7 @@ pub fn next_open(windows: &[MaintenanceWindow], at_us: i64) -> Option<i64> {
 impl MaintenanceWindow {
     fn next_open(&self, at_us: i64) -> Option<i64> {
         let zone = zone(&self.time_zone).ok()?;
-        let (from, to) = (time_of_day(&self.from).ok()?, time_of_day(&self.to).ok()?);
+        let (from, to) = (parse_time_of_day(&self.from).ok()?, parse_time_of_day(&self.to).ok()?);
         let now = Timestamp::from_microsecond(at_us).ok()?.to_zoned(zone.clone());
         // Starts with yesterday, because its window may extend past midnight.
         for ahead in -1..WINDOW_DAYS_MAX {
@@ -283,7 +290,7 @@ fn zone(name: &str) -> Result<TimeZone, BadRule> {
     TimeZone::get(name).map_err(|_| BadRule::TimeZone(name.to_owned()))
 }
 
-fn time_of_day(text: &str) -> Result<Time, BadRule> {
+fn parse_time_of_day(text: &str) -> Result<Time, BadRule> {
     let bad = || BadRule::TimeOfDay(text.to_owned());
     let (hour, minute) = text.split_once(':').ok_or_else(bad)?;
     let number = |digits: &str| -> Result<i8, BadRule> {
@@ -309,14 +316,14 @@ impl RenewalRule {
         }
         for window in &self.windows {
             zone(&window.time_zone)?;
-            time_of_day(&window.from)?;
-            time_of_day(&window.to)?;
+            parse_time_of_day(&window.from)?;
+            parse_time_of_day(&window.to)?;
         }
         Ok(())
     }
 }
 
-impl fmt::Display for Because {
+impl fmt::Display for RenewalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Issuer => "the issuer suggests it",
@@ -374,7 +381,7 @@ mod tests {
         // 30 days before the expiry of a 6-day certificate: never in the first quarter, less the spread.
         assert!(left(6 * DAY, &days(30)) <= 6 * DAY * 4 / 5);
         // A lead of zero still leaves minutes.
-        assert!(left(DAY, &days(0)) >= patience::lead_least_us(DAY));
+        assert!(left(DAY, &days(0)) >= patience::min_lead_us(DAY));
         // A certificate with a lifetime of ten minutes is renewed in the middle.
         let short = left(10 * 60 * SECOND_US, &days(0));
         assert!((300 * SECOND_US..=330 * SECOND_US).contains(&short), "{short}");
@@ -397,19 +404,19 @@ mod tests {
 
     #[test]
     fn issuer_renewal_window_takes_precedence_unless_disabled() {
-        let window = Suggested { start_us: START + DAY, end_us: START + 3 * DAY };
+        let window = SuggestedRenewalWindow { start_us: START + DAY, end_us: START + 3 * DAY };
         let rule = RenewalRule::default();
         for id in 0..50 {
             let due = due(Uuid::from_u128(id), life(90 * DAY), &rule, Some(window)).unwrap();
-            assert_eq!(due.because, Because::Issuer);
+            assert_eq!(due.because, RenewalReason::Issuer);
             assert!((window.start_us..window.end_us).contains(&due.at_us));
         }
         let own = RenewalRule { obey_issuer: false, ..rule.clone() };
         let id = Uuid::from_u128(1);
         assert_eq!(due(id, life(90 * DAY), &own, Some(window)), due(id, life(90 * DAY), &rule, None));
         // A window that ends before it starts (RFC 9773 section 4.2) is ignored.
-        let mad = Suggested { start_us: window.end_us, end_us: window.start_us };
-        assert_eq!(due(id, life(90 * DAY), &rule, Some(mad)).unwrap().because, Because::Lead);
+        let mad = SuggestedRenewalWindow { start_us: window.end_us, end_us: window.start_us };
+        assert_eq!(due(id, life(90 * DAY), &rule, Some(mad)).unwrap().because, RenewalReason::Lead);
     }
 
     #[test]
@@ -427,7 +434,7 @@ mod tests {
         assert_eq!(next_open(&rule.windows, START + 25 * HOUR), Some(START + 25 * HOUR));
         assert_eq!(next_open(&rule.windows, START + 26 * HOUR), Some(START + 7 * DAY + 22 * HOUR));
         let due = due(Uuid::from_u128(3), life(90 * DAY), &rule, None).unwrap();
-        assert_eq!(due.because, Because::Window);
+        assert_eq!(due.because, RenewalReason::Window);
         assert_eq!((due.at_us - START - 22 * HOUR) % (7 * DAY), 0);
     }
 
@@ -446,7 +453,7 @@ mod tests {
         let rule = nights("UTC", &[Day::Friday]);
         let short = Life { not_before_us: START + 12 * HOUR, not_after_us: START + 18 * HOUR };
         let due = due(Uuid::from_u128(5), short, &rule, None).unwrap();
-        assert_eq!(due.because, Because::NoWindowInTime);
+        assert_eq!(due.because, RenewalReason::NoWindowInTime);
         assert!(due.at_us < short.not_after_us);
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use authority::plan::IssuancePlan;
-use authority::signer_checks::{ApprovedPlan, Consents};
+use authority::signer_checks::{ApprovalSource, ApprovedPlan};
 use futures_util::future::{BoxFuture, FutureExt};
 use store::{Store, StoreError};
 use uuid::Uuid;
@@ -13,11 +13,11 @@ use crate::tables::approvals::Approvals;
 
 /// Reads the approvals of runs from the database.
 #[derive(Clone)]
-pub struct RunConsents {
+pub struct RunApprovals {
     store: Store,
 }
 
-impl RunConsents {
+impl RunApprovals {
     /// Creates a handle over this database.
     #[must_use]
     pub fn new(store: Store) -> Self {
@@ -26,7 +26,7 @@ impl RunConsents {
 
     async fn approved(&self, run: &str) -> Result<Option<ApprovedPlan>, StoreError> {
         let Ok(run) = Uuid::parse_str(run) else { return Ok(None) };
-        let row = Approvals::of(&self.store).given_for(JobId(run).row()).await?;
+        let row = Approvals::of(&self.store).granted_approval_of(JobId(run).row()).await?;
         let Some(row) = row else { return Ok(None) };
         let (Some(text), Some(sha256), Some(decided_by)) = (row.plan, row.plan_sha256, row.decided_by) else {
             return Ok(None);
@@ -37,13 +37,13 @@ impl RunConsents {
     }
 }
 
-impl Consents for RunConsents {
+impl ApprovalSource for RunApprovals {
     fn of_run<'a>(&'a self, run: &'a str) -> BoxFuture<'a, Result<Option<ApprovedPlan>, StoreError>> {
         self.approved(run).boxed()
     }
 }
 
-impl fmt::Debug for RunConsents {
+impl fmt::Debug for RunApprovals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RunConsents")
     }

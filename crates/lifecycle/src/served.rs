@@ -1,7 +1,7 @@
 //! The served version of a certificate, stored beside its newest version.
 //!
 //! Sources are agents that deployed a version or found it after a failure, and scans that saw it. Of several versions, the one that
-//! expires first is stored, because clients fail then. An observation is valid for [`patience::observation_us`], unless a later
+//! expires first is stored, because clients fail then. An observation is valid for [`patience::observation_max_age_us`], unless a later
 //! deployment of the newest version replaces it. An observation of an endpoint that no watch scans again is valid only until a
 //! newer version is issued. Without any observation, no version is verified.
 
@@ -47,7 +47,8 @@ impl Verified {
         let deployed = self.deployed.get(&row.id).map_or(&[][..], Vec::as_slice);
         let everywhere = deployed.len() == targets(row).len() && deployed.iter().all(|one| one.newest);
         let replaced_us = deployed.iter().map(|one| one.at_us).max().filter(|_| everywhere);
-        let from_us = (now_us - patience::observation_us(row.life_us())).max(replaced_us.unwrap_or(i64::MIN));
+        let from_us =
+            (now_us - patience::observation_max_age_us(row.life_us())).max(replaced_us.unwrap_or(i64::MIN));
         let observed = self.observed.get(&row.id).into_iter().flatten();
         // An endpoint that is not scanned again gives no information about the time after the newest version was issued.
         let is_fresh =
@@ -60,7 +61,7 @@ impl Verified {
         let deployed = deployed.iter().map(|one| ServedFacts {
             fingerprint: one.fingerprint,
             not_before_us: one.not_before_us,
-            not_after_us: earliest_end_us(one),
+            not_after_us: earliest_expiry_us(one),
         });
         observed.chain(deployed).min_by_key(|one| (one.not_after_us, one.fingerprint))
     }
@@ -69,7 +70,7 @@ impl Verified {
     pub(crate) fn note(&self, ledger: &mut Ledger, entry: &mut Entry) {
         let row = &mut entry.row;
         if row.undeployed_since_us.is_some() && targets(row).is_empty() {
-            row.set_in_place();
+            row.clear_undeployed();
         }
         let served = self.served(row, ledger.at_us());
         if served == row.served || row.state == State::Archived {
@@ -94,7 +95,7 @@ fn targets(row: &ManagedRow) -> Vec<Uuid> {
 
 /// Returns the earliest end of validity in a chain, in µs since 1970. Ignores certificates that expired before the leaf became
 /// valid, because no client uses them in a path.
-fn earliest_end_us(version: &DeployedVersion) -> i64 {
+fn earliest_expiry_us(version: &DeployedVersion) -> i64 {
     let ends = split(&version.chain).into_iter().skip(1).filter_map(|der| {
         let above = Certificate::parse(&der).ok()?;
         Some(above.not_after.0.saturating_mul(1_000_000)).filter(|end| *end > version.not_before_us)

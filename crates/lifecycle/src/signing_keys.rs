@@ -71,7 +71,7 @@ impl SigningKeys {
 
     /// Sets the interval of complete loads.
     #[must_use]
-    pub fn walking_every(self, walk_every: Duration) -> Self {
+    pub fn with_walk_interval(self, walk_every: Duration) -> Self {
         Self { walk_every, ..self }
     }
 
@@ -91,7 +91,7 @@ impl SigningKeys {
     #[crate::boxed]
     pub async fn refresh(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let is_due = self.walked.is_none_or(|walked| walked.elapsed() >= self.walk_every);
-        let mut look = if is_due { self.walk().await? } else { self.refresh_since().await? };
+        let mut look = if is_due { self.walk().await? } else { self.load_new_keys().await? };
         if look.keys.is_some() {
             let named =
                 |row: &SigningKeyRow| Some((row.certificate.clone(), self.open.get(&row.key)?.clone()));
@@ -109,7 +109,7 @@ impl SigningKeys {
         Ok(look)
     }
 
-    async fn refresh_since(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
+    async fn load_new_keys(&mut self) -> Result<SigningKeysUpdate, SigningKeysError> {
         let (rows, newest) = self.after(SigningKeysBy::Version, self.newest, self.rows.clone()).await?;
         let look = self.take(rows, false).await?;
         self.newest = newest;

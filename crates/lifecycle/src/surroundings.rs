@@ -56,7 +56,7 @@ pub enum AuthorityError {
 }
 
 /// Interface of the lifecycle to the internal CA.
-pub trait OwnAuthority: Send + Sync {
+pub trait InternalAuthority: Send + Sync {
     /// Returns the settings of a profile. `None` if the profile does not exist.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl LocalAuthority {
     }
 }
 
-impl OwnAuthority for LocalAuthority {
+impl InternalAuthority for LocalAuthority {
     fn teams(&self) -> Option<TeamDirectory> {
         Some(self.authority.teams().clone())
     }

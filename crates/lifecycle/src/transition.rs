@@ -18,12 +18,12 @@ use crate::tables::managed::ManagedRow;
 /// A transition and its details.
 pub(crate) enum Transition {
     ApprovalNeeded(Run),
-    Approved(Current, ConsentDetails),
-    Rejected(Current, ConsentDetails),
+    Approved(Current, ApprovalDetails),
+    Rejected(Current, ApprovalDetails),
     CsrNeeded(Run),
     Started(Run),
     Issued { deploys: bool, version: Version },
-    Deployed(Delivery),
+    Deployed(DeploymentCompletion),
     RedeployAsked,
     RunFailed(Failure),
     Cancelled(Current, Run),
@@ -34,7 +34,7 @@ pub(crate) enum Transition {
 
 /// Decision of a person about a run.
 #[derive(Serialize)]
-pub(crate) struct ConsentDetails {
+pub(crate) struct ApprovalDetails {
     pub(crate) approval: Uuid,
     pub(crate) job: Uuid,
     pub(crate) requested_by: String,
@@ -52,7 +52,7 @@ pub(crate) struct Version {
 
 /// Completion of a run's last deployment.
 #[derive(Clone, Serialize)]
-pub(crate) struct Delivery {
+pub(crate) struct DeploymentCompletion {
     #[serde(flatten)]
     pub(crate) run: Run,
     #[serde(flatten)]
@@ -123,7 +123,7 @@ impl Transition {
             Self::ApprovalNeeded(run) => {
                 Event::CertificateApprovalNeeded(CertificateRun { certificate, run })
             }
-            Self::Rejected(_, ConsentDetails { approval, job, requested_by, note }) => {
+            Self::Rejected(_, ApprovalDetails { approval, job, requested_by, note }) => {
                 Event::CertificateRejected(CertificateRejected {
                     certificate,
                     approval,
@@ -137,7 +137,7 @@ impl Transition {
                 let version = IssuedVersion { certificate, run, serial, fingerprint };
                 Event::CertificateIssued(CertificateIssued::Version(Box::new(version)))
             }
-            Self::Deployed(Delivery { run, deployment }) => {
+            Self::Deployed(DeploymentCompletion { run, deployment }) => {
                 Event::CertificateDeployed(CertificateDeployed { certificate, run, deployment })
             }
             Self::RunFailed(Failure { run, error, deployment }) => {
@@ -173,7 +173,7 @@ pub(crate) fn described(row: &ManagedRow) -> ManagedCertificate {
 }
 
 /// Converts a run for use in events and audit rows.
-pub(crate) fn run_of_job(job: &JobRow) -> Run {
+pub(crate) fn run_from_job(job: &JobRow) -> Run {
     Run {
         job: id_of(job).0,
         reason: job.reason.clone(),

@@ -1,6 +1,6 @@
 //! Limits of concurrent connections: in total, and for each named class.
 //!
-//! [`Adaptive`] is one such limit. It halves under pressure from the machine or network, and grows by one at a time while
+//! [`AdaptiveLimit`] is one such limit. It halves under pressure from the machine or network, and grows by one at a time while
 //! connections succeed (additive increase, multiplicative decrease, as in TCP). [`Budget`] has one limit over everything and one
 //! for each class below it.
 
@@ -72,13 +72,13 @@ struct Trend {
 
 /// An adaptive limit of concurrent connections. Clones share it.
 #[derive(Clone)]
-pub struct Adaptive(Arc<Shared>);
+pub struct AdaptiveLimit(Arc<Shared>);
 
-/// A permit of an [`Adaptive`] limit, returned on drop.
+/// A permit of an [`AdaptiveLimit`] limit, returned on drop.
 #[must_use = "the place is given back when this is dropped"]
 pub struct Permit(Arc<Shared>);
 
-impl Adaptive {
+impl AdaptiveLimit {
     /// Creates a limit of `limit_max`; zero is treated as one.
     #[must_use]
     pub fn new(limit_max: usize) -> Self {
@@ -137,7 +137,7 @@ impl Adaptive {
     }
 
     /// Counts a success; as many successes as the limit increase it by one.
-    pub fn went_well(&self) {
+    pub fn record_success(&self) {
         self.note(None);
     }
 
@@ -234,9 +234,9 @@ impl Drop for Permit {
 
 /// A total limit, and one limit for each class below it.
 pub struct Budget {
-    whole: Adaptive,
+    whole: AdaptiveLimit,
     class_limit: usize,
-    classes: RwLock<BTreeMap<Box<str>, Adaptive>>,
+    classes: RwLock<BTreeMap<Box<str>, AdaptiveLimit>>,
 }
 
 /// A permit of the total and of a class, returned on drop.
@@ -250,12 +250,12 @@ impl Budget {
     /// Creates a budget with at most `whole` permits, and `class_limit` for each class unless [`Budget::set_class`] sets another.
     #[must_use]
     pub fn new(whole: usize, class_limit: usize) -> Self {
-        Self { whole: Adaptive::new(whole), class_limit, classes: RwLock::default() }
+        Self { whole: AdaptiveLimit::new(whole), class_limit, classes: RwLock::default() }
     }
 
     /// Sets the limit of `class`. Permits granted under the previous limit do not count in the new one.
     pub fn set_class(&self, class: &str, limit: usize) {
-        self.classes.write().insert(class.into(), Adaptive::new(limit));
+        self.classes.write().insert(class.into(), AdaptiveLimit::new(limit));
     }
 
     /// Waits for a permit of `class` and then for one of the total, always in this order. A caller that waits for a slow class
@@ -268,19 +268,19 @@ impl Budget {
 
     /// Returns the total limit.
     #[must_use]
-    pub fn whole(&self) -> &Adaptive {
+    pub fn whole(&self) -> &AdaptiveLimit {
         &self.whole
     }
 
     /// Returns the limit of `class`. After 64 classes, new names share the limit of the class "other".
     #[must_use]
-    pub fn class(&self, class: &str) -> Adaptive {
+    pub fn class(&self, class: &str) -> AdaptiveLimit {
         if let Some(limit) = self.classes.read().get(class) {
             return limit.clone();
         }
         let mut classes = self.classes.write();
         let name = if classes.len() < CLASSES_MAX { class } else { "other" };
-        classes.entry(name.into()).or_insert_with(|| Adaptive::new(self.class_limit)).clone()
+        classes.entry(name.into()).or_insert_with(|| AdaptiveLimit::new(self.class_limit)).clone()
     }
 
     /// Returns the metrics of every class.
@@ -304,7 +304,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn permits_are_released_on_drop() {
-        let limit = Adaptive::new(2);
+        let limit = AdaptiveLimit::new(2);
         let (one, _two) = (limit.acquire().await, limit.acquire().await);
         assert!(limit.try_acquire().is_none());
         let mut third = Box::pin(limit.acquire());
@@ -316,7 +316,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn simultaneous_shortages_halve_the_limit_once() {
-        let limit = Adaptive::new(64);
+        let limit = AdaptiveLimit::new(64);
         for _ in 0..50 {
             limit.push_back();
         }
@@ -330,7 +330,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lowered_limit_applies_as_permits_are_released() {
-        let limit = Adaptive::new(8);
+        let limit = AdaptiveLimit::new(8);
         let mut held: Vec<_> = (0..8).filter_map(|_| limit.try_acquire()).collect();
         limit.push_back();
         held.truncate(4);
@@ -341,14 +341,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn limit_recovers_slowly_up_to_the_maximum() {
-        let limit = Adaptive::new(8);
+        let limit = AdaptiveLimit::new(8);
         limit.push_back();
         for well in 0..4 + 5 + 6 + 7 {
             assert!(limit.limit() < 8, "after {well}");
-            limit.went_well();
+            limit.record_success();
         }
         for _ in 0..100 {
-            limit.went_well();
+            limit.record_success();
         }
         assert_eq!(limit.limit(), 8);
         assert_eq!((0..9).filter_map(|_| limit.try_acquire()).map(std::mem::forget).count(), 8);
@@ -356,10 +356,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn constant_loss_keeps_the_limit_and_sudden_loss_halves_it() {
-        let dead = Adaptive::new(64);
+        let dead = AdaptiveLimit::new(64);
         (0..10 * LOSS_WINDOW).for_each(|_| dead.note(Some(Pressure::Lost)));
         assert_eq!(dead.limit(), 64);
-        let congested = Adaptive::new(64);
+        let congested = AdaptiveLimit::new(64);
         (0..LOSS_WINDOW).for_each(|_| congested.note(None));
         (0..LOSS_WINDOW).for_each(|_| congested.note(Some(Pressure::Lost)));
         assert_eq!(congested.limit(), 32);
@@ -380,13 +380,13 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time().start_paused(true).build().unwrap();
             runtime.block_on(async {
-                let limit = Adaptive::new(16);
+                let limit = AdaptiveLimit::new(16);
                 let mut held = Vec::new();
                 for step in steps {
                     match step {
                         0 => held.extend(limit.try_acquire()),
                         1 => drop(held.pop()),
-                        2 => limit.went_well(),
+                        2 => limit.record_success(),
                         _ => { pass(1).await; limit.push_back(); }
                     }
                 }

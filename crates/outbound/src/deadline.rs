@@ -14,7 +14,7 @@ const FAR: Duration = Duration::from_secs(365 * 86_400);
 /// The deadline has passed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the deadline has passed; allow more time or request less")]
-pub struct Passed;
+pub struct DeadlinePassed;
 
 impl Deadline {
     /// Returns the deadline `limit` from now.
@@ -63,9 +63,9 @@ impl Deadline {
     /// Waits for `work` until the deadline. Completed work is returned even after the deadline.
     ///
     /// # Errors
-    /// [`Passed`] at the deadline; the work is dropped.
-    pub async fn bound<T>(self, work: impl Future<Output = T>) -> Result<T, Passed> {
-        tokio::time::timeout_at(self.0, work).await.map_err(|_| Passed)
+    /// [`DeadlinePassed`] at the deadline; the work is dropped.
+    pub async fn bound<T>(self, work: impl Future<Output = T>) -> Result<T, DeadlinePassed> {
+        tokio::time::timeout_at(self.0, work).await.map_err(|_| DeadlinePassed)
     }
 }
 
@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_is_dropped_at_the_deadline() {
         let deadline = Deadline::within(Duration::from_secs(3));
-        assert_eq!(deadline.bound(std::future::pending::<()>()).await, Err(Passed));
+        assert_eq!(deadline.bound(std::future::pending::<()>()).await, Err(DeadlinePassed));
         assert!(deadline.has_passed());
         assert_eq!(deadline.bound(async { 7 }).await, Ok(7), "ready work is taken");
     }

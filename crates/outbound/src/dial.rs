@@ -245,7 +245,7 @@ fn interleaved(addresses: &[IpAddr]) -> Vec<IpAddr> {
 ///
 /// Call it only when all sent data has been received: a reset discards unread data, and some servers log it. Elsewhere, drop the
 /// stream to close it normally.
-pub fn close_fast(stream: TcpStream) {
+pub fn close_with_reset(stream: TcpStream) {
     // Fails only on a closed socket; then dropping it is enough.
     let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
 }

@@ -69,25 +69,25 @@ impl Networks {
 
     /// Returns the same lists, with loopback and private networks denied.
     #[must_use]
-    pub fn without_private(mut self) -> Self {
+    pub fn deny_private(mut self) -> Self {
         self.deny.extend(PRIVATE.iter().filter_map(|text| text.parse::<IpNet>().ok()));
         self
     }
 
     /// Returns a static reference for guards. The configuration is read once per process, so the memory is never freed.
     #[must_use]
-    pub fn for_this_process(self) -> &'static Self {
+    pub fn into_static(self) -> &'static Self {
         Box::leak(Box::new(self))
     }
 
     /// Returns whether the address and all IPv4 addresses embedded in it are allowed.
     fn opens(&self, address: IpAddr) -> bool {
-        addresses_within(address).all(|inner| self.allow.iter().any(|network| network.contains(&inner)))
+        address_and_embedded(address).all(|inner| self.allow.iter().any(|network| network.contains(&inner)))
     }
 
     /// Returns whether the address or an IPv4 address embedded in it is denied.
     fn closes(&self, address: IpAddr) -> bool {
-        addresses_within(address).any(|inner| self.deny.iter().any(|network| network.contains(&inner)))
+        address_and_embedded(address).any(|inner| self.deny.iter().any(|network| network.contains(&inner)))
     }
 }
 
@@ -106,9 +106,9 @@ impl Guard {
     /// # Errors
     /// [`Refused::Address`], [`Refused::Network`].
     pub fn address(self, address: IpAddr) -> Result<(), Refused> {
-        let is_local = !self.allow_link_local && addresses_within(address).any(is_local_service);
+        let is_local = !self.allow_link_local && address_and_embedded(address).any(is_local_service);
         // If several IPv4 addresses are possible, those that are unusable are ignored.
-        let mut embedded = addresses_within(address).skip(1).peekable();
+        let mut embedded = address_and_embedded(address).skip(1).peekable();
         let is_of_nobody = is_unusable(address) || embedded.peek().is_some() && embedded.all(is_unusable);
         if is_of_nobody {
             return Err(Refused::Address(address));
@@ -142,7 +142,7 @@ impl Guard {
 }
 
 /// Returns `address`, and every IPv4 address that a translator or tunnel may derive from it. Address rules apply to all of them.
-pub fn addresses_within(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+pub fn address_and_embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let embedded = match address {
         IpAddr::V4(_) => [None; 4],
         IpAddr::V6(six) => embedded(six),
@@ -312,8 +312,7 @@ mod tests {
     fn configured_networks_override_the_guard_defaults() {
         let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let networks = Networks::new(nets(&["10.1.0.0/16", "169.254.7.0/24"]), nets(&["192.0.2.0/24"]));
-        let guard =
-            Guard { networks: Some(networks.without_private().for_this_process()), ..Guard::default() };
+        let guard = Guard { networks: Some(networks.deny_private().into_static()), ..Guard::default() };
         for (address, expected) in [
             ("10.1.2.3", true),
             ("169.254.7.1", true),

@@ -27,7 +27,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(86_400);
 /// Maximum characters of a response's text in an error.
 const EXCERPT_MAX: usize = 200;
 
-/// Maximum redirects that [`Client::get_following`] follows for one response.
+/// Maximum redirects that [`Client::get_with_redirects`] follows for one response.
 pub const REDIRECTS_MAX: usize = 3;
 
 /// All bytes except the unreserved ones (RFC 3986 section 2.3).
@@ -171,7 +171,7 @@ impl Client {
             value.set_sensitive(*name == "authorization");
             request = request.header(HeaderName::from_static(name), value);
         }
-        let failed = |error: reqwest::Error| match refused_in(&error) {
+        let failed = |error: reqwest::Error| match find_refused(&error) {
             Some(refused) => HttpError::Refused(refused),
             None => HttpError::Unreachable { host: host.clone(), reason: chain_of(&error.without_url()) },
         };
@@ -205,7 +205,7 @@ impl Client {
     /// # Cancellation
     /// See [`Client::get`].
     #[crate::boxed]
-    pub async fn get_following(
+    pub async fn get_with_redirects(
         &self,
         url: &str,
         headers: &[(&'static str, &str)],
@@ -322,7 +322,7 @@ fn excerpt(text: &str) -> String {
 }
 
 /// Finds the guard's error among the causes: names are checked after resolution, inside the HTTP library.
-fn refused_in(error: &reqwest::Error) -> Option<Refused> {
+fn find_refused(error: &reqwest::Error) -> Option<Refused> {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
         if let Some(refused) = inner.downcast_ref::<Refused>() {

@@ -21,25 +21,25 @@ pub fn raise_descriptor_limit() -> io::Result<usize> {
     if limit.current != limit.maximum {
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     }
-    Ok(in_force())
+    Ok(current_descriptor_limit())
 }
 
 /// Raises the limit of open files and returns how many sockets may be in flight: all except [`DESCRIPTORS_RESERVED`], at least one.
 /// If the limit cannot be raised, the current one applies.
 #[must_use]
 pub fn descriptor_budget() -> usize {
-    budget_of(raise_descriptor_limit().unwrap_or_else(|error| {
+    usable_descriptors(raise_descriptor_limit().unwrap_or_else(|error| {
         tracing::warn!(%error, "the limit of open files cannot be raised");
-        in_force()
+        current_descriptor_limit()
     }))
 }
 
-fn budget_of(limit: usize) -> usize {
+fn usable_descriptors(limit: usize) -> usize {
     // For a very small limit, the reserve is at most half of it.
     limit.saturating_sub(DESCRIPTORS_RESERVED).max(limit / 2).max(1)
 }
 
-fn in_force() -> usize {
+fn current_descriptor_limit() -> usize {
     let soft = getrlimit(Resource::Nofile).current;
     soft.and_then(|soft| usize::try_from(soft).ok()).unwrap_or(DESCRIPTORS_MAX).min(DESCRIPTORS_MAX)
 }
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn descriptor_budget_keeps_a_reserve() {
         for (limit, budget) in [(0, 1), (1, 1), (64, 32), (256, 128), (1_024, 896)] {
-            assert_eq!(budget_of(limit), budget, "of {limit}");
+            assert_eq!(usable_descriptors(limit), budget, "of {limit}");
         }
     }
 

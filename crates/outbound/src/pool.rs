@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::Deadline;
-use crate::budget::{Adaptive, Gauges};
-use crate::rate::{Leave, Pace, Paced, Pacer};
+use crate::budget::{AdaptiveLimit, Gauges};
+use crate::rate::{Pace, Pacer, PacerCounts, SendPermit};
 use crate::retry::{Policy, random};
 
 /// Retry policy of calls that failed temporarily.
@@ -94,8 +94,8 @@ pub struct Pool(Arc<PoolState>);
 
 struct PoolState {
     name: Arc<str>,
-    places: Adaptive,
-    whole: Adaptive,
+    places: AdaptiveLimit,
+    whole: AdaptiveLimit,
     call_limit: Duration,
     /// Start of the pacers' clock, which counts microseconds.
     began: Instant,
@@ -122,16 +122,16 @@ pub struct PoolGauges {
     /// Failed calls, without throttled ones.
     pub failed: u64,
     /// Metrics of its operations, by name.
-    pub operations: Vec<(&'static str, Paced)>,
+    pub operations: Vec<(&'static str, PacerCounts)>,
 }
 
 impl Pool {
     /// Creates a pool called `name` below the total budget `whole`.
     #[must_use]
-    pub fn new(name: impl Into<Arc<str>>, options: PoolOptions, whole: Adaptive) -> Self {
+    pub fn new(name: impl Into<Arc<str>>, options: PoolOptions, whole: AdaptiveLimit) -> Self {
         Self(Arc::new(PoolState {
             name: name.into(),
-            places: Adaptive::new(options.concurrency),
+            places: AdaptiveLimit::new(options.concurrency),
             whole,
             call_limit: options.call_limit,
             began: Instant::now(),
@@ -201,7 +201,7 @@ impl Pool {
     }
 
     /// Waits for a permit of the pool, the operation's turn and a permit of the total budget.
-    async fn places(&self, turn: &Turn) -> ((crate::budget::Permit, crate::budget::Permit), Leave) {
+    async fn places(&self, turn: &Turn) -> ((crate::budget::Permit, crate::budget::Permit), SendPermit) {
         let here = self.0.places.acquire().await;
         let _first_in_line = turn.queue.lock().await;
         loop {
@@ -271,7 +271,7 @@ mod tests {
 
     const FAST: Pace = Pace { per_second: None, per_minute: None };
 
-    fn pool(concurrency: usize, whole: &Adaptive) -> Pool {
+    fn pool(concurrency: usize, whole: &AdaptiveLimit) -> Pool {
         let options = PoolOptions { concurrency, call_limit: Duration::from_secs(5) };
         Pool::new("test", options, whole.clone())
     }
@@ -282,7 +282,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rate_limit_holds_for_concurrent_calls() {
-        let pool = pool(32, &Adaptive::new(256));
+        let pool = pool(32, &AdaptiveLimit::new(256));
         let began = Instant::now();
         let pace = Pace { per_second: Some(Rate::per_second(10)), per_minute: None };
         let mut calls = tokio::task::JoinSet::new();
@@ -299,7 +299,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn throttled_call_is_retried_after_retry_after() {
-        let pool = pool(4, &Adaptive::new(256));
+        let pool = pool(4, &AdaptiveLimit::new(256));
         let (began, tries) = (Instant::now(), AtomicUsize::new(0));
         let found = pool
             .call("list", FAST, Deadline::within(Duration::from_secs(60)), || async {
@@ -317,7 +317,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn throttled_pool_does_not_block_other_pools() {
-        let whole = Adaptive::new(4);
+        let whole = AdaptiveLimit::new(4);
         let (busy, free) = (pool(64, &whole), pool(4, &whole));
         let mut calls = tokio::task::JoinSet::new();
         for _ in 0..64 {
@@ -340,7 +340,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn transient_failures_are_retried_and_final_ones_are_not() {
         for (verdict, calls) in [(Verdict::MayHeal, 1 + u64::from(HEALING.retries)), (Verdict::Final, 1)] {
-            let pool = pool(4, &Adaptive::new(256));
+            let pool = pool(4, &AdaptiveLimit::new(256));
             let fails = || async move { Err::<(), _>(Judgement(verdict)) };
             let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(60)), fails).await;
             assert!(matches!(ended, Err(CallError::Failed { operation: "get", .. })), "{ended:?}");
@@ -350,7 +350,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn hanging_call_times_out_and_releases_its_permit() {
-        let pool = pool(1, &Adaptive::new(256));
+        let pool = pool(1, &AdaptiveLimit::new(256));
         let hangs = || std::future::pending::<Result<(), Judgement>>();
         let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(600)), hangs).await;
         assert!(matches!(ended, Err(CallError::Silent { .. })), "{ended:?}");

@@ -68,7 +68,7 @@ impl Rate {
         MINUTE_US as f64 / self.apart_us as f64
     }
 
-    fn of_a_minute(count: f64) -> Self {
+    fn from_learned_per_minute(count: f64) -> Self {
         Self { apart_us: ((MINUTE_US as f64 / count.max(LEARNED_MIN_PER_MINUTE)) as i64).max(1), burst: 1 }
     }
 
@@ -108,17 +108,17 @@ impl Bucket {
     /// Returns the time until a token is available, microseconds; zero when one is.
     #[must_use]
     pub fn wait(&self, now_us: i64, rate: Rate) -> i64 {
-        (self.ahead(now_us, rate) - allowance(rate)).max(0)
+        (self.ahead(now_us, rate) - burst_allowance(rate)).max(0)
     }
 
     fn ahead(&self, now_us: i64, rate: Rate) -> i64 {
         let ahead = self.empty_at_us.saturating_sub(now_us).max(0);
         // More than the bucket can hold: the clock was set back.
-        if ahead > allowance(rate).saturating_add(rate.apart_us) { 0 } else { ahead }
+        if ahead > burst_allowance(rate).saturating_add(rate.apart_us) { 0 } else { ahead }
     }
 }
 
-fn allowance(rate: Rate) -> i64 {
+fn burst_allowance(rate: Rate) -> i64 {
     rate.apart_us.saturating_mul(i64::from(rate.burst) - 1)
 }
 
@@ -134,13 +134,13 @@ pub struct Pace {
 /// Permission to send one request, with data needed to learn from its response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use = "tell the pacer how the request was answered"]
-pub struct Leave {
+pub struct SendPermit {
     sent_us: i64,
 }
 
 /// Metrics of a pacer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Paced {
+pub struct PacerCounts {
     /// Number of requests sent.
     pub sent: u64,
     /// Number of throttling responses.
@@ -160,24 +160,24 @@ pub struct Pacer {
     second: Bucket,
     minute: Bucket,
     learned: Bucket,
-    learned_rate: Option<Learned>,
+    learned_rate: Option<LearnedRate>,
     quiet_until_us: i64,
     sent: VecDeque<i64>,
-    counts: Paced,
+    counts: PacerCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Learned {
+struct LearnedRate {
     per_minute: f64,
     at_us: i64,
 }
 
-impl Learned {
+impl LearnedRate {
     /// Returns the current learned rate: after some time without throttling it grows by a tenth per minute.
     fn rate(self, now_us: i64) -> Rate {
         let over = (now_us - self.at_us - LEARNED_HOLDS_US).max(0) as f64 / MINUTE_US as f64;
         // At most a day: by then the rate exceeds every real quota.
-        Rate::of_a_minute(self.per_minute * 1.1_f64.powf(over.min(1_440.0)))
+        Rate::from_learned_per_minute(self.per_minute * 1.1_f64.powf(over.min(1_440.0)))
     }
 }
 
@@ -202,7 +202,7 @@ impl Pacer {
     ///
     /// # Errors
     /// The wait, never zero.
-    pub fn ask(&mut self, now_us: i64) -> Result<Leave, i64> {
+    pub fn ask(&mut self, now_us: i64) -> Result<SendPermit, i64> {
         let wait = self.wait(now_us);
         if wait > 0 {
             return Err(wait);
@@ -222,14 +222,14 @@ impl Pacer {
         }
         self.sent.push_back(now_us);
         self.counts.sent += 1;
-        Ok(Leave { sent_us: now_us })
+        Ok(SendPermit { sent_us: now_us })
     }
 
     /// Records that the server throttled the request of `leave`, and the requested delay `retry_after` (RFC 9110 section 10.2.3),
     /// if any.
     ///
     /// Responses to requests sent before the rate was last learned do not change it: one shortage rejects all requests in flight.
-    pub fn throttled(&mut self, now_us: i64, leave: Leave, retry_after: Option<Duration>) {
+    pub fn throttled(&mut self, now_us: i64, leave: SendPermit, retry_after: Option<Duration>) {
         self.counts.throttled += 1;
         let quiet = retry_after.map(|wait| i64::try_from(wait.as_micros()).unwrap_or(i64::MAX));
         let quiet = quiet.unwrap_or(QUIET_US).min(QUIET_MAX_US);
@@ -243,7 +243,7 @@ impl Pacer {
         }
         self.counts.adapted += 1;
         let per_minute = self.lesson(leave.sent_us, quiet > MINUTELY_FROM_US);
-        self.learned_rate = Some(Learned { per_minute, at_us: now_us });
+        self.learned_rate = Some(LearnedRate { per_minute, at_us: now_us });
         // The pause compensates for requests sent at the old rate.
         self.learned = Bucket::default();
     }
@@ -260,12 +260,12 @@ impl Pacer {
 
     /// Returns counters and the learned rate.
     #[must_use]
-    pub fn paced(&self, now_us: i64) -> Paced {
+    pub fn paced(&self, now_us: i64) -> PacerCounts {
         let learned_per_minute = self.learned_rate.map(|learned| {
             let own = [self.pace.per_second, self.pace.per_minute];
             own.into_iter().fold(learned.rate(now_us), Rate::min).a_minute()
         });
-        Paced { learned_per_minute, ..self.counts }
+        PacerCounts { learned_per_minute, ..self.counts }
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
 
     /// Sends requests as fast as the pacer allows, for `for_us`; responses arrive after `delay_us`. Returns the number of accepted
     /// requests and the pacer's metrics.
-    fn run(pacer: &mut Pacer, server: &mut Server, for_us: i64, delay_us: i64) -> (u64, Paced) {
+    fn run(pacer: &mut Pacer, server: &mut Server, for_us: i64, delay_us: i64) -> (u64, PacerCounts) {
         let (mut now, mut taken, mut answers) = (0, 0, VecDeque::new());
         while now < for_us {
             while let Some(&(at, leave, took)) = answers.front() {

@@ -163,7 +163,7 @@ impl Connector {
                 .map_err(TlsError::Setup)
         };
         let verifying = builder()?.with_root_certificates(trusted).with_no_client_auth();
-        let unchecked = Arc::new(Unchecked(provider.clone()));
+        let unchecked = Arc::new(UncheckedVerifier(provider.clone()));
         let alive = builder()?.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth();
         Ok(Self(Arc::new(ConnectorState {
             verifying,
@@ -349,9 +349,9 @@ impl ClientSessionStore for PeerSessions {
 
 /// Accepts any certificate. Only for [`Connector::liveness`], which makes no statement about it.
 #[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
+struct UncheckedVerifier(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Unchecked {
+impl ServerCertVerifier for UncheckedVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

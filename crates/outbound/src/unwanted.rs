@@ -10,7 +10,7 @@ const OCTETS_MAX: usize = 1 << 20;
 
 /// Reads the rest of a body, up to a mebibyte and for at most `limit`. Dropping an unread body would reset the HTTP/2 stream (RFC
 /// 9113 section 8.1) or close the HTTP/1.1 connection, and a peer that is still sending may lose the response.
-pub async fn read_away(mut left: impl BodyExt + Unpin, limit: Duration) {
+pub async fn drain_body(mut left: impl BodyExt + Unpin, limit: Duration) {
     let reading = async {
         let mut room = OCTETS_MAX;
         while let Some(Ok(frame)) = left.frame().await {

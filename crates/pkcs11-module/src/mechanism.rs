@@ -4,7 +4,7 @@
 use aws_lc_rs::digest::{self, Context};
 use cryptoki_sys::*;
 use keys::{Hash, KeyType, Scheme};
-use x509::jwk::fixed_width;
+use x509::jwk::ecdsa_der_to_fixed;
 
 use crate::Outcome;
 use crate::signature::digest_of_info;
@@ -31,7 +31,7 @@ enum Family {
 }
 
 /// How the program's input is processed.
-pub(crate) enum Intake {
+pub(crate) enum InputMode {
     /// The input is a digest or a DigestInfo, given in a single call.
     Digest,
     /// The input is hashed.
@@ -76,7 +76,7 @@ impl Mechanism {
     /// `CKR_MECHANISM_INVALID`, or `CKR_MECHANISM_PARAM_INVALID`. PSS needs one hash throughout and a salt of the same length.
     /// Parameters of EdDSA would select Ed25519ctx or Ed25519ph, which are other signatures.
     pub(crate) fn of(number: CK_MECHANISM_TYPE, parameter: Parameter) -> Outcome<Self> {
-        let mechanism = Self::of_number(number).ok_or(CKR_MECHANISM_INVALID)?;
+        let mechanism = Self::from_number(number).ok_or(CKR_MECHANISM_INVALID)?;
         match (mechanism.family, parameter) {
             (Family::Pss, Parameter::Pss(given)) => {
                 let hash = pss_hash(given).ok_or(CKR_MECHANISM_PARAM_INVALID)?;
@@ -90,7 +90,7 @@ impl Mechanism {
         }
     }
 
-    fn of_number(number: CK_MECHANISM_TYPE) -> Option<Self> {
+    fn from_number(number: CK_MECHANISM_TYPE) -> Option<Self> {
         let (family, hash) = match number {
             CKM_RSA_PKCS => (Family::Pkcs1, None),
             CKM_SHA256_RSA_PKCS => (Family::Pkcs1, Some(Hash::Sha256)),
@@ -122,9 +122,9 @@ impl Mechanism {
     }
 
     /// Returns the destination of the input.
-    pub(crate) fn intake(self) -> Intake {
+    pub(crate) fn intake(self) -> InputMode {
         if self.family == Family::Eddsa {
-            return Intake::Message(Vec::new());
+            return InputMode::Message(Vec::new());
         }
         let algorithm = match self.hash.filter(|_| self.hashes) {
             Some(Hash::Sha1) => &digest::SHA1_FOR_LEGACY_USE_ONLY,
@@ -132,9 +132,9 @@ impl Mechanism {
             Some(Hash::Sha256) => &digest::SHA256,
             Some(Hash::Sha384) => &digest::SHA384,
             Some(Hash::Sha512) => &digest::SHA512,
-            Some(Hash::Md5Sha1) | None => return Intake::Digest,
+            Some(Hash::Md5Sha1) | None => return InputMode::Digest,
         };
-        Intake::Hash(Context::new(algorithm))
+        InputMode::Hash(Context::new(algorithm))
     }
 
     /// Returns the key service's scheme, and the input for it, for a digest, a DigestInfo or a message.
@@ -164,7 +164,7 @@ impl Mechanism {
     }
 }
 
-impl Intake {
+impl InputMode {
     /// Adds the next part of a message.
     ///
     /// # Errors
@@ -204,20 +204,20 @@ pub(crate) fn signature_octets(kind: KeyType) -> usize {
     match kind.rsa_bits() {
         Some(bits) => bits as usize / 8,
         // Also correct for Ed25519: a point and a number (RFC 8032 section 5.1.6).
-        None => 2 * order_octets(kind),
+        None => 2 * order_len(kind),
     }
 }
 
 /// Converts a signature of the key service to PKCS#11's encoding. `None` if it cannot be from this key.
 pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
     match kind {
-        KeyType::P256 | KeyType::P384 | KeyType::P521 => fixed_width(&signature, order_octets(kind)),
+        KeyType::P256 | KeyType::P384 | KeyType::P521 => ecdsa_der_to_fixed(&signature, order_len(kind)),
         _ => (signature.len() == signature_octets(kind)).then_some(signature),
     }
 }
 
 /// Returns the length of the curve's order in bytes.
-fn order_octets(kind: KeyType) -> usize {
+fn order_len(kind: KeyType) -> usize {
     match kind {
         KeyType::P384 => 48,
         KeyType::P521 => 66,
@@ -227,7 +227,7 @@ fn order_octets(kind: KeyType) -> usize {
 
 /// Returns the supported key sizes and operations of a mechanism.
 pub(crate) fn info(number: CK_MECHANISM_TYPE) -> Outcome<CK_MECHANISM_INFO> {
-    let mechanism = Mechanism::of_number(number).ok_or(CKR_MECHANISM_INVALID)?;
+    let mechanism = Mechanism::from_number(number).ok_or(CKR_MECHANISM_INVALID)?;
     Ok(match mechanism.family {
         Family::Ecdsa => CK_MECHANISM_INFO {
             ulMinKeySize: 256,
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn every_listed_mechanism_exists_and_fits_one_key_type() {
         for number in MECHANISMS {
-            let mechanism = Mechanism::of_number(number).unwrap();
+            let mechanism = Mechanism::from_number(number).unwrap();
             let kinds = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa65];
             assert_eq!(kinds.into_iter().filter(|kind| mechanism.fits(*kind)).count(), 1, "{number:#x}");
             assert_eq!(info(number).unwrap().flags & CKF_SIGN, CKF_SIGN);
@@ -304,14 +304,15 @@ mod tests {
     /// The longest accepted message is the longest that the protocol can carry.
     #[test]
     fn eddsa_message_length_is_limited_by_the_protocol() {
-        use keyless::wire::{Items, Ski};
+        use keyless::wire::{MessageItems, Ski};
         let eddsa = Mechanism::of(CKM_EDDSA, Parameter::None).unwrap();
         let longest = vec![1; MESSAGE_OCTETS_MAX];
         assert_eq!(eddsa.scheme(&longest), Ok((Scheme::Ed25519, &longest[..])));
         let longer = vec![1; MESSAGE_OCTETS_MAX + 1];
         assert_eq!(eddsa.scheme(&longer), Err(CKR_DATA_LEN_RANGE));
         for (payload, fits) in [(&longest, true), (&longer, false)] {
-            let items = Items { opcode: 0x18, ski: Some(Ski([7; 20])), payload, ..Items::default() };
+            let items =
+                MessageItems { opcode: 0x18, ski: Some(Ski([7; 20])), payload, ..MessageItems::default() };
             assert_eq!(items.encode(1, &mut Vec::new()).is_ok(), fits, "{}", payload.len());
         }
         let mut intake = eddsa.intake();

@@ -7,7 +7,7 @@ use cryptoki_sys::*;
 
 use crate::Outcome;
 use crate::certificates::{CertificateKey, Files};
-use crate::mechanism::{self, Intake, Mechanism, Parameter};
+use crate::mechanism::{self, InputMode, Mechanism, Parameter};
 use crate::objects::{Object, Objects};
 use crate::report::{ThrottledMessage, say};
 use crate::service::Service;
@@ -89,7 +89,7 @@ impl Module {
     }
 
     pub(crate) fn open_session(&self, slot: CK_SLOT_ID, flags: CK_FLAGS) -> Outcome<CK_SESSION_HANDLE> {
-        slot_is_ours(slot)?;
+        check_slot(slot)?;
         if flags & CKF_SERIAL_SESSION == 0 {
             return Err(CKR_SESSION_PARALLEL_NOT_SUPPORTED);
         }
@@ -105,7 +105,7 @@ impl Module {
     }
 
     pub(crate) fn close_all_sessions(&self, slot: CK_SLOT_ID) -> Outcome {
-        slot_is_ours(slot)?;
+        check_slot(slot)?;
         self.sessions.close_all();
         self.is_logged_in.store(false, Ordering::Relaxed);
         Ok(())
@@ -221,11 +221,11 @@ impl Module {
             Err(answer) => return Ok(answer),
         };
         match signing.intake {
-            Intake::Hash(mut context) => {
+            InputMode::Hash(mut context) => {
                 context.update(data);
                 self.finish(&signing.key, signing.mechanism, context.finish().as_ref())
             }
-            Intake::Digest | Intake::Message(_) => self.finish(&signing.key, signing.mechanism, data),
+            InputMode::Digest | InputMode::Message(_) => self.finish(&signing.key, signing.mechanism, data),
         }
     }
 
@@ -247,9 +247,11 @@ impl Module {
             Err(answer) => return Ok(answer),
         };
         match signing.intake {
-            Intake::Hash(context) => self.finish(&signing.key, signing.mechanism, context.finish().as_ref()),
-            Intake::Message(message) => self.finish(&signing.key, signing.mechanism, &message),
-            Intake::Digest => Err(CKR_FUNCTION_NOT_SUPPORTED),
+            InputMode::Hash(context) => {
+                self.finish(&signing.key, signing.mechanism, context.finish().as_ref())
+            }
+            InputMode::Message(message) => self.finish(&signing.key, signing.mechanism, &message),
+            InputMode::Digest => Err(CKR_FUNCTION_NOT_SUPPORTED),
         }
     }
 
@@ -301,6 +303,6 @@ fn begin(session: &Mutex<Session>, in_parts: bool, room: BufferSize) -> Outcome<
 ///
 /// # Errors
 /// `CKR_SLOT_ID_INVALID` for any other slot.
-pub(crate) fn slot_is_ours(slot: CK_SLOT_ID) -> Outcome {
+pub(crate) fn check_slot(slot: CK_SLOT_ID) -> Outcome {
     if slot == SLOT { Ok(()) } else { Err(CKR_SLOT_ID_INVALID) }
 }

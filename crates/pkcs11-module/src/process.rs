@@ -69,7 +69,7 @@ impl Process {
     }
 
     /// Returns the setup for a forked process.
-    fn inheritance(&self) -> Option<Arc<Setup>> {
+    fn setup_for_fork(&self) -> Option<Arc<Setup>> {
         self.setup.try_read().ok().and_then(|setup| setup.as_ref().map(|setup| Arc::new(setup.inherited())))
     }
 }
@@ -87,7 +87,7 @@ pub(crate) fn module() -> Outcome<Arc<Module>> {
 ///
 /// # Errors
 /// `CKR_CRYPTOKI_NOT_INITIALIZED`
-pub(crate) fn module_at_first() -> Outcome<Arc<Module>> {
+pub(crate) fn module_after_fork_check() -> Outcome<Arc<Module>> {
     Process::verified();
     module()
 }
@@ -106,7 +106,7 @@ pub(crate) fn initialize() -> Outcome {
     }
     // Worker processes of TLS terminators run without the parent's environment, and as a user that may lack access to the files
     // that the parent could read.
-    let setup = match before.and_then(Process::inheritance) {
+    let setup = match before.and_then(Process::setup_for_fork) {
         Some(setup) => setup,
         None => Arc::new(Setup::read(&file())?),
     };

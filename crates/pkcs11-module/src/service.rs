@@ -40,7 +40,7 @@ impl Service {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("bulla-pkcs11").enable_all();
         // Signals are for the program's threads: one delivered to a thread of this module would not wake the program.
-        let built = signals::while_blocked(|| {
+        let built = signals::with_signals_blocked(|| {
             let runtime = builder.build().map_err(|error| error.to_string())?;
             let entered = runtime.enter();
             let client = Client::start(&presented.options, ClientMetrics::default())

@@ -7,7 +7,7 @@ use cryptoki_sys::*;
 
 use crate::Outcome;
 use crate::certificates::CertificateKey;
-use crate::mechanism::{Intake, Mechanism};
+use crate::mechanism::{InputMode, Mechanism};
 
 /// Maximum number of sessions, some hundred bytes each. A TLS terminator has one per thread; a program with more leaks them.
 pub(crate) const SESSIONS_MAX: usize = 4_096;
@@ -17,7 +17,7 @@ pub(crate) struct Signing {
     pub(crate) key: Arc<CertificateKey>,
     pub(crate) mechanism: Mechanism,
     /// Destination of the input.
-    pub(crate) intake: Intake,
+    pub(crate) intake: InputMode,
     /// Whether parts of a message were received.
     pub(crate) is_in_parts: bool,
 }

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 use futures_util::StreamExt;
 use keys::{KeyType, Keyring, PrivateKey};
 use proxy::certificate_store::{
-    CertificateStore, KeyGoesTo, LeafId, NewNameLimit, OCTETS_MAX, SecondLevel, SecondLevelOptions,
+    CertificateStore, KeyRecipients, LeafId, NewNameLimit, OCTETS_MAX, SecondLevel, SecondLevelOptions,
 };
-use proxy::mint::{Authority, KeysOfLeaves, LeafKeyKind, LeafKeys, Minter, new_root};
+use proxy::mint::{Authority, LeafKeyKind, LeafKeySharing, LeafKeys, Minter, new_root};
 use store::testing::Cluster;
 use store::{Store, StoreOptions, StoreUrl};
 use x509::{HostOrIp, UnixTime};
@@ -45,11 +45,11 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
         name: HostOrIp::parse(&name).unwrap(),
         authority: minter.authority().fingerprint(),
         kind: LeafKeyKind::P256,
-        keys: KeysOfLeaves::Shared,
+        keys: LeafKeySharing::Shared,
         user: None,
         profile: "default".into(),
         mirrored: None,
-        key_goes_to: KeyGoesTo::Nobody,
+        key_goes_to: KeyRecipients::Nobody,
     };
     let (minter, host) = (minter.clone(), id.name.clone());
     let mint = move || async move { minter.mint(&host, LeafKeyKind::P256, now()).await };

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
-use super::requests::{AuditEvent, AuditLog, Injected, NotAudited};
+use super::requests::{AuditEvent, AuditLog, AuditWriteError, Injected};
 
 /// Maximum bytes of a path in an event.
 const PATH_OCTETS_MAX: usize = 2_048;
@@ -21,7 +21,7 @@ const METHOD_OCTETS_MAX: usize = 32;
 
 /// A decision that is written to the audit log before it takes effect.
 #[derive(Clone, Debug)]
-pub(super) struct Audited {
+pub(super) struct AuditedDecision {
     event: AuditEvent,
     /// Joins the decision and the outcome.
     id: Arc<str>,
@@ -51,7 +51,7 @@ impl Lasting for Outcome {
     }
 }
 
-impl Audited {
+impl AuditedDecision {
     /// Describes a request on the connection `way`.
     pub(super) fn request<B>(
         request: &Request<B>,
@@ -138,7 +138,7 @@ impl Audited {
 }
 
 /// Returns the response to a request whose audit event cannot be written.
-pub(super) fn not_audited(error: NotAudited) -> Response<Body> {
+pub(super) fn audit_failure_response(error: AuditWriteError) -> Response<Body> {
     let detail = format!("{error}; the request was not sent");
     page::problem(StatusCode::SERVICE_UNAVAILABLE, "proxy_internal_error", &detail)
 }

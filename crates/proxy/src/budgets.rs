@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The limit that is exhausted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum UsedUp {
+pub(crate) enum BudgetExhausted {
     #[error("the limit of {0} requests per minute is reached")]
     Requests(u32),
     #[error("the limit of {0} concurrent requests is reached")]
@@ -40,16 +40,16 @@ struct Usage {
 
 /// A request in progress, counted for its identity's budget.
 #[derive(Debug)]
-pub(crate) struct Spending(Arc<Mutex<Usage>>);
+pub(crate) struct BudgetUse(Arc<Mutex<Usage>>);
 
-impl Lasting for Spending {
+impl Lasting for BudgetUse {
     fn ended(self: Box<Self>, how: &Ended) {
         let mut usage = self.0.lock();
         usage.bytes = usage.bytes.saturating_add(how.octets_up).saturating_add(how.octets_down);
     }
 }
 
-impl Drop for Spending {
+impl Drop for BudgetUse {
     fn drop(&mut self) {
         let mut usage = self.0.lock();
         usage.running = usage.running.saturating_sub(1);
@@ -61,7 +61,10 @@ impl Budgets {
     ///
     /// # Errors
     /// The exhausted limit, and the time until the next request may be sent.
-    pub(crate) fn begin(&self, identity: &Identity) -> Result<Option<Spending>, (UsedUp, Duration)> {
+    pub(crate) fn begin(
+        &self,
+        identity: &Identity,
+    ) -> Result<Option<BudgetUse>, (BudgetExhausted, Duration)> {
         if identity.budget == BudgetText::default() {
             return Ok(None);
         }
@@ -71,21 +74,21 @@ impl Budgets {
             Arc::new(Mutex::new(Usage { tokens, refilled: now, running: 0, bytes: 0, hour_began: now }))
         }));
         usage.lock().begin(&identity.budget)?;
-        Ok(Some(Spending(usage)))
+        Ok(Some(BudgetUse(usage)))
     }
 }
 
 impl Usage {
-    fn begin(&mut self, budget: &BudgetText) -> Result<(), (UsedUp, Duration)> {
+    fn begin(&mut self, budget: &BudgetText) -> Result<(), (BudgetExhausted, Duration)> {
         let now = Instant::now();
         if now.duration_since(self.hour_began) >= HOUR {
             (self.bytes, self.hour_began) = (0, now);
         }
         if let Some(most) = budget.bytes_per_hour.filter(|most| self.bytes >= *most) {
-            return Err((UsedUp::Bytes(most), HOUR - now.duration_since(self.hour_began)));
+            return Err((BudgetExhausted::Bytes(most), HOUR - now.duration_since(self.hour_began)));
         }
         if let Some(most) = budget.concurrent_requests.filter(|most| self.running >= *most) {
-            return Err((UsedUp::Concurrent(most), Duration::from_secs(1)));
+            return Err((BudgetExhausted::Concurrent(most), Duration::from_secs(1)));
         }
         if let Some(most) = budget.requests_per_minute {
             let each_second = f64::from(most) / MINUTE.as_secs_f64();
@@ -94,7 +97,7 @@ impl Usage {
             if self.tokens < 1.0 {
                 let wait =
                     if most == 0 { HOUR } else { Duration::from_secs_f64((1.0 - self.tokens) / each_second) };
-                return Err((UsedUp::Requests(most), wait));
+                return Err((BudgetExhausted::Requests(most), wait));
             }
             self.tokens -= 1.0;
         }
@@ -125,7 +128,7 @@ mod tests {
             assert!(budgets.begin(&ci).unwrap().is_some());
         }
         let (why, wait) = budgets.begin(&ci).unwrap_err();
-        assert_eq!((why, wait.as_secs_f64().ceil() as u64), (UsedUp::Requests(6), 10));
+        assert_eq!((why, wait.as_secs_f64().ceil() as u64), (BudgetExhausted::Requests(6), 10));
         tokio::time::advance(wait + Duration::from_millis(1)).await;
         assert!(budgets.begin(&ci).is_ok() && budgets.begin(&ci).is_err());
     }
@@ -137,13 +140,13 @@ mod tests {
         let (budgets, ci) = (Budgets::default(), identity(budget));
         let first = budgets.begin(&ci).unwrap().unwrap();
         let second = budgets.begin(&ci).unwrap().unwrap();
-        assert_eq!(budgets.begin(&ci).unwrap_err().0, UsedUp::Concurrent(2));
+        assert_eq!(budgets.begin(&ci).unwrap_err().0, BudgetExhausted::Concurrent(2));
         Box::new(first).ended(&Ended { octets_up: 60, ..Ended::default() });
         let third = budgets.begin(&ci).unwrap().unwrap();
         Box::new(second).ended(&Ended { octets_down: 40, ..Ended::default() });
         drop(third);
         let (why, wait) = budgets.begin(&ci).unwrap_err();
-        assert_eq!(why, UsedUp::Bytes(100));
+        assert_eq!(why, BudgetExhausted::Bytes(100));
         tokio::time::advance(wait).await;
         assert!(budgets.begin(&ci).is_ok());
         assert!(budgets.begin(&identity(BudgetText::default())).unwrap().is_none());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http_relay::client::Client;
-use http_relay::opening::{self, Hello, Opening};
+use http_relay::opening::{self, ClientHelloFields, Opening};
 use http_relay::serve::Websockets;
 use http_relay::target::{Origin, Target};
 use hyper::Request;
@@ -22,25 +22,25 @@ use super::tls::{NotIntercepted, was_resumed};
 
 impl Proxy {
     /// Serves a connection after CONNECT, until it ends or the client loses its access to the proxy.
-    pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
+    pub(super) async fn serve_after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let served = self.served(&client);
         tokio::select! {
-            () = Arc::clone(&self).behind_connect(stream, target.clone(), client.clone()) => {}
+            () = Arc::clone(&self).serve_tunnel_or_intercept(stream, target.clone(), client.clone()) => {}
             () = self.stopped(&served) => {
                 tracing::info!(%client, %target, "the client is no longer allowed to use the proxy: closing its connection");
             }
         }
     }
 
-    async fn behind_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
+    async fn serve_tunnel_or_intercept<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         // The server of a tunneled host may speak first.
-        if self.is_tunnelled_at_once(&target).await {
+        if self.is_tunnelled_immediately(&target).await {
             return self.tunnel(stream, &target, &target.name, &client).await;
         }
         let read =
@@ -59,11 +59,11 @@ impl Proxy {
             Opening::Tls(hello) => self.tls(stream, target, hello, client).await,
             Opening::Http1 => {
                 let way = way(target, None, false, client);
-                self.http1_of(stream, way).await;
+                self.serve_http1(stream, way).await;
             }
             Opening::Http2 => {
                 let way = way(target, None, true, client);
-                self.http2_of(stream, way).await;
+                self.serve_http2(stream, way).await;
             }
             Opening::Socks | Opening::Other => {
                 // Without a name, an address that is in no list gets the default action.
@@ -81,7 +81,7 @@ impl Proxy {
     }
 
     /// Decides by the server name in the ClientHello, or by the CONNECT target if there is none.
-    async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: Hello, client: Client)
+    async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: ClientHelloFields, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -126,19 +126,19 @@ impl Proxy {
         let mirrored = mirrored.map(|mirrored| mirrored.likeness);
         let way = ConnectionContext { mirrored, ..way(target, Some(name), http2, client.clone()) };
         if !http2 {
-            return self.http1_of(stream, way).await;
+            return self.serve_http1(stream, way).await;
         }
         let opening = opening::read(stream, self.options.idle);
         match tokio::time::timeout(self.options.head_timeout, opening).await {
             Ok(Ok((Opening::Http2, stream))) => {
-                self.http2_of(stream, way).await;
+                self.serve_http2(stream, way).await;
             }
             _ => tracing::debug!(%client, "a client negotiated HTTP/2 but did not use it"),
         }
     }
 
     /// Serves HTTP/1 requests of `way`, and their protocol upgrades.
-    async fn http1_of<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
+    async fn serve_http1<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -149,7 +149,7 @@ impl Proxy {
     }
 
     /// Serves requests over HTTP/2.
-    async fn http2_of<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
+    async fn serve_http2<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {

@@ -16,7 +16,7 @@ use hyper::http::uri::Scheme;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use inbound::{ConnectionHandler, Refusal, Silence, Slot};
-use outbound::dial::close_fast;
+use outbound::dial::close_with_reset;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::TaskTracker;
@@ -44,7 +44,7 @@ impl ConnectionHandler for Proxy {
 
     fn refused(&self, stream: TcpStream, reason: Refusal) {
         self.metrics.refused(reason);
-        close_fast(stream);
+        close_with_reset(stream);
     }
 
     fn evicted(&self) {
@@ -63,7 +63,7 @@ impl Proxy {
             return End::Refused;
         }
         let Ok(at) = stream.local_addr() else { return End::NoRequest };
-        let Some((opening, stream)) = self.opening(stream, &client, self.first_within()).await else {
+        let Some((opening, stream)) = self.opening(stream, &client, self.first_bytes_timeout()).await else {
             return End::NoRequest;
         };
         match (&opening, self.access.door()) {
@@ -79,7 +79,9 @@ impl Proxy {
                     Err(_) => return End::NoRequest,
                 };
                 let client = match user {
-                    Some(user) => client.proven_by(user.name, Credential::Certificate(user.uris.into())),
+                    Some(user) => {
+                        client.authenticated_as(user.name, Credential::Certificate(user.uris.into()))
+                    }
                     None => client,
                 };
                 match self.opening(stream, &client, self.options.head_timeout).await {
@@ -89,7 +91,7 @@ impl Proxy {
                             // Checked first: a client must not be served before its certificate was checked for revocation.
                             biased;
                             () = door.guarded().revoked(shown) => End::CutOff,
-                            end = Box::pin(self.spoken_to(opening, stream, client, reached, silence)) => end,
+                            end = Box::pin(self.serve_by_protocol(opening, stream, client, reached, silence)) => end,
                         }
                     }
                     None => End::NoRequest,
@@ -98,7 +100,7 @@ impl Proxy {
             (_, Some(door)) if door.only => End::Refused,
             _ => {
                 let reached = ProxyEndpoint { at, by_tls: false };
-                self.spoken_to(opening, stream, client, reached, silence).await
+                self.serve_by_protocol(opening, stream, client, reached, silence).await
             }
         }
     }
@@ -110,7 +112,7 @@ impl Proxy {
     }
 
     /// Returns the timeout of the client's first bytes: that of a ClientHello if only TLS is served.
-    fn first_within(&self) -> Duration {
+    fn first_bytes_timeout(&self) -> Duration {
         let limit = self.options.head_timeout;
         if self.access.door().is_some_and(|door| door.only) { limit.min(HELLO_WITHIN) } else { limit }
     }
@@ -133,7 +135,7 @@ impl Proxy {
         .ok()
     }
 
-    async fn spoken_to<S>(
+    async fn serve_by_protocol<S>(
         self: &Arc<Self>,
         opening: Opening,
         stream: S,
@@ -188,7 +190,7 @@ impl Proxy {
             Err(_) => return End::NoRequest,
         };
         silence.end();
-        Box::pin(Arc::clone(self).after_connect(stream, target, client)).await;
+        Box::pin(Arc::clone(self).serve_after_connect(stream, target, client)).await;
         End::Closed
     }
 
@@ -203,7 +205,7 @@ impl Proxy {
         let request = self.with_body(request);
         let is_connect = request.method() == Method::CONNECT;
         // The CA certificate and the proxy configuration are available to all clients.
-        if !is_connect && self.is_for_itself(&request, reached) {
+        if !is_connect && self.is_for_own_pages(&request, reached) {
             return self.own_page(&request, reached);
         }
         let client = match self.access.of_request(request.headers(), client).await {
@@ -218,7 +220,7 @@ impl Proxy {
         if is_connect {
             return self.connect(request, client, tunnels).await;
         }
-        let target = match Target::of_absolute(request.uri()) {
+        let target = match Target::from_absolute_uri(request.uri()) {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
@@ -241,7 +243,7 @@ impl Proxy {
         client: Client,
         tunnels: &TaskTracker,
     ) -> Response<Body> {
-        let target = match Target::of_connect(request.uri()) {
+        let target = match Target::from_connect_uri(request.uri()) {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
@@ -268,7 +270,7 @@ impl Proxy {
             let _tunnel = tunnel;
             let _stream = stream;
             match hyper::upgrade::on(request).await {
-                Ok(upgraded) => self.after_connect(TokioIo::new(upgraded), target, client).await,
+                Ok(upgraded) => self.serve_after_connect(TokioIo::new(upgraded), target, client).await,
                 Err(error) => tracing::debug!(%client, %error, "a connection failed after CONNECT"),
             }
         });
@@ -277,7 +279,7 @@ impl Proxy {
 
     /// Returns whether the request is for the proxy's own pages. A browser that uses the proxy requests them by the proxy's
     /// address.
-    fn is_for_itself(&self, request: &Request<ClientBody>, reached: ProxyEndpoint) -> bool {
+    fn is_for_own_pages(&self, request: &Request<ClientBody>, reached: ProxyEndpoint) -> bool {
         let Some(authority) = request.uri().authority() else { return true };
         // HTTP/2 requests always name a host. On a TLS connection to the proxy, `https:` requests are for the proxy itself under
         // any name, because clients use CONNECT for other hosts.

@@ -6,7 +6,7 @@ use http_relay::client::Client;
 use http_relay::target::Origin;
 use tokio_util::task::TaskTracker;
 
-use crate::mint::Likeness;
+use crate::mint::MirrorTemplate;
 
 /// Context that all requests of a connection share.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct ConnectionContext {
     /// The client of the connection.
     pub(super) client: Client,
     /// The mirrored certificate that was presented; the client may request any of its names. `None` if the leaf has one name.
-    pub(super) mirrored: Option<Arc<Likeness>>,
+    pub(super) mirrored: Option<Arc<MirrorTemplate>>,
     /// Tasks that outlive the HTTP connection and must be awaited: upgraded connections.
     pub(super) tunnels: TaskTracker,
 }

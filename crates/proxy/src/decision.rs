@@ -10,13 +10,13 @@ impl Proxy {
     /// Returns the action for a connection to `target` as `name`. Resolves the name if no list contains it but some list contains
     /// networks; the dialled address is checked again.
     pub(super) async fn action_of(&self, target: &Target, name: &HostOrIp) -> Action {
-        self.action_by(&self.rules.now().names, target, name).await
+        self.action_with_rules(&self.rules.now().names, target, name).await
     }
 
     /// Like [`Self::action_of`], with the given rules.
-    pub(super) async fn action_by(&self, rules: &Rules, target: &Target, name: &HostOrIp) -> Action {
+    pub(super) async fn action_with_rules(&self, rules: &Rules, target: &Target, name: &HostOrIp) -> Action {
         let is_listed = name.dns().is_some() && rules.listed(name, target.port).is_some();
-        if is_listed || !rules.go_by_address() {
+        if is_listed || !rules.needs_address() {
             return rules.decide(name, target.port);
         }
         let addresses = match (&target.name, name) {
@@ -24,11 +24,11 @@ impl Proxy {
             (_, HostOrIp::Ip(address)) => vec![*address],
             (_, HostOrIp::Dns(_)) => self.upstreams.addresses(name).await,
         };
-        rules.at_addresses(name, &addresses, target.port)
+        rules.action_at_addresses(name, &addresses, target.port)
     }
 
     /// Returns whether a connection is tunneled before the client sends anything; for a redirected connection, by its address only.
-    pub(super) async fn is_tunnelled_at_once(&self, target: &Target) -> bool {
+    pub(super) async fn is_tunnelled_immediately(&self, target: &Target) -> bool {
         match target.redirected {
             true => self.rules.now().names.of_target(target) == Some(Action::Tunnel),
             false => self.action_of(target, &target.name).await == Action::Tunnel,

@@ -31,17 +31,17 @@ impl<'a> Destination<'a> {
                 }
                 None => (format!("{address}{rest}"), None),
             };
-            return Ok(Self::Network(network_of(&network).ok_or_else(wrong)?, port));
+            return Ok(Self::Network(parse_network(&network).ok_or_else(wrong)?, port));
         }
         // An IPv6 network without brackets, such as 2001:db8::/32.
-        if let Some(network) = network_of(pattern) {
+        if let Some(network) = parse_network(pattern) {
             return Ok(Self::Network(network, None));
         }
         let (host, port) = match pattern.rsplit_once(':') {
             Some((host, port)) => (host, Some(port_of(port).ok_or_else(wrong)?)),
             None => (pattern, None),
         };
-        match network_of(host) {
+        match parse_network(host) {
             Some(network @ IpNet::V4(_)) => Ok(Self::Network(network, port)),
             // Without brackets, address and port of IPv6 cannot be separated.
             Some(IpNet::V6(_)) => Err(wrong()),
@@ -58,7 +58,7 @@ fn port_of(text: &str) -> Option<u16> {
 }
 
 /// Parses an address or a network. A network must have no bits set beyond its prefix length.
-fn network_of(text: &str) -> Option<IpNet> {
+fn parse_network(text: &str) -> Option<IpNet> {
     let network = match text.parse::<IpAddr>() {
         Ok(address) => IpNet::from(address),
         Err(_) => text.parse::<IpNet>().ok()?,

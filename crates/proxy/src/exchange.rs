@@ -6,14 +6,14 @@ use std::time::Instant;
 use http_body_util::Either;
 use http_relay::access_log::{Entry, counted};
 use http_relay::client_body::ClientBody;
-use http_relay::fields::{Upgrades, authority_of, clean, clean_trailers, take_upgrade};
+use http_relay::fields::{Upgrades, authority_of, clean, clean_trailers, permitted_upgrade};
 use http_relay::page::{self, Body, misdirected_page};
 use http_relay::request_body::RequestBody;
 use http_relay::stall::UploadTimer;
 use http_relay::target::{Origin, Target};
 use http_relay::unanswered::{unanswered, unread};
-use http_relay::upgrade::{Upgrading, ask_for};
-use http_relay::upstream::{BodyFilter, Relayed};
+use http_relay::upgrade::{UpgradeRequest, add_upgrade_fields};
+use http_relay::upstream::{BodyFilter, UpstreamResponseBody};
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{HeaderValue, UPGRADE};
@@ -21,16 +21,16 @@ use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use x509::HostOrIp;
 
-use super::audited::{Audited, not_audited};
+use super::audited::{AuditedDecision, audit_failure_response};
 use super::connection_context::ConnectionContext;
 use super::gateway::{Admission, Refused};
 use super::page::rejected_page;
 use super::proxy::Proxy;
 use super::requests::{
-    Destination, Injected, MatchedRules, NotSearchable, ResponseFilter, RuleSet, ScrubbedStream,
+    Destination, Injected, MatchedRules, ResponseFilter, RuleSet, ScrubbedStream, UnsearchableBody,
     make_searchable,
 };
-use super::rotation::Sending;
+use super::rotation::PreparedRequest;
 use super::rules::Action;
 
 /// Maximum bytes of a body that is kept, to send the request again after a rotation.
@@ -73,8 +73,10 @@ impl Proxy {
             Ok(admission) => admission,
             Err(refused) => return self.refuse(&request, way, began, entry, &refused).await,
         };
-        let audited =
-            self.requests.audits().then(|| Audited::request(&request, way, admission.judgement.as_ref()));
+        let audited = self
+            .requests
+            .has_audit_log()
+            .then(|| AuditedDecision::request(&request, way, admission.judgement.as_ref()));
         if admission.spending.is_some() || audited.is_some() {
             entry.get_or_insert_with(|| self.requests.counted_entry(&request, &way.client));
         }
@@ -85,9 +87,9 @@ impl Proxy {
             _ if self.rejects_connection(&rules, &way.origin).await => self.rejected(way),
             Ok((_, host)) if self.rejects(&rules, &way.origin.target, &host).await => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules).await => misdirected_page(&host),
-            Ok((_, host)) if !self.permits_beside(way, &host).await => misdirected_page(&host),
+            Ok((_, host)) if !self.permits_other_host(way, &host).await => misdirected_page(&host),
             Ok((authority, host)) => {
-                let upgrade = take_upgrade(request.headers(), Upgrades::NotHttp);
+                let upgrade = permitted_upgrade(request.headers(), Upgrades::NotHttp);
                 // Hop-by-hop fields are removed before the request is judged and sent.
                 clean(request.headers_mut());
                 match rules.requests.judge(&mut request, way, &host, grantee) {
@@ -121,7 +123,7 @@ impl Proxy {
                 entry.set_server_name(Some(verified.to_string()));
             }
             if let Some(judged) = judged.flatten() {
-                entry.set_recorded(judged.records_answer(response.headers()));
+                entry.set_keep_recording(judged.should_record(response.headers()));
             }
             entry.answered(response.status(), response.headers());
             entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
@@ -141,10 +143,10 @@ impl Proxy {
             Some(server) => {
                 let is_shown = way.mirrored.as_ref().is_some_and(|shown| shown.is_for(host));
                 !is_shown
-                    || self.action_by(&rules.names, &origin.target, host).await == Action::Tunnel
+                    || self.action_with_rules(&rules.names, &origin.target, host).await == Action::Tunnel
                     || !self.upstreams.treats_alike(server, host)
             }
-            // Only the address of the connection is known: see `Origin::is_unproven`.
+            // Only the address of the connection is known: see `Origin::is_unverified`.
             None if origin.target.redirected => false,
             // Without TLS, a client that resolved the name itself sends requests for the name to the address.
             None => origin.target.name != *host && !self.upstreams.leads_to(host, &origin.target.name).await,
@@ -155,7 +157,7 @@ impl Proxy {
     /// so the address of a redirected connection counts too.
     async fn rejects_connection(&self, rules: &RuleSet, origin: &Origin) -> bool {
         let target = &origin.target;
-        let by_target = match target.redirected && !origin.is_unproven() {
+        let by_target = match target.redirected && !origin.is_unverified() {
             true => rules.names.of_target(target) == Some(Action::Reject),
             false => self.rejects(rules, target, &target.name).await,
         };
@@ -166,7 +168,7 @@ impl Proxy {
     }
 
     async fn rejects(&self, rules: &RuleSet, target: &Target, name: &HostOrIp) -> bool {
-        self.action_by(&rules.names, target, name).await == Action::Reject
+        self.action_with_rules(&rules.names, target, name).await == Action::Reject
     }
 
     /// Returns the response to a request that the policy refuses.
@@ -180,7 +182,8 @@ impl Proxy {
     ) -> Response<Body> {
         self.metrics.rejected();
         // The request is refused even if the audit event cannot be written.
-        let event = || Audited::request(request, way, Some(&refused.judgement)).refused(refused.page.reason);
+        let event =
+            || AuditedDecision::request(request, way, Some(&refused.judgement)).refused(refused.page.reason);
         let _ = self.requests.audit(event).await;
         let response = refused.page.page(request.headers());
         if let Some(mut entry) = entry {
@@ -215,12 +218,12 @@ impl Proxy {
                 }
             }
             if let Some(answer) = judged.own_answer() {
-                self.note_unsent(audited.as_ref()).await;
+                self.audit_unsent(audited.as_ref()).await;
                 self.requests.metrics().answered();
                 return answer;
             }
         }
-        let client = upgrade.clone().map(|asked| Upgrading {
+        let client = upgrade.clone().map(|asked| UpgradeRequest {
             client: hyper::upgrade::on(&mut request),
             asked,
             websocket,
@@ -228,7 +231,7 @@ impl Proxy {
             version: request.version(),
         });
         if let Some(protocol) = &upgrade {
-            ask_for(protocol, request.headers_mut());
+            add_upgrade_fields(protocol, request.headers_mut());
         }
         let tee = entry.as_ref().map(|entry| entry.up());
         let version = request.version();
@@ -240,7 +243,7 @@ impl Proxy {
             judged.change(&mut request, &mut place);
             if self.rejects_connection(rules, &place.origin).await {
                 self.metrics.rejected();
-                self.note_unsent(audited.as_ref()).await;
+                self.audit_unsent(audited.as_ref()).await;
                 return rejected_page(&place.origin.target);
             }
             let verified = self.upstreams.verifies(&place.origin);
@@ -248,7 +251,7 @@ impl Proxy {
                 match judged.inject(&mut request, verified, (secrets, &[]), self.requests.metrics()).await {
                     Ok(injected) => injected,
                     Err(answer) => {
-                        self.note_unsent(audited.as_ref()).await;
+                        self.audit_unsent(audited.as_ref()).await;
                         return answer;
                     }
                 };
@@ -265,7 +268,7 @@ impl Proxy {
         let is_upgrade = upgrade.is_some() || websocket.is_some();
         if !injected.is_empty() && !is_upgrade && request.body_mut().keep(REPEATED_OCTETS_MAX).await.is_err()
         {
-            self.note_unsent(audited.as_ref()).await;
+            self.audit_unsent(audited.as_ref()).await;
             let detail = "the request has no whole body";
             return unread(&uploading, version)
                 .unwrap_or_else(|| page::problem(StatusCode::BAD_REQUEST, "http_request_error", detail));
@@ -274,20 +277,21 @@ impl Proxy {
         if let Some(audited) = &audited
             && let Err(error) = self.requests.audit(|| audited.sent(&injected)).await
         {
-            return not_audited(error);
+            return audit_failure_response(error);
         }
         if let (Some(audited), Some(entry), Some(log)) = (&audited, &mut *entry, self.requests.audit_log()) {
             entry.keep(audited.outcome(log));
         }
-        let sending = Sending { place: &place, judged, secrets, audited: audited.as_ref(), is_upgrade };
+        let sending =
+            PreparedRequest { place: &place, judged, secrets, audited: audited.as_ref(), is_upgrade };
         match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {
                 let mut response = response.map(|body| body.beside(&uploading));
-                match filter_of(&mut response, &injected) {
+                match take_response_filter(&mut response, &injected) {
                     Ok(filter) => {
                         self.passed_on(response, client, judged, entry, (filter, way, &place.origin))
                     }
-                    Err(error) => not_searchable(error, entry),
+                    Err(error) => unsearchable_response(error, entry),
                 }
             }
             Err(error) => {
@@ -301,7 +305,7 @@ impl Proxy {
     }
 
     /// Tries to audit a request of which nothing is sent.
-    async fn note_unsent(&self, audited: Option<&Audited>) {
+    async fn audit_unsent(&self, audited: Option<&AuditedDecision>) {
         if let Some(audited) = audited {
             let _ = self.requests.audit(|| audited.unsent()).await;
         }
@@ -309,8 +313,8 @@ impl Proxy {
 
     fn passed_on(
         self: &Arc<Self>,
-        mut response: Response<Relayed>,
-        client: Option<Upgrading<'_>>,
+        mut response: Response<UpstreamResponseBody>,
+        client: Option<UpgradeRequest<'_>>,
         judged: Option<&MatchedRules>,
         entry: &mut Option<Box<Entry>>,
         (filter, way, sent_to): (Option<ResponseFilter>, &ConnectionContext, &Origin),
@@ -328,12 +332,12 @@ impl Proxy {
             return refusal;
         }
         if let (Some(entry), Some(judged)) = (entry.as_mut(), judged) {
-            entry.more_rules(judged.names_of_answer(response.headers()));
-            entry.set_recorded(judged.records_answer(response.headers()));
+            entry.add_response_rules(judged.response_rule_names(response.headers()));
+            entry.set_keep_recording(judged.should_record(response.headers()));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(client) = client.filter(|client| client.is_met_by(response.headers())) else {
-                return page::changed_unasked();
+            let Some(client) = client.filter(|client| client.is_accepted_by(response.headers())) else {
+                return page::unrequested_upgrade_page();
             };
             let upstream = hyper::upgrade::on(&mut response);
             let (proxy, way) = (Arc::clone(self), way.clone());
@@ -356,7 +360,7 @@ impl Proxy {
                 if let Some(entry) = &mut entry {
                     entry.removed(removed + upstream.removed());
                     match upstream.is_cut() {
-                        true => entry.refused_for("response-filter"),
+                        true => entry.set_refusal_reason("response-filter"),
                         false if is_complete => entry.complete(),
                         false => {}
                     }
@@ -388,14 +392,14 @@ struct ExchangeContext<'a> {
     /// Context of the client's connection.
     way: &'a ConnectionContext,
     /// The decision to audit, if an audit log is configured.
-    audited: Option<Audited>,
+    audited: Option<AuditedDecision>,
 }
 
 /// Returns the filter that removes the `injected` values from the response. Removes them from its header, and the reason phrase.
-fn filter_of(
-    response: &mut Response<Relayed>,
+fn take_response_filter(
+    response: &mut Response<UpstreamResponseBody>,
     injected: &[Injected],
-) -> Result<Option<ResponseFilter>, NotSearchable> {
+) -> Result<Option<ResponseFilter>, UnsearchableBody> {
     if injected.is_empty() {
         return Ok(None);
     }
@@ -405,8 +409,8 @@ fn filter_of(
 }
 
 /// Returns the response instead of one that cannot be searched for the injected credential.
-fn not_searchable(error: NotSearchable, entry: &mut Option<Box<Entry>>) -> Response<Body> {
-    entry.iter_mut().for_each(|entry| entry.refused_for("content-coding"));
+fn unsearchable_response(error: UnsearchableBody, entry: &mut Option<Box<Entry>>) -> Response<Body> {
+    entry.iter_mut().for_each(|entry| entry.set_refusal_reason("content-coding"));
     tracing::warn!(%error, "a response was not passed on");
     let detail = format!("{error}. inject = {{ allow_echo = true }} of its rule passes it on");
     page::problem(StatusCode::BAD_GATEWAY, "http_response_content_coding", &detail)

@@ -11,8 +11,8 @@ use hyper::body::Body as _;
 use hyper::{HeaderMap, Request, StatusCode};
 use x509::HostOrIp;
 
-use super::audited::{Audited, Outcome};
-use super::budgets::Spending;
+use super::audited::{AuditedDecision, Outcome};
+use super::budgets::BudgetUse;
 use super::connection_context::ConnectionContext;
 use super::policy::{
     Action, Decision, Evidence, Grantee, Identity, Phase, Policy, PolicyRequest, Presented, Reason,
@@ -27,7 +27,7 @@ use super::requests::RuleSet;
 pub(super) struct Admission {
     pub(super) grantee: Grantee,
     pub(super) judgement: Option<Judgement>,
-    pub(super) spending: Option<Spending>,
+    pub(super) spending: Option<BudgetUse>,
     /// Outcome of a tunnel, to be audited when it ends.
     pub(super) outcome: Option<Box<Outcome>>,
 }
@@ -61,7 +61,7 @@ pub(super) struct Refused {
 impl Refused {
     pub(super) fn note(&self, entry: &mut Entry) {
         entry.set_judgement(self.judgement.clone());
-        entry.refused_for(self.page.reason);
+        entry.set_refusal_reason(self.page.reason);
     }
 }
 
@@ -93,7 +93,7 @@ impl Proxy {
         let (method, path) = (request.method().as_str(), request.uri().path());
         let port = way.origin.target.port;
         let subject = Subject { client: &way.client, identity, host, port, method, path };
-        let verified = verified_host(way, host).map_err(|mismatch| subject.mismatched(&mismatch))?;
+        let verified = verified_host(way, host).map_err(|mismatch| subject.host_mismatch(&mismatch))?;
         let subject = Subject { host: verified, ..subject };
         let facts = RequestFacts {
             method,
@@ -118,18 +118,17 @@ impl Proxy {
         let identity = identify(policy, client);
         let subject =
             Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
-        let admitted =
-            match target.redirected || target.name == *name {
-                _ if !policy.is_active() => Ok(Admission::default()),
-                true => self.begin(policy, &subject, &subject.decide(policy, Phase::Tunnel)),
-                false => Err(subject
-                    .mismatched(&Mismatch::Connect { connect: target.name.clone(), server: name.clone() })),
-            };
+        let admitted = match target.redirected || target.name == *name {
+            _ if !policy.is_active() => Ok(Admission::default()),
+            true => self.begin(policy, &subject, &subject.decide(policy, Phase::Tunnel)),
+            false => Err(subject
+                .host_mismatch(&Mismatch::Connect { connect: target.name.clone(), server: name.clone() })),
+        };
         match admitted {
             Ok(mut admission) => {
                 if let Some(log) = self.requests.audit_log() {
                     let judgement = admission.judgement.as_ref();
-                    let audited = Audited::connection("tunnel", client, (target, name), judgement);
+                    let audited = AuditedDecision::connection("tunnel", client, (target, name), judgement);
                     log.record(audited.sent(&[])).await.ok()?;
                     admission.outcome = Some(audited.outcome(log));
                 }
@@ -179,7 +178,8 @@ impl Proxy {
     /// Audits and logs a connection that the policy refuses.
     async fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
         self.metrics.rejected();
-        let audited = || Audited::connection("connection", client, (target, name), Some(&refused.judgement));
+        let audited =
+            || AuditedDecision::connection("connection", client, (target, name), Some(&refused.judgement));
         let _ = self.requests.audit(|| audited().refused(refused.page.reason)).await;
         if let Some(mut entry) = self.requests.tunnel(client, target, name) {
             refused.note(&mut entry);
@@ -259,7 +259,7 @@ impl Subject<'_> {
         refused
     }
 
-    fn mismatched(&self, mismatch: &Mismatch) -> Box<Refused> {
+    fn host_mismatch(&self, mismatch: &Mismatch) -> Box<Refused> {
         let status = match mismatch {
             Mismatch::Connect { .. } => StatusCode::FORBIDDEN,
             // A client that shared an HTTP/2 connection for another host retries on a new connection.

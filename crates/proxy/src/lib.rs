@@ -62,7 +62,7 @@ mod url_path;
 /// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
-pub use access::{AccessOptions, BadOwnTls, BadUsers, IssuerKeys, IssuerOptions, OwnTls, Token, Users};
+pub use access::{AccessOptions, BadUsers, IssuerKeys, IssuerOptions, OwnTls, ProxyTlsError, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use options::Options;
 pub use redirect::TransparentOptions;

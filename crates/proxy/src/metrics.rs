@@ -278,7 +278,7 @@ impl ProxyMetrics {
         self.0.auto_tunnels.inc();
     }
 
-    pub(super) fn mirror_look(&self, outcome: &'static str) {
+    pub(super) fn count_mirror_probe(&self, outcome: &'static str) {
         self.0.mirrored.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 

@@ -11,13 +11,13 @@ use flight::{Cache, Failed, Fresh};
 use http_relay::client::Client;
 use http_relay::clock::now;
 use http_relay::target::{Origin, Target};
-use http_relay::upstream::{NoConnection, Upstreams};
+use http_relay::upstream::{UpstreamConnectError, Upstreams};
 use x509::HostOrIp;
 
 use super::metrics::ProxyMetrics;
 use super::options::Options;
 use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
-use crate::mint::{Likeness, NoLikeness, VALIDITY_MIN};
+use crate::mint::{MirrorTemplate, MirrorTemplateError, VALIDITY_MIN};
 
 /// How long a server's certificate is cached. A replaced certificate is noticed after this time.
 const SEEN_FOR: Duration = Duration::from_secs(300);
@@ -30,26 +30,26 @@ const ENTRY_OCTETS: usize = 512;
 
 /// Properties for a mirrored leaf.
 #[derive(Clone)]
-pub(super) struct Mirrored {
-    pub(super) likeness: Arc<Likeness>,
+pub(super) struct MirroredServer {
+    pub(super) likeness: Arc<MirrorTemplate>,
     /// Whether the server supports HTTP/2.
     pub(super) http2: bool,
 }
 
 /// Why a certificate is not mirrored.
 #[derive(Clone, Debug, thiserror::Error)]
-enum NotMirrored {
+enum MirrorError {
     #[error("{0}")]
-    Unreached(Arc<NoConnection>),
+    Unreached(Arc<UpstreamConnectError>),
     #[error("the server sent no certificate")]
     Nothing,
     #[error(transparent)]
-    Unlike(#[from] NoLikeness),
+    Unlike(#[from] MirrorTemplateError),
     #[error(transparent)]
     TooMany(#[from] TooManyNames),
 }
 
-impl NotMirrored {
+impl MirrorError {
     fn lifetime(&self) -> Duration {
         match self {
             Self::Unreached(_) => UNREACHED_FOR,
@@ -69,27 +69,27 @@ impl NotMirrored {
 }
 
 /// Cached certificates of servers, limited in bytes and time.
-pub(super) struct Mirrors {
-    seen: Cache<Arc<Origin>, Mirrored, NotMirrored>,
+pub(super) struct MirrorCache {
+    seen: Cache<Arc<Origin>, MirroredServer, MirrorError>,
     /// Rate limit of probes: clients choose the names, and hosts of one certificate are not new names in the store.
     newcomers: Arc<NewNameLimit>,
     upstreams: Upstreams,
     metrics: ProxyMetrics,
 }
 
-impl Mirrors {
+impl MirrorCache {
     pub(super) fn new(options: &Options, upstreams: Upstreams, metrics: ProxyMetrics) -> Self {
         let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
         let newcomers =
             NewNameLimit::new(looks(options.new_names_per_minute), looks(options.new_names_burst));
-        let weigh = |origin: &Arc<Origin>, seen: &Result<Mirrored, NotMirrored>| {
+        let weigh = |origin: &Arc<Origin>, seen: &Result<MirroredServer, MirrorError>| {
             let names = [Some(&origin.target.name), origin.server.as_ref()];
             let names = names.into_iter().flatten().map(|name| name.dns().map_or(0, str::len)).sum::<usize>();
             let octets = ENTRY_OCTETS + names + seen.as_ref().map_or(0, |seen| seen.likeness.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self {
-            seen: Cache::with_weight(OCTETS_MAX, weigh),
+            seen: Cache::with_weight_max(OCTETS_MAX, weigh),
             newcomers: Arc::new(newcomers),
             upstreams,
             metrics,
@@ -104,7 +104,7 @@ impl Mirrors {
         name: &HostOrIp,
         http2: bool,
         client: &Client,
-    ) -> Option<Mirrored> {
+    ) -> Option<MirroredServer> {
         let origin = Arc::new(Origin {
             target: target.clone(),
             server: Some(name.clone()),
@@ -125,7 +125,7 @@ impl Mirrors {
                 Ok(()) => look(&upstreams, &asked, &name).await,
                 Err(refused) => Err(refused.into()),
             };
-            metrics.mirror_look(looked.as_ref().map_or_else(NotMirrored::outcome, |_| "mirrored"));
+            metrics.count_mirror_probe(looked.as_ref().map_or_else(MirrorError::outcome, |_| "mirrored"));
             looked.map_err(|error| {
                 tracing::info!(target = %asked.target, %name, %error, "cannot mirror the server's certificate");
                 Failed { lifetime: error.lifetime(), error }
@@ -139,15 +139,15 @@ async fn look(
     upstreams: &Upstreams,
     origin: &Origin,
     name: &HostOrIp,
-) -> Result<Fresh<Mirrored>, NotMirrored> {
+) -> Result<Fresh<MirroredServer>, MirrorError> {
     let introduced = upstreams.probe(origin, name).await;
-    let introduced = introduced.map_err(|error| NotMirrored::Unreached(Arc::new(error)))?;
-    let shown = introduced.certificate.ok_or(NotMirrored::Nothing)?;
+    let introduced = introduced.map_err(|error| MirrorError::Unreached(Arc::new(error)))?;
+    let shown = introduced.certificate.ok_or(MirrorError::Nothing)?;
     let now = now();
-    let likeness = Likeness::of(&shown, name, now)?;
+    let likeness = MirrorTemplate::of(&shown, name, now)?;
     // A mirrored leaf must be valid for some time.
     let left =
         Duration::from_secs(likeness.not_after().since(now).max(0) as u64).saturating_sub(VALIDITY_MIN);
-    let seen = Mirrored { likeness: Arc::new(likeness), http2: introduced.http2 };
+    let seen = MirroredServer { likeness: Arc::new(likeness), http2: introduced.http2 };
     Ok(Fresh { value: seen, lifetime: left.min(SEEN_FOR) })
 }

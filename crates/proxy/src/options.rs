@@ -9,7 +9,7 @@ use outbound::guard::Guard;
 
 use crate::access::AccessOptions;
 use crate::certificate_store::{self, SecondLevel};
-use crate::mint::{KeysOfLeaves, LEAF_KEY_LIFE, VALIDITY_MAX};
+use crate::mint::{LEAF_KEY_LIFE, LeafKeySharing, VALIDITY_MAX};
 use crate::policy::Policy;
 use crate::redirect::TransparentOptions;
 use crate::rules::Rules;
@@ -37,7 +37,7 @@ pub struct Options {
     /// How long leaf certificates are valid. Default: 7 days.
     pub leaf_validity: Duration,
     /// Which leaf certificates share a key. Default: all leaf certificates of one key's life.
-    pub leaf_keys: KeysOfLeaves,
+    pub leaf_keys: LeafKeySharing,
     /// How long new leaf certificates are issued for the same key. Default: 1 hour.
     pub leaf_key_life: Duration,
     /// Maximum bytes of leaf certificates in memory. Default: 64 MiB.
@@ -108,7 +108,7 @@ impl Default for Options {
             policy: Policy::default(),
             requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
-            leaf_keys: KeysOfLeaves::Shared,
+            leaf_keys: LeafKeySharing::Shared,
             leaf_key_life: LEAF_KEY_LIFE,
             store_octets_max: certificate_store::OCTETS_MAX,
             second_level: None,
@@ -141,7 +141,7 @@ impl Default for Options {
 impl Options {
     /// Returns the maximum number of connections of one client address.
     pub(crate) fn per_address(&self) -> usize {
-        self.connections_per_address_max.unwrap_or(inbound::address_share(self.connections_max))
+        self.connections_per_address_max.unwrap_or(inbound::slots_per_address(self.connections_max))
     }
 
     pub(crate) fn pool(&self, address_rule: AddressRule) -> PoolOptions {

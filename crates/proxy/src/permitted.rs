@@ -9,7 +9,7 @@ use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
 use super::proxy::Proxy;
-use crate::permission::{Asker, NotPermitted};
+use crate::permission::{LeafRequester, NotPermitted};
 
 impl Proxy {
     /// Checks the permission for the CONNECT target if it would be intercepted. Addresses are checked later, when the ClientHello
@@ -25,7 +25,7 @@ impl Proxy {
 
     /// Checks the permission for a request to `host` on a connection with a mirrored leaf. The connection's own name was checked
     /// before the handshake, but the leaf's other names were not.
-    pub(super) async fn permits_beside(&self, way: &ConnectionContext, host: &HostOrIp) -> bool {
+    pub(super) async fn permits_other_host(&self, way: &ConnectionContext, host: &HostOrIp) -> bool {
         let is_another = way.mirrored.is_some() && way.origin.server.as_ref() != Some(host);
         !is_another || self.permits(&way.origin.target, host, &way.client).await.is_ok()
     }
@@ -37,10 +37,10 @@ impl Proxy {
         name: &HostOrIp,
         client: &Client,
     ) -> Result<(), NotPermitted> {
-        let asker = Asker { address: client.ip(), user: client.user.as_deref(), consumer: None };
+        let asker = LeafRequester { address: client.ip(), user: client.user.as_deref(), consumer: None };
         let permitted = self.permission.ask(asker, name).await;
         if let Err(refused) = &permitted {
-            self.requests.not_permitted(client, target, name, (status(refused), refused.name()));
+            self.requests.log_not_permitted(client, target, name, (status(refused), refused.name()));
             tracing::info!(%client, %target, %name, %refused, "a client was not intercepted: no permission");
         }
         permitted

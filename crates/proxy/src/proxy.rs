@@ -9,7 +9,7 @@ use inbound::ServiceTasks;
 use crate::access::Access;
 use crate::budgets::Budgets;
 use crate::metrics::ProxyMetrics;
-use crate::mirror::Mirrors;
+use crate::mirror::MirrorCache;
 use crate::options::Options;
 use crate::permission::Permission;
 use crate::refusals::Refusals;
@@ -24,7 +24,7 @@ pub(super) struct Proxy {
     pub(super) budgets: Budgets,
     pub(super) refusals: Refusals,
     pub(super) permission: Permission,
-    pub(super) mirrors: Mirrors,
+    pub(super) mirrors: MirrorCache,
     pub(super) tls: Interception,
     pub(super) upstreams: Upstreams,
     pub(super) metrics: ProxyMetrics,

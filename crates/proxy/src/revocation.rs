@@ -29,11 +29,11 @@ const LOOK: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct RevocationLists {
     files: Arc<Files>,
-    ders: Arc<Ders>,
+    ders: Arc<DecodeCrls>,
 }
 
 type Files = dyn Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync;
-type Ders = dyn Fn(&[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> + Send + Sync;
+type DecodeCrls = dyn Fn(&[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> + Send + Sync;
 
 impl fmt::Debug for RevocationLists {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,7 +55,7 @@ impl RevocationLists {
 /// The CRLs cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid certificate revocation lists (CRLs): {0}")]
-pub struct BadLists(String);
+pub struct BadCrls(String);
 
 /// The loaded CRLs.
 #[derive(Default)]
@@ -69,13 +69,13 @@ pub(crate) struct LoadedCrls {
 
 impl LoadedCrls {
     /// Loads the CRLs; empty without a source.
-    pub(crate) fn of(source: Option<&RevocationLists>) -> Result<Self, BadLists> {
+    pub(crate) fn of(source: Option<&RevocationLists>) -> Result<Self, BadCrls> {
         let Some(source) = source else { return Ok(Self::default()) };
-        let files = (source.files)().map_err(BadLists)?;
-        Self::in_files(source, Arc::new(files)).map_err(BadLists)
+        let files = (source.files)().map_err(BadCrls)?;
+        Self::parse_files(source, Arc::new(files)).map_err(BadCrls)
     }
 
-    fn in_files(source: &RevocationLists, files: Arc<Vec<Vec<u8>>>) -> Result<Self, String> {
+    fn parse_files(source: &RevocationLists, files: Arc<Vec<Vec<u8>>>) -> Result<Self, String> {
         let ders = (source.ders)(&files)?;
         let set = CrlSet::parse(&ders).map_err(|error| error.to_string())?;
         for issuer in set.superseded() {
@@ -99,7 +99,7 @@ impl LoadedCrls {
 }
 
 /// Builds a TLS configuration that checks clients against CRLs.
-type Build = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
+type BuildServerConfig = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
 /// The bytes of the files, and the result of loading them.
 type LoadResult = (Arc<Vec<Vec<u8>>>, Result<(), String>);
 
@@ -108,7 +108,7 @@ pub(crate) struct RevocationGuard {
     tls: RwLock<Arc<ServerConfig>>,
     lists: watch::Sender<Arc<LoadedCrls>>,
     source: Option<RevocationLists>,
-    build: Arc<Build>,
+    build: Arc<BuildServerConfig>,
     metrics: RevocationMetrics,
     door: &'static str,
 }
@@ -120,7 +120,7 @@ impl RevocationGuard {
         tls: ServerConfig,
         lists: LoadedCrls,
         source: Option<RevocationLists>,
-        build: Build,
+        build: BuildServerConfig,
         (metrics, door): (RevocationMetrics, &'static str),
     ) -> Self {
         let (lists, _) = watch::channel(Arc::new(lists));
@@ -189,7 +189,7 @@ impl RevocationGuard {
                 return Ok(None);
             }
             let files = Arc::new(files);
-            let made = LoadedCrls::in_files(&source, Arc::clone(&files))
+            let made = LoadedCrls::parse_files(&source, Arc::clone(&files))
                 .and_then(|lists| build(&lists.ders).map(|tls| (lists, tls)));
             Ok::<_, String>(Some((files, made)))
         };
@@ -360,7 +360,7 @@ mod tests {
             let none = Arc::new(rustls::server::ResolvesServerCertUsingSni::new());
             builder.with_no_client_auth().with_cert_resolver(none)
         };
-        let build: Build = Box::new(move |_| Ok(tls()));
+        let build: BuildServerConfig = Box::new(move |_| Ok(tls()));
         let tls = build(&[]).unwrap();
         let mut last = (Arc::clone(&lists.files), Ok(()));
         let guarded = RevocationGuard::new(

@@ -3,23 +3,23 @@
 use http_relay::access_log::Entry;
 use http_relay::fields::address;
 use http_relay::request_body::RequestBody;
-use http_relay::upstream::{NoAnswer, Relayed};
+use http_relay::upstream::{NoAnswer, UpstreamResponseBody};
 use hyper::{Request, Response, StatusCode, Version};
 
-use super::audited::Audited;
+use super::audited::AuditedDecision;
 use super::proxy::Proxy;
-use super::requests::{Destination, Injected, MatchedRules, Secrets, was_taken};
+use super::requests::{Destination, Injected, MatchedRules, Secrets, record_credential_outcome};
 
 /// How often a request is sent again: with the version that the source has, and with the other one. A server may switch between two
 /// tries, so that the first one is right then.
 const MORE_TRIES: usize = 2;
 
 /// A request that is ready to be sent, except for its credentials.
-pub(super) struct Sending<'a> {
+pub(super) struct PreparedRequest<'a> {
     pub(super) place: &'a Destination,
     pub(super) judged: Option<&'a MatchedRules>,
     pub(super) secrets: Option<&'a dyn Secrets>,
-    pub(super) audited: Option<&'a Audited>,
+    pub(super) audited: Option<&'a AuditedDecision>,
     /// Whether the request upgrades the protocol; such a request is sent only once.
     pub(super) is_upgrade: bool,
 }
@@ -33,12 +33,12 @@ impl Proxy {
         request: Request<RequestBody>,
         injected: &mut Vec<Injected>,
         entry: &mut Option<Box<Entry>>,
-        sending: &Sending<'_>,
-    ) -> Result<Response<Relayed>, NoAnswer> {
+        sending: &PreparedRequest<'_>,
+    ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
         let may_repeat = !injected.is_empty() && !sending.is_upgrade;
         let again = if may_repeat { copy_of(&request) } else { None };
         let mut response = self.send_once(request, sending.place).await?;
-        was_taken(response.status(), injected, sending.secrets);
+        record_credential_outcome(response.status(), injected, sending.secrets);
         for _ in 0..MORE_TRIES {
             if response.status() != StatusCode::UNAUTHORIZED {
                 break;
@@ -55,13 +55,13 @@ impl Proxy {
         mut request: Request<RequestBody>,
         injected: &mut Vec<Injected>,
         entry: &mut Option<Box<Entry>>,
-        sending: &Sending<'_>,
-    ) -> Option<Response<Relayed>> {
+        sending: &PreparedRequest<'_>,
+    ) -> Option<Response<UpstreamResponseBody>> {
         let judged = sending.judged?;
         let verified = self.upstreams.verifies(&sending.place.origin);
         let with = (sending.secrets, injected.as_slice());
         let fresh = judged.inject(&mut request, verified, with, self.requests.metrics()).await.ok()?;
-        if fresh.iter().all(|one| one.is_last_of(injected)) {
+        if fresh.iter().all(|one| one.was_sent_last(injected)) {
             return None;
         }
         if let Some(audited) = sending.audited {
@@ -73,7 +73,7 @@ impl Proxy {
         tracing::debug!("a credential was rotated: retrying its request once");
         let response = self.send_once(request, sending.place).await;
         let status = response.as_ref().map(Response::status);
-        status.into_iter().for_each(|status| was_taken(status, &fresh, sending.secrets));
+        status.into_iter().for_each(|status| record_credential_outcome(status, &fresh, sending.secrets));
         injected.extend(fresh);
         response.ok()
     }
@@ -82,7 +82,7 @@ impl Proxy {
         &self,
         request: Request<RequestBody>,
         Destination { origin, authority }: &Destination,
-    ) -> Result<Response<Relayed>, NoAnswer> {
+    ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
         let prepare = |request: &mut Request<RequestBody>, version: Version| {
             address(request, origin, authority, version)
         };

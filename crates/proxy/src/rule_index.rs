@@ -82,7 +82,7 @@ impl<T: Default> ByHost<T> {
 
 /// Rules by the literal prefix of their path, up to the first star.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ByPath {
+pub(crate) struct RulesByPath {
     /// Paths without a star.
     whole: HashMap<String, Vec<u32>>,
     /// The part before the first star, up to its last slash: `/v1/` of `/v1/a*`.
@@ -92,7 +92,7 @@ pub(crate) struct ByPath {
     any: Vec<u32>,
 }
 
-impl ByPath {
+impl RulesByPath {
     /// Adds a rule. Empty `patterns` mean all paths.
     pub(crate) fn add(&mut self, patterns: &[String], rule: u32) {
         let put = |list: &mut Vec<u32>| {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use http_relay::names::{BadRule, Names};
 use http_relay::target::Target;
-use outbound::guard::addresses_within;
+use outbound::guard::address_and_embedded;
 use x509::HostOrIp;
 
 use crate::destination::{Destination, Networks};
@@ -100,7 +100,7 @@ impl Rules {
 
     /// Decides about an address of `name`. A rejected network wins over everything. Otherwise the rule for the name applies, then
     /// that for the address, then the default.
-    pub(crate) fn at_address(&self, name: &HostOrIp, address: IpAddr, port: u16) -> Action {
+    pub(crate) fn action_at_address(&self, name: &HostOrIp, address: IpAddr, port: u16) -> Action {
         match self.of_address(address, port) {
             Some(Action::Reject) => Action::Reject,
             of_address => self.listed(name, port).or(of_address).unwrap_or(self.default),
@@ -109,8 +109,8 @@ impl Rules {
 
     /// Decides about `name` with its `addresses`. Rejected addresses are not dialled. If the rules for the others differ, the
     /// connection is intercepted.
-    pub(crate) fn at_addresses(&self, name: &HostOrIp, addresses: &[IpAddr], port: u16) -> Action {
-        let each = addresses.iter().map(|address| self.at_address(name, *address, port));
+    pub(crate) fn action_at_addresses(&self, name: &HostOrIp, addresses: &[IpAddr], port: u16) -> Action {
+        let each = addresses.iter().map(|address| self.action_at_address(name, *address, port));
         let left: Vec<Action> = each.filter(|action| *action != Action::Reject).collect();
         match left.iter().find(|action| action.looks()).or(left.first()) {
             Some(action) => *action,
@@ -120,7 +120,7 @@ impl Rules {
     }
 
     /// Returns whether a name that is in no list must be resolved for a decision.
-    pub(crate) fn go_by_address(&self) -> bool {
+    pub(crate) fn needs_address(&self) -> bool {
         !self.networks.is_empty()
     }
 
@@ -128,7 +128,7 @@ impl Rules {
     /// is.
     fn of_address(&self, address: IpAddr, port: u16) -> Option<Action> {
         let find = |address: IpAddr| self.networks.get(address.to_canonical(), port).copied();
-        let is_within = addresses_within(address).skip(1).any(|one| find(one) == Some(Action::Reject));
+        let is_within = address_and_embedded(address).skip(1).any(|one| find(one) == Some(Action::Reject));
         if is_within { Some(Action::Reject) } else { find(address) }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
         ] {
             let rules = rules(default, &lists);
             let parsed: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-            let decided = rules.at_addresses(&HostOrIp::parse(name).unwrap(), &parsed, 443);
+            let decided = rules.action_at_addresses(&HostOrIp::parse(name).unwrap(), &parsed, 443);
             assert_eq!(decided, wanted, "{default:?}: {name} at {addresses:?}");
         }
     }

@@ -16,7 +16,7 @@ use crate::access::{Token, Users};
 use crate::budgets::Budgets;
 use crate::certificate_store::{CertificateStore, NewNameLimit};
 use crate::metrics::ProxyMetrics;
-use crate::mint::{Authority, Intermediates, KeysByOwner, KeysOfLeaves, LeafKeys, Minter};
+use crate::mint::{Authority, Intermediates, KeysByOwner, LeafKeySharing, LeafKeys, Minter};
 use crate::options::Options;
 use crate::permission::Permission;
 use crate::policy::Policy;
@@ -43,7 +43,7 @@ pub struct Running {
     store: CertificateStore,
     rules: requests::LiveRules,
     upstreams: Upstreams,
-    reopen: requests::Reopen,
+    reopen: requests::ReopenSignals,
     access: Arc<access::Access>,
 }
 
@@ -88,7 +88,7 @@ pub async fn start(
     let second_level = options.second_level.clone();
     let store = CertificateStore::with_second_level(options.store_octets_max, newcomers, second_level);
     metrics.watch(&store);
-    tasks.spawn(keep_keys(Arc::clone(&keys), options.leaf_key_life, tasks.clone()));
+    tasks.spawn(rotate_leaf_keys(Arc::clone(&keys), options.leaf_key_life, tasks.clone()));
     if let Some(level) = &options.second_level {
         tasks.spawn(level.clone().keep(tasks.stopping()));
     }
@@ -106,7 +106,7 @@ pub async fn start(
     let minting = match options.minting.clone() {
         Some(minting) => {
             let (store, permission, profile) = (store.clone(), permission.clone(), minter.profile().into());
-            let leaves = minting::Leaves { minter, profile, store, permission, stock };
+            let leaves = minting::LeafSource { minter, profile, store, permission, stock };
             minting::start(minting, leaves, tasks.clone(), metrics.minting()).await?.address
         }
         None => None,
@@ -122,13 +122,13 @@ pub async fn start(
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
     let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()))
         .behind(TrustedProxies::new(&options.trusted_proxies));
-    let reopen = requests::Reopen::default();
+    let reopen = requests::ReopenSignals::default();
     let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)?;
     if let Some(door) = access.door() {
         tasks.spawn(Arc::clone(door.guarded()).keep(tasks.stopping()));
     }
     let refusals = refusals::Refusals::new(options.auto_tunnel);
-    let mirrors = mirror::Mirrors::new(&options, upstreams.clone(), metrics.clone());
+    let mirrors = mirror::MirrorCache::new(&options, upstreams.clone(), metrics.clone());
     let proxy = Proxy {
         options,
         mirrors,
@@ -148,7 +148,7 @@ pub async fn start(
     let mut running =
         Running { address, redirected: Vec::new(), minting, tasks, store, rules, upstreams, reopen, access };
     for (listener, address) in redirected {
-        let host = transparent::Transparent(Arc::clone(&proxy));
+        let host = transparent::TransparentProxy(Arc::clone(&proxy));
         let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
         acceptor.start(listener, Arc::new(host));
         running.redirected.push(address);
@@ -161,16 +161,16 @@ pub async fn start(
 fn address_rule(rules: &requests::LiveRules) -> AddressRule {
     let rules = rules.clone();
     AddressRule::new(move |name, address, port| {
-        rules.now().names.at_address(name, address, port) != Action::Reject
+        rules.now().names.action_at_address(name, address, port) != Action::Reject
     })
 }
 
 /// Returns the keys of the process and, if configured, the keys of users.
 fn leaf_keys(options: &Options, stock: &RsaStock) -> Result<(Arc<LeafKeys>, Option<KeysByOwner>), KeyError> {
     let (of_leaves, users) = match options.leaf_keys {
-        KeysOfLeaves::ByUser => {
-            let users = KeysByOwner::of_users(USERS_MAX, options.leaf_key_life, stock.clone());
-            (KeysOfLeaves::Shared, Some(users))
+        LeafKeySharing::ByUser => {
+            let users = KeysByOwner::for_users(USERS_MAX, options.leaf_key_life, stock.clone());
+            (LeafKeySharing::Shared, Some(users))
         }
         of_leaves => (of_leaves, None),
     };
@@ -196,7 +196,7 @@ async fn minter(
     Ok((minter, authority))
 }
 
-async fn keep_keys(keys: Arc<LeafKeys>, life: Duration, tasks: ServiceTasks) {
+async fn rotate_leaf_keys(keys: Arc<LeafKeys>, life: Duration, tasks: ServiceTasks) {
     keys.keep(life, tasks.stopping()).await;
 }
 

@@ -77,7 +77,7 @@ impl Proxy {
         };
         send(stream, &[VERSION, wanted]).await?;
         let client = match wanted {
-            USER_AND_PASSWORD => self.socks_user(stream, client).await?,
+            USER_AND_PASSWORD => self.authenticate_socks_user(stream, client).await?,
             _ => client.clone(),
         };
         let target = match request(stream).await? {
@@ -114,7 +114,7 @@ impl Proxy {
         Ok((target, client))
     }
 
-    async fn socks_user<S: AsyncRead + AsyncWrite + Unpin>(
+    async fn authenticate_socks_user<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: &mut S,
         client: &Client,

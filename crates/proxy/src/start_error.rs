@@ -7,7 +7,7 @@ use keys::KeyError;
 use outbound::http::SetupError;
 use outbound::resolve::ResolveError;
 
-use crate::access::BadOwnTls;
+use crate::access::ProxyTlsError;
 use crate::mint::MintError;
 use crate::minting;
 use crate::permission::BadPermission;
@@ -34,7 +34,7 @@ pub enum StartError {
     NoRoots,
     /// TLS to the proxy itself cannot be set up.
     #[error("cannot set up TLS between clients and the proxy: {0}")]
-    OwnTls(#[from] BadOwnTls),
+    OwnTls(#[from] ProxyTlsError),
     /// The system's random number generator failed.
     #[error("the operating system returned no random bytes")]
     NoRandomness,

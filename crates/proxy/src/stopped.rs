@@ -85,14 +85,14 @@ impl Proxy {
             }
             tokio::select! {
                 () = client.ended() => return,
-                () = reconsidered(&mut changes, identity) => {}
+                () = wait_for_recheck(&mut changes, identity) => {}
             }
         }
     }
 
     /// Waits until a connection to `target` as `name` must end: the policy no longer admits it, or its client is
     /// [stopped](Self::stopped).
-    pub(super) async fn no_longer_admitted(
+    pub(super) async fn wait_until_not_admitted(
         &self,
         client: &Client,
         target: &Target,
@@ -107,7 +107,7 @@ impl Proxy {
                 if !admits(&rules.policy, client, target, name, phase) {
                     return;
                 }
-                reconsidered(&mut changes, identify(&rules.policy, client)).await;
+                wait_for_recheck(&mut changes, identify(&rules.policy, client)).await;
             }
         };
         tokio::select! {
@@ -118,7 +118,7 @@ impl Proxy {
 }
 
 /// Waits for a change of the rules, the expiry of `identity`, or the next reading of the clock.
-async fn reconsidered(changes: &mut watch::Receiver<Arc<RuleSet>>, identity: Option<&Arc<Identity>>) {
+async fn wait_for_recheck(changes: &mut watch::Receiver<Arc<RuleSet>>, identity: Option<&Arc<Identity>>) {
     let expires = identity.and_then(|identity| identity.expires);
     let left = expires.and_then(|expires| u64::try_from(expires.saturating_sub(now().0)).ok());
     let wait = left.map(|seconds| Duration::from_secs(seconds.max(1)).min(CLOCK_READ_AFTER));

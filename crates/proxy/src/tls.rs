@@ -6,7 +6,7 @@ use std::time::Duration;
 use http_relay::cipher_suites::provider;
 use http_relay::client::Client;
 use http_relay::clock::now;
-use http_relay::opening::Hello;
+use http_relay::opening::ClientHelloFields;
 use keys::KeyError;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -17,9 +17,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use x509::HostOrIp;
 
-use super::mirror::Mirrored;
-use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, RateLimitKey};
-use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafKeyKind, MintError, Minter};
+use super::mirror::MirroredServer;
+use crate::certificate_store::{CertificateStore, FetchError, KeyRecipients, LeafId, RateLimitKey};
+use crate::mint::{Authority, KeysByOwner, LeafKeyKind, LeafKeySharing, MintError, Minter};
 
 /// Maximum bytes that one side may leave unread within rustls.
 const BUFFER_MAX: usize = 64 << 10;
@@ -30,9 +30,9 @@ tokio::task_local! {
 }
 
 #[derive(Debug)]
-struct LeafOfTheHandshake;
+struct HandshakeLeafResolver;
 
-impl ResolvesServerCert for LeafOfTheHandshake {
+impl ResolvesServerCert for HandshakeLeafResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         LEAF.try_with(Arc::clone).ok()
     }
@@ -74,7 +74,7 @@ impl Interception {
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_cert_resolver(Arc::new(LeafOfTheHandshake));
+            .with_cert_resolver(Arc::new(HandshakeLeafResolver));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         // Most clients prefer a SHA-384 suite, which processors do not accelerate.
         config.ignore_client_order = true;
@@ -107,13 +107,13 @@ impl Interception {
         &self,
         stream: S,
         name: &HostOrIp,
-        mirrored: Option<&Mirrored>,
-        hello: &Hello,
+        mirrored: Option<&MirroredServer>,
+        hello: &ClientHelloFields,
         client: &Client,
     ) -> Result<TlsStream<S>, NotIntercepted> {
         // HTTP/2 is not negotiated if the server does not support it, unless the client supports nothing else.
         let acceptor = match mirrored {
-            Some(Mirrored { http2: false, .. }) if hello.http1 => &self.http1,
+            Some(MirroredServer { http2: false, .. }) if hello.http1 => &self.http1,
             _ => &self.acceptor,
         };
         let handshake = async {
@@ -127,8 +127,8 @@ impl Interception {
     async fn leaf(
         &self,
         name: &HostOrIp,
-        mirrored: Option<&Mirrored>,
-        hello: &Hello,
+        mirrored: Option<&MirroredServer>,
+        hello: &ClientHelloFields,
         client: &Client,
     ) -> Result<Arc<CertifiedKey>, FetchError> {
         let likeness = mirrored.map(|mirrored| Arc::clone(&mirrored.likeness));
@@ -139,11 +139,11 @@ impl Interception {
             name: likeness.as_ref().map_or(name, |likeness| likeness.first_name()).clone(),
             authority: self.minter.authority().fingerprint(),
             kind: if hello.ecdsa { LeafKeyKind::P256 } else { LeafKeyKind::Rsa2048 },
-            keys: of_user.as_ref().map_or(self.minter.keys(), |_| KeysOfLeaves::ByUser),
+            keys: of_user.as_ref().map_or(self.minter.keys(), |_| LeafKeySharing::ByUser),
             user: of_user.as_ref().map(|(_, user)| Arc::clone(user)),
             profile: Arc::clone(&self.profile),
             mirrored: likeness.as_ref().map(|likeness| likeness.fingerprint()),
-            key_goes_to: KeyGoesTo::Nobody,
+            key_goes_to: KeyRecipients::Nobody,
         };
         let now = now();
         let (minter, name, kind) = (self.minter.clone(), id.name.clone(), id.kind);

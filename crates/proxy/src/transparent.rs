@@ -19,9 +19,9 @@ use super::redirect::destination;
 use super::rules::Action;
 
 /// The proxy for redirected clients.
-pub(super) struct Transparent(pub(super) Arc<Proxy>);
+pub(super) struct TransparentProxy(pub(super) Arc<Proxy>);
 
-impl ConnectionHandler for Transparent {
+impl ConnectionHandler for TransparentProxy {
     async fn serve(self: Arc<Self>, stream: TcpStream, client: SocketAddr, slot: &mut Slot) {
         let _live = telemetry::tasks::guard("proxy-redirected");
         let _open = self.0.metrics.connection();
@@ -64,7 +64,7 @@ impl Proxy {
         self.metrics.redirected();
         let action = self.rules.now().names.of_target(&target);
         match action {
-            Some(Action::Reject) => return self.closed_out(&client, &target),
+            Some(Action::Reject) => return self.refuse_connection(&client, &target),
             // The server of a tunneled host may speak first.
             Some(Action::Tunnel) => {}
             _ => match tokio::time::timeout(self.options.handshake_timeout, stream.peek(&mut [0])).await {
@@ -81,7 +81,7 @@ impl Proxy {
             return End::Loop;
         }
         silence.end();
-        Box::pin(Arc::clone(self).after_connect(stream, target, client)).await;
+        Box::pin(Arc::clone(self).serve_after_connect(stream, target, client)).await;
         End::Closed
     }
 
@@ -103,7 +103,7 @@ impl Proxy {
                 self.tunnel(stream, &target, &target.name, &client).await;
                 End::Closed
             }
-            Action::Reject => self.closed_out(&client, &target),
+            Action::Reject => self.refuse_connection(&client, &target),
             Action::Intercept | Action::Mirror => {
                 tracing::info!(%client, %target, "closed a redirected connection: the client sent no data; see the rules \
                  for tunnels");
@@ -112,7 +112,7 @@ impl Proxy {
         }
     }
 
-    fn closed_out(&self, client: &Client, target: &Target) -> End {
+    fn refuse_connection(&self, client: &Client, target: &Target) -> End {
         self.metrics.rejected();
         self.requests.refused(client, target);
         End::Refused

@@ -37,7 +37,7 @@ impl Proxy {
             return self.tunnel(stream, target, name, client).await;
         }
         self.metrics.rejected();
-        self.requests.misdirected(client, target, name);
+        self.requests.log_misdirected(client, target, name);
         tracing::info!(%client, %target, %name, "closed a connection: its address does not belong to the name in the ClientHello");
     }
 
@@ -73,8 +73,9 @@ impl Proxy {
             |status| entry.iter_mut().for_each(|entry| entry.answered(status, &HeaderMap::new()));
         let rules = self.rules.now();
         let is_refused = self.refusals.has(client, name);
-        let is_meant =
-            |address| is_refused || rules.names.at_address(name, address, target.port) == Action::Tunnel;
+        let is_meant = |address| {
+            is_refused || rules.names.action_at_address(name, address, target.port) == Action::Tunnel
+        };
         match self.upstreams.link(target, name, client.is_here(), &is_meant).await {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
@@ -86,7 +87,7 @@ impl Proxy {
                             entry.iter_mut().for_each(|entry| entry.complete());
                         }
                     }
-                    () = self.no_longer_admitted(client, target, name, Phase::Tunnel) => {
+                    () = self.wait_until_not_admitted(client, target, name, Phase::Tunnel) => {
                         tracing::info!(%client, %target, "closed a tunnel: the policy no longer allows it");
                     }
                 }
@@ -118,7 +119,7 @@ impl Proxy {
             ended = relay_with(client, upstream, self.options.idle, half, &octets) => {
                 matches!(ended, RelayEnd::Closed)
             }
-            () = self.no_longer_admitted(&way.client, target, name, Phase::Connect) => {
+            () = self.wait_until_not_admitted(&way.client, target, name, Phase::Connect) => {
                 tracing::info!(client = %way.client, %target, "closed a connection: the policy no longer allows the host");
                 false
             }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// Returns the normal form of a path for rules (RFC 3986 section 6.2.2), so that no spelling bypasses a rule. Unnecessary escapes
 /// are decoded, all other characters are escaped, repeated slashes are merged, and dot segments are removed. `%2F` stays.
 pub(crate) fn plain_path(path: &str) -> Cow<'_, str> {
-    settled(path, is_of_paths)
+    settled(path, is_pchar)
 }
 
 /// Returns the path for the server that corresponds to the path in rules. Escaped delimiters stay, because some servers interpret
@@ -16,13 +16,14 @@ pub(crate) fn sent_path(path: &str) -> Cow<'_, str> {
 
 /// Returns whether a path has dot segments in any spelling.
 pub(crate) fn has_dots(path: &str) -> bool {
-    path.contains(['.', '%']) && spelled(path, is_unreserved).split('/').any(is_dots)
+    path.contains(['.', '%']) && spelled(path, is_unreserved).split('/').any(is_dot_segment)
 }
 
 /// Returns whether some server could find dot segments in a [`plain_path`]: after `%2F`, after a backslash, or before a `;`.
 pub(crate) fn hides_dots(path: &str) -> bool {
-    let seen =
-        |path: &str| path.split('/').any(|segment| is_dots(segment.split(';').next().unwrap_or_default()));
+    let seen = |path: &str| {
+        path.split('/').any(|segment| is_dot_segment(segment.split(';').next().unwrap_or_default()))
+    };
     match path.contains('%') {
         true => seen(&path.replace("%2F", "/").replace("%5C", "/")),
         false => path.contains(';') && seen(path),
@@ -30,7 +31,7 @@ pub(crate) fn hides_dots(path: &str) -> bool {
 }
 
 /// Returns whether servers interpret a [`plain_path`] differently: some decode these escapes before matching, some decode twice.
-pub(crate) fn is_doubtful(path: &str) -> bool {
+pub(crate) fn is_ambiguous(path: &str) -> bool {
     const SOME_UNDO: [&str; 7] = ["%2F", "%5C", "%00", "%252E", "%252F", "%255C", "%2500"];
     let is_escaped = path.contains('%') && {
         let path = path.to_ascii_uppercase();
@@ -39,7 +40,7 @@ pub(crate) fn is_doubtful(path: &str) -> bool {
     is_escaped || hides_dots(path)
 }
 
-fn is_dots(segment: &str) -> bool {
+fn is_dot_segment(segment: &str) -> bool {
     matches!(segment, "." | "..")
 }
 
@@ -48,12 +49,12 @@ fn is_unreserved(octet: u8) -> bool {
 }
 
 /// Returns whether the byte is a `pchar` of RFC 3986 section 3.3, without escapes.
-fn is_of_paths(octet: u8) -> bool {
+fn is_pchar(octet: u8) -> bool {
     is_unreserved(octet) || b"!$&'()*+,;=:@".contains(&octet)
 }
 
 fn settled(path: &str, is_undone: fn(u8) -> bool) -> Cow<'_, str> {
-    let is_plain = |octet: u8| octet == b'/' || is_of_paths(octet);
+    let is_plain = |octet: u8| octet == b'/' || is_pchar(octet);
     if path.bytes().all(is_plain) && !path.contains("//") && !path.contains("/.") {
         return Cow::Borrowed(path);
     }
@@ -93,7 +94,7 @@ fn spelled(path: &str, is_undone: fn(u8) -> bool) -> String {
             }
             _ => None,
         };
-        let is_plain = escaped.map_or(*octet == b'/' || is_of_paths(*octet), is_undone);
+        let is_plain = escaped.map_or(*octet == b'/' || is_pchar(*octet), is_undone);
         let octet = escaped.unwrap_or(*octet);
         if is_plain {
             spelled.push(char::from(octet));
@@ -150,14 +151,14 @@ mod tests {
             ["/v1/x%2F..%2F..%2Fadmin", "/v1/..;/admin", "/v1/.%3Bx/a", "/v1/..\\admin", "/v1/%5c../a"]
         {
             let path = plain_path(path);
-            assert!(hides_dots(&path) && is_doubtful(&path), "{path}");
+            assert!(hides_dots(&path) && is_ambiguous(&path), "{path}");
         }
         for path in ["/a%2fb", "/a\\b", "/a%00", "/v1/%252e%252E/admin", "/v1/%%32e%%32e/admin", "/a%255Cb"] {
             let path = plain_path(path);
-            assert!(!hides_dots(&path) && is_doubtful(&path), "{path}");
+            assert!(!hides_dots(&path) && is_ambiguous(&path), "{path}");
         }
         for path in ["/", "/a;b/c", "/...", "/.well-known/a..b", "/100%25", "/a%20b"] {
-            assert!(!is_doubtful(&plain_path(path)) && !has_dots(path), "{path}");
+            assert!(!is_ambiguous(&plain_path(path)) && !has_dots(path), "{path}");
         }
         for path in ["/.", "/a/%2E./b", "/a/../b", "/a/./b"] {
             assert!(has_dots(path), "{path}");

@@ -100,13 +100,13 @@ pub(crate) fn filter(programs: Programs) -> Result<(), Error> {
     apply_filter(&program(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
     apply_filter(&program(refused(programs)?, libc::EPERM)?)?;
     #[cfg(target_arch = "x86_64")]
-    apply_filter(&no_second_numbers())?;
+    apply_filter(&reject_x32_calls())?;
     Ok(())
 }
 
 /// Rejects the alternative call numbers (x32), which rules by number do not cover.
 #[cfg(target_arch = "x86_64")]
-fn no_second_numbers() -> BpfProgram {
+fn reject_x32_calls() -> BpfProgram {
     const SECOND_NUMBERS: u32 = 0x4000_0000;
     let step = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     vec![

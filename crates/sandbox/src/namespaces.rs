@@ -72,11 +72,11 @@ pub fn separate() -> Result<(), NamespaceError> {
     ] {
         fs::write(Path::new("/proc/self").join(file), text).map_err(NamespaceError::Users)?;
     }
-    pass_capabilities().map_err(|error| NamespaceError::Capabilities(error.into()))
+    make_capabilities_ambient().map_err(|error| NamespaceError::Capabilities(error.into()))
 }
 
 /// Makes the capabilities ambient. Otherwise a program of a user other than root would lose them at exec.
-fn pass_capabilities() -> Result<(), Errno> {
+fn make_capabilities_ambient() -> Result<(), Errno> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
     let mut sets = capabilities(None)?;
     sets.inheritable |= needed;

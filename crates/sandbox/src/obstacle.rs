@@ -44,10 +44,10 @@ const SETTINGS: &[Obstacle] = &[
 /// The first setting of this host that prevents its users from creating namespaces, if there is one.
 #[must_use]
 pub fn obstacle() -> Option<Obstacle> {
-    obstacle_at(Path::new("/proc/sys"))
+    find_obstacle(Path::new("/proc/sys"))
 }
 
-fn obstacle_at(settings: &Path) -> Option<Obstacle> {
+fn find_obstacle(settings: &Path) -> Option<Obstacle> {
     let forbids = |obstacle: &&Obstacle| {
         let file = settings.join(obstacle.setting.replace('.', "/"));
         let value = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
@@ -69,12 +69,12 @@ mod tests {
         let set = |name: &str, value: &str| fs::write(settings.path().join(name), value).unwrap();
         set("user/max_user_namespaces", "96365\n");
         set("kernel/apparmor_restrict_unprivileged_userns", "0\n");
-        assert_eq!(obstacle_at(settings.path()), None);
+        assert_eq!(find_obstacle(settings.path()), None);
         set("kernel/apparmor_restrict_unprivileged_userns", "1\n");
-        let found = obstacle_at(settings.path()).unwrap();
+        let found = find_obstacle(settings.path()).unwrap();
         assert_eq!(found.to_string(), "kernel.apparmor_restrict_unprivileged_userns is 1");
         assert!(found.remedy.contains("AppArmor profile"));
         set("user/max_user_namespaces", "0\n");
-        assert_eq!(obstacle_at(settings.path()).unwrap().to_string(), "user.max_user_namespaces is 0");
+        assert_eq!(find_obstacle(settings.path()).unwrap().to_string(), "user.max_user_namespaces is 0");
     }
 }

@@ -15,7 +15,7 @@ use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
     SupportedProtocolVersion, version,
 };
-use scan::tls::{Handshake, KeyShares, Offer, Profile, Proof, Step};
+use scan::tls::{ClientHelloContent, Handshake, KeyShares, Profile, Proof, Step};
 
 const ROUNDS: usize = 2_000;
 type Failure = Box<dyn std::error::Error>;
@@ -102,7 +102,7 @@ thread_local! {
 fn probe(config: &Arc<ServerConfig>, profile: Profile) -> Result<Duration, Failure> {
     let shares = SHARES.with(Arc::clone);
     let mut server = ServerConnection::new(Arc::clone(config))?;
-    let offer = Offer {
+    let offer = ClientHelloContent {
         server_name: Some("a.example".to_owned()),
         alpn: &["h2", "http/1.1"],
         profile,
@@ -173,7 +173,7 @@ fn client_config(post_quantum: bool) -> Result<Arc<ClientConfig>, Failure> {
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyChain(algorithms)))
+        .with_custom_certificate_verifier(Arc::new(AnyChainVerifier(algorithms)))
         .with_no_client_auth();
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
@@ -181,9 +181,9 @@ fn client_config(post_quantum: bool) -> Result<Arc<ClientConfig>, Failure> {
 
 /// Takes any chain but checks signatures, as the probe does.
 #[derive(Debug)]
-struct AnyChain(WebPkiSupportedAlgorithms);
+struct AnyChainVerifier(WebPkiSupportedAlgorithms);
 
-impl ServerCertVerifier for AnyChain {
+impl ServerCertVerifier for AnyChainVerifier {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fleet::revocation::{CrlOrder, LeafOrder, RevocationServer, RevokingAuthority};
+use fleet::revocation::{RevocationServer, RevokingAuthority, TestCrlSpec, TestLeafSpec};
 use outbound::http::{Client, Options};
 use outbound::resolve::Resolver;
 use scan::revocation::{RevocationChecker, RevocationOptions, Subject, Verdict};
@@ -56,11 +56,12 @@ fn crl(authority: &RevokingAuthority, entries: u64) -> Result<Vec<u8>, Failure> 
         reason: (number % 4 == 0).then_some(Reason::KeyCompromise),
         invalidity_date: None,
     };
-    Ok(authority.crl(&CrlOrder { revoked: (0..entries).map(entry).collect(), ..CrlOrder::default() })?)
+    Ok(authority
+        .crl(&TestCrlSpec { revoked: (0..entries).map(entry).collect(), ..TestCrlSpec::default() })?)
 }
 
 fn leaf(authority: &RevokingAuthority, number: u64, url: String) -> Result<Arc<Certificate>, Failure> {
-    let order = LeafOrder { serial: Some(serial(number)), crl_urls: vec![url], ..LeafOrder::default() };
+    let order = TestLeafSpec { serial: Some(serial(number)), crl_urls: vec![url], ..TestLeafSpec::default() };
     Ok(Arc::new(Certificate::parse(&authority.issue(&order)?)?))
 }
 
@@ -70,7 +71,7 @@ async fn estate(certificates: u64, issuers: u64) -> Result<(), Failure> {
     for issuer in 0..issuers {
         let authority = RevokingAuthority::new(issuer as u32)?;
         let path = format!("/{issuer}.crl");
-        server.put_octets(&path, crl(&authority, ENTRIES)?);
+        server.put_bytes(&path, crl(&authority, ENTRIES)?);
         let signer = Arc::new(authority.certificate().clone());
         for number in (issuer..certificates).step_by(issuers.max(1) as usize) {
             let certificate = leaf(&authority, number * 20, server.url(&path))?;
@@ -108,7 +109,7 @@ async fn large(entries: u64) -> Result<(), Failure> {
     let authority = RevokingAuthority::new(0)?;
     let der = crl(&authority, entries)?;
     let octets = der.len();
-    server.put_octets("/large.crl", der);
+    server.put_bytes("/large.crl", der);
     let issuer = Arc::new(authority.certificate().clone());
     let checker = checker()?;
     let there = leaf(&authority, entries / 2, server.url("/large.crl"))?;

@@ -8,7 +8,7 @@ use crate::tls::Failure;
 use events::ProbeOutcome;
 
 /// Returns the outcome of a failed STARTTLS dialogue, with details.
-pub(crate) fn of_starttls(error: &StartTlsError) -> (ProbeOutcome, String) {
+pub(crate) fn starttls_outcome(error: &StartTlsError) -> (ProbeOutcome, String) {
     let outcome = match error {
         StartTlsError::NotOffered { .. } => ProbeOutcome::StartTlsNotOffered,
         StartTlsError::Refused { .. } => ProbeOutcome::StartTlsRefused,
@@ -20,7 +20,7 @@ pub(crate) fn of_starttls(error: &StartTlsError) -> (ProbeOutcome, String) {
 }
 
 /// Returns the outcome of a failed handshake, with details.
-pub(crate) fn of_handshake(failure: &Failure) -> (ProbeOutcome, String) {
+pub(crate) fn handshake_outcome(failure: &Failure) -> (ProbeOutcome, String) {
     let outcome = match failure {
         Failure::NotTls { .. } | Failure::Ssl2 => ProbeOutcome::NotTls,
         Failure::Alert { .. } => ProbeOutcome::Alert,
@@ -35,7 +35,7 @@ pub(crate) fn of_handshake(failure: &Failure) -> (ProbeOutcome, String) {
 }
 
 /// Returns the outcome of a failed connection, with details.
-pub(crate) fn of_dial(error: DialError) -> (ProbeOutcome, Option<String>) {
+pub(crate) fn dial_outcome(error: DialError) -> (ProbeOutcome, Option<String>) {
     let outcome = match error {
         DialError::Refused => ProbeOutcome::Refused,
         DialError::Reset => ProbeOutcome::Reset,
@@ -49,7 +49,7 @@ pub(crate) fn of_dial(error: DialError) -> (ProbeOutcome, Option<String>) {
 }
 
 /// Returns the outcome of a failed DNS lookup, with details.
-pub(crate) fn of_lookup(error: &ResolveError) -> (ProbeOutcome, Option<String>) {
+pub(crate) fn lookup_outcome(error: &ResolveError) -> (ProbeOutcome, Option<String>) {
     let outcome = match error {
         ResolveError::NxDomain => ProbeOutcome::NxDomain,
         ResolveError::NoAddress => ProbeOutcome::NoAddress,

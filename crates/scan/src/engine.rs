@@ -259,7 +259,7 @@ impl Scheduler {
                     break;
                 }
                 Some(done) = self.probing.join_next_with_id() => self.on_probed(done).await,
-                Some(done) = self.reading.join_next() => drop(unless_panicked(done)),
+                Some(done) = self.reading.join_next() => drop(task_result(done)),
                 Some(done) = self.resolving.join_next_with_id() => self.on_resolved(done).await,
                 target = self.input.recv(), if room => match target {
                     Some(target) => self.on_target(target),
@@ -345,7 +345,7 @@ impl Scheduler {
         }
         if let Host::Resource(_) = &target.host {
             // Target lists never contain such a target, but callers may create one; it is reported.
-            return self.unspeakable(target);
+            return self.report_unsupported(target);
         }
         if let Host::Address(address) = target.host {
             self.ready.push_back(Job {
@@ -363,7 +363,7 @@ impl Scheduler {
         }
         let (prober, resolving) = (self.prober.clone(), target.clone());
         let lookup = self.resolving.spawn(async move {
-            wait_out(pause).await;
+            sleep_unless_zero(pause).await;
             let (began_us, began) = (now_us(), Instant::now());
             let result = prober.resolve(&target, pass).await;
             Resolved { target, pass, attempts, began_us, result, took_us: micros(began) }
@@ -372,7 +372,7 @@ impl Scheduler {
     }
 
     /// Reports a target that the engine does not support.
-    fn unspeakable(&mut self, target: Arc<Target>) {
+    fn report_unsupported(&mut self, target: Arc<Target>) {
         let (out, progress) = (self.out.clone(), self.progress.clone());
         self.reading.spawn(async move {
             let detail = Some("only the cloud source can probe this target".to_owned());
@@ -400,7 +400,7 @@ impl Scheduler {
             Err(error) => error.id(),
         };
         self.resolving_targets.remove(&id);
-        let Some((_, mut done)) = unless_panicked(done) else { return };
+        let Some((_, mut done)) = task_result(done) else { return };
         let result = std::mem::replace(&mut done.result, Err(ResolveError::BadName));
         let resolution = match result {
             Ok(resolution) => resolution,
@@ -427,7 +427,7 @@ impl Scheduler {
             }
             let job = job(vec![address], true);
             if self.known.observed.contains(&job.target.identity_at(address)) {
-                self.progress.skipped_queued();
+                self.progress.count_skipped_queued();
             } else {
                 self.ready.push_back(job);
             }
@@ -435,9 +435,9 @@ impl Scheduler {
     }
 
     async fn on_unresolved(&mut self, done: Resolved, error: ResolveError) {
-        let (outcome, detail) = crate::ending::of_lookup(&error);
+        let (outcome, detail) = crate::ending::lookup_outcome(&error);
         let again = outcome.can_heal() && done.pass == Pass::First;
-        if again && self.keep_for_last(done.target.clone(), None, outcome) {
+        if again && self.queue_for_second_pass(done.target.clone(), None, outcome) {
             return;
         }
         let mut observation = Observation::ended(done.target, done.began_us, outcome, detail);
@@ -449,7 +449,12 @@ impl Scheduler {
         let _ = self.out.send(observation).await;
     }
 
-    fn keep_for_last(&mut self, target: Arc<Target>, job: Option<Job>, outcome: ProbeOutcome) -> bool {
+    fn queue_for_second_pass(
+        &mut self,
+        target: Arc<Target>,
+        job: Option<Job>,
+        outcome: ProbeOutcome,
+    ) -> bool {
         let room = self.prober.options.second_pass && self.last.len() < SECOND_PASS_MAX;
         if room {
             let pause = self.pause_after(outcome, &target);
@@ -475,7 +480,7 @@ impl Scheduler {
         while self.probing.len() < self.prober.budget.limit() {
             if let Some(job) = self.ready.pop_front() {
                 self.start_or_park(job);
-            } else if self.first_pass_is_over() {
+            } else if self.is_first_pass_done() {
                 let Some(Retry { target, job, pause }) = self.last.pop_front() else { return };
                 self.progress.set_waiting_for_second_pass(self.last.len());
                 match job {
@@ -489,7 +494,7 @@ impl Scheduler {
     }
 
     /// Returns whether all targets have had their first probe.
-    fn first_pass_is_over(&self) -> bool {
+    fn is_first_pass_done(&self) -> bool {
         self.ready.is_empty()
             && self.parked_count == 0
             && self.resolving.len() < RESOLVING_MAX
@@ -517,7 +522,7 @@ impl Scheduler {
         let under_way = (job.target.clone(), job.address());
         let probe = self.probing.spawn(async move {
             let _guard = guard;
-            wait_out(job.pause).await;
+            sleep_unless_zero(job.pause).await;
             probe_and_report(&prober, job, second_pass, &out, &progress).await
         });
         self.under_way.insert(probe.id(), under_way);
@@ -550,11 +555,11 @@ impl Scheduler {
         let (mut job, outcome) = match done {
             Ok((_, Some(again))) => again,
             Ok((_, None)) => return,
-            Err(error) => return self.on_abnormal_end(target, address, &error).await,
+            Err(error) => return self.report_panic(target, address, &error).await,
         };
         job.pass = Pass::Second;
         job.stalled = outcome == ProbeOutcome::Stall;
-        if !self.keep_for_last(target, None, outcome) {
+        if !self.queue_for_second_pass(target, None, outcome) {
             // The second-pass queue became full during this probe: probe again immediately instead.
             self.ready.push_back(job);
         } else if let Some(again) = self.last.back_mut() {
@@ -563,7 +568,7 @@ impl Scheduler {
     }
 
     /// Reports a panic in a probe, which is a bug, as the outcome of that probe only.
-    async fn on_abnormal_end(&mut self, target: Arc<Target>, address: IpAddr, error: &JoinError) {
+    async fn report_panic(&mut self, target: Arc<Target>, address: IpAddr, error: &JoinError) {
         tracing::error!(%error, endpoint = %target, "a probe ended abnormally");
         let detail = Some("the probe ended abnormally; please report it".to_owned());
         let mut observation = Observation::ended(target, now_us(), ProbeOutcome::Unknown, detail);
@@ -593,11 +598,11 @@ impl Scheduler {
 }
 
 /// Returns the result of a task; `None` after a panic, which is a bug and needs no clean-up.
-fn unless_panicked<T>(done: Result<T, JoinError>) -> Option<T> {
+fn task_result<T>(done: Result<T, JoinError>) -> Option<T> {
     done.inspect_err(|error| tracing::error!(%error, "a task ended abnormally")).ok()
 }
 
-async fn wait_out(pause: Duration) {
+async fn sleep_unless_zero(pause: Duration) {
     if !pause.is_zero() {
         tokio::time::sleep(pause).await;
     }

@@ -39,7 +39,7 @@ pub(crate) fn read(
 fn observations(file: WalkedFile, judge: &Judge) -> Vec<Observation> {
     let WalkedFile { path, result } = file;
     match result {
-        Ok(contents) => of_contents(&path, contents, judge),
+        Ok(contents) => observe_contents(&path, contents, judge),
         Err(error) => {
             let outcome = match &error {
                 FileError::PasswordNeeded | FileError::WrongPassword { .. } => ProbeOutcome::PasswordNeeded,
@@ -54,7 +54,7 @@ fn observations(file: WalkedFile, judge: &Judge) -> Vec<Observation> {
     }
 }
 
-fn of_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observation> {
+fn observe_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observation> {
     let format = contents.format.name();
     let notes = contents.notes.join("; ");
     let several = contents.chains().nth(1).is_some();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use x509::lint::LintContext;
-use x509::verify::{self, SignatureCache, Signatures, Verdict};
+use x509::verify::{self, MemorySignatureCache, SignatureCache, Verdict};
 use x509::{
     Certificate, Finding, Fingerprint, HostName, NameMatch, ReferenceName, Rule, UnixTime, matches_name,
 };
@@ -46,7 +46,7 @@ pub struct Judge {
     expiring_within_days: u32,
     expiring_fraction: f64,
     parsed: Mutex<HashMap<Fingerprint, Arc<Certificate>>>,
-    signatures: Signatures,
+    signatures: MemorySignatureCache,
 }
 
 impl Judge {
@@ -58,7 +58,7 @@ impl Judge {
             expiring_within_days: options.expiring_within_days,
             expiring_fraction: options.expiring_fraction,
             parsed: Mutex::new(HashMap::new()),
-            signatures: Signatures::bounded(SIGNATURES_KEPT_MAX),
+            signatures: MemorySignatureCache::bounded(SIGNATURES_KEPT_MAX),
         }
     }
 
@@ -76,7 +76,7 @@ impl Judge {
         // The observation has these bytes in its certificates.
         session.chain = Vec::new();
         observation.session = Some(session);
-        observation.findings = findings.worst_first();
+        observation.findings = findings.sorted_by_severity();
     }
 
     /// Judges certificates from a file, without a handshake. A CA certificate is judged by itself, because it is not meant for a
@@ -90,7 +90,7 @@ impl Judge {
             }
             _ => self.judge_chain(observation, &mut findings),
         }
-        observation.findings = findings.worst_first();
+        observation.findings = findings.sorted_by_severity();
     }
 
     /// Judges a leaf whose chain cannot be read: there are no findings about the chain.
@@ -103,7 +103,7 @@ impl Judge {
             let context = self.context(true, false, observation.at());
             findings.extend(x509::lint::lint(leaf, &context));
         }
-        observation.findings = findings.worst_first();
+        observation.findings = findings.sorted_by_severity();
     }
 
     fn read_chain(&self, session: &tls::Evidence, observation: &mut Observation) {
@@ -150,9 +150,9 @@ impl Judge {
         let Some(leaf) = observation.leaf().cloned() else { return };
         let sent = &observation.chain[1..];
         let verdict = verify::verify_chain(&leaf, sent, &self.trust.all, now, &self.signatures);
-        let trust = self.trust_of(&leaf, sent, now, &verdict);
+        let trust = self.evaluate_trust(&leaf, sent, now, &verdict);
         // For violations by the leaf itself, the lints have more specific findings.
-        let breach = breach(&verdict).filter(|_| !verdict.is_told_by_lint(&leaf));
+        let breach = breach(&verdict).filter(|_| !verdict.is_reported_by_lint(&leaf));
         if let Some((rule, evidence)) = breach {
             findings.about(rule, evidence, leaf.fingerprint);
         }
@@ -183,7 +183,7 @@ impl Judge {
         })
     }
 
-    fn trust_of(
+    fn evaluate_trust(
         &self,
         leaf: &Arc<Certificate>,
         sent: &[Arc<Certificate>],
@@ -198,7 +198,7 @@ impl Judge {
             Verdict::Trusted { path } => path.clone(),
             _ => Vec::new(),
         };
-        let mut anchors = path.last().map_or_else(Vec::new, |root| self.trust.stores_of(root));
+        let mut anchors = path.last().map_or_else(Vec::new, |root| self.trust.trusting_stores(root));
         let mut public = anchors.contains(&TrustAnchors::Mozilla);
         // A cross-signed chain may have a second path. The search is short if the issuer has no public root.
         if verdict.is_trusted() && !public && !self.trust.public().is_empty() {
@@ -385,7 +385,7 @@ impl Findings {
         self.0.extend(more);
     }
 
-    fn worst_first(mut self) -> Vec<Finding> {
+    fn sorted_by_severity(mut self) -> Vec<Finding> {
         self.0.sort_by_key(|finding| std::cmp::Reverse(finding.rule.severity));
         self.0.truncate(FINDINGS_MAX);
         self.0

@@ -66,14 +66,14 @@ impl Patience {
 
     /// Returns the timeout of a first probe: `usual` until there are enough measurements; then four times their 95th percentile,
     /// from half of `usual` up to `most`.
-    pub(crate) fn first_limit(&self, usual: Duration, most: Duration) -> Duration {
-        let learned = self.answers.lock().nearly_all();
+    pub(crate) fn first_probe_timeout(&self, usual: Duration, most: Duration) -> Duration {
+        let learned = self.answers.lock().percentile_95();
         learned.map_or(usual, |took| (took * MARGIN).clamp(usual / 2, most.max(usual)))
     }
 
     /// Returns the timeout of the last probe: `generous`, or more if other endpoints respond nearly as slowly.
-    pub(crate) fn last_limit(&self, generous: Duration) -> Duration {
-        let learned = self.answers.lock().nearly_all();
+    pub(crate) fn last_probe_timeout(&self, generous: Duration) -> Duration {
+        let learned = self.answers.lock().percentile_95();
         learned.map_or(generous, |took| (took * MARGIN).clamp(generous, generous * 3))
     }
 
@@ -131,7 +131,7 @@ impl Latencies {
     }
 
     /// Returns the 95th percentile; `None` before there are enough measurements.
-    fn nearly_all(&self) -> Option<Duration> {
+    fn percentile_95(&self) -> Option<Duration> {
         if self.count < SAMPLES_MIN {
             return None;
         }
@@ -154,16 +154,16 @@ mod tests {
     #[test]
     fn timeouts_follow_the_measured_response_times() {
         let patience = Patience::default();
-        let first = || patience.first_limit(2 * SECOND, 10 * SECOND);
+        let first = || patience.first_probe_timeout(2 * SECOND, 10 * SECOND);
         assert_eq!(first(), 2 * SECOND);
         (0..SAMPLES_MIN).for_each(|_| patience.answered(SECOND / 20));
         assert_eq!(first(), SECOND, "half of the usual limit on a fast network");
-        assert_eq!(patience.last_limit(10 * SECOND), 10 * SECOND);
+        assert_eq!(patience.last_probe_timeout(10 * SECOND), 10 * SECOND);
         (0..SAMPLES_MIN).for_each(|_| patience.answered(SECOND));
         assert!(first() > 3 * SECOND, "{:?}", first());
         (0..SAMPLES_MIN).for_each(|_| patience.answered(6 * SECOND));
         assert_eq!(first(), 10 * SECOND, "never more than the last limit");
-        assert_eq!(patience.last_limit(10 * SECOND), 30 * SECOND);
+        assert_eq!(patience.last_probe_timeout(10 * SECOND), 30 * SECOND);
     }
 
     #[tokio::test(start_paused = true)]

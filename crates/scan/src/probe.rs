@@ -21,7 +21,7 @@ use crate::observation::{Observation, Timing};
 use crate::options::{Limits, ScanOptions};
 use crate::patience::Patience;
 use crate::progress::Progress;
-use crate::stacks::{Stack, Stacks};
+use crate::stacks::{TlsStackCache, TlsStackKey};
 use crate::starttls;
 use crate::target::Target;
 use crate::tls::{self, Handshake, Profile};
@@ -42,16 +42,16 @@ const UNBOUNDED: Duration = Duration::from_secs(3_600);
 /// Probes endpoints; contains what all probes of a scanner share.
 pub(crate) struct Prober {
     pub(crate) options: ScanOptions,
-    pub(crate) budget: outbound::budget::Adaptive,
+    pub(crate) budget: outbound::budget::AdaptiveLimit,
     resolver: Resolver,
     shares: Arc<tls::KeyShares>,
     pub(crate) judge: Judge,
     pub(crate) patience: Arc<Patience>,
-    stacks: Stacks,
+    stacks: TlsStackCache,
 }
 
 /// Result of one connection.
-struct Conversation {
+struct ConnectionResult {
     profile: Profile,
     evidence: tls::Evidence,
     starttls_us: Option<u32>,
@@ -68,12 +68,12 @@ impl Prober {
         trust: Trusted,
     ) -> Result<Self, crate::ScanError> {
         Ok(Self {
-            budget: outbound::budget::Adaptive::new(in_flight(&options)),
+            budget: outbound::budget::AdaptiveLimit::new(in_flight(&options)),
             judge: Judge::new(&options, trust),
             shares: Arc::new(tls::KeyShares::generate().map_err(|_| crate::ScanError::NoRandomness)?),
             resolver,
             patience: Arc::default(),
-            stacks: Stacks::default(),
+            stacks: TlsStackCache::default(),
             options,
         })
     }
@@ -83,11 +83,11 @@ impl Prober {
         let last = phase(&self.options.second);
         match pass {
             Pass::First if self.options.second_pass => {
-                self.patience.first_limit(phase(&self.options.first), last)
+                self.patience.first_probe_timeout(phase(&self.options.first), last)
             }
             // There is no second probe.
-            Pass::First => self.patience.last_limit(phase(&self.options.first)),
-            Pass::Second => self.patience.last_limit(last),
+            Pass::First => self.patience.last_probe_timeout(phase(&self.options.first)),
+            Pass::Second => self.patience.last_probe_timeout(last),
         }
     }
 
@@ -103,16 +103,16 @@ impl Prober {
         observation.by_address = job.by_address;
         observation.timing = Timing { dns_us: Some(job.dns_us), ..Timing::default() };
         observation.attempts = job.attempts.saturating_add(1);
-        self.connect_and_talk(job, &mut observation).await;
+        self.connect_and_probe(job, &mut observation).await;
         observation.timing.total_us = micros(began).saturating_add(job.dns_us);
         observation
     }
 
-    async fn connect_and_talk(&self, job: &Job, observation: &mut Observation) {
+    async fn connect_and_probe(&self, job: &Job, observation: &mut Observation) {
         let addresses = match self.addresses(job).await {
             Ok(addresses) => addresses,
             Err(error) => {
-                (observation.outcome, observation.detail) = ending::of_lookup(&error);
+                (observation.outcome, observation.detail) = ending::lookup_outcome(&error);
                 return;
             }
         };
@@ -132,24 +132,24 @@ impl Prober {
             Ok(connected) => connected,
             Err((address, error)) => {
                 observation.address = Some(address);
-                (observation.outcome, observation.detail) = ending::of_dial(error);
-                self.note_pressure(observation.outcome);
+                (observation.outcome, observation.detail) = ending::dial_outcome(error);
+                self.update_budget(observation.outcome);
                 return;
             }
         };
         observation.address = Some(address);
         let socket = SocketAddr::new(address, job.target.port);
         let mut talk = match job.stalled {
-            true => Box::pin(self.talk_twice(stream, socket, job)).await,
+            true => Box::pin(self.probe_two_client_hellos(stream, socket, job)).await,
             false => self.talk(stream, job, Profile::Modern).await,
         };
         if may_be_intolerant(&talk) {
-            if let Some(older) = self.talk_legacy(job, socket).await {
+            if let Some(older) = self.retry_with_legacy_hello(job, socket).await {
                 talk = older;
             }
             observation.attempts = observation.attempts.saturating_add(1);
         }
-        self.note_pressure(talk.end.as_ref().err().map_or(ProbeOutcome::Answered, |(o, _)| *o));
+        self.update_budget(talk.end.as_ref().err().map_or(ProbeOutcome::Answered, |(o, _)| *o));
         if talk.end.is_ok() {
             self.patience.answered(dialled.elapsed());
             observation.accepted = self.accepted(socket, &job.target, &talk, dialled.elapsed()).await;
@@ -170,7 +170,12 @@ impl Prober {
     /// Opens two connections to an endpoint that did not respond to the first probe: one with the standard ClientHello, and later
     /// one whose ClientHello fits into one packet, because some middleboxes drop larger ones. The standard one starts first, so
     /// that a server that is only slow shows its usual certificate.
-    async fn talk_twice(&self, stream: TcpStream, socket: SocketAddr, job: &Job) -> Conversation {
+    async fn probe_two_client_hellos(
+        &self,
+        stream: TcpStream,
+        socket: SocketAddr,
+        job: &Job,
+    ) -> ConnectionResult {
         let mut usual = std::pin::pin!(self.talk(stream, job, Profile::Modern));
         if let Ok(talk) = tokio::time::timeout(HEAD_START, usual.as_mut()).await {
             return talk;
@@ -202,14 +207,14 @@ impl Prober {
         &self,
         socket: SocketAddr,
         target: &Target,
-        talk: &Conversation,
+        talk: &ConnectionResult,
         took: Duration,
     ) -> Option<tls::Accepted> {
         if !self.options.accepted || talk.evidence.chain.is_empty() {
             return None;
         }
         let limit = (took * 4).clamp(INQUIRY_LIMITS.0, INQUIRY_LIMITS.1);
-        let stack = Stack::new(socket, target.protocol, &talk.evidence);
+        let stack = TlsStackKey::new(socket, target.protocol, &talk.evidence);
         let version = talk.evidence.version;
         self.stacks.accepted(stack, Box::pin(self.ask(socket, target, version, limit))).await
     }
@@ -275,16 +280,16 @@ impl Prober {
     }
 
     /// Opens a second connection with an older ClientHello; `None` when it shows no more than the first.
-    async fn talk_legacy(&self, job: &Job, socket: SocketAddr) -> Option<Conversation> {
+    async fn retry_with_legacy_hello(&self, job: &Job, socket: SocketAddr) -> Option<ConnectionResult> {
         let limit = self.limit(job.pass, |limits| limits.dial);
         let stream = dial::connect(socket, limit).await.ok()?;
         let talk = self.talk(stream, job, Profile::Legacy).await;
         (!talk.evidence.chain.is_empty()).then_some(talk)
     }
 
-    async fn talk(&self, mut stream: TcpStream, job: &Job, profile: Profile) -> Conversation {
+    async fn talk(&self, mut stream: TcpStream, job: &Job, profile: Profile) -> ConnectionResult {
         let target = &*job.target;
-        let mut talk = Conversation {
+        let mut talk = ConnectionResult {
             profile,
             evidence: tls::Evidence::default(),
             starttls_us: None,
@@ -293,7 +298,7 @@ impl Prober {
             plaintext_injected: false,
             end: Ok(()),
         };
-        let offer = tls::Offer {
+        let offer = tls::ClientHelloContent {
             server_name: target.sni().map(str::to_owned),
             alpn: target.protocol.alpn(),
             profile,
@@ -303,9 +308,9 @@ impl Prober {
         let mut handshake = None;
         let limit = || self.limit(job.pass, |limits| limits.handshake);
         let conversation =
-            self.converse(&mut stream, target, &offer, &mut talk, &mut handshake, &mut said_anything);
+            self.run_conversation(&mut stream, target, &offer, &mut talk, &mut handshake, &mut said_anything);
         let result = self.patience.wait(limit, conversation).await;
-        let waited_for_tickets = handshake.as_ref().is_some_and(Handshake::may_stop);
+        let waited_for_tickets = handshake.as_ref().is_some_and(Handshake::can_close);
         talk.end = match result {
             Ok(end) => end,
             Err(_) if waited_for_tickets => Ok(()),
@@ -318,12 +323,12 @@ impl Prober {
         talk
     }
 
-    async fn converse(
+    async fn run_conversation(
         &self,
         stream: &mut TcpStream,
         target: &Target,
-        offer: &tls::Offer,
-        talk: &mut Conversation,
+        offer: &tls::ClientHelloContent,
+        talk: &mut ConnectionResult,
         slot: &mut Option<Handshake>,
         said_anything: &mut bool,
     ) -> Result<(), (ProbeOutcome, String)> {
@@ -333,7 +338,7 @@ impl Prober {
             talk.starttls_us = Some(micros(began));
             talk.plaintext_injected = end?;
         }
-        let mut wrapping = starttls::Wrapping::new(target.protocol);
+        let mut wrapping = starttls::TlsFraming::new(target.protocol);
         let (handshake, hello) = Handshake::start(offer, &self.shares)
             .map_err(|error| (ProbeOutcome::LocalLimit, error.to_string()))?;
         let handshake = slot.insert(handshake);
@@ -344,9 +349,9 @@ impl Prober {
             let received =
                 receive(stream, |bytes| wrapping.unwrap(bytes).map(|bytes| handshake.receive(bytes)));
             let step = match received.await {
-                Ok(step) => step.map_err(|error| ending::of_starttls(&error))?,
+                Ok(step) => step.map_err(|error| ending::starttls_outcome(&error))?,
                 // The handshake is complete, but the server closed the connection instead of sending tickets.
-                Err(_) if handshake.may_stop() => tls::Step::Done(Vec::new()),
+                Err(_) if handshake.can_close() => tls::Step::Done(Vec::new()),
                 Err(end) => return Err(end),
             };
             if !*said_anything {
@@ -362,20 +367,20 @@ impl Prober {
                     let _ = send(stream, &wrapping.wrap(farewell)).await;
                     return Ok(());
                 }
-                tls::Step::Failed(failure) => return Err(ending::of_handshake(&failure)),
+                tls::Step::Failed(failure) => return Err(ending::handshake_outcome(&failure)),
             }
         }
     }
 
-    fn note_pressure(&self, outcome: ProbeOutcome) {
+    fn update_budget(&self, outcome: ProbeOutcome) {
         if outcome == ProbeOutcome::LocalLimit {
             self.budget.push_back();
         } else {
-            self.budget.went_well();
+            self.budget.record_success();
         }
     }
 
-    fn report(&self, talk: Conversation, observation: &mut Observation) {
+    fn report(&self, talk: ConnectionResult, observation: &mut Observation) {
         observation.profile = Some(talk.profile.name());
         observation.timing.starttls_us = talk.starttls_us;
         observation.timing.first_byte_us = talk.first_byte_us;
@@ -438,8 +443,9 @@ async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -
     if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
         start_tls(&mut stream, dialogue, &mut false).await.ok()?;
     }
-    let mut wrapping = starttls::Wrapping::new(target.protocol);
-    let (mut inquiry, hello) = tls::Inquiry::start(question, target.sni(), target.protocol.alpn(), &random);
+    let mut wrapping = starttls::TlsFraming::new(target.protocol);
+    let (mut inquiry, hello) =
+        tls::ProbeHandshake::start(question, target.sni(), target.protocol.alpn(), &random);
     send(&mut stream, &wrapping.wrap(hello)).await.ok()?;
     loop {
         let received =
@@ -510,14 +516,14 @@ async fn start_tls(
                 send(stream, &last).await?;
                 return Ok(injected);
             }
-            starttls::Step::Failed(error) => return Err(ending::of_starttls(&error)),
+            starttls::Step::Failed(error) => return Err(ending::starttls_outcome(&error)),
         }
     }
 }
 
 /// Returns whether the failure is typical of servers and middleboxes that reject unknown extensions. Other servers would respond to
 /// an older ClientHello in the same way.
-fn may_be_intolerant(talk: &Conversation) -> bool {
+fn may_be_intolerant(talk: &ConnectionResult) -> bool {
     talk.profile != Profile::Legacy
         && talk.evidence.chain.is_empty()
         && talk.end.as_ref().is_err_and(|(outcome, _)| {

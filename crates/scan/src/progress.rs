@@ -53,7 +53,7 @@ impl Progress {
         self.skipped.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn skipped_queued(&self) {
+    pub(crate) fn count_skipped_queued(&self) {
         self.queued.fetch_sub(1, Relaxed);
         self.skipped();
     }

@@ -17,7 +17,7 @@ const STACKS_MAX: usize = 65_536;
 /// Key of endpoints that behave alike: the socket address and the first response. The address is part of it, because two servers
 /// may respond alike to a modern ClientHello although only one accepts TLS 1.0.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(crate) struct Stack {
+pub(crate) struct TlsStackKey {
     socket: SocketAddr,
     protocol: Protocol,
     version: Option<u16>,
@@ -27,7 +27,7 @@ pub(crate) struct Stack {
     alpn: Option<String>,
 }
 
-impl Stack {
+impl TlsStackKey {
     pub(crate) fn new(socket: SocketAddr, protocol: Protocol, first: &Evidence) -> Self {
         Self {
             socket,
@@ -43,14 +43,14 @@ impl Stack {
 
 /// Accepted versions and suites by TLS stack.
 #[derive(Debug, Default)]
-pub(crate) struct Stacks(Mutex<HashMap<Stack, Arc<OnceCell<Accepted>>>>);
+pub(crate) struct TlsStackCache(Mutex<HashMap<TlsStackKey, Arc<OnceCell<Accepted>>>>);
 
-impl Stacks {
+impl TlsStackCache {
     /// Returns what `stack` accepts; calls `ask` if it is not cached. Concurrent callers with the same stack share one call. A call
     /// without a result is not cached.
     pub(crate) async fn accepted(
         &self,
-        stack: Stack,
+        stack: TlsStackKey,
         ask: impl Future<Output = Option<Accepted>>,
     ) -> Option<Accepted> {
         let cell = {
@@ -72,9 +72,9 @@ mod tests {
 
     #[tokio::test]
     async fn accepted_versions_are_probed_once_per_tls_stack() {
-        let (stacks, asked) = (Stacks::default(), AtomicUsize::new(0));
+        let (stacks, asked) = (TlsStackCache::default(), AtomicUsize::new(0));
         let first = Evidence { version: Some(0x0304), ..Evidence::default() };
-        let stack = |port| Stack::new(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Tls, &first);
+        let stack = |port| TlsStackKey::new(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Tls, &first);
         let accepted = Accepted { obsolete_version: Some(0x0301), ..Accepted::default() };
         let ask = |answer: Option<Accepted>| async {
             asked.fetch_add(1, Ordering::Relaxed);

@@ -79,7 +79,7 @@ impl Trusted {
 
     /// Returns the stores that trust `root`.
     #[must_use]
-    pub(crate) fn stores_of(&self, root: &Certificate) -> Vec<TrustAnchors> {
+    pub(crate) fn trusting_stores(&self, root: &Certificate) -> Vec<TrustAnchors> {
         let stores = [
             (TrustAnchors::Mozilla, &self.mozilla),
             (TrustAnchors::System, &self.system),

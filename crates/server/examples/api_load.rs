@@ -17,11 +17,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use authority::keystore::KeyStore;
-use filled::{NOW, Nobody, fill};
+use filled::{NOW, NullIssuerSource, fill};
 use keys::Keyring;
 use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
-use lifecycle::{Lifecycle, LifecycleOptions, OwnAuthority};
-use load::{Ask, Plan, listener, processor_us};
+use lifecycle::{InternalAuthority, Lifecycle, LifecycleOptions};
+use load::{LoadRequest, Plan, listener, processor_us};
 use secrecy::ExposeSecret;
 use server::limit::LimitOptions;
 use server::{Components, Server, ServerOptions, State, access};
@@ -78,10 +78,10 @@ async fn measure(database: &str, count: usize) {
     let store = Store::open(&url).await.unwrap();
     fill(&store, 0, count).await;
     let clock = Clock::manual(NOW);
-    let nobody = Arc::new(Nobody);
+    let nobody = Arc::new(NullIssuerSource);
     let life = Lifecycle::open_with(
         store.clone(),
-        Arc::clone(&nobody) as Arc<dyn OwnAuthority>,
+        Arc::clone(&nobody) as Arc<dyn InternalAuthority>,
         nobody,
         KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone()),
         clock.clone(),
@@ -98,15 +98,15 @@ async fn measure(database: &str, count: usize) {
     std::fs::write(&list, ids.iter().map(|id| format!("{id}\n")).collect::<String>()).unwrap();
 
     for (what, ask, connections, seconds) in [
-        ("one certificate, 8 connections", Ask::One, 8, 5),
-        ("one certificate, 32 connections", Ask::One, 32, 5),
-        ("one certificate, unchanged (304), 32", Ask::Unchanged, 32, 5),
-        ("page of 100 by expiry, 8 connections", Ask::Page, 8, 5),
-        ("page of 100 by expiry, one at a time", Ask::Page, 1, 3),
-        ("summary, 8 connections", Ask::Summary, 8, 3),
-        ("entered, 64 connections", Ask::Create, 64, 5),
-        ("entered by batches of 100, 4 connections", Ask::CreateMany, 4, 5),
-        ("the whole walk, pages of 500 (at most 200)", Ask::Walk, 1, 0),
+        ("one certificate, 8 connections", LoadRequest::One, 8, 5),
+        ("one certificate, 32 connections", LoadRequest::One, 32, 5),
+        ("one certificate, unchanged (304), 32", LoadRequest::Unchanged, 32, 5),
+        ("page of 100 by expiry, 8 connections", LoadRequest::Page, 8, 5),
+        ("page of 100 by expiry, one at a time", LoadRequest::Page, 1, 3),
+        ("summary, 8 connections", LoadRequest::Summary, 8, 3),
+        ("entered, 64 connections", LoadRequest::Create, 64, 5),
+        ("entered by batches of 100, 4 connections", LoadRequest::CreateMany, 4, 5),
+        ("the whole walk, pages of 500 (at most 200)", LoadRequest::Walk, 1, 0),
     ] {
         let plan = Plan {
             address: running.address,

@@ -21,7 +21,7 @@ use credentials::{
 };
 use futures_util::{StreamExt, stream};
 use keys::{KeyType, Keyring};
-use load::{Ask, Plan, listener, processor_us};
+use load::{LoadRequest, Plan, listener, processor_us};
 use secrecy::ExposeSecret;
 use serde_json::json;
 use server::limit::LimitOptions;
@@ -191,7 +191,7 @@ async fn measure(database: &str, count: usize) {
     let credentials =
         Credentials::open(store.clone(), keystore.clone(), clock.clone(), CredentialsOptions::default());
     let authority = Authority::open(store.clone(), keystore, clock.clone(), AuthorityOptions::default());
-    credentials.publish_through(authority.unwrap());
+    credentials.set_publishing_authority(authority.unwrap());
     let began = Instant::now();
     fill(&credentials, count).await;
     println!(
@@ -228,7 +228,7 @@ async fn measure(database: &str, count: usize) {
             address: running.credential_address.unwrap(),
             token: token.clone(),
             ids: list.clone(),
-            ask: Ask::Template,
+            ask: LoadRequest::Template,
             connections,
             seconds,
             names: format!("{}-{count}", Uuid::now_v7().simple()),

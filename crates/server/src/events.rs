@@ -118,7 +118,7 @@ impl CredentialChange {
         if requester.everything {
             return Ok(true);
         }
-        if requester.is_bound() {
+        if requester.is_restricted() {
             return credentials::tables::Credentials::of(store)
                 .may(requester, &self.name_key, Operation::Read)
                 .await;
@@ -212,7 +212,7 @@ impl Events {
 
     /// Subscribes like [`Self::follow`] to credential changes as this actor; `None` when there are too many subscribers. The
     /// returned flag is whether the outbox still has the position `since`.
-    pub(crate) async fn follow_credentials(
+    pub(crate) async fn subscribe_to_credentials(
         &self,
         store: Store,
         since: Option<OutboxPlace>,
@@ -227,7 +227,7 @@ impl Events {
             ActorSlot { actors: Arc::clone(&self.actors), actor: actor.to_owned() }
         };
         let kept = match since {
-            Some(since) => store.outbox_has(since).await?,
+            Some(since) => store.outbox_contains(since).await?,
             None => false,
         };
         let follower = self.begin(store, since.filter(|_| kept), FollowerSlot::OfCredentials(slot)).await?;
@@ -235,7 +235,7 @@ impl Events {
     }
 
     /// Returns the number of subscribers to credential changes.
-    pub(crate) fn credential_followers(&self) -> usize {
+    pub(crate) fn credential_subscriber_count(&self) -> usize {
         self.actors.lock().values().sum()
     }
 
@@ -246,7 +246,7 @@ impl Events {
         slot: FollowerSlot,
     ) -> Result<Follower, StoreError> {
         let live = self.sender.subscribe();
-        let end = store.outbox_seen().await?;
+        let end = store.outbox_stable_end().await?;
         {
             let mut begin = self.begin.lock();
             *begin = Some(begin.map_or(end, |earlier| earlier.min(end)));
@@ -262,12 +262,12 @@ impl Events {
         stop.run_until_cancelled(async {
             let mut place = None;
             loop {
-                place = self.place_to_read(place);
+                place = self.next_read_position(place);
                 let Some(from) = place else {
                     self.somebody.notified().await;
                     continue;
                 };
-                match self.send_after(&store, from).await {
+                match self.send_events_after(&store, from).await {
                     Ok((last, full)) => {
                         place = Some(last);
                         if !full {
@@ -289,7 +289,7 @@ impl Events {
     ///
     /// A subscriber subscribes before it reads the end of the outbox. A running feed therefore never passes the start of a later
     /// subscriber.
-    fn place_to_read(&self, place: Option<OutboxPlace>) -> Option<OutboxPlace> {
+    fn next_read_position(&self, place: Option<OutboxPlace>) -> Option<OutboxPlace> {
         let mut begin = self.begin.lock();
         let begin = begin.take();
         // A subscriber that set its start before the lock was taken is counted here, unless it has disconnected.
@@ -297,7 +297,11 @@ impl Events {
     }
 
     /// Sends the next events after `from`. Returns the position of the last one, and whether more may be available immediately.
-    async fn send_after(&self, store: &Store, from: OutboxPlace) -> Result<(OutboxPlace, bool), StoreError> {
+    async fn send_events_after(
+        &self,
+        store: &Store,
+        from: OutboxPlace,
+    ) -> Result<(OutboxPlace, bool), StoreError> {
         let rows = store.outbox_after(from, PAGE).await?;
         let full = rows.len() as i64 == PAGE;
         let actors = self.actors.lock().keys().cloned().collect();
@@ -366,7 +370,7 @@ mod tests {
         }
         assert!(events.follow(store.clone(), None).await.is_err(), "one too many");
         let (of_credentials, _) =
-            events.follow_credentials(store.clone(), None, "uaa-client:b").await.unwrap().unwrap();
+            events.subscribe_to_credentials(store.clone(), None, "uaa-client:b").await.unwrap().unwrap();
         assert!(events.follow(store.clone(), None).await.is_err(), "it takes nobody's place, and gives none");
         all.pop();
         drop(of_credentials);
@@ -435,12 +439,12 @@ mod tests {
     async fn start_position_is_cleared_when_no_subscriber_remains() {
         let events = Events::default();
         *events.begin.lock() = Some(OutboxPlace { transaction: 0, id: 1 });
-        assert_eq!(events.place_to_read(Some(OutboxPlace::default())), None, "nobody follows");
+        assert_eq!(events.next_read_position(Some(OutboxPlace::default())), None, "nobody follows");
         assert!(events.begin.lock().is_none());
         let _live = events.sender.subscribe();
-        assert_eq!(events.place_to_read(None), None, "it has not said where it begins");
+        assert_eq!(events.next_read_position(None), None, "it has not said where it begins");
         let later = OutboxPlace { transaction: 0, id: 9 };
         *events.begin.lock() = Some(later);
-        assert_eq!(events.place_to_read(None), Some(later));
+        assert_eq!(events.next_read_position(None), Some(later));
     }
 }

@@ -60,7 +60,7 @@ fn too_many(face: Face, uri: &Uri, problem: Problem) -> Response {
 }
 
 /// Adds `Retry-After` to each 429 response without it.
-pub(crate) fn told_when_to_retry(response: &mut Response) {
+pub(crate) fn add_retry_after(response: &mut Response) {
     if response.status() == StatusCode::TOO_MANY_REQUESTS {
         response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(RETRY_SECONDS));
     }

@@ -45,7 +45,7 @@ pub struct HoldsSecret;
 pub(crate) struct Replayed;
 
 /// A request with an idempotency key.
-struct Keyed {
+struct IdempotentRequest {
     key_hash: [u8; 32],
     body_hash: [u8; 32],
     begun_at_us: i64,
@@ -86,7 +86,7 @@ async fn keyed(
     caller: &Caller,
     request: Request,
     body_max: usize,
-) -> Result<(Keyed, Request), Problem> {
+) -> Result<(IdempotentRequest, Request), Problem> {
     let (parts, body) = request.into_parts();
     let key = key_of(parts.headers.get(&KEY))?;
     let body = Limited::new(body, body_max).collect().await.map_err(|error| {
@@ -98,7 +98,7 @@ async fn keyed(
     let body = body.to_bytes();
     let target = parts.uri.path_and_query().map_or("", |target| target.as_str());
     let id = caller.id().to_string();
-    let keyed = Keyed {
+    let keyed = IdempotentRequest {
         key_hash: hash(&[id.as_bytes(), target.as_bytes(), key.as_bytes()]),
         body_hash: hash(&[&body]),
         begun_at_us: state.clock().now_us(),
@@ -130,7 +130,7 @@ fn hash(parts: &[&[u8]]) -> [u8; 32] {
 }
 
 /// Begins a request. Returns `None` for the first request, and the stored response for a repeat.
-async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem> {
+async fn begin(state: &State, keyed: &IdempotentRequest) -> Result<Option<Response>, Problem> {
     let now = keyed.begun_at_us;
     let begun = store::Access::of(state.store()).begin_idempotent(
         keyed.key_hash,
@@ -178,7 +178,7 @@ fn again(kept: StoredResponse) -> Result<Response, Problem> {
 }
 
 /// Stores a response for repeats, except server errors and 429.
-async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
+async fn keep(state: &State, keyed: IdempotentRequest, response: Response) -> Response {
     let status = response.status();
     let passing = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
     let (mut parts, body) = response.into_parts();
@@ -216,7 +216,7 @@ fn kept(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> 
     }
 }
 
-async fn forget(state: &State, keyed: &Keyed) {
+async fn forget(state: &State, keyed: &IdempotentRequest) {
     if let Err(error) =
         store::Access::of(state.store()).abandon_idempotent(keyed.key_hash, keyed.begun_at_us).await
     {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use governor::Quota;
 use governor::middleware::StateSnapshot;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use inbound::{Share, Shares};
+use inbound::{KeyedConcurrencyLimit, KeyedPermit};
 use parking_lot::RwLock;
 use uuid::Uuid;
 
@@ -46,13 +46,13 @@ impl Rate {
     /// Creates a rate. A zero counts as one.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
-        const fn one_or(number: u32) -> NonZeroU32 {
+        const fn at_least_one(number: u32) -> NonZeroU32 {
             match NonZeroU32::new(number) {
                 Some(number) => number,
                 None => NonZeroU32::MIN,
             }
         }
-        Self { per_second: one_or(per_second), burst: one_or(burst) }
+        Self { per_second: at_least_one(per_second), burst: at_least_one(burst) }
     }
 }
 
@@ -125,13 +125,13 @@ impl LimitOptions {
 
 /// The remaining requests of a limit, for the response headers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Left {
+pub(crate) struct RemainingQuota {
     limit: u32,
     remaining: u32,
     reset_seconds: u64,
 }
 
-impl Left {
+impl RemainingQuota {
     pub(crate) fn tell(self, headers: &mut HeaderMap) {
         headers.insert(LIMIT, HeaderValue::from(self.limit));
         headers.insert(REMAINING, HeaderValue::from(self.remaining));
@@ -152,7 +152,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
     }
 
     /// Takes one request from the bucket of `key`. Returns the remaining requests; otherwise the seconds until the next one.
-    fn take(&self, key: &K) -> Result<Left, u64> {
+    fn take(&self, key: &K) -> Result<RemainingQuota, u64> {
         self.buckets.take(key).map(|snapshot| self.left(&snapshot))
     }
 
@@ -160,10 +160,14 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         self.buckets.forget_idle();
     }
 
-    fn left(&self, snapshot: &StateSnapshot) -> Left {
+    fn left(&self, snapshot: &StateSnapshot) -> RemainingQuota {
         let (limit, remaining) = (self.rate.burst.get(), snapshot.remaining_burst_capacity());
         let missing = u64::from(limit - remaining.min(limit));
-        Left { limit, remaining, reset_seconds: missing.div_ceil(u64::from(self.rate.per_second.get())) }
+        RemainingQuota {
+            limit,
+            remaining,
+            reset_seconds: missing.div_ceil(u64::from(self.rate.per_second.get())),
+        }
     }
 }
 
@@ -195,7 +199,7 @@ impl Named {
 /// The rate limiters of the server.
 pub(crate) struct Limits {
     callers: Option<Limiter<Uuid>>,
-    in_flight: Shares<Uuid>,
+    in_flight: KeyedConcurrencyLimit<Uuid>,
     addresses: Option<Limiter<IpAddr>>,
     failures: Option<Limiter<IpAddr>>,
     account_failures: Option<Limiter<String>>,
@@ -216,7 +220,7 @@ impl Limits {
         let by_name = |rate: Option<Rate>| rate.map(|rate| Limiter::new(rate, String::new()));
         Self {
             callers: options.caller.map(|rate| Limiter::new(rate, Uuid::nil())),
-            in_flight: Shares::new(options.caller_in_flight_max),
+            in_flight: KeyedConcurrencyLimit::new(options.caller_in_flight_max),
             addresses: by_address(options.address),
             failures: by_address(options.failures),
             account_failures: by_name(options.account_failures),
@@ -238,7 +242,7 @@ impl Limits {
     /// Counts a request of this caller for each of its teams that has a rate.
     pub(crate) fn teams(&self, caller: &Caller) -> Result<(), Problem> {
         let ownership = caller.ownership();
-        if !ownership.limits_requests() {
+        if !ownership.has_request_quota() {
             return Ok(());
         }
         for team in caller.teams() {
@@ -272,12 +276,12 @@ impl Limits {
     }
 
     /// Counts a request of this caller to the API.
-    pub(crate) fn caller(&self, caller: &Caller) -> Result<Option<Left>, Problem> {
+    pub(crate) fn caller(&self, caller: &Caller) -> Result<Option<RemainingQuota>, Problem> {
         check(self.own(caller).or(self.callers.as_ref()), &caller.id())
     }
 
     /// Counts a concurrent request of this caller to the API, until the returned value is dropped.
-    pub(crate) fn begin(&self, caller: &Caller) -> Result<Share<Uuid>, Problem> {
+    pub(crate) fn begin(&self, caller: &Caller) -> Result<KeyedPermit<Uuid>, Problem> {
         self.in_flight.take(caller.id()).ok_or_else(|| Problem::too_many(BUSY_RETRY_SECONDS))
     }
 
@@ -320,7 +324,7 @@ impl Limits {
     }
 }
 
-fn check<K, Q>(limiter: Option<&Limiter<K>>, key: &Q) -> Result<Option<Left>, Problem>
+fn check<K, Q>(limiter: Option<&Limiter<K>>, key: &Q) -> Result<Option<RemainingQuota>, Problem>
 where
     K: Hash + Eq + Clone,
     Q: ToOwned<Owned = K> + ?Sized,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use authority::keystore::{KeyStore, RotateError, Rotated};
+use authority::keystore::{KeyStore, RotateError, RotationResult};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Result of a rotation.
-type Ended = Result<Rotated, Arc<RotateError>>;
+type Ended = Result<RotationResult, Arc<RotateError>>;
 
 /// The result for all waiting callers; `None` while the rotation is in progress.
 type Shown = watch::Receiver<Option<(Instant, Ended)>>;
@@ -49,13 +49,13 @@ impl Rotating {
             });
             rotation.await
         };
-        self.join_or(work, stopping, most).await
+        self.join_or_start(work, stopping, most).await
     }
 
     /// Joins the rotation in progress, or starts one with `work`.
-    async fn join_or<W>(&self, work: W, stopping: &CancellationToken, most: Duration) -> Progress
+    async fn join_or_start<W>(&self, work: W, stopping: &CancellationToken, most: Duration) -> Progress
     where
-        W: Future<Output = Result<Rotated, RotateError>> + Send + 'static,
+        W: Future<Output = Result<RotationResult, RotateError>> + Send + 'static,
     {
         let mut shown = self.start(work, stopping);
         match timeout(most, shown.wait_for(Option::is_some)).await {
@@ -76,7 +76,7 @@ impl Rotating {
 
     fn start<W>(&self, work: W, stopping: &CancellationToken) -> Shown
     where
-        W: Future<Output = Result<Rotated, RotateError>> + Send + 'static,
+        W: Future<Output = Result<RotationResult, RotateError>> + Send + 'static,
     {
         let mut last = self.0.lock();
         if let Some(shown) = last.as_ref()
@@ -126,7 +126,7 @@ fn is_kept(shown: &Shown) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use keys::{KeyType, Keyring, KeyringConfig, MasterKey};
+    use keys::{KeyType, Keyring, KeyringConfig, MasterKeySource};
     use store::{Clock, Store, StoreUrl};
     use tokio::sync::Notify;
 
@@ -135,8 +135,8 @@ mod tests {
     /// Returns a key store with one value under an old master key.
     async fn one_to_wrap(folder: &tempfile::TempDir) -> KeyStore {
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
-        let file = |name: &str| MasterKey::File { path: folder.path().join(name), create: true };
-        let ring = |current: &str, older: Vec<MasterKey>| {
+        let file = |name: &str| MasterKeySource::File { path: folder.path().join(name), create: true };
+        let ring = |current: &str, older: Vec<MasterKeySource>| {
             Keyring::open(&KeyringConfig { current: file(current), older }).unwrap()
         };
         let before = KeyStore::new(store.clone(), ring("old", Vec::new()), Clock::system());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     /// Re-encrypts once `may` is notified, so that the rotation is in progress until then on any machine.
-    async fn wrapped_once(keystore: KeyStore, may: Arc<Notify>) -> Result<Rotated, RotateError> {
+    async fn wrapped_once(keystore: KeyStore, may: Arc<Notify>) -> Result<RotationResult, RotateError> {
         may.notified().await;
         keystore.rewrap_all("user:a", |_| {}).await
     }
@@ -163,7 +163,8 @@ mod tests {
         let keystore = one_to_wrap(&folder).await;
         let (rotating, stopping) = (Rotating::default(), CancellationToken::new());
         let may = Arc::new(Notify::new());
-        let join = |most| rotating.join_or(wrapped_once(keystore.clone(), may.clone()), &stopping, most);
+        let join =
+            |most| rotating.join_or_start(wrapped_once(keystore.clone(), may.clone()), &stopping, most);
         assert!(matches!(join(Duration::ZERO).await, Progress::UnderWay));
         assert!(rotating.is_under_way());
         may.notify_one();

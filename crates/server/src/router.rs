@@ -16,7 +16,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use uuid::Uuid;
 
 use crate::extract::BODY_MAX;
-use crate::face_limit::{limited, told_when_to_retry};
+use crate::face_limit::{add_retry_after, limited};
 use crate::limit::Face;
 use crate::listen::Console;
 use crate::metrics::RequestLabels;
@@ -25,7 +25,7 @@ use crate::peer::Peer;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
 use crate::routes;
 use crate::routes::credhub::context::Context;
-use crate::routing::{Api, FaceOperation, RouteInfo};
+use crate::routing::{Api, NonApiOperation, RouteInfo};
 use crate::state::State;
 
 /// Maximum bytes that are read of an error text of the framework.
@@ -45,32 +45,32 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
     let api = api
         .route("/openapi.json", get(move || described(document.clone())))
         .fallback(nothing_here)
-        .method_not_allowed_fallback(not_so)
+        .method_not_allowed_fallback(method_not_allowed)
         .with_state(state.clone())
-        .layer(from_fn(problems_only))
-        .layer(from_fn(safe_headers))
+        .layer(from_fn(convert_errors_to_problems))
+        .layer(from_fn(add_security_headers))
         .merge(limited(state, Face::Protocols, routes::protocols().with_state(state.clone())));
-    let api = measured_by(state, bounded(api).layer(from_fn(instance)));
+    let api = with_metrics(state, bounded(api).layer(from_fn(instance)));
     (api, infos)
 }
 
 /// Returns the router for public data that is served without TLS: CRLs, OCSP, http-01 responses of ACME.
 pub fn public_router(state: &State) -> Router {
     let public = limited(state, Face::Protocols, routes::public().with_state(state.clone()));
-    measured_by(state, bounded(public))
+    with_metrics(state, bounded(public))
 }
 
 /// Returns the API together with the web console, which calls the API and the credential store.
-pub(crate) fn with_pages(state: &State, api: Router, console: Console) -> Router {
+pub(crate) fn with_web_console(state: &State, api: Router, console: Console) -> Router {
     let credentials = state.components().credentials.is_some();
-    let credentials = credentials.then(|| asked_by_pages(credential_router_for_pages(state)));
-    let pages = console(asked_by_pages(api.clone()), credentials);
-    api.merge(measured_by(state, bounded(pages)))
+    let credentials = credentials.then(|| prepare_for_console(credential_router_for_pages(state)));
+    let pages = console(prepare_for_console(api.clone()), credentials);
+    api.merge(with_metrics(state, bounded(pages)))
 }
 
 /// Prepares routes for calls from console pages within this process. Request extensions of the page's own route are removed, except
 /// the peer of the connection.
-fn asked_by_pages(routes: Router) -> Router {
+fn prepare_for_console(routes: Router) -> Router {
     let of_connection = |mut request: Request| {
         let peer = request.extensions_mut().remove::<Peer>();
         request.extensions_mut().clear();
@@ -85,7 +85,7 @@ fn asked_by_pages(routes: Router) -> Router {
 /// Returns the router of the credential store, with the paths and errors of CredHub.
 pub(crate) fn credential_router(state: &State) -> Router {
     let hub = state.components().credentials.clone();
-    credential_face(state, hub.map(|hub| routes::credentials(&Context::new(hub, state.clone()))))
+    limited_credential_router(state, hub.map(|hub| routes::credentials(&Context::new(hub, state.clone()))))
 }
 
 /// Returns the credential store for pages of this process, such as the web console; never for a listener. A browser session
@@ -94,18 +94,18 @@ pub(crate) fn credential_router(state: &State) -> Router {
 pub fn credential_router_for_pages(state: &State) -> Router {
     let hub = state.components().credentials.clone();
     let context = hub.map(|hub| Context::with_sessions(hub, state.clone()));
-    credential_face(state, context.map(|context| routes::credentials_for_pages(&context)))
+    limited_credential_router(state, context.map(|context| routes::console_credential_router(&context)))
 }
 
-fn credential_face(state: &State, router: Option<Router>) -> Router {
+fn limited_credential_router(state: &State, router: Option<Router>) -> Router {
     let router = router.unwrap_or_else(|| Router::new().fallback(routes::credhub::absent));
     let router = limited(state, Face::Credentials, router);
-    measured_by(state, bounded(router).layer(from_fn(safe_headers)))
+    with_metrics(state, bounded(router).layer(from_fn(add_security_headers)))
 }
 
 /// Returns the operations of the credential store's listener, from their dispatch tables.
 #[must_use]
-pub fn credential_operations() -> Vec<FaceOperation> {
+pub fn credential_operations() -> Vec<NonApiOperation> {
     routes::credential_operations()
 }
 
@@ -116,7 +116,7 @@ fn bounded(router: Router) -> Router {
     router.layer(DefaultBodyLimit::max(BODY_MAX)).layer(CatchPanicLayer::custom(panicked))
 }
 
-fn measured_by(state: &State, router: Router) -> Router {
+fn with_metrics(state: &State, router: Router) -> Router {
     router.layer(from_fn_with_state(state.clone(), measured))
 }
 
@@ -129,7 +129,7 @@ async fn nothing_here(request: Request) -> Problem {
         .hint("/openapi.json lists all paths")
 }
 
-async fn not_so(request: Request) -> Problem {
+async fn method_not_allowed(request: Request) -> Problem {
     let detail = format!("{} does not support {}", request.uri().path(), request.method());
     Problem::of_status(http::StatusCode::METHOD_NOT_ALLOWED, Some(detail))
 }
@@ -143,7 +143,7 @@ fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
 }
 
 /// Converts error responses of the framework to problem documents with the same status and headers.
-async fn problems_only(request: Request, next: Next) -> Response {
+async fn convert_errors_to_problems(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let status = response.status();
     let refused = status.is_client_error() || status.is_server_error();
@@ -184,7 +184,7 @@ async fn instance(request: Request, next: Next) -> Response {
 }
 
 /// Adds security headers: browsers must not sniff, frame or cache responses, or share them with another site.
-async fn safe_headers(request: Request, next: Next) -> Response {
+async fn add_security_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     let fixed = |headers: &mut HeaderMap, name: HeaderName, value: &'static str| {
@@ -211,7 +211,7 @@ async fn measured(With(state): With<State>, request: Request, next: Next) -> Res
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let counted = state.metrics().begin_request();
     let mut response = next.run(request).await;
-    told_when_to_retry(&mut response);
+    add_retry_after(&mut response);
     drop(counted);
     let labels = RequestLabels { method: known_method(method), route, status: response.status().as_u16() };
     tracing::debug!(

@@ -67,7 +67,7 @@ async fn trim_series(store: &Store, clock: &Clock, stopping: CancellationToken) 
 }
 
 /// The background tasks of a server, not yet started. A state returns them once, so that no task runs twice.
-pub(crate) struct Upkeep {
+pub(crate) struct BackgroundTasks {
     pub(crate) access: AccessControl,
     pub(crate) events: Events,
     pub(crate) limits: Arc<Limits>,
@@ -77,7 +77,7 @@ pub(crate) struct Upkeep {
     pub(crate) stopping: CancellationToken,
 }
 
-impl Upkeep {
+impl BackgroundTasks {
     /// Starts the background tasks among `tasks`.
     pub(crate) fn start(self, tasks: &ServiceTasks) {
         let Self { access, events, limits, store, clock, stopping } = self;

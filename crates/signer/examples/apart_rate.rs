@@ -14,7 +14,7 @@ use authority::ca_keys::CaKeys;
 use authority::issue::{IssueRequest, Source};
 use authority::keystore::KeyStore;
 use authority::profile::Profile;
-use authority::signer_checks::{CheckedCaKeys, NoConsents, SignerRules};
+use authority::signer_checks::{CheckedCaKeys, NoApprovals, SignerRules};
 use authority::tree::NewCa;
 use authority::{Authority, AuthorityOptions};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
@@ -88,7 +88,7 @@ async fn open(folder: &Path, apart: bool) -> Authority {
         return Authority::open(store, keystore, clock, options()).unwrap();
     }
     let keys: Arc<dyn CaKeys> = Arc::new(SignerClient::new(&folder.join("socket")));
-    Authority::open_over(store, keystore, keys, clock, options()).unwrap()
+    Authority::open_with_keys(store, keystore, keys, clock, options()).unwrap()
 }
 
 /// The signer process.
@@ -98,7 +98,7 @@ async fn serve(folder: &Path) {
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
     keystore.add_provider(Arc::new(SealedKeys::new(ring)));
     let authority = Authority::open(store, keystore, clock, options()).unwrap();
-    let checked = Arc::new(CheckedCaKeys::new(authority, SignerRules::default(), Arc::new(NoConsents)));
+    let checked = Arc::new(CheckedCaKeys::new(authority, SignerRules::default(), Arc::new(NoApprovals)));
     let users = BTreeSet::from([rustix::process::geteuid().as_raw()]);
     let options = SignerOptions { path: folder.join("socket"), users, access: SocketAccess::Owner };
     let _server = SignerServer::start(options, checked, CancellationToken::new()).await.unwrap();

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use authority::ca_keys::{CaKeys, Custody, NewCaKey, SigningOrder};
+use authority::ca_keys::{CaKeyLocation, CaKeys, NewCaKey, SigningOrder};
 use authority::keystore::{KeyStoreError, NewKey};
 use authority::signer_checks::SIGNER_PROVIDER;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -129,8 +129,8 @@ impl CaKeys for SignerClient {
         .boxed()
     }
 
-    fn custody(&self) -> Custody {
-        Custody::Apart
+    fn custody(&self) -> CaKeyLocation {
+        CaKeyLocation::Apart
     }
 }
 

@@ -53,7 +53,7 @@ impl KeyProvider for SealedKeys {
 
     fn generate<'a>(&'a self, kind: KeyType, _: &'a str) -> BoxFuture<'a, Result<ProvidedKey, SignError>> {
         async move {
-            let key = PrivateKey::generate_aside(kind).await;
+            let key = PrivateKey::generate_in_background(kind).await;
             key.map(|key| self.seal(&key)).map_err(|error| SignError::Failed(error.to_string()))
         }
         .boxed()
@@ -72,12 +72,12 @@ impl fmt::Debug for SealedKeys {
 
 /// A key of which only the public half is known here.
 #[derive(Debug)]
-pub(crate) struct AbsentKey {
+pub(crate) struct PublicOnlyKey {
     pub(crate) kind: KeyType,
     pub(crate) spki: Vec<u8>,
 }
 
-impl Signer for AbsentKey {
+impl Signer for PublicOnlyKey {
     fn key_type(&self) -> KeyType {
         self.kind
     }

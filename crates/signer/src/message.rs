@@ -1,7 +1,7 @@
 //! Serialized requests and responses.
 
-use authority::ca_keys::{CaKey, NewCaKey, Purpose, SigningOrder};
-use authority::issue::{ConsentRef, IssueRequest};
+use authority::ca_keys::{CaKey, NewCaKey, SigningOrder, SigningPurpose};
+use authority::issue::{ApprovalRef, IssueRequest};
 use authority::keystore::NewKey;
 use authority::teams::Standing;
 use data_encoding::BASE64;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 use x509::build::Extension;
 use x509::{DistinguishedName, GeneralName, SpkiHash, UnixTime};
 
-use crate::custody::AbsentKey;
+use crate::custody::PublicOnlyKey;
 
 /// A malformed message.
 #[derive(Debug, thiserror::Error)]
@@ -95,12 +95,12 @@ pub(crate) struct RequestMessage {
     source: String,
     requester: String,
     extensions: Vec<(String, bool, Bytes)>,
-    consent: Option<ConsentMessage>,
+    consent: Option<ApprovalMessage>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) enum ConsentMessage {
+pub(crate) enum ApprovalMessage {
     Run(String),
     Enrolment(Uuid),
 }
@@ -130,17 +130,17 @@ impl Request {
             CaKey::New(new) => Key::New(Row::of(&new.row)),
         };
         let purpose = match order.purpose {
-            Purpose::Certificate { request, planned_at } => PurposeMessage::Certificate {
+            SigningPurpose::Certificate { request, planned_at } => PurposeMessage::Certificate {
                 request: Box::new(RequestMessage::of(request)),
                 planned_at: planned_at.0,
             },
-            Purpose::Crl { shard } => PurposeMessage::Crl { shard },
-            Purpose::OcspResponder => PurposeMessage::OcspResponder,
-            Purpose::ScepRecipient => PurposeMessage::ScepRecipient,
-            Purpose::CaCertificate { subject_key } => {
+            SigningPurpose::Crl { shard } => PurposeMessage::Crl { shard },
+            SigningPurpose::OcspResponder => PurposeMessage::OcspResponder,
+            SigningPurpose::ScepRecipient => PurposeMessage::ScepRecipient,
+            SigningPurpose::CaCertificate { subject_key } => {
                 PurposeMessage::CaCertificate { subject_key: subject_key.map(|new| Row::of(&new.row)) }
             }
-            Purpose::CaRequest => PurposeMessage::CaRequest,
+            SigningPurpose::CaRequest => PurposeMessage::CaRequest,
         };
         Self::Sign { key, purpose, within_ms }
     }
@@ -176,7 +176,7 @@ impl Row {
             blocked_at_us: None,
             blocked_reason: None,
         };
-        Ok(NewKey { row, signer: Arc::new(AbsentKey { kind, spki }) })
+        Ok(NewKey { row, signer: Arc::new(PublicOnlyKey { kind, spki }) })
     }
 }
 
@@ -199,8 +199,8 @@ impl RequestMessage {
                 .map(|one| (one.oid.clone(), one.critical, Bytes::of(&one.value)))
                 .collect(),
             consent: request.consent.as_ref().map(|consent| match consent {
-                ConsentRef::Run(run) => ConsentMessage::Run(run.clone()),
-                ConsentRef::Enrolment(id) => ConsentMessage::Enrolment(*id),
+                ApprovalRef::Run(run) => ApprovalMessage::Run(run.clone()),
+                ApprovalRef::Enrolment(id) => ApprovalMessage::Enrolment(*id),
             }),
         }
     }
@@ -232,8 +232,8 @@ impl RequestMessage {
             requester: self.requester,
             extensions,
             consent: self.consent.map(|consent| match consent {
-                ConsentMessage::Run(run) => ConsentRef::Run(run),
-                ConsentMessage::Enrolment(id) => ConsentRef::Enrolment(id),
+                ApprovalMessage::Run(run) => ApprovalRef::Run(run),
+                ApprovalMessage::Enrolment(id) => ApprovalRef::Enrolment(id),
             }),
             // The server checks teams; the signer compares the document with the profile.
             standing: Standing::default(),
@@ -272,7 +272,7 @@ mod tests {
             lifetime_seconds: Some(6),
             must_staple: true,
             extensions: vec![Extension { oid: "1.2.3".to_owned(), critical: true, value: vec![5, 0] }],
-            consent: Some(ConsentRef::Run("r".to_owned())),
+            consent: Some(ApprovalRef::Run("r".to_owned())),
             ..IssueRequest::new(
                 "web",
                 vec![1, 2],

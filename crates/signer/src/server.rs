@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use authority::ca_keys::{CaKey, CaKeys, NewCaKey, Purpose, SigningOrder};
+use authority::ca_keys::{CaKey, CaKeys, NewCaKey, SigningOrder, SigningPurpose};
 use authority::keystore::KeyStoreError;
 use authority::signer_checks::CheckedCaKeys;
 use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
@@ -130,14 +130,14 @@ impl ConnectionHandler<UnixListener> for Orders {
                 "a process of another user connected to the signer: connection closed"
             );
         }
-        if let Err(error) = self.serve_orders(stream).await {
+        if let Err(error) = self.serve_requests(stream).await {
             tracing::debug!(%error, "a connection to the signer failed");
         }
     }
 }
 
 impl Orders {
-    async fn serve_orders(&self, mut stream: UnixStream) -> io::Result<()> {
+    async fn serve_requests(&self, mut stream: UnixStream) -> io::Result<()> {
         loop {
             let next = self.stopping.run_until_cancelled(frame::lengths(&mut stream)).await;
             let Some(lengths) = next.transpose()?.flatten() else { return Ok(()) };
@@ -203,16 +203,16 @@ impl Orders {
         let purpose = match purpose {
             PurposeMessage::Certificate { request: message, planned_at } => {
                 request = message.read()?;
-                Purpose::Certificate { request: &request, planned_at: x509::UnixTime(planned_at) }
+                SigningPurpose::Certificate { request: &request, planned_at: x509::UnixTime(planned_at) }
             }
-            PurposeMessage::Crl { shard } => Purpose::Crl { shard },
-            PurposeMessage::OcspResponder => Purpose::OcspResponder,
-            PurposeMessage::ScepRecipient => Purpose::ScepRecipient,
+            PurposeMessage::Crl { shard } => SigningPurpose::Crl { shard },
+            PurposeMessage::OcspResponder => SigningPurpose::OcspResponder,
+            PurposeMessage::ScepRecipient => SigningPurpose::ScepRecipient,
             PurposeMessage::CaCertificate { subject_key: row } => {
                 subject_key = row.map(|row| row.read()).transpose()?;
-                Purpose::CaCertificate { subject_key: subject_key.as_ref() }
+                SigningPurpose::CaCertificate { subject_key: subject_key.as_ref() }
             }
-            PurposeMessage::CaRequest => Purpose::CaRequest,
+            PurposeMessage::CaRequest => SigningPurpose::CaRequest,
         };
         let order = SigningOrder { key, purpose, tbs };
         let signed = tokio::time::timeout_at(deadline.into(), self.keys.sign(order, deadline)).await;

@@ -11,7 +11,7 @@ use crate::work::MEASURED_MAX;
 
 /// At most one entry per node. Only enrolled nodes have entries.
 #[derive(Default)]
-pub(super) struct Beats(Mutex<State>);
+pub(super) struct PendingHeartbeats(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -21,7 +21,7 @@ struct State {
     measured: HashMap<Uuid, BTreeMap<Uuid, u32>>,
 }
 
-impl Beats {
+impl PendingHeartbeats {
     pub(super) fn heard(&self, node: Uuid, at_us: i64, measured: BTreeMap<Uuid, u32>) {
         let until = at_us.saturating_add(LEASE.as_micros() as i64);
         let mut state = self.0.lock();
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn heartbeats_returned_after_a_failed_write_keep_newer_ones() {
-        let beats = Beats::default();
+        let beats = PendingHeartbeats::default();
         let (a, b) = (Uuid::now_v7(), Uuid::now_v7());
         beats.heard(a, 0, BTreeMap::new());
         beats.heard(b, 0, BTreeMap::new());
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn measured_round_trip_times_are_limited_to_the_nearest_nodes() {
-        let beats = Beats::default();
+        let beats = PendingHeartbeats::default();
         let node = Uuid::now_v7();
         beats.heard(node, 0, (0..500_u32).map(|far| (Uuid::now_v7(), far)).collect());
         let kept = beats.measured(node);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use authority::keystore::KeyStore;
-use enrollment::{Certify, IdentityKey, check_name};
+use enrollment::{Certify, IdentityHasher, check_name};
 use keyless::places::Attributes;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -12,10 +12,10 @@ use store::{AuditEvent, Clock, Store};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::beats::Beats;
+use crate::beats::PendingHeartbeats;
 use crate::error::SiteError;
 use crate::numbers::Numbers;
-use crate::steadiness::Steadiness;
+use crate::steadiness::HeartbeatContinuity;
 use crate::view::View;
 
 /// Maximum number of sites. All their attributes, some hundred bytes each, are read whenever a policy is evaluated.
@@ -33,7 +33,7 @@ pub struct SitesParts {
     /// Issuer of nodes' certificates.
     pub certify: Arc<dyn Certify>,
     /// Key by which the server recognizes nodes' certificates.
-    pub identity: IdentityKey,
+    pub identity: IdentityHasher,
     /// PEM trust anchors for the certificates of the server and of all nodes.
     pub ca_pem: String,
 }
@@ -44,14 +44,14 @@ pub struct Sites(pub(crate) Arc<DirectoryState>);
 
 pub(crate) struct DirectoryState {
     pub(crate) parts: SitesParts,
-    pub(crate) beats: Beats,
+    pub(crate) beats: PendingHeartbeats,
     pub(crate) view: View,
     /// Number of view updates that were started.
     pub(crate) looks: AtomicU64,
     /// Serializes view updates; the number of the last completed one. Concurrent callers share an update.
     pub(crate) looked: tokio::sync::Mutex<u64>,
     pub(crate) signer: OnceCell<Uuid>,
-    pub(crate) steadiness: Mutex<Steadiness>,
+    pub(crate) steadiness: Mutex<HeartbeatContinuity>,
     /// The numbers of the last known changes of policies, wraps and sealed keys.
     pub(crate) numbers: Numbers,
 }
@@ -62,7 +62,7 @@ impl Sites {
     pub fn new(parts: SitesParts) -> Self {
         Self(Arc::new(DirectoryState {
             parts,
-            beats: Beats::default(),
+            beats: PendingHeartbeats::default(),
             view: View::default(),
             looks: AtomicU64::new(0),
             looked: tokio::sync::Mutex::default(),

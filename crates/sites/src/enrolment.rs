@@ -129,7 +129,7 @@ impl Sites {
     /// [`SiteError`].
     #[crate::boxed]
     pub async fn enroll(&self, request: &NodeEnrolment) -> Result<EnrolledNode, SiteError> {
-        let key = ProvedKey::of_csr(&request.csr_pem).map_err(SiteError::Csr)?;
+        let key = ProvedKey::from_csr(&request.csr_pem).map_err(SiteError::Csr)?;
         // Checked before the token is used: the CA would reject the key afterwards.
         if key.algorithm != KeyAlgorithm::EcP256 {
             return Err(SiteError::Csr(format!(
@@ -157,7 +157,7 @@ impl Sites {
     /// [`SiteError`].
     #[crate::boxed]
     pub async fn renew(&self, node: Uuid, csr_pem: &str) -> Result<EnrolledNode, SiteError> {
-        let key = ProvedKey::of_csr(csr_pem).map_err(SiteError::Csr)?;
+        let key = ProvedKey::from_csr(csr_pem).map_err(SiteError::Csr)?;
         let row = self.node(node).await?;
         if row.retired_at_us.is_some() {
             return Err(SiteError::Retired);

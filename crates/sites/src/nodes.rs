@@ -16,7 +16,7 @@ use crate::tables;
 use crate::tables::{NodeFilter, NodeRetirement, NodeRow};
 use crate::timing::{BEAT_EVERY, LEASE};
 use crate::view::NodeStatus;
-use crate::work::{Beat, BeatAnswer};
+use crate::work::{Heartbeat, HeartbeatResponse};
 
 /// Returns the URI in a node's certificate.
 #[must_use]
@@ -54,7 +54,7 @@ impl Sites {
     /// # Errors
     /// [`SiteError::NotFound`]; database errors.
     #[crate::boxed]
-    pub async fn node_called(&self, name: &str) -> Result<NodeRow, SiteError> {
+    pub async fn node_by_name_or_id(&self, name: &str) -> Result<NodeRow, SiteError> {
         match name.parse() {
             Ok(id) => self.node(id).await,
             Err(_) => {
@@ -138,7 +138,7 @@ impl Sites {
     /// [`SiteError::OtherKey`], [`SiteError::Retired`]; database errors.
     #[crate::boxed]
     pub async fn check_key(&self, node: Uuid, certificate_der: &[u8]) -> Result<(), SiteError> {
-        let shown = enrollment::shown_key(certificate_der).ok_or(SiteError::OtherKey)?;
+        let shown = enrollment::certificate_spki_sha256(certificate_der).ok_or(SiteError::OtherKey)?;
         match self.node_status(node).await? {
             NodeStatus::Node { spki_sha256, .. } if spki_sha256 == shown => Ok(()),
             NodeStatus::Retired => Err(SiteError::Retired),
@@ -161,7 +161,7 @@ impl Sites {
     /// # Errors
     /// [`SiteError::Retired`], [`SiteError::Invalid`] for an invalid address; database errors.
     #[crate::boxed]
-    pub async fn beat(&self, node: Uuid, beat: Beat) -> Result<BeatAnswer, SiteError> {
+    pub async fn beat(&self, node: Uuid, beat: Heartbeat) -> Result<HeartbeatResponse, SiteError> {
         let NodeStatus::Node { address, .. } = self.node_status(node).await? else {
             return Err(SiteError::Retired);
         };
@@ -174,7 +174,7 @@ impl Sites {
             // The node has seen a newer state, from another server.
             self.update_view().await?;
         }
-        Ok(BeatAnswer {
+        Ok(HeartbeatResponse {
             now_ms: now / 1_000,
             beat_every_ms: BEAT_EVERY.as_millis() as u64,
             lease_ms: LEASE.as_millis() as u64,

@@ -58,7 +58,7 @@ impl Sites {
         // If heartbeats cannot be written, leases expire wrongly: no node is then recorded as gone. Use the time before writing,
         // because heartbeats that arrived meanwhile are not written yet.
         let now = self.now_us();
-        let told = match self.write_beats().await {
+        let told = match self.write_heartbeats().await {
             Ok(()) => self.tell(now).await,
             failed => failed,
         };
@@ -74,7 +74,7 @@ impl Sites {
             .map(drop)?)
     }
 
-    async fn write_beats(&self) -> Result<(), StoreError> {
+    async fn write_heartbeats(&self) -> Result<(), StoreError> {
         let leases = self.0.beats.take();
         if leases.is_empty() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Sites {
     /// Records nodes that came, and nodes that were gone by `now`, as far as this server can know.
     async fn tell(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
-        let mut flips = tables::Places::of(self.store()).node_flips(now).await?;
+        let mut flips = tables::Places::of(self.store()).presence_changes(now).await?;
         flips.retain(|(_, present)| *present || steady);
         if flips.is_empty() {
             return Ok(());
@@ -130,7 +130,7 @@ impl Sites {
             numbers.begin(tables::Places::of(store).last_change().await?);
         }
         let own = tables::Places::of(store).wraps_changed(numbers.seen(), VIEW_WRAPS).await?;
-        numbers.take(tables::Places::of(store).last_state().await?, own);
+        numbers.take(tables::Places::of(store).last_state_change().await?, own);
         *looked = number;
         Ok(())
     }

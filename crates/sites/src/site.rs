@@ -105,7 +105,7 @@ impl Sites {
         actor: &str,
     ) -> Result<SiteRow, SiteError> {
         check_site_name(&new.name)?;
-        self.check_own_fit(id, &new.attributes).await?;
+        self.check_node_attributes(id, &new.attributes).await?;
         let details = json!({"name": new.name, "attributes": new.attributes});
         let event = self.event(actor, "key_site.update", format!("key-site/{id}"), details);
         let (at, name, attributes) = (self.now_us(), new.name.clone(), to_store(&new.attributes));
@@ -160,7 +160,7 @@ impl Sites {
     }
 
     /// Checks that the attributes of every node of a site fit together with the site's new ones.
-    async fn check_own_fit(&self, site: Uuid, attributes: &Attributes) -> Result<(), SiteError> {
+    async fn check_node_attributes(&self, site: Uuid, attributes: &Attributes) -> Result<(), SiteError> {
         let filter = NodeFilter { site: Some(site), retired: false };
         let mut after = None;
         loop {

@@ -46,7 +46,7 @@ impl Sites {
         let (mut signed, mut new) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
         for row in rows {
             let Some(mut statement) = statement_of(row, now) else { continue };
-            if let Some(end) = end_of_last(row).filter(|_| !row.present) {
+            if let Some(end) = last_statement_end(row).filter(|_| !row.present) {
                 // The other nodes use a silent node until its statement expires. A new statement must not extend that time.
                 statement.not_after_s = end;
             }
@@ -113,7 +113,7 @@ fn statement_of(row: &NodeRow, now_us: i64) -> Option<Statement> {
 }
 
 /// Returns the end of the node's last statement, in seconds since 1970-01-01 UTC. `None` if there is none yet.
-fn end_of_last(row: &NodeRow) -> Option<i64> {
+fn last_statement_end(row: &NodeRow) -> Option<i64> {
     serde_json::from_str::<SignedStatement>(&row.statement).ok()?.end_s()
 }
 

@@ -13,14 +13,14 @@ const GRACE: Duration = AWAY_PAUSE_MAX.saturating_add(LEASE);
 /// Time since which this server has received heartbeats without a gap. After a gap (the server was stopped, or the database was
 /// unreachable) all leases are expired. No node may be recorded as gone before it had time to send a heartbeat.
 #[derive(Debug, Default)]
-pub(super) struct Steadiness {
+pub(super) struct HeartbeatContinuity {
     since_us: i64,
     last_us: i64,
     /// The last round was late and recorded no node as gone. The next round does, even if it is late.
     was_passed_over: bool,
 }
 
-impl Steadiness {
+impl HeartbeatContinuity {
     /// Records a round. Returns whether expired leases count now.
     pub(crate) fn round(&mut self, now_us: i64) -> bool {
         let lease = LEASE.as_micros() as i64;
@@ -43,14 +43,14 @@ mod tests {
     const GRACE_US: i64 = GRACE.as_micros() as i64;
 
     /// Runs regular rounds between two times. Returns the result of the last one.
-    fn rounds(steadiness: &mut Steadiness, from: i64, to: i64) -> bool {
+    fn rounds(steadiness: &mut HeartbeatContinuity, from: i64, to: i64) -> bool {
         let every = ROUND.as_micros() as usize;
         (from..=to).step_by(every).map(|at| steadiness.round(at)).last().unwrap()
     }
 
     #[test]
     fn nodes_are_not_declared_gone_within_the_grace_period_after_a_gap() {
-        let mut steadiness = Steadiness::default();
+        let mut steadiness = HeartbeatContinuity::default();
         assert!(!steadiness.round(BEGIN), "just started");
         assert!(!rounds(&mut steadiness, BEGIN, BEGIN + GRACE_US - 1));
         assert!(rounds(&mut steadiness, BEGIN + GRACE_US, BEGIN + 8 * SECOND));
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn late_round_declares_no_node_gone_but_the_next_one_does() {
         let (late, every) = (LATE.as_micros() as i64, ROUND.as_micros() as i64);
-        let mut steadiness = Steadiness::default();
+        let mut steadiness = HeartbeatContinuity::default();
         assert!(rounds(&mut steadiness, BEGIN, BEGIN + 8 * SECOND));
         assert!(steadiness.round(BEGIN + 8 * SECOND + late - 1), "a little late");
         let at = BEGIN + 8 * SECOND + 2 * late;

@@ -24,10 +24,10 @@ struct State {
 struct KnownNode {
     changed: i64,
     /// `None` once the node is retired.
-    live: Option<Live>,
+    live: Option<LiveNode>,
 }
 
-struct Live {
+struct LiveNode {
     spki_sha256: [u8; 32],
     address: String,
     /// Whether the node's lease is valid.
@@ -37,7 +37,7 @@ struct Live {
     not_after_s: i64,
 }
 
-impl Live {
+impl LiveNode {
     /// Returns what other nodes are told about the node at `now_s`.
     fn told(&self, now_s: i64) -> Notice<'_> {
         match &self.statement {
@@ -84,7 +84,7 @@ impl View {
     pub(super) fn take(&self, rows: Vec<NodeRow>) {
         let mut state = self.0.write();
         for row in rows {
-            let known = KnownNode { changed: row.changed, live: live_of(&row) };
+            let known = KnownNode { changed: row.changed, live: live_from_row(&row) };
             state.last = state.last.max(row.changed);
             if let Some(before) = state.nodes.insert(row.id, known) {
                 state.by_change.remove(&before.changed);
@@ -145,13 +145,13 @@ impl View {
     }
 }
 
-fn live_of(row: &NodeRow) -> Option<Live> {
+fn live_from_row(row: &NodeRow) -> Option<LiveNode> {
     if row.retired_at_us.is_some() {
         return None;
     }
     let statement: Option<SignedStatement> = serde_json::from_str(&row.statement).ok();
     let not_after_s = statement.as_ref().and_then(SignedStatement::end_s).unwrap_or_default();
-    Some(Live {
+    Some(LiveNode {
         spki_sha256: row.spki_sha256,
         address: row.address.clone(),
         is_present: row.present,

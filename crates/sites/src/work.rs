@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `POST /api/v1/key-nodes/enroll` [`NodeEnrolment`] | [`EnrolledNode`] |
 //! | `POST /api/v1/key-nodes/self/renew` [`NodeRenewal`] | [`EnrolledNode`] |
-//! | `POST /api/v1/key-nodes/self/beat` [`Beat`] | [`BeatAnswer`] |
+//! | `POST /api/v1/key-nodes/self/beat` [`Heartbeat`] | [`HeartbeatResponse`] |
 //! | `GET /api/v1/key-nodes/self/state?after=N` | [`News`] |
 //!
 //! All requests but the first use mutual TLS. A node ignores unknown fields.
@@ -64,7 +64,7 @@ pub struct EnrolledNode {
 
 /// A heartbeat.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub struct Beat {
+pub struct Heartbeat {
     /// Address for signing requests of other nodes. Absent: unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
@@ -78,7 +78,7 @@ pub struct Beat {
 
 /// The response to a heartbeat.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct BeatAnswer {
+pub struct HeartbeatResponse {
     /// Time of the control plane, milliseconds since 1970-01-01 UTC.
     pub now_ms: i64,
     /// Milliseconds until the next heartbeat.
@@ -124,16 +124,16 @@ pub struct News {
     #[serde(default)]
     pub anew: bool,
     /// New, changed and deleted policies.
-    pub policies: Vec<PolicyNews>,
+    pub policies: Vec<PolicyUpdate>,
     /// New and withdrawn wraps of the node. A wrap never comes after the keys that it opens.
-    pub wraps: Vec<WrapNews>,
+    pub wraps: Vec<WrapUpdate>,
     /// New, resealed and withdrawn keys of all policies.
-    pub keys: Vec<KeyNews>,
+    pub keys: Vec<SealedKeyUpdate>,
 }
 
 /// A change of a policy.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct PolicyNews {
+pub struct PolicyUpdate {
     /// Id of the policy.
     pub id: Uuid,
     /// Name of the policy.
@@ -148,7 +148,7 @@ pub struct PolicyNews {
 
 /// A policy's private key, wrapped to the node, for [`keys::sealed::NodeKey::unwrap_seed`].
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct WrapNews {
+pub struct WrapUpdate {
     /// Id of the policy.
     pub policy: Uuid,
     /// Number of the generation.
@@ -159,7 +159,7 @@ pub struct WrapNews {
 
 /// A private key, sealed to a policy, for [`keys::sealed::PolicyKey::open_key`].
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct KeyNews {
+pub struct SealedKeyUpdate {
     /// SubjectPublicKeyInfo, which identifies the key, DER in base64.
     pub spki: String,
     /// The display name.

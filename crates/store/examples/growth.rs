@@ -161,7 +161,7 @@ async fn grow(name: &str, url: &StoreUrl, endpoints: usize) {
     measured!("issuers, 100", store::Inventory::of(&store).issuers(None, 100));
     measured!(
         "names under a domain",
-        store::Inventory::of(&store).certificates_named("service-17.example", None, 100)
+        store::Inventory::of(&store).certificates_below_domain("service-17.example", None, 100)
     );
     measured!("summary", store::Inventory::of(&store).summary(NOW, 30 * DAY));
 }

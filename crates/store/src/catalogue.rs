@@ -1,7 +1,7 @@
 //! Opens the database with every migration of Bulla; lists the statements of this crate's tables.
 
 use crate::store::Store;
-use db::{Connections, Database, Migration, Schema, Sends, StoreError, StoreOptions, StoreUrl};
+use db::{Connections, Database, Migration, ModuleStatements, Schema, StoreError, StoreOptions, StoreUrl};
 
 const SCHEMA: Schema = Schema { sqlite: SQLITE_MIGRATIONS, postgres: POSTGRES_MIGRATIONS };
 
@@ -104,20 +104,20 @@ migrations! {
 
 /// The statements of every module, for the test that prepares all of them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[
-    Sends {
+pub const STATEMENTS: &[ModuleStatements] = &[
+    ModuleStatements {
         both: crate::inventory::statements::ALL,
         sqlite: crate::inventory::recording::sqlite_statements::ALL,
         postgres: crate::inventory::recording::postgres_statements::ALL,
         bulks: &[],
         composed: crate::inventory::statements::composed,
     },
-    Sends::of(crate::inventory::search::ALL, &[]),
-    Sends::of(crate::keys::ALL, crate::keys::BULKS),
-    Sends::of(crate::master_keys::ALL, &[]),
-    Sends::of(crate::known::ALL, crate::known::BULKS),
-    Sends::of(crate::nodes::ALL, &[]),
-    Sends::of(crate::series::ALL, crate::series::BULKS),
+    ModuleStatements::of(crate::inventory::search::ALL, &[]),
+    ModuleStatements::of(crate::keys::ALL, crate::keys::BULKS),
+    ModuleStatements::of(crate::master_keys::ALL, &[]),
+    ModuleStatements::of(crate::known::ALL, crate::known::BULKS),
+    ModuleStatements::of(crate::nodes::ALL, &[]),
+    ModuleStatements::of(crate::series::ALL, crate::series::BULKS),
     crate::access::identity::SENDS,
     crate::access::session::SENDS,
     crate::access::sign_in::SENDS,

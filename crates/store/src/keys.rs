@@ -3,7 +3,9 @@
 use uuid::Uuid;
 
 use crate::store::handle;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use db::{
+    BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
 
 handle! {
     /// Stored keys, sealed columns and master keys.
@@ -69,7 +71,7 @@ const BY_ID: &str = select!("key_by_id" "WHERE id = ?1");
 const BY_SPKI: &str = select!("key_by_spki" "WHERE spki_sha256 = ?1");
 const PAGE: &str = select!("keys_page" "WHERE seq > ?1 ORDER BY seq LIMIT ?2");
 
-const THESE: Bulk = db::bulk! { select!("keys_these" "WHERE id {among ?1 uuid}") };
+const THESE: BulkStatement = db::bulk! { select!("keys_these" "WHERE id {among ?1 uuid}") };
 
 const BLOCK: &str = "-- key_block
 UPDATE keys SET blocked_at = ?2, blocked_reason = ?3 WHERE id = ?1 AND blocked_at IS NULL";
@@ -79,7 +81,7 @@ UPDATE keys SET provider = ?2, locator = ?3, sealed = NULL WHERE id = ?1 AND sea
 
 pub(crate) const ALL: &[&str] =
     &[INSERT, MOVE, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count, SEALED_KEYS.heads];
-pub(crate) const BULKS: &[&Bulk] = &[&THESE, &SEALED_KEYS.replace];
+pub(crate) const BULKS: &[&BulkStatement] = &[&THESE, &SEALED_KEYS.replace];
 
 /// Stores a key. Returns the id of its row, which differs from `key.id` when the same key was already stored.
 ///
@@ -164,7 +166,7 @@ impl Keys<'_> {
         let (limit, ask) = limit_of(limit);
         let rows = self.0.rows(Cost::Walk, PAGE, with_limit(start, ask)).await?;
         let read = |mut row: Row| {
-            let key = row_fields(&mut row)?;
+            let key = read_key_columns(&mut row)?;
             Ok((key, vec![Value::Int(row.int()?)]))
         };
         page(rows, limit, "keys", read)
@@ -172,10 +174,10 @@ impl Keys<'_> {
 }
 
 fn row_of(mut row: Row) -> Result<KeyRow, StoreError> {
-    row_fields(&mut row)
+    read_key_columns(&mut row)
 }
 
-fn row_fields(row: &mut Row) -> Result<KeyRow, StoreError> {
+fn read_key_columns(row: &mut Row) -> Result<KeyRow, StoreError> {
     Ok(KeyRow {
         id: row.uuid()?,
         key_type: row.text()?,
@@ -209,7 +211,7 @@ pub struct SealedColumn {
     /// Counts rows by the head of their value.
     pub heads: &'static str,
     /// Parameters: key, new value, old value. Replaces a value that still equals the old one.
-    pub replace: Bulk,
+    pub replace: BulkStatement,
 }
 
 /// Type of the primary key of a sealed value's row.
@@ -274,7 +276,7 @@ macro_rules! sealed_column {
                 $column,
                 ", 1, 9)"
             ),
-            replace: db::Bulk {
+            replace: db::BulkStatement {
                 sqlite: concat!(
                     "-- sealed_replace ",
                     $table,

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::inventory::model::NewCertificate;
-use db::{Bulk, Column, StoreError, Tx, reversed, sha256, storable};
+use db::{BulkStatement, Column, StoreError, Tx, reversed, sha256, storable};
 
-const KNOWN: Bulk = db::bulk! { (sha256 bytea)
+const KNOWN: BulkStatement = db::bulk! { (sha256 bytea)
     "-- known_among
 SELECT sha256 FROM certificates WHERE sha256 = {any sha256}"
 };
 
-const ISSUERS: Bulk = db::bulk! { (hash bytea, name text)
+const ISSUERS: BulkStatement = db::bulk! { (hash bytea, name text)
     "-- known_issuers
 INSERT INTO issuers (name_sha256, name) VALUES (:hash, :name){| ORDER BY :hash} ON CONFLICT DO NOTHING"
 };
 
-const CERTIFICATES: Bulk = db::bulk! {
+const CERTIFICATES: BulkStatement = db::bulk! {
     (sha256 bytea, issuer bytea, subject text, serial text, not_before bigint, not_after bigint,
      key_algorithm text, key_bits bigint, spki bytea, at bigint)
     "-- known_certificates
@@ -26,17 +26,17 @@ SELECT :sha256, i.id, :subject, :serial, :not_before, :not_after, :key_algorithm
 ON CONFLICT DO NOTHING RETURNING sha256, id"
 };
 
-const DERS: Bulk = db::bulk! { (certificate_id bigint, der bytea)
+const DERS: BulkStatement = db::bulk! { (certificate_id bigint, der bytea)
     "-- known_ders
 INSERT INTO certificate_ders (certificate_id, der) VALUES (:certificate_id, :der)"
 };
 
-const NAMES: Bulk = db::bulk! { (id bigint, position bigint, name text, reversed text)
+const NAMES: BulkStatement = db::bulk! { (id bigint, position bigint, name text, reversed text)
     "-- known_names
 INSERT INTO certificate_names (certificate_id, position, name, name_reversed) VALUES (:id, :position, :name, :reversed)"
 };
 
-const ISSUERS_COUNT: Bulk = db::bulk! { (hash bytea, more bigint)
+const ISSUERS_COUNT: BulkStatement = db::bulk! { (hash bytea, more bigint)
     "-- known_issuers_count
 UPDATE issuers SET certificates = certificates + :more WHERE name_sha256 = :hash"
 };
@@ -46,7 +46,7 @@ INSERT INTO totals (name, value) VALUES ('certificates', ?1)
 ON CONFLICT (name) DO UPDATE SET value = totals.value + excluded.value";
 
 pub(crate) const ALL: &[&str] = &[TOTAL];
-pub(crate) const BULKS: &[&Bulk] = &[&KNOWN, &ISSUERS, &CERTIFICATES, &DERS, &NAMES, &ISSUERS_COUNT];
+pub(crate) const BULKS: &[&BulkStatement] = &[&KNOWN, &ISSUERS, &CERTIFICATES, &DERS, &NAMES, &ISSUERS_COUNT];
 
 /// Adds missing certificates to the inventory. At most seven statements on PostgreSQL.
 ///

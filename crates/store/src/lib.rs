@@ -40,10 +40,10 @@ pub use db::Fault;
 #[cfg(unix)]
 pub use db::testing;
 pub use db::{
-    Abandoned, AuditBounds, AuditEvent, AuditFilter, AuditHead, AuditRow, AuditVerification, Batcher,
-    BatcherOptions, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor,
-    Disk, Lease, NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT,
-    StoreError, StoreOptions, StoreUrl, Tx, audit, audit_and_emit, audit_if, emit, outbox_advance,
+    AuditBounds, AuditEvent, AuditFilter, AuditHead, AuditRow, AuditVerification, Batcher, BatcherOptions,
+    CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor, Disk, Lease,
+    NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError,
+    StoreOptions, StoreUrl, Tx, WorkAborted, audit, audit_and_emit, audit_if, emit, outbox_advance,
 };
 pub use events::{new_event, read_event};
 pub use inventory::certificates::NamedCertificate;

@@ -22,27 +22,27 @@ pub const LIFE_UNKNOWN_US: i64 = 90 * DAY_US;
 /// Returns how long a run keeps trying, in µs: a twelfth of the lifetime, 5 minutes to 3 days. A renewal is due when a third of the
 /// lifetime remains, so there is time for four runs.
 #[must_use]
-pub fn run_us(life_us: i64) -> i64 {
+pub fn run_timeout_us(life_us: i64) -> i64 {
     (life_us / 12).clamp(5 * MINUTE_US, 3 * DAY_US)
 }
 
 /// Returns the time between a failed run and the next one, in µs: a tenth of the remaining lifetime, at most a day. At least a
 /// hundredth of the lifetime (a minute to an hour), so that an issuer is not called without a pause.
 #[must_use]
-pub fn retry_us(life_us: i64, left_us: i64) -> i64 {
+pub fn retry_delay_us(life_us: i64, left_us: i64) -> i64 {
     let least = (life_us / 100).clamp(MINUTE_US, HOUR_US);
     (left_us / 10).clamp(least, DAY_US)
 }
 
 /// Returns the first pause after a failed attempt, in µs: a thousandth of the lifetime, 5 to 30 seconds.
 #[must_use]
-pub fn backoff_first_us(life_us: i64) -> i64 {
+pub fn initial_backoff_us(life_us: i64) -> i64 {
     (life_us / 1_000).clamp(5 * SECOND_US, 30 * SECOND_US)
 }
 
 /// Returns the longest pause between attempts, in µs: a hundredth of the lifetime, 30 seconds to an hour.
 #[must_use]
-pub fn backoff_longest_us(life_us: i64) -> i64 {
+pub fn max_backoff_us(life_us: i64) -> i64 {
     (life_us / 100).clamp(30 * SECOND_US, BACKOFF_MAX_US)
 }
 
@@ -52,13 +52,13 @@ pub const BACKOFF_MAX_US: i64 = HOUR_US;
 /// Returns how long an approval may take, in µs: an eighth of the lifetime, 10 minutes to 7 days. After that the run ends and the
 /// next one is planned.
 #[must_use]
-pub fn approval_us(life_us: i64) -> i64 {
+pub fn approval_timeout_us(life_us: i64) -> i64 {
     (life_us / 8).clamp(10 * MINUTE_US, 7 * DAY_US)
 }
 
 /// Returns the shortest lead time of a renewal, in µs: ten minutes, or half the lifetime if that is shorter.
 #[must_use]
-pub fn lead_least_us(life_us: i64) -> i64 {
+pub fn min_lead_us(life_us: i64) -> i64 {
     (10 * MINUTE_US).min(life_us / 2)
 }
 
@@ -71,7 +71,7 @@ pub fn window_margin_us(life_us: i64) -> i64 {
 
 /// Returns the time until the next ARI request after a failed one, in µs: a twentieth of the lifetime, 5 minutes to 6 hours.
 #[must_use]
-pub fn suggestion_us(life_us: i64) -> i64 {
+pub fn suggestion_retry_us(life_us: i64) -> i64 {
     (life_us / 20).clamp(5 * MINUTE_US, 6 * HOUR_US)
 }
 
@@ -85,13 +85,13 @@ pub fn replaced_us(life_us: i64) -> i64 {
 /// Returns the time after which a new version that is not fully deployed raises an alert, in µs: a tenth of the served version's
 /// remaining lifetime, a minute to a day.
 #[must_use]
-pub fn deployment_us(left_us: i64) -> i64 {
+pub fn late_deployment_us(left_us: i64) -> i64 {
     (left_us / 10).clamp(MINUTE_US, DAY_US)
 }
 
 /// Returns how long an observation of an endpoint counts as current, in µs: a quarter of the lifetime, 1 to 30 days.
 #[must_use]
-pub fn observation_us(life_us: i64) -> i64 {
+pub fn observation_max_age_us(life_us: i64) -> i64 {
     (life_us / 4).clamp(DAY_US, 30 * DAY_US)
 }
 
@@ -108,17 +108,20 @@ mod tests {
     fn renewal_delays_fit_into_every_certificate_lifetime() {
         for life in [2 * HOUR_US, 6 * HOUR_US, DAY_US, 6 * DAY_US, 47 * DAY_US, 90 * DAY_US, 398 * DAY_US] {
             let left = left_at_renewal(life);
-            assert!(3 * run_us(life) <= left, "{life}: three runs fit in");
-            assert!(4 * backoff_longest_us(life) <= run_us(life), "{life}: a run tries more than once");
-            assert!(backoff_first_us(life) <= backoff_longest_us(life), "{life}");
-            assert!(2 * approval_us(life) <= left.max(1), "{life}: a refusal leaves time for another run");
-            assert!(retry_us(life, left) <= left / 4, "{life}");
-            assert!(lead_least_us(life) <= left, "{life}");
+            assert!(3 * run_timeout_us(life) <= left, "{life}: three runs fit in");
+            assert!(4 * max_backoff_us(life) <= run_timeout_us(life), "{life}: a run tries more than once");
+            assert!(initial_backoff_us(life) <= max_backoff_us(life), "{life}");
+            assert!(
+                2 * approval_timeout_us(life) <= left.max(1),
+                "{life}: a refusal leaves time for another run"
+            );
+            assert!(retry_delay_us(life, left) <= left / 4, "{life}");
+            assert!(min_lead_us(life) <= left, "{life}");
             assert!(window_margin_us(life) <= left, "{life}");
-            assert!(suggestion_us(life) <= left / 4, "{life}");
+            assert!(suggestion_retry_us(life) <= left / 4, "{life}");
             assert!(replaced_us(life) <= left / 4, "{life}");
             // A late deployment must be reported before the first expiry threshold: a fifth of the lifetime.
-            assert!(left - deployment_us(left) >= life / 5, "{life}");
+            assert!(left - late_deployment_us(left) >= life / 5, "{life}");
         }
     }
 
@@ -126,7 +129,13 @@ mod tests {
     fn renewal_delays_match_the_documented_table() {
         let of = |life: i64| {
             let left = left_at_renewal(life);
-            [run_us(life), retry_us(life, 0), backoff_first_us(life), approval_us(life), deployment_us(left)]
+            [
+                run_timeout_us(life),
+                retry_delay_us(life, 0),
+                initial_backoff_us(life),
+                approval_timeout_us(life),
+                late_deployment_us(left),
+            ]
         };
         let minutes = |count: i64| count * MINUTE_US;
         assert_eq!(of(2 * HOUR_US), [minutes(10), 72 * SECOND_US, 7_200_000, minutes(15), minutes(4)],);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use coded::coded;
 
-use db::{Bulk, Column, Cost, StoreError, Tx, Value};
+use db::{BulkStatement, Column, Cost, StoreError, Tx, Value};
 
 /// Number of rows per count on PostgreSQL, so that writers do not wait for a single row.
 const SLOTS: i64 = 4;
@@ -80,7 +80,7 @@ pub struct SeriesPoint {
     pub count: u64,
 }
 
-const COUNT: Bulk = db::bulk! { (step bigint, series bigint, from_at bigint, team text, slot bigint, count bigint)
+const COUNT: BulkStatement = db::bulk! { (step bigint, series bigint, from_at bigint, team text, slot bigint, count bigint)
     "-- series_count
 INSERT INTO series_counts (step, series, from_at, team, slot, count)
 VALUES (:step, :series, :from_at, :team, :slot, :count)
@@ -100,7 +100,7 @@ const TRIM: &str = "-- series_trim
 DELETE FROM series_counts WHERE step = ?1 AND series = ?2 AND from_at < ?3";
 
 pub(crate) const ALL: &[&str] = &[RANGE, RANGE_OF, TRIM];
-pub(crate) const BULKS: &[&Bulk] = &[&COUNT];
+pub(crate) const BULKS: &[&BulkStatement] = &[&COUNT];
 
 /// Adds the counts of this transaction, at `at_us`. One statement, or none without counts.
 ///

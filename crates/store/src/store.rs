@@ -3,15 +3,15 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use crate::inventory::recording::tally::Ids;
+use crate::inventory::recording::tally::RowIdCache;
 use db::Database;
 
 /// The database with all tables of Bulla. Cheap to clone. Clones share connections.
 #[derive(Clone)]
 pub struct Store {
     database: Database,
-    /// Ids of rows that are known to be committed; see [`Ids`].
-    pub(crate) ids: Arc<Mutex<Ids>>,
+    /// Ids of rows that are known to be committed; see [`RowIdCache`].
+    pub(crate) ids: Arc<Mutex<RowIdCache>>,
 }
 
 impl Store {

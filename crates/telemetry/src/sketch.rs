@@ -55,13 +55,13 @@ impl Sketch {
         if value >= VALUE_MIN {
             let value = value.min(VALUE_MAX);
             self.sum += value * times as f64;
-            self.count_in(index_of(value), times);
+            self.add_count(bucket_index(value), times);
         } else {
             self.zeros = self.zeros.saturating_add(times);
         }
     }
 
-    fn count_in(&mut self, index: i16, times: u64) {
+    fn add_count(&mut self, index: i16, times: u64) {
         let count = self.buckets.entry(index).or_insert(0);
         *count = count.saturating_add(times);
         while self.buckets.len() > BUCKETS_MAX {
@@ -79,7 +79,7 @@ impl Sketch {
         self.sum += other.sum;
         // Highest first, because only the lowest buckets may be merged.
         for (index, times) in other.buckets.iter().rev() {
-            self.count_in(*index, *times);
+            self.add_count(*index, *times);
         }
     }
 
@@ -120,7 +120,7 @@ impl Sketch {
     }
 }
 
-fn index_of(value: f64) -> i16 {
+fn bucket_index(value: f64) -> i16 {
     // VALUE_MIN and VALUE_MAX bound the index to about -2,800 and 4,200.
     (value.ln() / GAMMA.ln()).ceil() as i16
 }
@@ -162,7 +162,7 @@ impl FromStr for Sketch {
             return Err(BadSketch("the sum is out of range"));
         }
         let zeros = part()?.parse().map_err(|_| BadSketch("the count of zeros is not a number"))?;
-        let buckets = buckets_of(part()?)?;
+        let buckets = parse_buckets(part()?)?;
         if parts.next().is_some() {
             return Err(BadSketch("it has too many parts"));
         }
@@ -170,8 +170,8 @@ impl FromStr for Sketch {
     }
 }
 
-fn buckets_of(text: &str) -> Result<BTreeMap<i16, u64>, BadSketch> {
-    let (least, most) = (index_of(VALUE_MIN), index_of(VALUE_MAX));
+fn parse_buckets(text: &str) -> Result<BTreeMap<i16, u64>, BadSketch> {
+    let (least, most) = (bucket_index(VALUE_MIN), bucket_index(VALUE_MAX));
     let mut buckets = BTreeMap::new();
     for pair in text.split(',').filter(|_| !text.is_empty()) {
         let (index, times) = pair.split_once(':').ok_or(BadSketch("a bucket has no count"))?;

@@ -30,7 +30,7 @@ impl Database {
     }
 
     /// A database on a separate PostgreSQL server, which the test may stop.
-    pub async fn postgres_of_its_own() -> Self {
+    pub async fn dedicated_postgres() -> Self {
         Self::on(Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap()))
     }
 

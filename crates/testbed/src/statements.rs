@@ -1,7 +1,7 @@
 //! The test of SQL statements, which each crate with tables runs. Both databases must accept the statements. No statement may scan
 //! a whole table whose size grows with certificates, orders, proofs or requests.
 
-use db::Sends;
+use db::ModuleStatements;
 use store::Store;
 
 /// Tables whose size has no limit.
@@ -81,7 +81,7 @@ fn walked(statement: &str, plan: &[String]) -> Vec<String> {
 ///
 /// # Panics
 /// The database does not accept a statement, or statements scan a large table.
-pub async fn check_statements(store: &Store, modules: &[Sends]) -> usize {
+pub async fn check_statements(store: &Store, modules: &[ModuleStatements]) -> usize {
     let count = store.check_statements(modules).await.unwrap();
     let plans = store.plans(modules).await.unwrap();
     let mut broken = Vec::new();

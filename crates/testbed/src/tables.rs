@@ -48,11 +48,11 @@ impl World {
     /// A world on the PostgreSQL server that all tests of this process share.
     pub async fn postgres() -> Self {
         let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
-        Self::postgres_in(cluster).await
+        Self::postgres_on_cluster(cluster).await
     }
 
     /// A world on this PostgreSQL server.
-    pub async fn postgres_in(cluster: Arc<Cluster>) -> Self {
+    pub async fn postgres_on_cluster(cluster: Arc<Cluster>) -> Self {
         let url = cluster.database();
         let options = StoreOptions::default();
         let store = Store::open_with(&url, &options).await.unwrap();
@@ -212,7 +212,7 @@ macro_rules! walk {
             let page = $page.await.unwrap();
             assert!(page.rows.len() <= $size);
             rows.extend(page.rows);
-            match $crate::tables::through_text(page.next) {
+            match $crate::tables::round_trip_cursor(page.next) {
                 Some(next) => cursor = Some(next),
                 None => break rows,
             }
@@ -222,7 +222,7 @@ macro_rules! walk {
 
 /// A cursor after formatting and parsing, as from a user.
 #[must_use]
-pub fn through_text(cursor: Option<Cursor>) -> Option<Cursor> {
+pub fn round_trip_cursor(cursor: Option<Cursor>) -> Option<Cursor> {
     cursor.map(|cursor| cursor.to_string().parse().unwrap())
 }
 

@@ -108,7 +108,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Self::get`].
-    pub(crate) async fn get_revised(&self, path: &str) -> Result<(Value, Option<i64>), Failure> {
+    pub(crate) async fn get_with_revision(&self, path: &str) -> Result<(Value, Option<i64>), Failure> {
         let response = self.send(Method::GET, path, None, None).await?;
         let etag = response.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
         let etag = etag.and_then(|etag| etag.trim_matches('"').parse().ok());
@@ -152,7 +152,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Self::get`].
-    pub(crate) async fn change_at(
+    pub(crate) async fn change_if_match(
         &self,
         method: Method,
         path: &str,
@@ -166,11 +166,11 @@ impl Client {
         client.change(method, path, csrf, body).await
     }
 
-    /// Sends a change like [`Self::change_at`] if there is a revision, or else like [`Self::change`].
+    /// Sends a change like [`Self::change_if_match`] if there is a revision, or else like [`Self::change`].
     ///
     /// # Errors
     /// See [`Self::get`].
-    pub(crate) async fn change_if(
+    pub(crate) async fn change_with_revision(
         &self,
         method: Method,
         path: &str,
@@ -179,7 +179,7 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<Value, Failure> {
         match revision {
-            Some(revision) => self.change_at(method, path, csrf, revision, body).await,
+            Some(revision) => self.change_if_match(method, path, csrf, revision, body).await,
             None => self.change(method, path, csrf, body).await,
         }
     }
@@ -258,7 +258,7 @@ async fn refusal(response: Response) -> Failure {
         kind: "about:blank".to_owned(),
         title: status.canonical_reason().unwrap_or("Refused").to_owned(),
         status: status.as_u16(),
-        detail: refused_by_store(&body),
+        detail: credential_store_error(&body),
         hint: None,
         instance: None,
         members: serde_json::Map::new(),
@@ -266,7 +266,7 @@ async fn refusal(response: Response) -> Failure {
 }
 
 /// Parses the error text of the credential store, whose errors are in CredHub's format and not problem documents.
-fn refused_by_store(body: &[u8]) -> Option<String> {
+fn credential_store_error(body: &[u8]) -> Option<String> {
     let refusal = serde_json::from_slice::<Value>(body).ok()?;
     let text = |name: &str| refusal.get(name).and_then(Value::as_str).map(str::to_owned);
     text("error_description").or_else(|| text("error"))
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn error_messages_of_the_credential_store_are_extracted() {
-        let of = |body: &str| refused_by_store(body.as_bytes());
+        let of = |body: &str| credential_store_error(body.as_bytes());
         assert_eq!(of(r#"{"error":"No such name."}"#).as_deref(), Some("No such name."));
         let oauth = r#"{"error":"access_denied","error_description":"A token is needed"}"#;
         assert_eq!(of(oauth).as_deref(), Some("A token is needed"));

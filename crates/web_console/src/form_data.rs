@@ -61,7 +61,7 @@ impl FormData {
     }
 
     /// Returns whether a checkbox is checked.
-    pub(crate) fn ticked(&self, name: &str) -> bool {
+    pub(crate) fn is_checked(&self, name: &str) -> bool {
         self.field(name).is_some()
     }
 

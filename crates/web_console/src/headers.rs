@@ -11,7 +11,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Adds the headers that every page and asset has.
-pub(crate) async fn for_pages(request: Request, next: Next) -> Response {
+pub(crate) async fn add_page_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     set(headers, header::CONTENT_SECURITY_POLICY, POLICY);

@@ -50,7 +50,7 @@ pub fn pages(api: Router, credentials: Option<Router>) -> Router {
         .merge(assets::routes())
         .route("/console/{*rest}", get(nothing_here))
         .route("/", get(async || Redirect::to("/console")))
-        .layer(from_fn(headers::for_pages))
+        .layer(from_fn(headers::add_page_headers))
 }
 
 async fn nothing_here(uri: Uri) -> Failure {

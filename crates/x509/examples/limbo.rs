@@ -145,7 +145,7 @@ fn outcome(case: &Value) -> Result<String, String> {
     {
         return Err(format!("not for {name}"));
     }
-    let context = LintContext { publicly_trusted: true, ..LintContext::leaf_at(now) };
+    let context = LintContext { publicly_trusted: true, ..LintContext::for_private_leaf(now) };
     let mut codes: Vec<&str> = lint(&leaf, &context).iter().map(|f| f.rule.code).collect();
     for above in &sent {
         let findings = lint(above, &LintContext { leaf: false, ..context });

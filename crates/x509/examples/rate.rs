@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use x509::lint::{LintContext, lint};
-use x509::verify::{Signatures, TrustStore, verify_chain};
+use x509::verify::{MemorySignatureCache, TrustStore, verify_chain};
 use x509::{Certificate, pem};
 
 /// Enough that the clock's grain does not show.
@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     let mut store = TrustStore::new();
     pem::certificates(&roots).for_each(|(_, der)| drop(store.add_der(&der)));
     let now = leaf.not_before.plus(1);
-    let context = LintContext { publicly_trusted: true, ..LintContext::leaf_at(now) };
-    let signatures = Signatures::bounded(1_000);
+    let context = LintContext { publicly_trusted: true, ..LintContext::for_private_leaf(now) };
+    let signatures = MemorySignatureCache::bounded(1_000);
     println!("leaf of {} octets, {} sent, {} roots", leaf.der.len(), sent.len(), store.len());
     println!("{}", verify_chain(leaf, sent, &store, now, &signatures));
     let above = LintContext { leaf: false, ..context };

@@ -217,7 +217,7 @@ impl CertificateRequest {
                         return Err(DerError::Malformed("subjectAltName"));
                     }
                 }
-                oid::TLS_FEATURE => self.must_staple = extension::features_status(value.sequence()?),
+                oid::TLS_FEATURE => self.must_staple = extension::has_status_request(value.sequence()?),
                 oid::EXTENDED_KEY_USAGE => {
                     self.extended_key_usage = Some(extension::oids(value.sequence()?)?);
                 }

@@ -42,7 +42,7 @@ pub(crate) fn read_all(field: Element<'_>, certificate: &mut Certificate, faults
             continue;
         }
         seen.push(extension.id);
-        extension.take_into(certificate, faults);
+        extension.apply_to(certificate, faults);
     }
 }
 
@@ -82,7 +82,7 @@ impl<'a> Extension<'a> {
         Ok(Self { id, critical, value })
     }
 
-    fn take_into(&self, certificate: &mut Certificate, faults: &mut Faults) {
+    fn apply_to(&self, certificate: &mut Certificate, faults: &mut Faults) {
         match self.take(certificate, faults) {
             Ok(true) => {}
             Ok(false) if self.critical => certificate.unknown_critical.push(der::oid_text(self.id)),
@@ -120,7 +120,7 @@ impl<'a> Extension<'a> {
             oid::SCT_LIST => {
                 cert.embedded_scts = sct::count(value.expect(tag::OCTET_STRING)?.content);
             }
-            oid::TLS_FEATURE => cert.must_staple = features_status(value.sequence()?),
+            oid::TLS_FEATURE => cert.must_staple = has_status_request(value.sequence()?),
             oid::NO_REV_AVAIL => {
                 value.expect(tag::NULL)?;
                 cert.no_revocation = true;
@@ -281,7 +281,7 @@ fn policies(list: Reader<'_>) -> Result<Vec<String>, DerError> {
 }
 
 /// Returns whether the features contain status_request, the TLS extension for a stapled response (RFC 6066 section 8).
-pub(crate) fn features_status(features: Reader<'_>) -> bool {
+pub(crate) fn has_status_request(features: Reader<'_>) -> bool {
     const STATUS_REQUEST: i64 = 5;
     features.flatten().any(|feature| feature.integer() == Ok(STATUS_REQUEST))
 }

@@ -16,7 +16,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
 /// The text is not 64 hexadecimal digits. Colons and spaces between digits are allowed.
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
 #[error("{0:?} is not a SHA-256: expected 64 hexadecimal digits")]
-pub struct NotSha256(String);
+pub struct InvalidSha256(String);
 
 macro_rules! hash_name {
     ($(#[$doc:meta])* $name:ident) => {
@@ -58,13 +58,13 @@ macro_rules! hash_name {
         }
 
         impl FromStr for $name {
-            type Err = NotSha256;
+            type Err = InvalidSha256;
 
-            fn from_str(text: &str) -> Result<Self, NotSha256> {
+            fn from_str(text: &str) -> Result<Self, InvalidSha256> {
                 let digits = text.replace([':', ' '], "");
                 let bytes = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok();
                 let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-                bytes.map(Self).ok_or_else(|| NotSha256(text.to_owned()))
+                bytes.map(Self).ok_or_else(|| InvalidSha256(text.to_owned()))
             }
         }
 

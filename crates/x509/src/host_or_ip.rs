@@ -17,7 +17,7 @@ pub enum HostOrIp {
 /// The text is neither a host name nor an IP address.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{name:?} is not a host name: {reason}")]
-pub struct NotHostOrIp {
+pub struct InvalidHostOrIp {
     /// The text, truncated to 253 characters.
     pub name: String,
     /// The rule of host names that the text breaks.
@@ -28,16 +28,17 @@ impl HostOrIp {
     /// Parses a host name, or an IP address with or without brackets.
     ///
     /// # Errors
-    /// [`NotHostOrIp`]
-    pub fn parse(text: &str) -> Result<Self, NotHostOrIp> {
+    /// [`InvalidHostOrIp`]
+    pub fn parse(text: &str) -> Result<Self, InvalidHostOrIp> {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         if let Ok(address) = bare.parse::<IpAddr>() {
             // Each address has a single form: ::ffff:10.0.0.1 becomes 10.0.0.1.
             return Ok(Self::Ip(address.to_canonical()));
         }
-        HostName::parse(text)
-            .map(Self::Dns)
-            .map_err(|reason| NotHostOrIp { name: text.chars().take(HostName::LENGTH_MAX).collect(), reason })
+        HostName::parse(text).map(Self::Dns).map_err(|reason| InvalidHostOrIp {
+            name: text.chars().take(HostName::LENGTH_MAX).collect(),
+            reason,
+        })
     }
 
     /// Returns the host name; `None` for an address.

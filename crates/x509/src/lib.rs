@@ -38,10 +38,10 @@ pub use certificate::{
     ParseError, PublicKey, SignatureAlgorithm, Subtree,
 };
 pub use fingerprint::{Fingerprint, SpkiHash};
-pub use host_or_ip::{HostOrIp, NotHostOrIp};
+pub use host_or_ip::{HostOrIp, InvalidHostOrIp};
 pub use name::{HostName, InvalidHostName, NameMatch, ReferenceName, matches as matches_name};
 pub use public_suffix::{PublicSuffix, SuffixKind, public_suffix, registered_domain};
 pub use rule::{Finding, Rule, Severity};
-pub use serial::{NotSerial, SerialNumber};
+pub use serial::{InvalidSerialNumber, SerialNumber};
 pub use signature::{SignatureError, verify_document, verify_signature};
-pub use time::{Civil, DAY, UnixTime};
+pub use time::{CivilDateTime, DAY, UnixTime};

@@ -25,7 +25,7 @@ impl Certificate {
             return Err(ParseError::TooLong(der.len()));
         }
         let mut faults = Faults::default();
-        let shape = Shape::read(der, &mut faults)
+        let shape = RawCertificate::read(der, &mut faults)
             .map_err(|(part, error)| ParseError::NotCertificate(format!("{part}: {error}")))?;
         shape.into_certificate(der, faults)
     }
@@ -59,7 +59,7 @@ impl Certificate {
 }
 
 /// The unparsed parts of a certificate by RFC 5280 section 4.1.
-struct Shape<'a> {
+struct RawCertificate<'a> {
     tbs: &'a [u8],
     version: Option<Element<'a>>,
     serial: &'a [u8],
@@ -75,7 +75,7 @@ struct Shape<'a> {
 
 type Misshapen = (&'static str, DerError);
 
-impl<'a> Shape<'a> {
+impl<'a> RawCertificate<'a> {
     fn read(der: &'a [u8], faults: &mut Faults) -> Result<Self, Misshapen> {
         let mut input = Reader::new(der);
         let certificate = input.expect(tag::SEQUENCE).map_err(|e| ("certificate", e))?;
@@ -141,7 +141,7 @@ impl<'a> Shape<'a> {
             // RFC 5280 section 4.1.1.2 requires equal algorithms.
             faults.add("the two signature algorithms differ");
         }
-        if !is_shortest(self.serial) {
+        if !is_minimal_integer(self.serial) {
             faults.add("the serial number has redundant bytes");
         }
         let public_key = PublicKey::parse(self.spki.whole)
@@ -258,7 +258,7 @@ fn algorithm(identifier: Element<'_>, faults: &mut Faults) -> SignatureAlgorithm
     })
 }
 
-fn is_shortest(integer: &[u8]) -> bool {
+fn is_minimal_integer(integer: &[u8]) -> bool {
     match integer {
         [] => false,
         [first, second, ..] => !(*first == 0 && second & 0x80 == 0 || *first == 0xff && second & 0x80 != 0),

@@ -76,12 +76,12 @@ fn next_block(rest: &mut &[u8]) -> Option<Option<(String, Vec<u8>)>> {
         return Some(None);
     }
     *rest = &body[end + END.len()..];
-    let der = decode(after_headers(&body[..end]));
+    let der = decode(skip_headers(&body[..end]));
     Some(der.map(|der| (String::from_utf8_lossy(label).into_owned(), der)))
 }
 
 /// Skips RFC 1421 headers (`Proc-Type: …`), which end with an empty line.
-fn after_headers(body: &[u8]) -> &[u8] {
+fn skip_headers(body: &[u8]) -> &[u8] {
     if !body.contains(&b':') {
         return body;
     }

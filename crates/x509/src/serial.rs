@@ -68,13 +68,13 @@ impl SerialNumber {
 /// The text is not 1 to 64 hexadecimal digits. Colons between digits are allowed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is not a serial number: expected 1 to 64 hexadecimal digits")]
-pub struct NotSerial(String);
+pub struct InvalidSerialNumber(String);
 
 impl FromStr for SerialNumber {
-    type Err = NotSerial;
+    type Err = InvalidSerialNumber;
 
     /// Parses the displayed form. The number is positive, so a zero byte is added before a high bit.
-    fn from_str(text: &str) -> Result<Self, NotSerial> {
+    fn from_str(text: &str) -> Result<Self, InvalidSerialNumber> {
         let mut digits = text.replace(':', "");
         if digits.len() % 2 == 1 {
             digits.insert(0, '0');
@@ -83,7 +83,7 @@ impl FromStr for SerialNumber {
             .decode(digits.as_bytes())
             .ok()
             .filter(|octets| (1..=32).contains(&octets.len()));
-        let mut octets = octets.ok_or_else(|| NotSerial(text.chars().take(80).collect()))?;
+        let mut octets = octets.ok_or_else(|| InvalidSerialNumber(text.chars().take(80).collect()))?;
         let zeros = octets.iter().take_while(|&&b| b == 0).count().min(octets.len() - 1);
         octets.drain(..zeros);
         if octets[0] & 0x80 != 0 {

@@ -69,7 +69,7 @@ pub fn verify_document(
     signature: &[u8],
 ) -> Result<(), SignatureError> {
     let outcome = verify_signature(key, algorithm, tbs, signature);
-    match (outcome, longest_salt(algorithm)) {
+    match (outcome, max_salt_algorithm(algorithm)) {
         (Err(SignatureError::Invalid), Some(algorithm)) if is_rsa(key) => {
             check(algorithm, key, tbs, signature)
         }
@@ -92,7 +92,7 @@ fn is_rsa(key: &PublicKey) -> bool {
     matches!(key.algorithm, KeyAlgorithm::Rsa | KeyAlgorithm::RsaPss)
 }
 
-fn longest_salt(algorithm: &SignatureAlgorithm) -> Option<Algorithm> {
+fn max_salt_algorithm(algorithm: &SignatureAlgorithm) -> Option<Algorithm> {
     const SHA256: RsaParameters = lc::RSA_PSS_2048_8192_SHA256.with_pss_salt_length(RsaPssSaltLength::Max);
     const SHA384: RsaParameters = lc::RSA_PSS_2048_8192_SHA384.with_pss_salt_length(RsaPssSaltLength::Max);
     const SHA512: RsaParameters = lc::RSA_PSS_2048_8192_SHA512.with_pss_salt_length(RsaPssSaltLength::Max);

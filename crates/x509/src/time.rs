@@ -26,7 +26,7 @@ impl UnixTime {
 
 /// A date and time in the proleptic Gregorian calendar, UTC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Civil {
+pub struct CivilDateTime {
     /// Year, negative before year 0.
     pub year: i64,
     /// Month, 1 to 12.
@@ -44,7 +44,7 @@ pub struct Civil {
 impl UnixTime {
     /// Converts to calendar date and time.
     #[must_use]
-    pub fn civil(self) -> Civil {
+    pub fn civil(self) -> CivilDateTime {
         // Howard Hinnant's civil_from_days: years start in March, so the leap day is the last day.
         let days = self.0.div_euclid(DAY) + 719_468;
         let second = self.0.rem_euclid(DAY);
@@ -55,7 +55,7 @@ impl UnixTime {
         let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let shifted = (5 * day_of_year + 2) / 153;
         let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-        Civil {
+        CivilDateTime {
             year: year_of_era + era * 400 + i64::from(month <= 2),
             month,
             day: day_of_year - (153 * shifted + 2) / 5 + 1,

@@ -9,7 +9,7 @@ use crate::shell::{Failure, command, output_of, run as run_command};
 
 use super::checksums::sha256;
 use super::options::Compression;
-use super::release::{self, Release, copy, open_folders, remake};
+use super::release::{self, Release, copy, recreate_folder, set_folder_modes};
 use super::sbom::quote;
 
 /// User id in the container. It is not root, and not a user of a distribution.
@@ -30,10 +30,10 @@ struct Blob {
 /// `tar`, `gzip` or `ldd` failed, or this machine has no certificates of public CAs.
 pub(super) fn write(release: &Release) -> Result<PathBuf, Failure> {
     let files = release.work.join("image");
-    remake(&files)?;
+    recreate_folder(&files)?;
     fill(release, &files)?;
     let layout = release.work.join("layout");
-    remake(&layout)?;
+    recreate_folder(&layout)?;
     let plain = release.work.join("layer.tar");
     pack(release, &files, &plain)?;
     let diff_id = sha256(&plain)?;
@@ -46,7 +46,7 @@ pub(super) fn write(release: &Release) -> Result<PathBuf, Failure> {
     release::write(&layout.join("index.json"), &index(release, &manifest), 0o644)?;
     let name = format!("bulla_{}_{}.oci.tar", release.version, release.debian_architecture());
     let image = release.output.join(name);
-    open_folders(&layout)?;
+    set_folder_modes(&layout)?;
     tar(release, "--create", &layout, &image, "0", &["index.json", "oci-layout", "blobs"])?;
     println!("{}: sha256:{}", image.display(), manifest.digest);
     Ok(image)
@@ -78,9 +78,9 @@ fn fill(release: &Release, files: &Path) -> Result<(), Failure> {
         &files.join("usr/share/doc/bulla/LICENSE"),
         0o644,
     )?;
-    remake(&files.join("tmp"))?;
-    remake(&files.join(DATA))?;
-    open_folders(files)?;
+    recreate_folder(&files.join("tmp"))?;
+    recreate_folder(&files.join(DATA))?;
+    set_folder_modes(files)?;
     release::set_mode(&files.join("tmp"), 0o1777)?;
     release::set_mode(&files.join(DATA), 0o700)
 }

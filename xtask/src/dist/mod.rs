@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use crate::shell::{Failure, cargo, root, run as run_command};
 
 use options::{Format, Options};
-use release::{Release, remake};
+use release::{Release, recreate_folder};
 
 const HELP: &str = "\
 Makes the packages of a release.
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         None => build()?,
     };
     let work = options.output.join("work");
-    remake(&work)?;
+    recreate_folder(&work)?;
     let release = Release::new(&options, &work)?;
     stage::fill(&release, &binary)?;
     let mut made = vec![sbom::write(&release, FEATURES)?];

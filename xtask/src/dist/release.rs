@@ -85,7 +85,7 @@ fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
 ///
 /// # Errors
 /// The folder cannot be removed or created.
-pub(super) fn remake(folder: &Path) -> Result<(), Failure> {
+pub(super) fn recreate_folder(folder: &Path) -> Result<(), Failure> {
     remove(folder)?;
     fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
 }
@@ -155,11 +155,11 @@ pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A folder cannot be read, or its mode cannot be set.
-pub(super) fn open_folders(folder: &Path) -> Result<(), Failure> {
+pub(super) fn set_folder_modes(folder: &Path) -> Result<(), Failure> {
     set_mode(folder, 0o755)?;
     for path in list(folder)? {
         if path.is_dir() && !path.is_symlink() {
-            open_folders(&path)?;
+            set_folder_modes(&path)?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use super::release::{self, DESCRIPTION, PRIVATE_CONFIGURATION, Release, SUMMARY,
 /// `rpmbuild` is missing or failed.
 pub(super) fn write(release: &Release) -> Result<PathBuf, Failure> {
     let top = release.work.join("rpm");
-    release::remake(&top)?;
+    release::recreate_folder(&top)?;
     let spec = top.join("bulla.spec");
     release::write(&spec, &text(release)?, 0o644)?;
     let payload = match release.compression {

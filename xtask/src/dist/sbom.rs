@@ -11,13 +11,13 @@ use crate::shell::{Failure, cargo, command, output_of, root};
 use super::release::{self, Release};
 
 /// A crate by name and version.
-type Id = (String, String);
+type CrateId = (String, String);
 
 #[derive(Default)]
-struct Locked {
+struct LockedCrate {
     /// SHA-256 of the archive in the registry; `None` for crates of this repository.
     checksum: Option<String>,
-    dependencies: Vec<Id>,
+    dependencies: Vec<CrateId>,
 }
 
 /// Writes the bill of materials and returns its path.
@@ -50,7 +50,7 @@ pub(super) fn write(release: &Release, features: &str) -> Result<PathBuf, Failur
 }
 
 /// Crates and their licences, from lines `NAME vVERSION …|LICENCE`.
-fn licences(tree: &str) -> BTreeMap<Id, String> {
+fn licences(tree: &str) -> BTreeMap<CrateId, String> {
     let parse = |line: &str| {
         let (package, licence) = line.trim_end_matches(" (*)").split_once('|')?;
         let mut words = package.split_whitespace();
@@ -62,14 +62,14 @@ fn licences(tree: &str) -> BTreeMap<Id, String> {
 }
 
 /// The packages of a `Cargo.lock`.
-fn locked(text: &str) -> BTreeMap<Id, Locked> {
+fn locked(text: &str) -> BTreeMap<CrateId, LockedCrate> {
     let blocks: Vec<&str> = text.split("[[package]]").skip(1).collect();
     let field = |block: &str, name: &str| {
         let prefix = format!("{name} = \"");
         block.lines().find_map(|line| line.strip_prefix(&prefix)?.strip_suffix('"').map(str::to_owned))
     };
     let id = |block: &str| Some((field(block, "name")?, field(block, "version")?));
-    let ids: Vec<Id> = blocks.iter().filter_map(|block| id(block)).collect();
+    let ids: Vec<CrateId> = blocks.iter().filter_map(|block| id(block)).collect();
     let find = |entry: &str| {
         let mut words = entry.split(' ');
         let name = words.next()?;
@@ -79,7 +79,7 @@ fn locked(text: &str) -> BTreeMap<Id, Locked> {
     let read = |block: &&str| {
         let entries = block.lines().filter_map(|line| line.strip_prefix(" \"")?.strip_suffix("\","));
         let dependencies = entries.filter_map(find).collect();
-        Some((id(block)?, Locked { checksum: field(block, "checksum"), dependencies }))
+        Some((id(block)?, LockedCrate { checksum: field(block, "checksum"), dependencies }))
     };
     blocks.iter().filter_map(read).collect()
 }
@@ -87,8 +87,8 @@ fn locked(text: &str) -> BTreeMap<Id, Locked> {
 fn document(
     release: &Release,
     time: &str,
-    licences: &BTreeMap<Id, String>,
-    locked: &BTreeMap<Id, Locked>,
+    licences: &BTreeMap<CrateId, String>,
+    locked: &BTreeMap<CrateId, LockedCrate>,
 ) -> String {
     let components: Vec<String> = licences
         .iter()
@@ -119,7 +119,7 @@ fn document(
     )
 }
 
-fn component(id: &Id, licence: &str, checksum: Option<&str>) -> String {
+fn component(id: &CrateId, licence: &str, checksum: Option<&str>) -> String {
     let mut members = vec![
         "\"type\": \"library\"".to_owned(),
         format!("\"bom-ref\": {}", quote(&reference(id))),
@@ -137,7 +137,7 @@ fn component(id: &Id, licence: &str, checksum: Option<&str>) -> String {
 }
 
 /// The package URL, in which the `+` of build metadata must be escaped.
-fn reference(id: &Id) -> String {
+fn reference(id: &CrateId) -> String {
     format!("pkg:cargo/{}@{}", id.0, id.1.replace('+', "%2B"))
 }
 
@@ -165,7 +165,7 @@ mod tests {
                         [[package]]\nname = \"twice\"\nversion = \"1.0.0\"\n\n[[package]]\nname = \"twice\"\nversion = \
                         \"2.0.0\"\nchecksum = \"cd\"\n";
 
-    fn id(name: &str, version: &str) -> Id {
+    fn id(name: &str, version: &str) -> CrateId {
         (name.to_owned(), version.to_owned())
     }
 

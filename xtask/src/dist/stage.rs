@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::shell::{Failure, command, root, run as run_command};
 
-use super::release::{self, Release, copy, list, make_parents, open_folders, remake};
+use super::release::{self, Release, copy, list, make_parents, recreate_folder, set_folder_modes};
 
 /// Completion scripts: the shell's name for `bulla completions`, and the path in distributions.
 const COMPLETIONS: &[(&str, &str)] = &[
@@ -29,7 +29,7 @@ const FOLDERS: &[(&str, &str)] = &[
 /// # Errors
 /// The binary does not run here, or a file cannot be written.
 pub(super) fn fill(release: &Release, binary: &Path) -> Result<(), Failure> {
-    remake(&release.tree)?;
+    recreate_folder(&release.tree)?;
     let program = release.tree.join("usr/bin/bulla");
     make_parents(&program)?;
     // Most of a debug binary is function names. A release binary has none, so this does not change it.
@@ -47,7 +47,7 @@ pub(super) fn fill(release: &Release, binary: &Path) -> Result<(), Failure> {
     for (path, _) in release::PRIVATE_CONFIGURATION {
         release::set_mode(&release.tree.join(path), 0o640)?;
     }
-    open_folders(&release.tree)
+    set_folder_modes(&release.tree)
 }
 
 fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {

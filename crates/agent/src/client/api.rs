@@ -6,7 +6,7 @@ use enrollment::client::{Api, ApiError, REQUEST};
 use uuid::Uuid;
 
 use crate::work::{
-    AgentJob, AgentTargets, CsrMade, Enrolled, Enrolment, HostFacts, JOBS_MAX, JobResult, Renewal,
+    AgentJob, AgentTargets, Enrolled, Enrolment, GeneratedCsr, HostFacts, JOBS_MAX, JobResult, Renewal,
 };
 
 /// Extra time after the end of a long poll, for the response.
@@ -65,7 +65,7 @@ pub(super) async fn targets(api: &Api) -> Result<AgentTargets, ApiError> {
 }
 
 pub(super) async fn csr(api: &Api, job: Uuid, csr_pem: String) -> Result<(), ApiError> {
-    api.tell(&format!("/api/v1/agent/jobs/{job}/csr"), &CsrMade { csr_pem }).await
+    api.tell(&format!("/api/v1/agent/jobs/{job}/csr"), &GeneratedCsr { csr_pem }).await
 }
 
 pub(super) async fn result(api: &Api, job: Uuid, result: &JobResult) -> Result<(), ApiError> {

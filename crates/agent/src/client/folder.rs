@@ -104,7 +104,7 @@ impl Folder {
         &self.joined
     }
 
-    pub(super) fn made_csr(&self, job: Uuid) -> Result<Option<NewCsr>, StateError> {
+    pub(super) fn load_csr(&self, job: Uuid) -> Result<Option<NewCsr>, StateError> {
         read_json(&self.path("csr").join(format!("{job}.json")))
     }
 
@@ -158,11 +158,11 @@ impl Folder {
         for key in dropped {
             remove(&self.key_path(&key))?;
         }
-        self.drop_csrs_of(&spki)
+        self.remove_csrs_for_key(&spki)
     }
 
     /// Removes what a crash left behind: half-written files, and keys without a CSR. No server knows a key without a CSR.
-    pub(super) fn drop_strays(&self) -> Result<(), StateError> {
+    pub(super) fn remove_leftover_files(&self) -> Result<(), StateError> {
         for folder in FOLDERS {
             for path in self.files(folder, STAGED) {
                 remove(&path)?;
@@ -185,7 +185,7 @@ impl Folder {
     }
 
     /// Removes the CSR of a deployed certificate. It is no longer needed.
-    fn drop_csrs_of(&self, spki: &str) -> Result<(), StateError> {
+    fn remove_csrs_for_key(&self, spki: &str) -> Result<(), StateError> {
         for path in self.files("csr", "json") {
             let made: Option<NewCsr> = read_json(&path).unwrap_or_default();
             if made.is_some_and(|made| made.spki == spki) {
@@ -235,7 +235,7 @@ mod tests {
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let job = Uuid::now_v7();
         let made = kept.write_csr(job, &key, "csr".to_owned()).unwrap();
-        assert_eq!(kept.made_csr(job).unwrap().unwrap().csr_pem, "csr");
+        assert_eq!(kept.load_csr(job).unwrap().unwrap().csr_pem, "csr");
         assert_eq!(made.spki, key.spki_hash().to_string());
         let found = kept.key(&key.spki_hash()).unwrap().unwrap();
         assert_eq!(found.spki(), key.spki());
@@ -247,7 +247,7 @@ mod tests {
         // A half-written key file is unused too.
         let half = path.with_file_name("half.new");
         std::fs::write(&half, "-----BEGIN").unwrap();
-        kept.drop_strays().unwrap();
+        kept.remove_leftover_files().unwrap();
         assert!(!path.exists() && !half.exists());
         assert!(kept.key(&key.spki_hash()).unwrap().is_some());
     }

@@ -12,7 +12,7 @@ use x509::{Certificate, DistinguishedName, GeneralName};
 use super::api::{self, AssignedJob};
 use super::folder::Folder;
 use crate::deploy::Deployer;
-use crate::work::{AgentJob, JobResult, TargetWork, Work};
+use crate::work::{AgentJob, AssignedTarget, JobResult, Work};
 
 /// Attempts to report a result. After them the server hands out the job again.
 const TELLS: u32 = 5;
@@ -30,7 +30,7 @@ impl Worker {
     pub(super) async fn work(&self, given: AssignedJob) -> Result<(), String> {
         let id = given.id();
         let result = match given {
-            AssignedJob::Job(job) => self.work_on(*job).await,
+            AssignedJob::Job(job) => self.process_job(*job).await,
             AssignedJob::Strange(job, error) => {
                 let error = format!("this version of the agent cannot parse the job: {error}");
                 self.tell(job, &JobResult::failed(None, &error)).await;
@@ -44,11 +44,11 @@ impl Worker {
         result
     }
 
-    async fn work_on(&self, job: AgentJob) -> Result<(), String> {
+    async fn process_job(&self, job: AgentJob) -> Result<(), String> {
         match &job.work {
             Work::Csr { key_type, names, subject, must_staple } => {
                 let request = Request { names, subject: subject.as_deref(), must_staple: *must_staple };
-                let made = match self.folder.made_csr(job.job) {
+                let made = match self.folder.load_csr(job.job) {
                     Ok(Some(made)) => Ok(made),
                     Ok(None) => self.make_csr(&job, *key_type, &request).await,
                     Err(error) => Err(error.to_string()),
@@ -64,7 +64,7 @@ impl Worker {
             Work::Deploy { chain_pem, key_pem, target } => {
                 let result = self.deploy(&job, chain_pem, key_pem.as_ref(), target).await;
                 self.tell(job.job, &result).await;
-                if result.is_good() { Ok(()) } else { Err(result.error_text().unwrap_or_default()) }
+                if result.is_deployed() { Ok(()) } else { Err(result.error_text().unwrap_or_default()) }
             }
             Work::Unknown => {
                 let error = "this version of the agent does not support this type of job: update the agent"
@@ -83,7 +83,7 @@ impl Worker {
     ) -> Result<super::folder::NewCsr, String> {
         // Invalid names must fail before a key is generated.
         let parts = request.parts()?;
-        let key = PrivateKey::generate_aside(kind).await.map_err(|error| error.to_string())?;
+        let key = PrivateKey::generate_in_background(kind).await.map_err(|error| error.to_string())?;
         let csr = csr(&key, &parts).map_err(|error| error.to_string())?;
         self.folder.write_csr(job.job, &key, csr).map_err(|error| error.to_string())
     }
@@ -104,7 +104,7 @@ impl Worker {
         job: &AgentJob,
         chain_pem: &str,
         key_pem: Option<&Secret>,
-        target: &TargetWork,
+        target: &AssignedTarget,
     ) -> JobResult {
         let material = match self.material(chain_pem, key_pem) {
             Ok(material) => material,
@@ -112,7 +112,7 @@ impl Worker {
         };
         let report = self.deployer.deploy(target.id, &target.target, &material).await;
         let result = JobResult::of(target.id, &report);
-        if result.is_good()
+        if result.is_deployed()
             && let Err(error) = self.folder.deployed(job.certificate, &job.name, &material)
         {
             tracing::warn!(certificate = %job.certificate, %error, "the deployed certificate was not recorded");

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::deploy::{Deployer, POLICY_FILE, PolicyFile};
-use crate::work::{Enrolment, TargetWork, WAIT_SECONDS_MAX};
+use crate::work::{AssignedTarget, Enrolment, WAIT_SECONDS_MAX};
 use folder::{Folder, Settings};
 use jobs::Worker;
 
@@ -75,7 +75,7 @@ impl From<ApiError> for AgentRunError {
 
 /// Result of a round of work.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Worked {
+pub struct WorkReport {
     /// Number of jobs that succeeded.
     pub done: usize,
     /// Number of jobs that failed. They are reported to the server.
@@ -111,7 +111,7 @@ impl Agent {
             let folder = options.state.clone();
             return Err(AgentRunError::Enrolled { name: settings.name, server: settings.server, folder });
         }
-        let key = folder.joined().key_or_new().await?;
+        let key = folder.joined().load_or_generate_key().await?;
         let api = options.api(PROGRAM)?;
         let request = Enrolment {
             token: options.token.expose().to_owned(),
@@ -121,7 +121,7 @@ impl Agent {
         };
         let enrolled = api::enroll(&api, &request).await?;
         folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
-        let pin = options.keep_trust(folder.joined(), &enrolled.ca_pem)?;
+        let pin = options.store_trust_anchors(folder.joined(), &enrolled.ca_pem)?;
         // Written last: from here on the agent is enrolled.
         folder.write_settings(&Settings { agent: enrolled.agent, name: enrolled.name, server, pin })?;
         folder.status()?.ok_or_else(|| AgentRunError::NotEnrolled(options.state.clone()))
@@ -155,7 +155,7 @@ impl Agent {
     /// # Errors
     /// [`AgentRunError`], also when the server is unreachable.
     #[crate::boxed]
-    pub async fn targets(state: &Path) -> Result<Vec<TargetWork>, AgentRunError> {
+    pub async fn targets(state: &Path) -> Result<Vec<AssignedTarget>, AgentRunError> {
         let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
         if !state.exists() {
             return Err(not_enrolled());
@@ -180,7 +180,7 @@ impl Agent {
         let identity = folder.joined().identity()?.ok_or_else(not_enrolled)?;
         let deployer = Deployer::open(state, policy)?;
         deployer.recover().await?;
-        folder.drop_strays()?;
+        folder.remove_leftover_files()?;
         let api = Arc::new(api_of(&folder, &settings, &identity)?);
         let under_way = Arc::default();
         Ok(Self { folder, settings, identity, api, deployer, clock, under_way, renew_again_at: 0 })
@@ -236,8 +236,8 @@ impl Agent {
     /// # Errors
     /// [`AgentRunError`], also when the server is unreachable.
     #[crate::boxed]
-    pub async fn work_once(&mut self) -> Result<Worked, AgentRunError> {
-        let mut all = Worked::default();
+    pub async fn work_once(&mut self) -> Result<WorkReport, AgentRunError> {
+        let mut all = WorkReport::default();
         let mut jobs = JoinSet::new();
         for _ in 0..ROUNDS_MAX {
             let begun = self.turn(&mut jobs, 0).await?;
@@ -333,7 +333,7 @@ fn api_of(folder: &Folder, settings: &Settings, identity: &Identity) -> Result<A
     client::api_of(PROGRAM, folder.joined(), &settings.server, settings.pin.as_deref(), identity)
 }
 
-fn count(all: &mut Worked, ended: Result<Result<(), String>, tokio::task::JoinError>) {
+fn count(all: &mut WorkReport, ended: Result<Result<(), String>, tokio::task::JoinError>) {
     match ended {
         Ok(Ok(())) => all.done += 1,
         Ok(Err(_)) | Err(_) => all.failed += 1,

@@ -18,10 +18,10 @@ use super::fault::{Fault, Halted};
 use super::file::{Attributes, FileContent, FileError, TargetFile};
 use super::hook::{Hook, HookError};
 use super::journal::{BackupFile, Journal, Phase, StateFolder};
-use super::judge::{endpoint_want, judge_file, wanted, wants_of};
+use super::judge::{endpoint_want, find_missing_permissions, judge_file, wanted};
 use super::keystore::KeystoreError;
-use super::plan::{FilePlace, Needs, Plan, PlannedFile};
-use super::policy::{Policy, PolicyError, PolicyFile, Refusal, Want};
+use super::plan::{DirectoryOwner, Plan, PlannedFile, TargetRequirements};
+use super::policy::{DeniedAction, Policy, PolicyError, PolicyFile, Refusal};
 use super::target::{InvalidTarget, Target};
 use super::verify::{self, VerifyError};
 
@@ -244,7 +244,7 @@ impl Deployer {
         let started = aside(move || inner.write(id, &of, &rules)).await?;
         let Some(started) = started else {
             drop(turn);
-            return self.already_there(&plan.needs, expected, &policy).await;
+            return self.handle_unchanged_target(&plan.needs, expected, &policy).await;
         };
         let mut journal = started.journal;
         let result = match started.failure {
@@ -267,7 +267,7 @@ impl Deployer {
     /// Checks that the policy allows the whole plan, before anything changes.
     async fn judge(&self, plan: &Arc<Plan>, policy: &Arc<Policy>) -> Result<(), DeployError> {
         let (of, rules) = (Arc::clone(plan), Arc::clone(policy));
-        let mut wants = aside(move || Ok(wants_of(&of.needs, &rules)?)).await?;
+        let mut wants = aside(move || Ok(find_missing_permissions(&of.needs, &rules)?)).await?;
         if let Some(verify) = &plan.needs.verify {
             wants.extend(endpoint_want(verify, policy).await);
         }
@@ -275,9 +275,9 @@ impl Deployer {
     }
 
     /// Handles a target whose files are already up to date. The server may still serve old ones.
-    async fn already_there(
+    async fn handle_unchanged_target(
         &self,
-        needs: &Needs,
+        needs: &TargetRequirements,
         expected: Fingerprint,
         policy: &Policy,
     ) -> Result<Report, DeployError> {
@@ -291,14 +291,14 @@ impl Deployer {
             let _turn = self.0.turn.lock().await;
             reload.run(policy).await.map_err(DeployError::Reload)?;
         }
-        verify::until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
+        verify::wait_until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
         Ok(Report::ok(Outcome::Deployed, Some(expected), vec![]))
     }
 
     /// Runs the server's validate and reload commands.
     async fn take_over(
         &self,
-        needs: &Needs,
+        needs: &TargetRequirements,
         journal: &mut Journal,
         policy: &Policy,
     ) -> Result<(), DeployError> {
@@ -320,14 +320,14 @@ impl Deployer {
 
     async fn verify_and_finish(
         &self,
-        needs: &Needs,
+        needs: &TargetRequirements,
         journal: &Journal,
         expected: Fingerprint,
         policy: &Policy,
     ) -> Result<Option<Fingerprint>, DeployError> {
         if let Some(verify) = &needs.verify {
             self.0.fault.at(|| "before verify".to_owned())?;
-            verify::until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
+            verify::wait_until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
         }
         self.0.step("finish", || Ok(self.0.state.remove_journal(journal.target)?))?;
         self.0.step("prune", || Ok(self.0.state.prune_backups(journal.target)?))?;
@@ -336,7 +336,7 @@ impl Deployer {
 
     async fn roll_back(
         &self,
-        needs: &Needs,
+        needs: &TargetRequirements,
         journal: &Journal,
         error: &DeployError,
         written: Vec<PathBuf>,
@@ -368,7 +368,7 @@ impl Deployer {
         let mut failed = None;
         if let (Phase::Reloading, Some(reload)) = (journal.phase, &journal.reload) {
             self.0.fault.at(|| "before undo reload".to_owned())?;
-            failed = reload_old(reload, had_files, policy).await.err();
+            failed = reload_restored_files(reload, had_files, policy).await.err();
             self.0.fault.at(|| "after undo reload".to_owned())?;
         }
         self.0.step("undo finish", || Ok(self.0.state.remove_journal(journal.target)?))?;
@@ -378,7 +378,7 @@ impl Deployer {
 
 /// Reloads the server with the restored files. Without previous files there is nothing to reload: the server continues with what it
 /// has loaded.
-async fn reload_old(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(), DeployError> {
+async fn reload_restored_files(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(), DeployError> {
     if !had_files && reload.told.is_some() {
         return Ok(());
     }
@@ -393,11 +393,11 @@ async fn reload_old(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(
 /// # Errors
 /// [`DeployError`] when the policy cannot be read, or a file that it allows cannot be inspected.
 #[crate::boxed]
-pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<Want>, DeployError> {
+pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<DeniedAction>, DeployError> {
     target.check()?;
-    let (needs, rules) = (Needs::of(target, Path::new("/")), Arc::clone(policy));
+    let (needs, rules) = (TargetRequirements::of(target, Path::new("/")), Arc::clone(policy));
     let verify = needs.verify.clone();
-    let mut wants = aside(move || Ok(wants_of(&needs, &rules)?)).await?;
+    let mut wants = aside(move || Ok(find_missing_permissions(&needs, &rules)?)).await?;
     if let Some(verify) = &verify {
         wants.extend(endpoint_want(verify, policy).await);
     }
@@ -405,13 +405,13 @@ pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<
 }
 
 /// A started deployment: the journal is written, and so are the files unless there was a failure.
-struct Started {
+struct StartedDeployment {
     journal: Journal,
     changed: Vec<PathBuf>,
     failure: Option<DeployError>,
 }
 
-struct Examined<'p> {
+struct FileComparison<'p> {
     planned: &'p PlannedFile,
     place: TargetFile,
     found: Option<FileContent>,
@@ -429,8 +429,13 @@ impl DeployerState {
     }
 
     /// Compares, backs up and writes the files. `None` when all files are up to date.
-    fn write(&self, id: Uuid, plan: &Plan, policy: &Policy) -> Result<Option<Started>, DeployError> {
-        let examined = plan.files.iter().map(|planned| examine(planned, policy));
+    fn write(
+        &self,
+        id: Uuid,
+        plan: &Plan,
+        policy: &Policy,
+    ) -> Result<Option<StartedDeployment>, DeployError> {
+        let examined = plan.files.iter().map(|planned| check_planned_file(planned, policy));
         let files: Vec<_> = examined.collect::<Result<_, _>>()?;
         if files.iter().all(|file| !file.changed) {
             return Ok(None);
@@ -448,12 +453,12 @@ impl DeployerState {
         };
         let changed =
             files.iter().filter(|file| file.changed).map(|file| file.place.path().to_owned()).collect();
-        Ok(Some(Started { journal, changed, failure }))
+        Ok(Some(StartedDeployment { journal, changed, failure }))
     }
 
     /// Replaces the files. All new content is on disk before the first file changes; then the files are renamed one right after the
     /// other.
-    fn replace(&self, files: &[Examined<'_>]) -> Result<(), DeployError> {
+    fn replace(&self, files: &[FileComparison<'_>]) -> Result<(), DeployError> {
         let changed: Vec<_> = files.iter().filter(|file| file.changed).collect();
         for (number, file) in changed.iter().enumerate() {
             self.step(&format!("stage {number}"), || {
@@ -474,13 +479,13 @@ impl DeployerState {
         let own = self.state.exec_path(journal.target).canonicalize().ok();
         let is_own = |path: &Path| own.as_ref().is_some_and(|own| path.parent() == Some(own));
         let hosts = places.iter().map(TargetFile::path).filter(|path| !is_own(path));
-        let wants: Vec<Want> = hosts.filter_map(|path| policy.path(path).err()).collect();
+        let wants: Vec<DeniedAction> = hosts.filter_map(|path| policy.path(path).err()).collect();
         if !wants.is_empty() {
             let (refusal, journal) = (policy.refusal(wants), self.state.journal_path(journal.target));
             return Err(DeployError::Undo { refusal, journal });
         }
         for (number, ((kept, content), place)) in files.iter().zip(&places).enumerate() {
-            place.unstage()?;
+            place.remove_staged_file()?;
             self.step(&format!("undo {number}"), || restore_file(place, kept, content.as_ref()))?;
         }
         Ok(files.iter().any(|(kept, _)| kept.attributes.is_some()))
@@ -507,17 +512,20 @@ fn restore_file(
     Ok(())
 }
 
-fn kept(file: &Examined<'_>) -> (BackupFile, Option<Zeroizing<Vec<u8>>>) {
+fn kept(file: &FileComparison<'_>) -> (BackupFile, Option<Zeroizing<Vec<u8>>>) {
     let path = file.planned.needed.spec.path.clone();
     let attributes = file.found.as_ref().map(|found| found.attributes);
     (BackupFile { path, attributes }, file.found.as_ref().map(|found| found.content.clone()))
 }
 
 /// Checks the policy again: the path may resolve elsewhere by now, and the directory opened here is the one that is written to.
-fn examine<'p>(planned: &'p PlannedFile, policy: &Policy) -> Result<Examined<'p>, DeployError> {
+fn check_planned_file<'p>(
+    planned: &'p PlannedFile,
+    policy: &Policy,
+) -> Result<FileComparison<'p>, DeployError> {
     let needed = &planned.needed;
     let place = TargetFile::of(&needed.spec.path)?;
-    if needed.place == FilePlace::Host {
+    if needed.place == DirectoryOwner::Host {
         policy.path(place.path()).map_err(|want| policy.refusal(vec![want]))?;
     }
     let found = place.read()?;
@@ -528,7 +536,7 @@ fn examine<'p>(planned: &'p PlannedFile, policy: &Policy) -> Result<Examined<'p>
         None => true,
         Some(found) => found.attributes != wanted || !holds(planned, &found.content),
     };
-    Ok(Examined { planned, place, found, wanted, changed })
+    Ok(FileComparison { planned, place, found, wanted, changed })
 }
 
 fn holds(planned: &PlannedFile, content: &[u8]) -> bool {

@@ -89,7 +89,7 @@ impl TargetFile {
             let (Some(parent), Some(name)) = (at.parent(), at.file_name()) else {
                 return Err(FileError::Links(path.to_owned()));
             };
-            check_links_of(parent)?;
+            reject_unsafe_links(parent)?;
             let parent = parent
                 .canonicalize()
                 .map_err(|error| FileError::Folder { path: parent.to_owned(), reason: error.to_string() })?;
@@ -136,7 +136,7 @@ impl TargetFile {
 
     /// Writes the new content beside the file and syncs it to disk. Replaces an older staged file.
     pub(crate) fn stage(&self, content: &[u8], wanted: Attributes) -> Result<(), FileError> {
-        self.unstage()?;
+        self.remove_staged_file()?;
         let staged = self.staged();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.folder, &staged, flags, Mode::RUSR | Mode::WUSR)
@@ -164,7 +164,7 @@ impl TargetFile {
     }
 
     /// Removes the staged file, if it exists.
-    pub(crate) fn unstage(&self) -> Result<(), FileError> {
+    pub(crate) fn remove_staged_file(&self) -> Result<(), FileError> {
         self.remove_named(&self.staged())
     }
 
@@ -227,7 +227,7 @@ fn check_ancestors(folder: &Path) -> Result<(), FileError> {
 }
 
 /// Rejects links in world-writable directories such as /tmp: any user may have created them.
-fn check_links_of(folder: &Path) -> Result<(), FileError> {
+fn reject_unsafe_links(folder: &Path) -> Result<(), FileError> {
     for ancestor in folder.ancestors() {
         let Some(parent) = ancestor.parent() else { continue };
         let is_link = ancestor.symlink_metadata().is_ok_and(|found| found.is_symlink());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-use super::policy::{Policy, Program, Refusal, Want};
+use super::policy::{DeniedAction, Policy, Program, Refusal};
 use super::target::HookCommand;
 use crate::accounts::{self, Account};
 
@@ -86,12 +86,12 @@ fn said(output: &str) -> String {
 
 impl Hook {
     /// Returns the command with the settings that the policy defines for it.
-    pub(crate) fn program(&self, policy: &Policy) -> Result<Program, Want> {
+    pub(crate) fn program(&self, policy: &Policy) -> Result<Program, DeniedAction> {
         let program = policy.program(&self.command, self.seconds)?;
         if self.told.is_some() && program.account.uid != accounts::own().0 {
             let what = format!("the command {}", self.command);
             let why = "gets files in the agent's folder, which only the agent's user can read, so the command must run as that user";
-            return Err(Want::Never { what, why });
+            return Err(DeniedAction::Never { what, why });
         }
         Ok(program)
     }
@@ -132,7 +132,9 @@ impl Hook {
         let output = shown(&printed);
         match ended {
             Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => Err(HookError::Failed { command, status: ended_how(status), output }),
+            Ok(Ok(status)) => {
+                Err(HookError::Failed { command, status: describe_exit_status(status), output })
+            }
             Ok(Err(error)) => Err(HookError::Failed { command, status: error.to_string(), output }),
             Err(_) => {
                 if let Some(group) = group {
@@ -249,7 +251,7 @@ fn shown(printed: &[Vec<u8>; 2]) -> String {
     text.chars().skip(skip).collect()
 }
 
-fn ended_how(status: ExitStatus) -> String {
+fn describe_exit_status(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),

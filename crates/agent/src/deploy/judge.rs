@@ -1,8 +1,8 @@
 //! Checks whether the policy of this host allows what a target needs.
 
 use super::file::{Attributes, FileError, TargetFile};
-use super::plan::{FilePlace, NeededFile, Needs};
-use super::policy::{Policy, Want, WantedFile};
+use super::plan::{DirectoryOwner, NeededFile, TargetRequirements};
+use super::policy::{DeniedAction, Policy, RequestedFile};
 use super::target::Verify;
 use super::verify;
 use crate::accounts;
@@ -18,10 +18,13 @@ const OTHERS: u32 = 0o007;
 ///
 /// # Errors
 /// [`FileError`] of files that the policy does allow.
-pub(crate) fn wants_of(needs: &Needs, policy: &Policy) -> Result<Vec<Want>, FileError> {
+pub(crate) fn find_missing_permissions(
+    needs: &TargetRequirements,
+    policy: &Policy,
+) -> Result<Vec<DeniedAction>, FileError> {
     let mut wants = Vec::new();
-    for needed in needs.files.iter().filter(|needed| needed.place == FilePlace::Host) {
-        wants.extend(file_want(needed, policy)?);
+    for needed in needs.files.iter().filter(|needed| needed.place == DirectoryOwner::Host) {
+        wants.extend(missing_file_permission(needed, policy)?);
     }
     for hook in [&needs.validate, &needs.reload].into_iter().flatten() {
         wants.extend(hook.program(policy).err());
@@ -30,7 +33,7 @@ pub(crate) fn wants_of(needs: &Needs, policy: &Policy) -> Result<Vec<Want>, File
 }
 
 /// Checks the path as written first. About a path that is not allowed the server learns nothing, not even whether it exists.
-fn file_want(needed: &NeededFile, policy: &Policy) -> Result<Option<Want>, FileError> {
+fn missing_file_permission(needed: &NeededFile, policy: &Policy) -> Result<Option<DeniedAction>, FileError> {
     if let Err(want) = policy.path(&needed.spec.path) {
         return Ok(Some(want));
     }
@@ -50,22 +53,22 @@ pub(crate) fn judge_file(
     wanted: Attributes,
     before: Option<Attributes>,
     policy: &Policy,
-) -> Result<(), Want> {
+) -> Result<(), DeniedAction> {
     match needed.place {
-        FilePlace::Agent => Ok(()),
-        FilePlace::Host => {
-            policy.file(&WantedFile { path: place.path(), private: needed.private, wanted, before })
+        DirectoryOwner::Agent => Ok(()),
+        DirectoryOwner::Host => {
+            policy.file(&RequestedFile { path: place.path(), private: needed.private, wanted, before })
         }
     }
 }
 
 /// Checks whether the agent may connect to the endpoint. A name without its own rule is resolved if any rule has its port.
-pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<Want> {
+pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<DeniedAction> {
     if policy.names(endpoint) {
         return None;
     }
     if !policy.has_port(endpoint.port) {
-        return Some(Want::address(endpoint));
+        return Some(DeniedAction::address(endpoint));
     }
     let addresses = verify::resolve(endpoint).await.unwrap_or_default();
     policy.addresses(endpoint, &addresses).err()

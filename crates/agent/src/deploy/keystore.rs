@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
 /// Returns whether an existing file has the same content, for formats whose bytes differ each time (salts).
-pub(crate) type SameContent = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
+pub(crate) type ContentComparison = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// The key store could not be generated.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,11 @@ fn entry(material: &Material) -> Result<PrivateKeyChain, KeystoreError> {
 }
 
 /// Returns a check whether a PKCS#12 file has the content to be written. Its bytes differ each time because of the salts.
-pub(super) fn same_pkcs12(material: &Material, alias: &str, password: &Secret) -> SameContent {
+pub(super) fn pkcs12_content_matcher(
+    material: &Material,
+    alias: &str,
+    password: &Secret,
+) -> ContentComparison {
     let (password, alias) = (password.clone(), alias.to_owned());
     let key = material.key_der();
     let chain = material.chain().to_vec();

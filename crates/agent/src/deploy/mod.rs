@@ -24,7 +24,7 @@ pub use hook::HookError;
 pub(crate) use hook::name_text;
 pub use journal::BACKUPS_KEPT;
 pub use keystore::KeystoreError;
-pub use policy::{EXAMPLE, POLICY_FILE, Policy, PolicyError, PolicyFile, Refusal, Want};
+pub use policy::{DeniedAction, EXAMPLE, POLICY_FILE, Policy, PolicyError, PolicyFile, Refusal};
 pub use target::{
     ExecTarget, FileMode, FileSpec, HOOK_SECONDS_MAX, HookCommand, InvalidTarget, KeystoreFormat,
     KeystoreTarget, PemTarget, Target, VERIFY_SECONDS_MAX, Verify,

@@ -6,7 +6,7 @@ use enrollment::Material;
 use zeroize::Zeroizing;
 
 use super::hook::{Hook, MaterialPaths};
-use super::keystore::{self, KeystoreError, SameContent};
+use super::keystore::{self, ContentComparison, KeystoreError};
 use super::target::{
     ALIAS, ExecTarget, FileSpec, HookCommand, KeystoreFormat, KeystoreTarget, PemTarget, Target, Verify,
 };
@@ -16,7 +16,7 @@ const HOOK_SECONDS: u32 = 60;
 
 /// Owner of the directory that a file is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum FilePlace {
+pub(crate) enum DirectoryOwner {
     /// A path on the host. The policy must allow it.
     Host,
     /// A path in the agent's own directory, chosen by the agent.
@@ -29,11 +29,11 @@ pub(crate) struct NeededFile {
     pub(crate) spec: FileSpec,
     /// Whether the file contains a private key.
     pub(crate) private: bool,
-    pub(crate) place: FilePlace,
+    pub(crate) place: DirectoryOwner,
 }
 
 /// Everything a target needs on its host, independent of the certificate.
-pub(crate) struct Needs {
+pub(crate) struct TargetRequirements {
     /// Files, in the order in which they are written.
     pub(crate) files: Vec<NeededFile>,
     pub(crate) validate: Option<Hook>,
@@ -45,20 +45,20 @@ pub(crate) struct Needs {
 pub(crate) struct PlannedFile {
     pub(crate) needed: NeededFile,
     pub(crate) content: Zeroizing<Vec<u8>>,
-    pub(crate) same: Option<SameContent>,
+    pub(crate) same: Option<ContentComparison>,
 }
 
 /// All actions of a deployment, in order.
 pub(crate) struct Plan {
-    pub(crate) needs: Needs,
-    /// The files, in the order of `Needs`.
+    pub(crate) needs: TargetRequirements,
+    /// The files, in the order of `TargetRequirements`.
     pub(crate) files: Vec<PlannedFile>,
 }
 
 /// The default commands of a kind of target: validate, reload.
-type Commands = (&'static [&'static str], &'static [&'static str]);
+type DefaultCommands = (&'static [&'static str], &'static [&'static str]);
 
-fn commands_of(target: &Target) -> Commands {
+fn target_commands(target: &Target) -> DefaultCommands {
     match target {
         Target::Nginx(_) => (&["nginx", "-t"], &["nginx", "-s", "reload"]),
         Target::Apache(_) => (&["apachectl", "configtest"], &["apachectl", "graceful"]),
@@ -78,7 +78,7 @@ fn commands_of(target: &Target) -> Commands {
     }
 }
 
-impl Needs {
+impl TargetRequirements {
     /// Returns the needs of `target`. `own` is the agent's directory for this target, for the files of `exec`.
     pub(crate) fn of(target: &Target, own: &Path) -> Self {
         match target {
@@ -96,9 +96,9 @@ impl Needs {
 }
 
 impl Plan {
-    /// Plans the deployment to `target`. `own` is as in [`Needs::of`].
+    /// Plans the deployment to `target`. `own` is as in [`TargetRequirements::of`].
     pub(crate) fn of(target: &Target, material: &Material, own: &Path) -> Result<Self, KeystoreError> {
-        let needs = Needs::of(target, own);
+        let needs = TargetRequirements::of(target, own);
         let contents = match target {
             Target::Exec(_) => exec_contents(material),
             Target::Pkcs12(store) | Target::Jks(store) => vec![keystore_content(store, material)?],
@@ -121,7 +121,7 @@ impl Plan {
 }
 
 /// The bytes of a file, and an optional check that accepts other bytes with the same content.
-type Content = (Zeroizing<Vec<u8>>, Option<SameContent>);
+type Content = (Zeroizing<Vec<u8>>, Option<ContentComparison>);
 
 /// Returns the files of a PEM target, and whether each contains a key. The key comes before the certificate, and a watched file
 /// comes last: its watcher then finds all other files.
@@ -136,13 +136,13 @@ fn pem_files(pem: &PemTarget) -> [(Option<&FileSpec>, bool); 6] {
     ]
 }
 
-fn pem_needs(target: &Target, pem: &PemTarget) -> Needs {
-    let (validate, reload) = commands_of(target);
+fn pem_needs(target: &Target, pem: &PemTarget) -> TargetRequirements {
+    let (validate, reload) = target_commands(target);
     let seconds = pem.hook_seconds.unwrap_or(HOOK_SECONDS);
     let needed = |(spec, private): (Option<&FileSpec>, bool)| {
-        Some(NeededFile { spec: spec?.clone(), private, place: FilePlace::Host })
+        Some(NeededFile { spec: spec?.clone(), private, place: DirectoryOwner::Host })
     };
-    Needs {
+    TargetRequirements {
         files: pem_files(pem).into_iter().filter_map(needed).collect(),
         validate: hook(pem.validate.as_ref(), validate, seconds),
         reload: hook(pem.reload.as_ref(), reload, seconds),
@@ -206,10 +206,10 @@ fn inline(pem: &str) -> String {
     format!("\n      inline_string: |\n{lines}")
 }
 
-fn keystore_needs(store: &KeystoreTarget) -> Needs {
+fn keystore_needs(store: &KeystoreTarget) -> TargetRequirements {
     let seconds = store.hook_seconds.unwrap_or(HOOK_SECONDS);
-    Needs {
-        files: vec![NeededFile { spec: store.file.clone(), private: true, place: FilePlace::Host }],
+    TargetRequirements {
+        files: vec![NeededFile { spec: store.file.clone(), private: true, place: DirectoryOwner::Host }],
         validate: hook(store.validate.as_ref(), &[], seconds),
         reload: hook(store.reload.as_ref(), &[], seconds),
         verify: store.verify.clone(),
@@ -223,13 +223,13 @@ fn keystore_content(store: &KeystoreTarget, material: &Material) -> Result<Conte
         KeystoreFormat::Jks => (keystore::jks(material, alias, password.expose()), None),
         KeystoreFormat::Pkcs12 => {
             let content = keystore::pkcs12(material, alias, password.expose())?;
-            (content, Some(keystore::same_pkcs12(material, alias, password)))
+            (content, Some(keystore::pkcs12_content_matcher(material, alias, password)))
         }
     })
 }
 
 /// Returns the needs of an `exec` target. Its command acts as the reload command, so a rollback runs it again with the old files.
-fn exec_needs(exec: &ExecTarget, own: &Path) -> Needs {
+fn exec_needs(exec: &ExecTarget, own: &Path) -> TargetRequirements {
     let told = MaterialPaths {
         cert: own.join("cert.pem"),
         chain: own.join("chain.pem"),
@@ -240,10 +240,10 @@ fn exec_needs(exec: &ExecTarget, own: &Path) -> Needs {
     let needed = |(path, private): (&std::path::PathBuf, bool)| NeededFile {
         spec: FileSpec { path: path.clone(), owner: None, group: None, mode: None },
         private,
-        place: FilePlace::Agent,
+        place: DirectoryOwner::Agent,
     };
     let seconds = exec.hook_seconds.unwrap_or(HOOK_SECONDS);
-    Needs {
+    TargetRequirements {
         files: files.into_iter().map(needed).collect(),
         validate: None,
         reload: Some(Hook { command: exec.command.clone(), seconds, told: Some(told) }),
@@ -285,7 +285,7 @@ mod tests {
         for (kind, validate, reload) in table {
             let target: Target = serde_json::from_value(serde_json::json!({"type": kind})).unwrap();
             assert_eq!(target.kind(), kind);
-            let commands = commands_of(&target);
+            let commands = target_commands(&target);
             assert_eq!((commands.0.join(" ").as_str(), commands.1.join(" ").as_str()), (validate, reload));
         }
     }

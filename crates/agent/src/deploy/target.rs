@@ -206,13 +206,13 @@ impl<'de> Deserialize<'de> for FileSpec {
         }
         #[derive(Deserialize)]
         #[serde(untagged, expecting = "a path, or a table with path, owner, group and mode")]
-        enum Either {
+        enum PathOrFields {
             Path(PathBuf),
             Whole(Whole),
         }
-        Ok(match Either::deserialize(deserializer)? {
-            Either::Path(path) => Self { path, owner: None, group: None, mode: None },
-            Either::Whole(whole) => {
+        Ok(match PathOrFields::deserialize(deserializer)? {
+            PathOrFields::Path(path) => Self { path, owner: None, group: None, mode: None },
+            PathOrFields::Whole(whole) => {
                 Self { path: whole.path, owner: whole.owner, group: whole.group, mode: whole.mode }
             }
         })
@@ -312,7 +312,7 @@ impl Target {
 
     /// Returns whether the target contains a password. It must then be sealed when stored and redacted when displayed.
     #[must_use]
-    pub fn holds_secret(&self) -> bool {
+    pub fn has_password(&self) -> bool {
         matches!(self, Self::Pkcs12(_) | Self::Jks(_))
     }
 
@@ -326,7 +326,7 @@ impl Target {
 
     /// Returns whether the password is only the placeholder of a displayed target.
     #[must_use]
-    pub fn password_is_hidden(&self) -> bool {
+    pub fn is_password_redacted(&self) -> bool {
         self.password().is_some_and(|password| password.expose() == HIDDEN)
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbound::{Deadline, dial};
-use scan::starttls::{Dialogue, Step as Word, Wrapping};
+use scan::starttls::{Dialogue, Step as Word, TlsFraming};
 use scan::target::Protocol;
-use scan::tls::{Handshake, KeyShares, Offer, Profile, Proof, Step};
+use scan::tls::{ClientHelloContent, Handshake, KeyShares, Profile, Proof, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use x509::Fingerprint;
@@ -68,7 +68,7 @@ pub enum VerifyError {
 ///
 /// # Errors
 /// The result of the last probe.
-pub(crate) async fn until_served(
+pub(crate) async fn wait_until_served(
     verify: &Verify,
     expected: Fingerprint,
     policy: &Policy,
@@ -171,8 +171,8 @@ async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, St
     if let Some(dialogue) = Dialogue::new(protocol, name) {
         start_tls(&mut stream, dialogue).await?;
     }
-    let mut wrapping = Wrapping::new(protocol);
-    let offer = Offer {
+    let mut wrapping = TlsFraming::new(protocol);
+    let offer = ClientHelloContent {
         server_name: name.parse::<std::net::IpAddr>().is_err().then(|| name.to_owned()),
         alpn: protocol.alpn(),
         profile: Profile::Modern,

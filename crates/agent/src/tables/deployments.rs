@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::handle::Agents;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::states::DeploymentState;
 
 /// A requested deployment.
@@ -65,7 +65,7 @@ macro_rules! with_states {
     };
 }
 
-pub(super) const INSERT: Bulk = db::bulk! {
+pub(super) const INSERT: BulkStatement = db::bulk! {
     (job bigint, target uuid, agent uuid, certificate uuid, fingerprint bytea, at bigint)
     with_states!("-- deployments_insert
 INSERT INTO deployments (job, target, agent, certificate, fingerprint, state, attempts, created_at, updated_at)
@@ -73,7 +73,7 @@ VALUES (:job, :target, :agent, :certificate, :fingerprint, {DeploymentState::Wai
 };
 
 /// A repeated report counts once: a finished deployment is not changed.
-pub(super) const FINISH: Bulk = db::bulk! { (job bigint, target uuid, state bigint, error text, served bytea, at bigint)
+pub(super) const FINISH: BulkStatement = db::bulk! { (job bigint, target uuid, state bigint, error text, served bytea, at bigint)
     with_states!("-- deployments_finish
 UPDATE deployments SET state = :state, error = :error, served = :served, updated_at = :at, attempts = attempts + 1
 WHERE job = :job AND target = :target AND state IN ({DeploymentState::Waiting}, {DeploymentState::Failed},
@@ -225,7 +225,7 @@ impl Agents<'_> {
     /// # Errors
     /// Database errors.
     pub async fn deployments_of_job(self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
-        self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_of).collect()
+        self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_row).collect()
     }
 
     /// Returns a page of deployments, newest first.
@@ -243,7 +243,7 @@ impl Agents<'_> {
         let (text, parameters) = filtered(filter, before, rows);
         let found = self.0.rows(Cost::Walk, &text, parameters).await?;
         page(found, limit, "deployments", |row| {
-            let deployment = deployment_of(row)?;
+            let deployment = deployment_row(row)?;
             let key = vec![deployment.id.into()];
             Ok((deployment, key))
         })
@@ -289,14 +289,14 @@ impl Agents<'_> {
         parameters.push(rows.into());
         let found = self.0.rows(Cost::Walk, statement, parameters).await?;
         page(found, limit, listing, |row| {
-            let deployment = deployment_of(row)?;
+            let deployment = deployment_row(row)?;
             let key = vec![deployment.id.into()];
             Ok((deployment, key))
         })
     }
 }
 
-fn deployment_of(mut row: Row) -> Result<DeploymentRow, StoreError> {
+fn deployment_row(mut row: Row) -> Result<DeploymentRow, StoreError> {
     let (id, job) = (row.int()?, row.int()?);
     let (target, agent, certificate) = (row.uuid()?, row.uuid()?, row.uuid()?);
     let (fingerprint, state, attempts) = (row.hash()?, row.coded("deployments.state")?, row.int()?);

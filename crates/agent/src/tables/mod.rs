@@ -14,7 +14,10 @@ pub use targets::{SEALED_TARGETS, TargetRow, TargetSettings, delete_target, inse
 
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{
+    BulkStatement, Column, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or,
+    limit_of, page,
+};
 pub use handle::Agents;
 use store::states::{JobKind, JobState};
 
@@ -151,12 +154,12 @@ const COUNTS: &str = "-- agent_counts
 SELECT COALESCE(SUM(CASE WHEN last_seen_at >= ?1 THEN 1 ELSE 0 END), 0),
        COALESCE(SUM(CASE WHEN last_seen_at < ?1 THEN 1 ELSE 0 END), 0) FROM agents WHERE retired_at IS NULL";
 
-const LABELS_INSERT: Bulk = db::bulk! { (agent uuid, label text, value text)
+const LABELS_INSERT: BulkStatement = db::bulk! { (agent uuid, label text, value text)
     "-- agent_labels_insert
 INSERT INTO agent_labels (agent, label, value) VALUES (:agent, :label, :value)"
 };
 
-const SEEN: Bulk = db::bulk! {
+const SEEN: BulkStatement = db::bulk! {
     (uuid uuid, at bigint, hostname text, os text, arch text, version text, addresses text)
     "-- agents_seen
 UPDATE agents SET last_seen_at = {max|greatest}(last_seen_at, :at), hostname = :hostname, os = :os, arch = :arch,
@@ -222,7 +225,7 @@ pub(crate) const ALL: &[&str] = &[
     deployments::CANCEL,
 ];
 
-pub(crate) const BULKS: &[&Bulk] =
+pub(crate) const BULKS: &[&BulkStatement] =
     &[&LABELS_INSERT, &SEEN, &deployments::INSERT, &deployments::FINISH, &SEALED_TARGETS.replace];
 
 /// Returns every form of the statement for a page of agents.
@@ -236,7 +239,7 @@ pub(crate) fn composed() -> Vec<String> {
                 seen_from_us: (bits & 2 != 0).then_some(0),
                 seen_before_us: (bits & 4 != 0).then_some(0),
             };
-            all.push(agents_page(&filter, String::new(), 1).0);
+            all.push(agents_page_statement(&filter, String::new(), 1).0);
         }
     }
     all
@@ -441,7 +444,7 @@ impl Agents<'_> {
             Some(Value::Text(name)) => name,
             _ => String::new(),
         };
-        let (statement, parameters) = agents_page(filter, begin, rows);
+        let (statement, parameters) = agents_page_statement(filter, begin, rows);
         let found = self.0.rows(Cost::Walk, &statement, parameters).await?;
         page(found, limit, "agents", |row| {
             let agent = agent_of(row)?;
@@ -454,7 +457,7 @@ impl Agents<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn with_work(self, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
+    pub async fn agents_with_work(self, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
         const MOST: i64 = 10_000;
         let rows = self.0.rows(Cost::Walk, WITH_WORK, vec![now_us.into(), MOST.into()]).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
@@ -477,7 +480,7 @@ impl Agents<'_> {
     /// # Errors
     /// Database errors.
     pub async fn group(self, name: &str) -> Result<Option<AgentGroupRow>, StoreError> {
-        self.0.row(GROUP, vec![name.into()]).await?.map(group_of).transpose()
+        self.0.row(GROUP, vec![name.into()]).await?.map(agent_group_row).transpose()
     }
 
     /// Lists groups by name.
@@ -494,7 +497,7 @@ impl Agents<'_> {
         parameters.push(rows.into());
         let found = self.0.rows(Cost::Walk, GROUPS, parameters).await?;
         page(found, limit, "agent_groups", |row| {
-            let group = group_of(row)?;
+            let group = agent_group_row(row)?;
             let key = vec![group.name.as_str().into()];
             Ok((group, key))
         })
@@ -502,7 +505,7 @@ impl Agents<'_> {
 }
 
 /// Builds the statement of a page and its parameters. It contains only the conditions that are set.
-fn agents_page(filter: &AgentFilter, begin: String, limit: i64) -> (String, Vec<Value>) {
+fn agents_page_statement(filter: &AgentFilter, begin: String, limit: i64) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = vec![begin.into()];
     let mut conditions = vec!["a.name > ?1".to_owned()];
     for (label, value) in filter.labels.iter().take(SELECTOR_LABELS_MAX) {
@@ -553,7 +556,7 @@ fn agent_of(mut row: Row) -> Result<AgentRow, StoreError> {
     })
 }
 
-fn group_of(mut row: Row) -> Result<AgentGroupRow, StoreError> {
+fn agent_group_row(mut row: Row) -> Result<AgentGroupRow, StoreError> {
     Ok(AgentGroupRow {
         name: row.text()?,
         selector: row.text()?,
@@ -566,4 +569,5 @@ fn group_of(mut row: Row) -> Result<AgentGroupRow, StoreError> {
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[Sends { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed }];
+pub const STATEMENTS: &[ModuleStatements] =
+    &[ModuleStatements { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed }];

@@ -3,12 +3,12 @@
 use serde_json::json;
 use x509::Severity;
 
-use super::config::Chat;
+use super::config::ChatConfig;
 use super::outgoing::Outgoing;
 use crate::message::{Message, MessageReason};
 
 /// Builds a request for Slack's incoming webhooks: <https://api.slack.com/messaging/webhooks>.
-pub(super) fn slack(config: &Chat, message: &Message) -> Outgoing {
+pub(super) fn slack(config: &ChatConfig, message: &Message) -> Outgoing {
     // Slack reads <, > and & as markup.
     let plain = |text: String| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let text = plain(message.text());
@@ -18,7 +18,7 @@ pub(super) fn slack(config: &Chat, message: &Message) -> Outgoing {
 }
 
 /// Builds a request for Teams' workflow webhooks, with an adaptive card.
-pub(super) fn teams(config: &Chat, message: &Message) -> Outgoing {
+pub(super) fn teams(config: &ChatConfig, message: &Message) -> Outgoing {
     let lines = message.text();
     let block = |line: &str, first: bool| json!({ "type": "TextBlock", "wrap": true, "text": line, "weight": if first { "Bolder" } else { "Default" } });
     let blocks: Vec<_> = lines.lines().enumerate().map(|(at, line)| block(line, at == 0)).collect();

@@ -14,9 +14,9 @@ pub enum ChannelConfig {
     /// Any HTTP service. Gets the message as signed JSON.
     Webhook(Webhook),
     /// A Slack incoming webhook, or a compatible one: Mattermost, Rocket.Chat.
-    Slack(Chat),
+    Slack(ChatConfig),
     /// A Microsoft Teams workflow webhook.
-    Teams(Chat),
+    Teams(ChatConfig),
     /// PagerDuty, over the Events API v2.
     Pagerduty(Pagerduty),
     /// Opsgenie, over its Alert API.
@@ -38,7 +38,7 @@ pub struct Webhook {
 /// Configuration of a chat channel. The webhook's URL is secret.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Chat {
+pub struct ChatConfig {
     /// URL of the webhook.
     pub url: Secret,
 }
@@ -76,7 +76,7 @@ pub struct Smtp {
     pub port: Option<u16>,
     /// Encryption of the connection.
     #[serde(default)]
-    pub security: Security,
+    pub security: MailEncryption,
     /// User name, if the server requires authentication.
     #[serde(default)]
     pub username: Option<String>,
@@ -92,7 +92,7 @@ pub struct Smtp {
 /// Encryption of the connection to the mail server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Security {
+pub enum MailEncryption {
     /// TLS from the first byte (RFC 8314).
     #[default]
     Tls,
@@ -188,7 +188,7 @@ impl Smtp {
         if let Ok(address) = literal {
             Guard::default().address(address).map_err(ChannelError::wrong)?;
         }
-        if self.security == Security::None && self.password.is_some() {
+        if self.security == MailEncryption::None && self.password.is_some() {
             return Err(ChannelError::wrong("a password is not sent without TLS: use tls or starttls"));
         }
         for address in self.to.iter().chain([&self.from]) {

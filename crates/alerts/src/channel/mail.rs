@@ -13,7 +13,7 @@ use outbound::guard::{Guard, Refused};
 use outbound::resolve::{Families, Resolver};
 use telemetry::chain;
 
-use super::config::{Security, Smtp};
+use super::config::{MailEncryption, Smtp};
 use super::error::ChannelError;
 use crate::message::Message;
 
@@ -43,9 +43,9 @@ impl Mailer {
     ) -> Result<Self, ChannelError> {
         let tls = || TlsParameters::new(config.host.clone()).map_err(ChannelError::wrong);
         let (security, port) = match config.security {
-            Security::Tls => (Tls::Wrapper(tls()?), 465),
-            Security::Starttls => (Tls::Required(tls()?), 587),
-            Security::None => (Tls::None, 25),
+            MailEncryption::Tls => (Tls::Wrapper(tls()?), 465),
+            MailEncryption::Starttls => (Tls::Required(tls()?), 587),
+            MailEncryption::None => (Tls::None, 25),
         };
         let account = config.username.as_ref().zip(config.password.as_ref());
         Ok(Self {
@@ -134,7 +134,7 @@ mod tests {
         let config = |host: &str| Smtp {
             host: host.to_owned(),
             port: Some(80),
-            security: Security::None,
+            security: MailEncryption::None,
             username: None,
             password: None,
             from: "bulla@example.test".to_owned(),

@@ -8,7 +8,10 @@ use x509::Severity;
 
 pub use statements::SEALED_CHANNELS;
 
-use db::{Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use db::{
+    Column, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or, limit_of, page,
+    with_limit,
+};
 use store::states::{AlertState, DeliveryState, MessageReason};
 
 use statements::{
@@ -288,7 +291,7 @@ pub async fn resolve_alerts(
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn channels_notified(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, StoreError> {
+pub async fn notified_channels(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, StoreError> {
     let notified = tx.rows(NOTIFIED, vec![alert.into()]).await?;
     notified
         .into_iter()
@@ -350,7 +353,7 @@ pub async fn unschedule_alerts(tx: &mut Tx, subjects: Vec<String>) -> Result<(),
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn alerts_escalated(tx: &mut Tx, rows: Vec<i64>) -> Result<(), StoreError> {
+pub async fn mark_escalated(tx: &mut Tx, rows: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&ESCALATED, vec![Column::Int(rows)]).await.map(drop)
 }
 
@@ -483,7 +486,7 @@ impl Alerts<'_> {
     /// # Errors
     /// Database errors.
     pub async fn channels(self) -> Result<Vec<AlertChannelRow>, StoreError> {
-        self.0.rows(Cost::Walk, CHANNELS, Vec::new()).await?.into_iter().map(channel_of).collect()
+        self.0.rows(Cost::Walk, CHANNELS, Vec::new()).await?.into_iter().map(channel_row).collect()
     }
 
     /// Returns one channel.
@@ -491,7 +494,7 @@ impl Alerts<'_> {
     /// # Errors
     /// Database errors.
     pub async fn channel(self, id: Uuid) -> Result<Option<AlertChannelRow>, StoreError> {
-        self.0.row(CHANNEL, vec![id.into()]).await?.map(channel_of).transpose()
+        self.0.row(CHANNEL, vec![id.into()]).await?.map(channel_row).transpose()
     }
 
     /// Returns all documents of a sort, by name.
@@ -517,7 +520,7 @@ impl Alerts<'_> {
     /// # Errors
     /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<AlertRow>, StoreError> {
-        self.0.row(ALERT, vec![id.into()]).await?.map(alert_of).transpose()
+        self.0.row(ALERT, vec![id.into()]).await?.map(alert_row).transpose()
     }
 
     /// Returns a page of alerts in a state, latest first.
@@ -536,7 +539,7 @@ impl Alerts<'_> {
         parameters.extend(key);
         let rows = self.0.rows(Cost::Walk, ALERTS, with_limit(parameters, asked)).await?;
         page(rows, limit, "alerts", |row| {
-            let alert = alert_of(row)?;
+            let alert = alert_row(row)?;
             let key = vec![alert.last_at_us.into(), alert.row.into()];
             Ok((alert, key))
         })
@@ -553,7 +556,7 @@ impl Alerts<'_> {
                 async move { tx.bulk(&ALERT_ROW, vec![Column::Int(rows)]).await }.boxed()
             })
             .await?;
-        found.into_iter().map(alert_of).collect()
+        found.into_iter().map(alert_row).collect()
     }
 
     /// Returns the messages of an alert.
@@ -565,7 +568,7 @@ impl Alerts<'_> {
             .rows(Cost::Walk, DELIVERIES_OF, vec![alert.into()])
             .await?
             .into_iter()
-            .map(delivery_of)
+            .map(delivery_row)
             .collect()
     }
 
@@ -585,7 +588,7 @@ impl Alerts<'_> {
         parameters.extend(key);
         let rows = self.0.rows(Cost::Walk, DELIVERIES, with_limit(parameters, asked)).await?;
         page(rows, limit, "alert-deliveries", |mut row| {
-            let delivery = delivery_from(&mut row)?;
+            let delivery = read_delivery_columns(&mut row)?;
             Ok((delivery, vec![row.int()?.into()]))
         })
     }
@@ -609,14 +612,14 @@ impl Alerts<'_> {
                 .boxed()
             })
             .await?;
-        found.into_iter().map(delivery_of).collect()
+        found.into_iter().map(delivery_row).collect()
     }
 
     /// Stores the results of attempts and the status of their channels, as pairs of a message and its channel.
     ///
     /// # Errors
     /// Database errors.
-    pub async fn settle_deliveries(
+    pub async fn store_delivery_outcomes(
         self,
         outcomes: Vec<(AlertDeliveryOutcome, Uuid)>,
         now_us: i64,
@@ -664,14 +667,14 @@ impl Alerts<'_> {
         limit: i64,
     ) -> Result<Vec<AlertDeliveryRow>, StoreError> {
         let rows = self.0.rows(Cost::Walk, HELD, vec![before_us.into(), limit.into()]).await?;
-        rows.into_iter().map(delivery_of).collect()
+        rows.into_iter().map(delivery_row).collect()
     }
 
     /// Returns certificates that reached a threshold, earliest first.
     ///
     /// # Errors
     /// Database errors.
-    pub async fn schedule_due(self, now_us: i64, limit: i64) -> Result<Vec<AlertScheduleRow>, StoreError> {
+    pub async fn due_schedules(self, now_us: i64, limit: i64) -> Result<Vec<AlertScheduleRow>, StoreError> {
         let rows = self.0.rows(Cost::Walk, SCHEDULE_DUE, vec![now_us.into(), limit.into()]).await?;
         let due = |mut row: Row| {
             Ok(AlertScheduleRow {
@@ -689,9 +692,9 @@ impl Alerts<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn escalating(self, now_us: i64, limit: i64) -> Result<Vec<AlertRow>, StoreError> {
+    pub async fn alerts_to_escalate(self, now_us: i64, limit: i64) -> Result<Vec<AlertRow>, StoreError> {
         let rows = self.0.rows(Cost::Walk, ESCALATING, vec![now_us.into(), limit.into()]).await?;
-        rows.into_iter().map(alert_of).collect()
+        rows.into_iter().map(alert_row).collect()
     }
 
     /// Deletes alerts that were resolved before a time, and their messages.
@@ -714,7 +717,7 @@ impl Alerts<'_> {
     }
 }
 
-fn channel_of(mut row: Row) -> Result<AlertChannelRow, StoreError> {
+fn channel_row(mut row: Row) -> Result<AlertChannelRow, StoreError> {
     Ok(AlertChannelRow {
         id: row.uuid()?,
         name: row.text()?,
@@ -728,7 +731,7 @@ fn channel_of(mut row: Row) -> Result<AlertChannelRow, StoreError> {
     })
 }
 
-fn alert_of(mut row: Row) -> Result<AlertRow, StoreError> {
+fn alert_row(mut row: Row) -> Result<AlertRow, StoreError> {
     Ok(AlertRow {
         row: row.int()?,
         id: row.uuid()?,
@@ -748,11 +751,11 @@ fn alert_of(mut row: Row) -> Result<AlertRow, StoreError> {
     })
 }
 
-fn delivery_of(mut row: Row) -> Result<AlertDeliveryRow, StoreError> {
-    delivery_from(&mut row)
+fn delivery_row(mut row: Row) -> Result<AlertDeliveryRow, StoreError> {
+    read_delivery_columns(&mut row)
 }
 
-fn delivery_from(row: &mut Row) -> Result<AlertDeliveryRow, StoreError> {
+fn read_delivery_columns(row: &mut Row) -> Result<AlertDeliveryRow, StoreError> {
     Ok(AlertDeliveryRow {
         id: row.uuid()?,
         alert: row.int()?,
@@ -769,4 +772,4 @@ fn delivery_from(row: &mut Row) -> Result<AlertDeliveryRow, StoreError> {
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[Sends::of(ALL, BULKS)];
+pub const STATEMENTS: &[ModuleStatements] = &[ModuleStatements::of(ALL, BULKS)];

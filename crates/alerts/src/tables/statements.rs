@@ -1,6 +1,6 @@
 //! SQL statements about alerts.
 
-use db::Bulk;
+use db::BulkStatement;
 use store::states::{AlertState, DeliveryState};
 use store::{SealedColumn, sealed_column};
 
@@ -33,7 +33,7 @@ WHERE uuid = ?1 AND revision = ?2";
 pub(super) const CHANNEL_DELETE: &str = "-- alert_channel_delete
 DELETE FROM alert_channels WHERE uuid = ?1";
 
-pub(super) const CHANNEL_HEALTH: Bulk = db::bulk! { (uuid uuid, good bigint, bad bigint, error text)
+pub(super) const CHANNEL_HEALTH: BulkStatement = db::bulk! { (uuid uuid, good bigint, bad bigint, error text)
     "-- alert_channel_health
 UPDATE alert_channels SET last_success_at = COALESCE(:good, last_success_at), last_error_at = COALESCE(:bad,
   last_error_at), last_error = CASE WHEN :good IS NULL THEN :error ELSE NULL END WHERE uuid = :uuid"
@@ -56,7 +56,7 @@ macro_rules! with_states {
     };
 }
 
-pub(super) const RAISE: Bulk = db::bulk! {
+pub(super) const RAISE: BulkStatement = db::bulk! {
     (uuid uuid, dedup text, kind text, subject text, severity bigint, title text, attributes text,
      silenced_by uuid, at bigint, count bigint, escalate_at bigint)
     with_states!("-- alert_raise
@@ -71,14 +71,14 @@ RETURNING id, uuid, dedup")
 };
 
 /// Resolves the alerts of a subject and kind, except the alert with the given key.
-pub(super) const RESOLVE: Bulk = db::bulk! { (subject text, kind text, dedup text, at bigint)
+pub(super) const RESOLVE: BulkStatement = db::bulk! { (subject text, kind text, dedup text, at bigint)
     with_states!("-- alert_resolve
 UPDATE alerts SET state = {AlertState::Resolved}, resolved_at = :at, dedup = dedup || '#' || id, escalate_at = NULL
 WHERE subject = :subject AND kind = :kind AND dedup <> :dedup
   AND state < {AlertState::Resolved} RETURNING id, silenced_by")
 };
 
-pub(super) const DELIVER: Bulk = db::bulk! { (uuid uuid, alert bigint, channel uuid, reason text, state bigint, at bigint)
+pub(super) const DELIVER: BulkStatement = db::bulk! { (uuid uuid, alert bigint, channel uuid, reason text, state bigint, at bigint)
     "-- alert_deliver
 INSERT INTO alert_deliveries (uuid, alert_id, channel, reason, state, attempts, next_at, created_at)
 VALUES (:uuid, :alert, :channel, :reason, :state, 0, :at, :at) ON CONFLICT DO NOTHING"
@@ -92,7 +92,7 @@ WHERE alert_id = ?1 AND state IN ({DeliveryState::Sent}, {DeliveryState::Waiting
 );
 
 /// Claims messages. A channel gets the messages about one alert in order: "resolved" never overtakes "raised".
-pub(super) const CLAIM: Bulk = db::bulk! {
+pub(super) const CLAIM: BulkStatement = db::bulk! {
     with_states!("-- alert_delivery_claim
 UPDATE alert_deliveries SET next_at = ?2, attempts = attempts + 1
 WHERE id IN (SELECT id FROM alert_deliveries d WHERE state = {DeliveryState::Waiting} AND next_at <= ?1
@@ -102,7 +102,7 @@ WHERE id IN (SELECT id FROM alert_deliveries d WHERE state = {DeliveryState::Wai
 RETURNING uuid, alert_id, channel, reason, state, attempts, next_at, last_error, created_at, done_at")
 };
 
-pub(super) const SETTLE: Bulk = db::bulk! { (uuid uuid, state bigint, at bigint, error text, done bigint)
+pub(super) const SETTLE: BulkStatement = db::bulk! { (uuid uuid, state bigint, at bigint, error text, done bigint)
     "-- alert_delivery_settle
 UPDATE alert_deliveries SET state = :state, next_at = :at, last_error = :error, done_at = :done WHERE uuid = :uuid"
 };
@@ -150,7 +150,7 @@ pub(super) const ALERTS: &str = alerts!(
     "alerts",
     "WHERE a.state = ?1 AND (a.last_at, a.id) < (?2, ?3) ORDER BY a.last_at DESC, a.id DESC LIMIT ?4"
 );
-pub(super) const ALERT_ROW: Bulk = db::bulk! { (id bigint)
+pub(super) const ALERT_ROW: BulkStatement = db::bulk! { (id bigint)
     alerts!("alert_rows", "WHERE a.id = {any id}")
 };
 pub(super) const ESCALATING: &str = with_states!(alerts!(
@@ -158,7 +158,7 @@ pub(super) const ESCALATING: &str = with_states!(alerts!(
     "WHERE a.escalate_at <= ?1 AND a.state = {AlertState::Open} ORDER BY a.escalate_at LIMIT ?2"
 ));
 
-pub(super) const ESCALATED: Bulk = db::bulk! { (id bigint)
+pub(super) const ESCALATED: BulkStatement = db::bulk! { (id bigint)
     "-- alert_escalated
 UPDATE alerts SET escalate_at = NULL WHERE id = {any id}"
 };
@@ -171,7 +171,7 @@ pub(super) const RESOLVE_ONE: &str = with_states!("-- alert_resolve_one
 UPDATE alerts SET state = {AlertState::Resolved}, resolved_at = ?2, dedup = dedup || '#' || id, escalate_at = NULL
 WHERE uuid = ?1 AND state < {AlertState::Resolved}");
 
-pub(super) const SCHEDULE: Bulk = db::bulk! {
+pub(super) const SCHEDULE: BulkStatement = db::bulk! {
     (subject text, next_at bigint, not_before bigint, not_after bigint, attributes text)
     "-- alert_schedule
 INSERT INTO alert_schedule (subject, next_at, not_before, not_after, attributes) VALUES (:subject, :next_at,
@@ -180,7 +180,7 @@ ON CONFLICT (subject) DO UPDATE SET next_at = excluded.next_at, not_before = exc
 not_after = excluded.not_after, attributes = excluded.attributes"
 };
 
-pub(super) const UNSCHEDULE: Bulk = db::bulk! { (subject text)
+pub(super) const UNSCHEDULE: BulkStatement = db::bulk! { (subject text)
     "-- alert_unschedule
 DELETE FROM alert_schedule WHERE subject = {any subject}"
 };
@@ -224,7 +224,7 @@ pub(crate) const ALL: &[&str] = &[
     SEALED_CHANNELS.count,
     SEALED_CHANNELS.heads,
 ];
-pub(crate) const BULKS: &[&Bulk] = &[
+pub(crate) const BULKS: &[&BulkStatement] = &[
     &CLAIM,
     &CHANNEL_HEALTH,
     &RAISE,

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use db::{Cost, Row, Sends, StoreError, Tx, Value};
+use db::{Cost, ModuleStatements, Row, StoreError, Tx, Value};
 
 store::handle! {
     /// Signed heads of the audit log, and the positions of witnesses.
@@ -55,8 +55,8 @@ const WITNESS_PUT: &str = "-- audit_witness_put
 INSERT INTO audit_witnesses (name, sequence, failing_since, error) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (name) DO UPDATE SET sequence = excluded.sequence, failing_since = excluded.failing_since, error = excluded.error";
 
-pub(super) const SENDS: Sends =
-    Sends::of(&[KEY, KEY_INSERT, NEWEST, AFTER, INSERT, WITNESS, WITNESS_PUT], &[]);
+pub(super) const SENDS: ModuleStatements =
+    ModuleStatements::of(&[KEY, KEY_INSERT, NEWEST, AFTER, INSERT, WITNESS, WITNESS_PUT], &[]);
 
 /// Registers the audit key. Returns false when there is one already.
 ///

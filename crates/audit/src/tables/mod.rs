@@ -3,7 +3,7 @@
 mod heads;
 mod segments;
 
-use db::Sends;
+use db::ModuleStatements;
 
 pub use heads::{AuditKeyRow, Heads, WitnessRow, insert_head, insert_key, put_witness};
 pub use segments::{
@@ -12,4 +12,4 @@ pub use segments::{
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[heads::SENDS, segments::SENDS];
+pub const STATEMENTS: &[ModuleStatements] = &[heads::SENDS, segments::SENDS];

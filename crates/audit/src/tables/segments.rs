@@ -2,7 +2,9 @@
 
 use uuid::Uuid;
 
-use db::{Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use db::{
+    Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
 use store::{SealedColumn, sealed_column};
 
 store::handle! {
@@ -83,7 +85,7 @@ SELECT number FROM audit_segments WHERE pruned_at IS NULL AND ends_at < ?1 ORDER
 const PRUNE: &str = "-- audit_segment_prune
 UPDATE audit_segments SET data_key = NULL, body = NULL, pruned_at = ?2 WHERE number = ?1 AND pruned_at IS NULL";
 
-pub(super) const SENDS: Sends = Sends::of(
+pub(super) const SENDS: ModuleStatements = ModuleStatements::of(
     &[
         INSERT,
         NEWEST,
@@ -190,7 +192,7 @@ impl Segments<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn prunable(self, before_us: i64) -> Result<Option<i64>, StoreError> {
+    pub async fn next_prunable_segment(self, before_us: i64) -> Result<Option<i64>, StoreError> {
         self.0.row(PRUNABLE, vec![before_us.into()]).await?.map(|mut row| row.int()).transpose()
     }
 }

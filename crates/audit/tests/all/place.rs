@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use api::audit::{AuditView, SignedHead, VerificationView};
 use audit::{AuditLog, AuditOptions, AuditParts, Reads, Retention, Step, WitnessOptions};
 use audit_proof::event::Event;
-use audit_proof::kept::KeptHeads;
+use audit_proof::kept::StoredHeads;
 use audit_proof::{export, head, segment};
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
@@ -125,8 +125,11 @@ impl Fixture {
     /// The result of an offline verification with these heads and the server's public key.
     pub(crate) async fn audited(&self, heads: &[SignedHead]) -> VerificationView {
         let text: Vec<String> = heads.iter().map(head::line).collect();
-        let kept =
-            if heads.is_empty() { KeptHeads::default() } else { KeptHeads::parse(&text.join("\n")).unwrap() };
+        let kept = if heads.is_empty() {
+            StoredHeads::default()
+        } else {
+            StoredHeads::parse(&text.join("\n")).unwrap()
+        };
         let (_, key) = self.log.public_key().await.unwrap();
         export::verify(self.export().await.as_bytes(), &kept, Some(&key)).unwrap()
     }

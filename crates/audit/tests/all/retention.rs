@@ -5,7 +5,7 @@ use audit::{AuditError, Step};
 use audit_proof::{inclusion, segment};
 use db::{Cost, Value};
 use futures_util::FutureExt;
-use keys::{Argon2Cost, MasterKey, PassphraseSource};
+use keys::{Argon2Cost, MasterKeySource, PassphraseSource};
 use serde_json::json;
 use store::AuditFilter;
 use testbed::tables::{DAY, NOW};
@@ -286,8 +286,11 @@ pub(crate) async fn segments_are_readable_after_master_key_rotation(place: Fixtu
         parameters: place.database.path("parameters"),
         create: Some(Argon2Cost::default()),
     };
-    let rotated =
-        place.keystore.rotate_master(&MasterKey::Passphrase(passphrase), "user:test", |_| {}).await.unwrap();
+    let rotated = place
+        .keystore
+        .rotate_master(&MasterKeySource::Passphrase(passphrase), "user:test", |_| {})
+        .await
+        .unwrap();
     assert_eq!((rotated.remaining, rotated.failed), (0, Vec::new()));
     let column = rotated.columns.iter().find(|column| column.column == "audit_segments.data_key").unwrap();
     assert!(column.rewrapped > 0);

@@ -2,7 +2,7 @@
 
 use audit::AuditOptions;
 use audit_proof::head;
-use audit_proof::kept::KeptHeads;
+use audit_proof::kept::StoredHeads;
 use authority::keystore::KeyStore;
 use keys::Keyring;
 
@@ -14,7 +14,7 @@ pub(crate) async fn rewritten_history_is_detected_by_the_witnessed_head(place: F
     log.sign().await.unwrap();
     log.send_to_witnesses().await.unwrap();
     place.write(1, 2).await;
-    let kept = KeptHeads::parse(&std::fs::read_to_string(place.witness()).unwrap()).unwrap();
+    let kept = StoredHeads::parse(&std::fs::read_to_string(place.witness()).unwrap()).unwrap();
     let before = place.audited(&kept.signed).await;
     assert!(before.good && before.signed_heads == 1, "{:?}", before.faults);
 
@@ -50,7 +50,7 @@ pub(crate) async fn head_that_is_altered_or_signed_by_another_key_is_rejected(pl
     other.execute("-- test\nDELETE FROM audit_heads", Vec::new()).await.unwrap();
     let forged = audit::AuditLog::new(parts).sign().await.unwrap();
     let check =
-        |head: &api::audit::SignedHead| KeptHeads::parse(&head::line(head)).unwrap().check(Some(&key)).1;
+        |head: &api::audit::SignedHead| StoredHeads::parse(&head::line(head)).unwrap().check(Some(&key)).1;
     assert_eq!(check(&signed), [""; 0]);
     assert!(check(&forged)[0].contains("signed by key"), "{:?}", check(&forged));
     let mut altered = signed.clone();
@@ -58,7 +58,7 @@ pub(crate) async fn head_that_is_altered_or_signed_by_another_key_is_rejected(pl
     assert!(check(&altered)[0].contains("the signature is not by"), "{:?}", check(&altered));
     // Two heads with the same number but different contents.
     let both = format!("{}\n{}", head::line(&signed), head::line(&forged));
-    assert!(KeptHeads::parse(&both).unwrap().check(None).1[0].contains("twice with different contents"));
+    assert!(StoredHeads::parse(&both).unwrap().check(None).1[0].contains("twice with different contents"));
 }
 
 pub(crate) async fn truncated_chain_is_detected_by_a_signed_head(place: Fixture) {

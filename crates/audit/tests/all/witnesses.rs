@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use audit::{AuditOptions, SyslogAddress, WebhookWitness, WitnessOptions};
 use audit_proof::head;
-use audit_proof::kept::KeptHeads;
+use audit_proof::kept::StoredHeads;
 use callout::Posts;
 use db::Cost;
 use keys::Secret;
@@ -54,7 +54,7 @@ pub(crate) async fn witness_file_contains_each_head_once_despite_failures(place:
     let heads = place.log.heads_after(0).await.unwrap();
     let lines: Vec<String> = heads.iter().map(head::line).collect();
     assert_eq!(text.lines().collect::<Vec<_>>(), lines);
-    assert_eq!(KeptHeads::parse(&text).unwrap().signed, heads);
+    assert_eq!(StoredHeads::parse(&text).unwrap().signed, heads);
 }
 
 pub(crate) async fn deleted_heads_raise_a_witness_alert(place: Fixture) {
@@ -88,7 +88,7 @@ fn is_message(text: &str, head: &str) {
     assert!(text.starts_with("<109>1 2026-11-21T00:00:00Z - bulla - audit-head - {"), "{text}");
     assert!(text.ends_with(head), "{text}");
     // An auditor can parse the lines that the syslog server stores.
-    assert_eq!(KeptHeads::parse(text).unwrap().signed.len(), 1);
+    assert_eq!(StoredHeads::parse(text).unwrap().signed.len(), 1);
 }
 
 #[tokio::test]

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 
 use api::audit::VerificationView;
-use audit_proof::event::{genesis, read_exported};
+use audit_proof::event::{genesis, parse_export_line};
 use audit_proof::export;
-use audit_proof::kept::KeptHeads;
+use audit_proof::kept::StoredHeads;
 
 /// Two events with the hashes that the server computes. The tests of `store` check the same values.
 const FIRST: &str = r#"{"at":"2026-11-21T00:00:00Z","actor":"user:alice","action":"certificate.revoke","resource":"certificate/1","details":{"reason":"test"},"shard":0,"sequence":1,"hash":"ba200ee4200000a05c769954aef44286419093c0599ade1ce67267e3046eff8b"}"#;
@@ -14,8 +14,11 @@ const HEAD_OF_FIRST: &str = "0:1:ba200ee4200000a05c769954aef44286419093c0599ade1
 const HEAD_OF_SECOND: &str = "0:2:6b006e767a98c849572c26abbe8d30d8e5f10062cf6a7c49a3551f5d6381d80d";
 
 fn verified(lines: &[&str], heads: &[&str]) -> VerificationView {
-    let heads =
-        if heads.is_empty() { KeptHeads::default() } else { KeptHeads::parse(&heads.join("\n")).unwrap() };
+    let heads = if heads.is_empty() {
+        StoredHeads::default()
+    } else {
+        StoredHeads::parse(&heads.join("\n")).unwrap()
+    };
     export::verify(lines.join("\n").as_bytes(), &heads, None).unwrap()
 }
 
@@ -27,7 +30,7 @@ fn complete_export_verifies_in_any_order_and_contains_kept_heads() {
         assert_eq!(found.heads, [HEAD_OF_SECOND]);
     }
     let json = format!(r#"{{"good": true, "heads": ["{HEAD_OF_FIRST}"]}}"#);
-    assert_eq!(KeptHeads::parse(&json).unwrap().points.len(), 1);
+    assert_eq!(StoredHeads::parse(&json).unwrap().points.len(), 1);
 }
 
 #[test]
@@ -62,7 +65,7 @@ fn missing_and_duplicate_events_are_reported() {
 /// An attacker with database access recomputes every hash: the chain verifies, and only the kept head reveals the change.
 #[test]
 fn rewritten_history_is_detected_by_kept_head() {
-    let mut event = read_exported(FIRST).unwrap();
+    let mut event = parse_export_line(FIRST).unwrap();
     event.actor = "user:mallory".to_owned();
     let anew = event.hash_after(&genesis()).to_string();
     let hash = HEAD_OF_FIRST.rsplit(':').next().unwrap();
@@ -77,7 +80,7 @@ fn rewritten_history_is_detected_by_kept_head() {
 #[test]
 fn malformed_heads_and_exports_are_rejected() {
     for text in ["", "{}", "0:1", "0:1:zz", "a:1:00", &format!("{HEAD_OF_FIRST}:1")] {
-        assert!(KeptHeads::parse(text).is_err(), "{text}");
+        assert!(StoredHeads::parse(text).is_err(), "{text}");
     }
-    assert!(export::verify(&b"{}"[..], &KeptHeads::default(), None).is_err());
+    assert!(export::verify(&b"{}"[..], &StoredHeads::default(), None).is_err());
 }

@@ -25,10 +25,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const WAITS_MAX: u32 = 11;
 
 /// Key authorizations by token.
-pub(crate) type Proofs = Arc<Mutex<HashMap<String, String>>>;
+pub(crate) type KeyAuthorizations = Arc<Mutex<HashMap<String, String>>>;
 
 /// Answers http-01.
-pub(crate) async fn prove(port: u16, proofs: Proofs) -> Result<(), Failure> {
+pub(crate) async fn prove(port: u16, proofs: KeyAuthorizations) -> Result<(), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
     loop {
         let (mut stream, _) = listener.accept().await?;
@@ -55,7 +55,7 @@ pub(crate) struct Client {
     pair: EcdsaKeyPair,
     kid: String,
     nonce: String,
-    proofs: Proofs,
+    proofs: KeyAuthorizations,
 }
 
 struct Response {
@@ -64,7 +64,7 @@ struct Response {
 }
 
 impl Client {
-    pub(crate) async fn registered(directory: &str, proofs: Proofs) -> Result<Self, Failure> {
+    pub(crate) async fn registered(directory: &str, proofs: KeyAuthorizations) -> Result<Self, Failure> {
         // Every server here is one that this program has just started.
         let http = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).http1_only().no_proxy();
         let http = http.tcp_nodelay(true).build()?;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use client::{Client, Proofs};
+use client::{Client, KeyAuthorizations};
 
 /// As `bulla` has it.
 #[global_allocator]
@@ -70,7 +70,7 @@ async fn main() -> Result<(), Failure> {
             ),
         };
     let load = Load { orders: orders.parse()?, clients: clients.parse()? };
-    let proofs = Proofs::default();
+    let proofs = KeyAuthorizations::default();
     tokio::spawn(client::prove(PROOF_PORT, proofs.clone()));
     let ours = run(ours::start(url, mode)?, &load, &proofs).await?;
     if peer {
@@ -84,7 +84,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn run(server: Server, load: &Load, proofs: &Proofs) -> Result<Figures, Failure> {
+async fn run(server: Server, load: &Load, proofs: &KeyAuthorizations) -> Result<Figures, Failure> {
     let mut all = Vec::new();
     for _ in 0..load.clients {
         all.push(Client::registered(&server.directory, proofs.clone()).await?);

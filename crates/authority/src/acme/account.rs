@@ -13,7 +13,7 @@ use super::accounts::{actor, check};
 use super::limits::Kind as Limited;
 use super::override_index::network;
 use super::problem::{Kind, Problem, limited};
-use super::request::{OfAccount, OfKey};
+use super::request::{AccountRequest, KeyRequest};
 use super::{Server, respond};
 use crate::Peer;
 use crate::tables;
@@ -49,7 +49,7 @@ impl Server {
     pub(crate) async fn new_account(
         &self,
         profile: Option<&str>,
-        signed: OfKey,
+        signed: KeyRequest,
         peer: &Peer,
     ) -> Result<Response<Bytes>, Problem> {
         let (profile, directory) = self.directory_options(profile)?;
@@ -118,9 +118,9 @@ impl Server {
     }
 
     /// Rejects an account key that is on the list of blocked keys.
-    async fn check_account_key(&self, signed: &OfKey) -> Result<(), Problem> {
+    async fn check_account_key(&self, signed: &KeyRequest) -> Result<(), Problem> {
         let spki = super::jose::sha256(signed.key.spki());
-        if tables::Revocations::of(&self.store).key_is_blocked(&spki).await? {
+        if tables::Revocations::of(&self.store).is_spki_blocked(&spki).await? {
             return Err(Problem::new(Kind::BadPublicKey, "this key is blocked: generate a new key"));
         }
         Ok(())
@@ -137,7 +137,7 @@ impl Server {
             "address": new.address, "profile": new.profile, "contact": new.contacts,
             "external_key": new.external_key,
         });
-        let (event, audited) = self.events_of(new.id, "acme_account.create", details, &created);
+        let (event, audited) = self.account_change_events(new.id, "acme_account.create", details, &created);
         let outcome = self
             .store
             .write("acme_new_account", move |tx| {
@@ -156,11 +156,15 @@ impl Server {
     }
 
     /// Returns or updates an account.
-    pub(crate) async fn account(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
+    pub(crate) async fn account(
+        &self,
+        id: Uuid,
+        signed: &AccountRequest,
+    ) -> Result<Response<Bytes>, Problem> {
         if signed.account.row.id != id {
             return Err(Problem::unauthorized("the request is signed by another account"));
         }
-        if signed.is_get() {
+        if signed.is_post_as_get() {
             return respond::json(StatusCode::OK, &self.account_json(&signed.account.row));
         }
         let change: Change = signed.json()?;
@@ -181,7 +185,8 @@ impl Server {
             }
             _ => ("acme_account.update", Event::AcmeAccountUpdated(changed)),
         };
-        let (event, audited) = self.events_of(id, action, json!({ "contact": contacts }), &changed);
+        let (event, audited) =
+            self.account_change_events(id, action, json!({ "contact": contacts }), &changed);
         let terms_agreed = change.terms_of_service_agreed;
         let change = AcmeAccountChange { status, contacts, terms_agreed };
         let now_us = self.now_us();
@@ -208,7 +213,7 @@ impl Server {
     }
 
     /// Returns the event and the audit event of a change that the account itself makes.
-    pub(crate) fn events_of(
+    pub(crate) fn account_change_events(
         &self,
         account: Uuid,
         action: &'static str,

@@ -40,7 +40,7 @@ pub(crate) struct Accounts(Cache<Uuid, Arc<Account>, Missing>);
 
 impl Accounts {
     pub(crate) fn new() -> Self {
-        Self(Cache::with_entries(ACCOUNTS_MAX))
+        Self(Cache::with_entries_max(ACCOUNTS_MAX))
     }
 
     /// Returns an account from the cache or the database.

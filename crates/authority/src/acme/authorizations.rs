@@ -12,12 +12,13 @@ use super::limits::Kind as Limited;
 use super::options::Method;
 use super::orders::POLL_SECONDS;
 use super::problem::{Problem, limited};
-use super::request::OfAccount;
+use super::request::AccountRequest;
 use super::state::{AuthorizationState, answered};
 use super::{Server, respond};
 use crate::tables;
 use crate::tables::acme::{
-    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeProof, deactivate_acme_authorization,
+    AcmeAuthorization, AcmeAuthorizationStatus, AcmeChallengeResponse, AcmeProof,
+    deactivate_acme_authorization,
 };
 
 #[derive(Debug, Deserialize)]
@@ -30,10 +31,10 @@ impl Server {
     pub(crate) async fn authorization(
         &self,
         id: Uuid,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
-        let mut row = self.own_authorization(id, signed).await?;
-        if !signed.is_get() {
+        let mut row = self.authorization_of_account(id, signed).await?;
+        if !signed.is_post_as_get() {
             let change: Change = signed.json()?;
             if change.status != "deactivated" {
                 let detail = format!("a client cannot set the authorization status to {:?}", change.status);
@@ -78,16 +79,16 @@ impl Server {
         &self,
         id: Uuid,
         method: Method,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
-        let mut row = self.own_authorization(id, signed).await?;
+        let mut row = self.authorization_of_account(id, signed).await?;
         if row.methods & method.bit() == 0 {
             return Err(Problem::not_found());
         }
-        if !signed.is_get() {
+        if !signed.is_post_as_get() {
             // Any members are ignored: only other challenge types use them.
             let _: Map<String, Value> = signed.json()?;
-            self.answer_challenge(&mut row, method).await?;
+            self.start_challenge_validation(&mut row, method).await?;
         }
         let now_us = self.now_us();
         let response = respond::json(StatusCode::OK, &self.challenge_json(&row, method, now_us))?;
@@ -100,20 +101,24 @@ impl Server {
     }
 
     /// Starts the validation of a pending authorization. An authorization that is being validated or is final does not change.
-    async fn answer_challenge(&self, row: &mut AcmeAuthorization, method: Method) -> Result<(), Problem> {
+    async fn start_challenge_validation(
+        &self,
+        row: &mut AcmeAuthorization,
+        method: Method,
+    ) -> Result<(), Problem> {
         let now_us = self.now_us();
         if AuthorizationState::of(row, now_us) != AuthorizationState::Pending || row.proof.is_some() {
             return Ok(());
         }
         let (account, key) = (row.account.to_string(), row.identifier.clone());
         let subject = format!("{account} {key}");
-        self.may_take(Limited::FailedValidations, &subject, &[&account, &key])
+        self.check_rate_limit(Limited::FailedValidations, &subject, &[&account, &key])
             .await
             .map_err(|seconds| limited("failed validations of this name", seconds))?;
         // Without a free queue slot, the authorization is stored unclaimed. The worker finds it in the database.
         let place = self.queue.slot();
-        let until = if place.is_some() { now_us + self.claim_us() } else { now_us };
-        let answer = AcmeAnswer { id: row.id, method, claimed_until_us: until };
+        let until = if place.is_some() { now_us + self.claim_duration_us() } else { now_us };
+        let answer = AcmeChallengeResponse { id: row.id, method, claimed_until_us: until };
         let begun = self.writes.answer(answer).await?;
         if begun {
             (row.proof, row.claimed_until_us) = (Some(AcmeProof::Challenge(method)), Some(until));
@@ -126,7 +131,11 @@ impl Server {
         Ok(())
     }
 
-    async fn own_authorization(&self, id: Uuid, signed: &OfAccount) -> Result<AcmeAuthorization, Problem> {
+    async fn authorization_of_account(
+        &self,
+        id: Uuid,
+        signed: &AccountRequest,
+    ) -> Result<AcmeAuthorization, Problem> {
         let row = self.reads.authorization(id).await?;
         row.filter(|row| row.account == signed.account.row.id).ok_or_else(Problem::not_found)
     }

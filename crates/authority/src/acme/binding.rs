@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::identifier::Identifier;
 use super::jose::{AccountKey, Jws, JwsError, Signer, strict};
 use super::problem::{Kind, Problem};
-use super::request::OfKey;
+use super::request::KeyRequest;
 use super::{Acme, Server};
 use crate::tables;
 use crate::tables::acme::{
@@ -89,7 +89,7 @@ pub enum ExternalKeyError {
 
 /// Changes a secret whose base64url form would begin with `-`, because certbot and other clients parse such a value as an option.
 /// One secret in 64 is affected.
-fn make_typable(secret: &mut [u8; SECRET]) {
+fn avoid_leading_hyphen(secret: &mut [u8; SECRET]) {
     if secret[0] >> 2 == 62 {
         secret[0] ^= 0x80;
     }
@@ -110,7 +110,7 @@ impl Acme {
         let inner = &self.0;
         let mut secret = Zeroizing::new([0; SECRET]);
         rand::fill(&mut *secret).map_err(|_| ExternalKeyError::Random)?;
-        make_typable(&mut secret);
+        avoid_leading_hyphen(&mut secret);
         let (id, now_us) = (Uuid::now_v7(), inner.now_us());
         let kid = new.kid.unwrap_or_else(|| id.simple().to_string());
         let sealed = inner.authority.keystore().keyring().seal(&context(&id), &*secret);
@@ -226,7 +226,12 @@ impl Acme {
 impl Server {
     /// Verifies an external account binding and returns the identifier of the external key. The key is used up only when the
     /// account is stored.
-    pub(crate) async fn bound(&self, binding: Value, signed: &OfKey, profile: &str) -> Result<Uuid, Problem> {
+    pub(crate) async fn bound(
+        &self,
+        binding: Value,
+        signed: &KeyRequest,
+        profile: &str,
+    ) -> Result<Uuid, Problem> {
         // The same error for an unknown key and for a wrong MAC, so that key identifiers cannot be probed.
         let refused = || {
             Problem::unauthorized(
@@ -344,7 +349,7 @@ mod tests {
     fn generated_secret_never_starts_with_a_hyphen() {
         for first in 0..=u8::MAX {
             let mut secret = [first; SECRET];
-            make_typable(&mut secret);
+            avoid_leading_hyphen(&mut secret);
             assert!(!URL_SAFE_NO_PAD.encode(secret).starts_with('-'), "{first}");
         }
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::fresh_certificates::FreshCertificate;
 use super::problem::Problem;
-use super::request::OfAccount;
+use super::request::AccountRequest;
 use super::{Server, respond};
 use crate::issue::IssuedRef;
 use crate::tables::acme::AcmeOrderStatus;
@@ -21,13 +21,13 @@ impl Server {
         &self,
         order: Uuid,
         chain: usize,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
-        signed.must_get()?;
+        signed.require_post_as_get()?;
         let kept =
             match self.fresh_certificates.get(order).filter(|kept| kept.account == signed.account.row.id) {
                 Some(kept) => kept,
-                None => self.stored_certificate(order, signed).await?,
+                None => self.certificate_of_order(order, signed).await?,
             };
         let ca = self.authority.ca_by_id(kept.ca).await.map_err(|error| {
             tracing::error!(%error, %order, "cannot load the issuer of a certificate");
@@ -49,12 +49,12 @@ impl Server {
         Ok(response)
     }
 
-    async fn stored_certificate(
+    async fn certificate_of_order(
         &self,
         order: Uuid,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Arc<FreshCertificate>, Problem> {
-        let (order, _) = self.own_order(order, signed).await?;
+        let (order, _) = self.order_of_account(order, signed).await?;
         let id = order
             .certificate
             .filter(|_| order.status == AcmeOrderStatus::Valid)

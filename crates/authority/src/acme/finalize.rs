@@ -23,14 +23,16 @@ use super::jose::thumbprint_of_spki;
 use super::limits::Kind as Limited;
 use super::orders::names_of;
 use super::problem::{Kind, Problem};
-use super::request::OfAccount;
+use super::request::AccountRequest;
 use super::state::{OrderState, answered};
 use super::validate::Question;
 use super::writes::Issued;
 use crate::issue::{IssueError, IssueRequest, Source};
 use crate::profile::Profile;
 use crate::tables;
-use crate::tables::acme::{AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus};
+use crate::tables::acme::{
+    AcmeAuthorization, AcmeFinalizedOrder, AcmeIssuanceResult, AcmeOrder, AcmeOrderStatus,
+};
 
 /// Validity of a CAA check in microseconds. RFC 8659 section 3 refers to the TTL; section 4.2.2.1 of the Baseline Requirements
 /// allows 8 hours.
@@ -45,9 +47,13 @@ struct Finalize {
 
 impl Server {
     /// Handles `finalize` requests.
-    pub(crate) async fn finalize(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
+    pub(crate) async fn finalize(
+        &self,
+        id: Uuid,
+        signed: &AccountRequest,
+    ) -> Result<Response<Bytes>, Problem> {
         let wanted: Finalize = signed.json()?;
-        let (mut order, authorizations) = self.own_order(id, signed).await?;
+        let (mut order, authorizations) = self.order_of_account(id, signed).await?;
         let not_ready = |state| {
             let detail = format!("the order has the status {state}, not ready");
             Problem::new(Kind::OrderNotReady, detail).status(StatusCode::FORBIDDEN)
@@ -72,7 +78,7 @@ impl Server {
             )?;
         }
         let claimed_until_us = self.now_us() + ISSUING_US;
-        if !self.writes.finalize(AcmeFinalized { id, csr: csr.clone(), claimed_until_us }).await? {
+        if !self.writes.finalize(AcmeFinalizedOrder { id, csr: csr.clone(), claimed_until_us }).await? {
             return Err(not_ready("finalized already"));
         }
         order.status = AcmeOrderStatus::Processing;
@@ -163,7 +169,7 @@ impl Server {
             Err(_) => Event::AcmeOrderRefused(AcmeOrderRefused { account }),
         };
         let event = new_event(self.now_us(), subject, &event);
-        let row = AcmeIssued { id: order.id, outcome: outcome.clone() };
+        let row = AcmeIssuanceResult { id: order.id, outcome: outcome.clone() };
         match self.writes.issued(Issued { row, event }).await {
             Ok(true) => {
                 order.claimed_until_us = None;
@@ -234,14 +240,14 @@ impl Server {
     }
 
     /// Finishes a processing order whose claim has expired.
-    pub(crate) async fn finish_if_left(&self, order: AcmeOrder) -> AcmeOrder {
+    pub(crate) async fn finish_abandoned_order(&self, order: AcmeOrder) -> AcmeOrder {
         let left = order.status == AcmeOrderStatus::Processing
             && order.claimed_until_us.is_none_or(|until| until <= self.now_us());
         if left { self.issue(order).await } else { order }
     }
 
     /// Returns the time in microseconds at which another node may take over an issuance that starts now.
-    pub(crate) fn issuing_until_us(&self) -> i64 {
+    pub(crate) fn issuance_claim_until_us(&self) -> i64 {
         self.now_us() + ISSUING_US
     }
 }

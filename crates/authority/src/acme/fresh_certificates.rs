@@ -26,7 +26,7 @@ pub(crate) struct FreshCertificates(Cache<Uuid, Arc<FreshCertificate>, ()>);
 
 impl FreshCertificates {
     pub(crate) fn new() -> Self {
-        Self(Cache::with_entries(FRESH_MAX))
+        Self(Cache::with_entries_max(FRESH_MAX))
     }
 
     /// Adds a certificate to the cache.

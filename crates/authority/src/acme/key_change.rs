@@ -10,7 +10,7 @@ use store::{audit, emit};
 
 use super::jose::{AccountKey, Jws, JwsError, Signer, sha256, strict};
 use super::problem::{Kind, Problem};
-use super::request::OfAccount;
+use super::request::AccountRequest;
 use super::{Server, respond};
 use crate::tables;
 use crate::tables::acme::change_acme_account_key;
@@ -24,20 +24,21 @@ struct KeyChange {
 
 impl Server {
     /// Handles `keyChange`. Its payload is itself a JWS, signed with the new key.
-    pub(crate) async fn change_key(&self, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
+    pub(crate) async fn change_key(&self, signed: &AccountRequest) -> Result<Response<Bytes>, Problem> {
         let inner = Jws::parse(signed.payload())?;
         let new = self.check_inner(&inner, signed)?;
         let account = &signed.account.row;
         if let Some(owner) = tables::Acme::of(&self.store).account_by_key(new.thumbprint()).await? {
             return Err(self.key_in_use(owner.id));
         }
-        if tables::Revocations::of(&self.store).key_is_blocked(&sha256(new.spki())).await? {
+        if tables::Revocations::of(&self.store).is_spki_blocked(&sha256(new.spki())).await? {
             return Err(Problem::new(Kind::BadPublicKey, "the new key is blocked: generate another key"));
         }
         let new_thumbprint = new.thumbprint_text();
         let details = json!({ "new_thumbprint": new_thumbprint });
         let event = Event::AcmeAccountKeyChanged(AcmeAccountKeyChanged { new_thumbprint });
-        let (event, audited) = self.events_of(account.id, "acme_account.change_key", details, &event);
+        let (event, audited) =
+            self.account_change_events(account.id, "acme_account.change_key", details, &event);
         let (id, old, thumbprint) = (account.id, account.thumbprint, *new.thumbprint());
         let (jwk, now_us) = (new.canonical().to_owned(), self.now_us());
         let changed = self
@@ -66,7 +67,7 @@ impl Server {
         Ok(respond::empty(StatusCode::OK))
     }
 
-    fn check_inner<'j>(&self, inner: &'j Jws, outer: &OfAccount) -> Result<&'j AccountKey, Problem> {
+    fn check_inner<'j>(&self, inner: &'j Jws, outer: &AccountRequest) -> Result<&'j AccountKey, Problem> {
         let Signer::Key(new) = &inner.signer else {
             return Err(Problem::malformed("the inner request must carry the new key (jwk)"));
         };

@@ -57,7 +57,7 @@ pub use route::OPERATIONS;
 use route::Route;
 use server::Server;
 use validate::Validator;
-use writes::Writes;
+use writes::WriteBatchers;
 
 pub use admin::OrderWithStatus;
 pub use binding::{ExternalKey, ExternalKeyError, NewExternalKey};
@@ -93,7 +93,7 @@ impl Acme {
         options: AcmeOptions,
     ) -> Result<Self, AcmeError> {
         let options = options.checked()?;
-        authority.keystore().also_sealed(&tables::acme::SEALED_SECRETS);
+        authority.keystore().register_sealed_column(&tables::acme::SEALED_SECRETS);
         Ok(Self(Arc::new(Server {
             nonces: Nonces::new(),
             accounts: Accounts::new(),
@@ -102,7 +102,7 @@ impl Acme {
             overrides: Overrides::default(),
             validator: Validator::new(&options)?,
             reads: Reads::new(&store),
-            writes: Writes::new(&store),
+            writes: WriteBatchers::new(&store),
             queue: ValidationQueue::default(),
             authority,
             store,
@@ -158,12 +158,12 @@ impl Server {
     ) -> Result<Response<Bytes>, Problem> {
         match route {
             Route::NewAccount(profile) => {
-                let signed = self.signed_by_key(request).await?;
+                let signed = self.verify_key_request(request).await?;
                 self.new_account(profile, signed, peer).await
             }
             Route::RevokeCertificate => self.revoke(request).await,
             route => {
-                let signed = self.signed_by_account(request).await?;
+                let signed = self.verify_account_request(request).await?;
                 match route {
                     Route::NewOrder(profile) => self.new_order(profile, &signed).await,
                     Route::NewAuthorization(profile) => self.new_authorization(profile, &signed).await,

@@ -156,7 +156,7 @@ impl ValidationOptions {
         Self { allow_networks: loopback.to_vec(), pause_milliseconds: 10, ..Self::default() }
     }
 
-    pub(crate) fn try_limit(&self) -> Duration {
+    pub(crate) fn attempt_timeout(&self) -> Duration {
         Duration::from_millis(self.try_milliseconds)
     }
 
@@ -321,7 +321,7 @@ mod tests {
         for method in Method::ALL {
             assert_eq!(method.name().parse(), Ok(method));
             assert_eq!(serde_json::to_value(method).unwrap(), method.name());
-            assert_eq!(Method::of_bits(method.bit()).collect::<Vec<_>>(), [method]);
+            assert_eq!(Method::methods_in_bits(method.bit()).collect::<Vec<_>>(), [method]);
         }
     }
 }

@@ -17,10 +17,10 @@ use super::identifier::Identifier;
 use super::limits::Kind as Limited;
 use super::options::{DirectoryOptions, Method};
 use super::problem::{Kind, Problem, limited};
-use super::request::OfAccount;
+use super::request::AccountRequest;
 use super::requested_identifier::RequestedIdentifier;
 use super::state::OrderState;
-use super::writes::Ordered;
+use super::writes::OrderCreation;
 use super::{Server, binding, respond};
 use crate::issue::is_whole_suffix;
 use crate::profile::Profile;
@@ -64,7 +64,7 @@ impl Server {
     pub(crate) async fn new_order(
         &self,
         profile: Option<&str>,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
         let wanted: NewOrder = signed.json()?;
         let terms = self.terms(profile, wanted.profile.as_deref(), signed).await?;
@@ -82,7 +82,7 @@ impl Server {
             .map(|one| one.expires_at_us)
             .fold(after(now_us, terms.directory.order_seconds), i64::min);
         let mut order = AcmeOrder {
-            id: id_at(now_us),
+            id: uuid_at(now_us),
             account: signed.account.row.id,
             profile: terms.profile.name.clone(),
             status: AcmeOrderStatus::Pending,
@@ -112,7 +112,7 @@ impl Server {
         }
         let body = self.order_json(&order, &all, now_us);
         let url = self.order_url(&order);
-        self.writes.order(Ordered { order, authorizations: new }).await?;
+        self.writes.order(OrderCreation { order, authorizations: new }).await?;
         Ok(respond::with(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
     }
 
@@ -120,7 +120,7 @@ impl Server {
     pub(crate) async fn new_authorization(
         &self,
         profile: Option<&str>,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Response<Bytes>, Problem> {
         let wanted: NewAuthorization = signed.json()?;
         let terms = self.terms(profile, None, signed).await?;
@@ -161,7 +161,7 @@ impl Server {
         &self,
         at: Option<&str>,
         wanted: Option<&str>,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Terms, Problem> {
         let (name, mut directory) = self.directory_options(at)?;
         let mut chosen = name;
@@ -202,7 +202,7 @@ impl Server {
         &self,
         wanted: &[RequestedIdentifier],
         terms: &Terms,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<Vec<Identifier>, Problem> {
         let most = self.options.names_max.min(terms.profile.names.max as usize);
         if wanted.is_empty() || wanted.len() > most {
@@ -262,7 +262,7 @@ impl Server {
         }
     }
 
-    fn refusal(&self, name: &Identifier, terms: &Terms, signed: &OfAccount) -> Option<Problem> {
+    fn refusal(&self, name: &Identifier, terms: &Terms, signed: &AccountRequest) -> Option<Problem> {
         let rejected = |reason: String| Some(Problem::new(Kind::RejectedIdentifier, reason));
         if let Some(reason) = terms.profile.names.refusal(&name.general_name()) {
             return rejected(format!("{name}: {reason}"));
@@ -305,7 +305,7 @@ impl Server {
         &self,
         name: &Identifier,
         terms: &Terms,
-        signed: &OfAccount,
+        signed: &AccountRequest,
         now_us: i64,
         expires_at_us: i64,
     ) -> Result<AcmeAuthorization, Problem> {
@@ -313,7 +313,7 @@ impl Server {
         rand::fill(&mut token).map_err(|_| Problem::internal())?;
         let trusted = terms.directory.trust_authenticated;
         Ok(AcmeAuthorization {
-            id: id_at(now_us),
+            id: uuid_at(now_us),
             account: signed.account.row.id,
             profile: terms.profile.name.clone(),
             identifier: name.base().key(),
@@ -336,7 +336,7 @@ impl Server {
         &self,
         names: &[Identifier],
         terms: &Terms,
-        signed: &OfAccount,
+        signed: &AccountRequest,
         now_us: i64,
     ) -> Result<HashMap<(String, bool), AcmeAuthorization>, Problem> {
         let account = &signed.account.row;
@@ -364,12 +364,12 @@ impl Server {
         &self,
         names: &[Identifier],
         renewal: bool,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<(), Problem> {
         let account = signed.account.row.id.to_string();
         if !renewal {
             let (subject, names_text) = names_of(names.iter().map(Identifier::key));
-            self.may_take(Limited::DuplicateCertificates, &subject, &[&account, &names_text])
+            self.check_rate_limit(Limited::DuplicateCertificates, &subject, &[&account, &names_text])
                 .await
                 .map_err(|seconds| limited("certificates for exactly this set of names", seconds))?;
         }
@@ -377,7 +377,8 @@ impl Server {
         for name in names {
             let key = name.base().key();
             let subject = format!("{account} {key}");
-            if let Err(seconds) = self.may_take(Limited::FailedValidations, &subject, &[&account, &key]).await
+            if let Err(seconds) =
+                self.check_rate_limit(Limited::FailedValidations, &subject, &[&account, &key]).await
             {
                 failing.push((name.clone(), limited("failed validations of this name", seconds)));
             }
@@ -391,10 +392,10 @@ impl Server {
     }
 
     /// Returns an order. An order that a crash interrupted is finished first.
-    pub(crate) async fn order(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
-        signed.must_get()?;
-        let (order, authorizations) = self.own_order(id, signed).await?;
-        let order = self.finish_if_left(order).await;
+    pub(crate) async fn order(&self, id: Uuid, signed: &AccountRequest) -> Result<Response<Bytes>, Problem> {
+        signed.require_post_as_get()?;
+        let (order, authorizations) = self.order_of_account(id, signed).await?;
+        let order = self.finish_abandoned_order(order).await;
         self.show(&order, &authorizations)
     }
 
@@ -414,10 +415,10 @@ impl Server {
     }
 
     /// Returns an order of this account with its authorizations. Those of a finalized order are omitted.
-    pub(crate) async fn own_order(
+    pub(crate) async fn order_of_account(
         &self,
         id: Uuid,
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<(AcmeOrder, Vec<AcmeAuthorization>), Problem> {
         let found = self.reads.order(id).await?;
         found.filter(|(order, _)| order.account == signed.account.row.id).ok_or_else(Problem::not_found)
@@ -427,10 +428,10 @@ impl Server {
     pub(crate) async fn orders(
         &self,
         id: Uuid,
-        signed: &OfAccount,
+        signed: &AccountRequest,
         query: Option<&str>,
     ) -> Result<Response<Bytes>, Problem> {
-        signed.must_get()?;
+        signed.require_post_as_get()?;
         if signed.account.row.id != id {
             return Err(Problem::unauthorized("these orders belong to another account"));
         }
@@ -478,7 +479,7 @@ fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, 
             "this directory sets the validity period: leave out notBefore and notAfter",
         ));
     }
-    let longest = terms.profile.validity.longest_seconds().saturating_mul(1_000_000);
+    let longest = terms.profile.validity.max_lifetime_seconds().saturating_mul(1_000_000);
     let begin = not_before.unwrap_or(now_us);
     match not_after {
         Some(end) if end <= begin.max(now_us) => {
@@ -502,7 +503,7 @@ pub(crate) fn names_of(keys: impl Iterator<Item = String>) -> (String, String) {
 }
 
 /// Returns a UUIDv7 with the given time.
-pub(crate) fn id_at(now_us: i64) -> Uuid {
+pub(crate) fn uuid_at(now_us: i64) -> Uuid {
     let seconds = u64::try_from(now_us.div_euclid(1_000_000)).unwrap_or(0);
     let nanos = u32::try_from(now_us.rem_euclid(1_000_000) * 1_000).unwrap_or(0);
     Uuid::new_v7(Timestamp::from_unix(NoContext, seconds, nanos))

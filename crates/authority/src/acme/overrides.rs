@@ -66,7 +66,12 @@ impl Server {
     }
 
     /// Checks that an event of `kind` for `subject` is allowed, without counting it.
-    pub(crate) async fn may_take(&self, kind: Kind, subject: &str, names: &[&str]) -> Result<(), u64> {
+    pub(crate) async fn check_rate_limit(
+        &self,
+        kind: Kind,
+        subject: &str,
+        names: &[&str],
+    ) -> Result<(), u64> {
         match self.limit(kind, subject, names).await {
             Some(limit) => self.limiter.check(&Key { kind, subject: subject.into(), limit }, self.now_us()),
             None => Ok(()),

@@ -47,7 +47,7 @@ impl Reads {
             }),
             keys: reader(store, "acme-read-keys", |store, keys| {
                 async move {
-                    let taken = tables::Acme::of(&store).keys_taken(&keys).await?;
+                    let taken = tables::Acme::of(&store).thumbprints_in_use(&keys).await?;
                     Ok(taken.into_iter().map(|key| (key, ())).collect())
                 }
                 .boxed()

@@ -11,7 +11,7 @@ use x509::crl::Reason;
 
 use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
-use super::request::OfAccount;
+use super::request::AccountRequest;
 use super::{Server, respond};
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tables;
@@ -95,7 +95,7 @@ impl Server {
         &self,
         id: &str,
         names: &[Identifier],
-        signed: &OfAccount,
+        signed: &AccountRequest,
     ) -> Result<(), Problem> {
         let record = self.named(id).await?;
         let record = record

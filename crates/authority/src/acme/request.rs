@@ -16,7 +16,7 @@ const MEDIA_TYPE: &str = "application/jose+json";
 
 /// A verified request that an account signed.
 #[derive(Debug)]
-pub(crate) struct OfAccount {
+pub(crate) struct AccountRequest {
     pub(crate) account: Arc<Account>,
     /// URL of the account, as the client sent it.
     pub(crate) account_url: String,
@@ -27,7 +27,7 @@ pub(crate) struct OfAccount {
 
 /// A verified request that is signed with the key in its header.
 #[derive(Debug)]
-pub(crate) struct OfKey {
+pub(crate) struct KeyRequest {
     pub(crate) key: AccountKey,
     /// URL of the request.
     pub(crate) url: String,
@@ -37,24 +37,24 @@ pub(crate) struct OfKey {
 /// A verified request of either kind.
 #[derive(Debug)]
 pub(crate) enum Of {
-    Account(OfAccount),
-    Key(OfKey),
+    Account(AccountRequest),
+    Key(KeyRequest),
 }
 
-impl OfAccount {
+impl AccountRequest {
     /// Parses the payload as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         read(&self.payload)
     }
 
     /// Returns whether the request is a POST-as-GET (section 6.3).
-    pub(crate) fn is_get(&self) -> bool {
+    pub(crate) fn is_post_as_get(&self) -> bool {
         self.payload.is_empty()
     }
 
     /// Rejects requests that are not POST-as-GET.
-    pub(crate) fn must_get(&self) -> Result<(), Problem> {
-        if self.is_get() {
+    pub(crate) fn require_post_as_get(&self) -> Result<(), Problem> {
+        if self.is_post_as_get() {
             return Ok(());
         }
         Err(Problem::malformed("this resource is read-only: send an empty payload (POST-as-GET)"))
@@ -66,7 +66,7 @@ impl OfAccount {
     }
 }
 
-impl OfKey {
+impl KeyRequest {
     /// Parses the payload as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         read(&self.payload)
@@ -90,7 +90,10 @@ fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Problem> {
 
 impl Server {
     /// Verifies a request that a valid account signed.
-    pub(crate) async fn signed_by_account(&self, request: &Request<Bytes>) -> Result<OfAccount, Problem> {
+    pub(crate) async fn verify_account_request(
+        &self,
+        request: &Request<Bytes>,
+    ) -> Result<AccountRequest, Problem> {
         match self.signed(request).await? {
             Of::Account(signed) => Ok(signed),
             Of::Key(_) => {
@@ -100,7 +103,7 @@ impl Server {
     }
 
     /// Verifies a request that is signed with the key in its header.
-    pub(crate) async fn signed_by_key(&self, request: &Request<Bytes>) -> Result<OfKey, Problem> {
+    pub(crate) async fn verify_key_request(&self, request: &Request<Bytes>) -> Result<KeyRequest, Problem> {
         match self.signed(request).await? {
             Of::Key(signed) => Ok(signed),
             Of::Account(_) => Err(Problem::malformed(
@@ -138,12 +141,12 @@ impl Server {
         match signer {
             Signer::Kid(kid) => {
                 let (account, account_url) = (self.account_of(&jws, kid).await?, kid.clone());
-                Ok(Of::Account(OfAccount { account, account_url, url: jws.url, payload: jws.payload }))
+                Ok(Of::Account(AccountRequest { account, account_url, url: jws.url, payload: jws.payload }))
             }
             Signer::Key(key) => {
                 jws.verify(key)?;
                 let Signer::Key(key) = jws.signer else { return Err(Problem::internal()) };
-                Ok(Of::Key(OfKey { key: *key, url: jws.url, payload: jws.payload }))
+                Ok(Of::Key(KeyRequest { key: *key, url: jws.url, payload: jws.payload }))
             }
         }
     }

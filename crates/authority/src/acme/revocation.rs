@@ -12,7 +12,7 @@ use x509::crl::Reason;
 
 use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
-use super::request::{Of, OfAccount, OfKey};
+use super::request::{AccountRequest, KeyRequest, Of};
 use super::{Server, respond};
 use crate::issue::{IssuedRecord, IssuedRef};
 use crate::revoke::Selection;
@@ -28,7 +28,7 @@ const REASONS: [Reason; 5] = [
 ];
 
 #[derive(Debug, Deserialize)]
-struct Revoke {
+struct RevocationPayload {
     certificate: String,
     reason: Option<i64>,
 }
@@ -38,7 +38,7 @@ impl Server {
     /// its private key.
     pub(crate) async fn revoke(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, Problem> {
         let signed = self.signed(request).await?;
-        let wanted: Revoke = signed.json()?;
+        let wanted: RevocationPayload = signed.json()?;
         let der = URL_SAFE_NO_PAD
             .decode(&wanted.certificate)
             .map_err(|_| Problem::malformed("certificate is not base64url without padding"))?;
@@ -49,7 +49,7 @@ impl Server {
             || Problem::malformed("this server did not issue this certificate").status(StatusCode::NOT_FOUND);
         let record = record.ok_or_else(unknown)?;
         let actor = match &signed {
-            Of::Account(signed) => self.by_account(signed, &certificate, &record).await?,
+            Of::Account(signed) => self.authorize_by_account(signed, &certificate, &record).await?,
             Of::Key(signed) => by_key(signed, &certificate, &record)?,
         };
         let reason = reason(wanted.reason)?;
@@ -72,9 +72,9 @@ impl Server {
         Ok(respond::empty(StatusCode::OK))
     }
 
-    async fn by_account(
+    async fn authorize_by_account(
         &self,
-        signed: &OfAccount,
+        signed: &AccountRequest,
         certificate: &Certificate,
         record: &IssuedRecord,
     ) -> Result<String, Problem> {
@@ -84,23 +84,23 @@ impl Server {
         }
         let names: Option<Vec<Identifier>> =
             certificate.subject_alt_names.iter().map(Identifier::of).collect();
-        let names = names.filter(|names| !names.is_empty()).ok_or_else(not_yours)?;
+        let names = names.filter(|names| !names.is_empty()).ok_or_else(not_owner_problem)?;
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
         let held = tables::Acme::of(&self.store).held(signed.account.row.id, &bases, self.now_us()).await?;
         let held: HashSet<(String, bool)> = held.into_iter().collect();
         let all = names.iter().all(|name| held.contains(&(name.base().key(), name.is_wildcard())));
-        if all { Ok(actor) } else { Err(not_yours()) }
+        if all { Ok(actor) } else { Err(not_owner_problem()) }
     }
 }
 
-fn by_key(signed: &OfKey, certificate: &Certificate, record: &IssuedRecord) -> Result<String, Problem> {
+fn by_key(signed: &KeyRequest, certificate: &Certificate, record: &IssuedRecord) -> Result<String, Problem> {
     if *certificate.public_key.spki != *signed.key.spki() {
         return Err(Problem::unauthorized("the request is not signed with the certificate's key"));
     }
     Ok(format!("certificate-key:{}", record.id))
 }
 
-fn not_yours() -> Problem {
+fn not_owner_problem() -> Problem {
     Problem::unauthorized(
         "this account neither owns this certificate nor has authorizations for all of its names",
     )

@@ -16,7 +16,7 @@ use super::queue::ValidationQueue;
 use super::reads::Reads;
 use super::route;
 use super::validate::Validator;
-use super::writes::Writes;
+use super::writes::WriteBatchers;
 use crate::Authority;
 
 /// The ACME server of one node. Clones are cheap and share all state.
@@ -42,7 +42,7 @@ pub(crate) struct Server {
     pub(super) overrides: Overrides,
     pub(super) validator: Validator,
     pub(super) reads: Reads,
-    pub(super) writes: Writes,
+    pub(super) writes: WriteBatchers,
     pub(super) queue: ValidationQueue,
 }
 

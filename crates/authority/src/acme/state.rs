@@ -149,7 +149,7 @@ impl Server {
     pub(crate) fn authorization_json(&self, row: &AcmeAuthorization, now_us: i64) -> Value {
         let state = AuthorizationState::of(row, now_us);
         let answered = answered(row);
-        let shown = Method::of_bits(row.methods).filter(|method| match state {
+        let shown = Method::methods_in_bits(row.methods).filter(|method| match state {
             AuthorizationState::Pending => true,
             AuthorizationState::Valid | AuthorizationState::Invalid => answered == Some(*method),
             _ => answered.is_none_or(|answered| answered == *method),

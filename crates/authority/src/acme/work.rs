@@ -17,15 +17,15 @@ use uuid::Uuid;
 use super::accounts::{Missing, actor};
 use super::identifier::Identifier;
 use super::limits::Kind as Limited;
-use super::orders::{after, id_at};
+use super::orders::{after, uuid_at};
 use super::problem::Problem;
 use super::queue::WAITING_MAX;
 use super::state::{answered, token};
 use super::validate::{Failure, Proven, Question};
-use super::writes::Validated;
+use super::writes::FinishedValidation;
 use super::{Acme, Server};
 use crate::tables;
-use crate::tables::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated};
+use crate::tables::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidationResult};
 
 /// Maximum number of attempts of a validation.
 const TRIES: u32 = 3;
@@ -189,7 +189,7 @@ impl Server {
     }
 
     /// Returns the time in microseconds that this node may take for a validation before another node takes over.
-    pub(crate) fn claim_us(&self) -> i64 {
+    pub(crate) fn claim_duration_us(&self) -> i64 {
         let options = &self.options.validation;
         let tries = u64::from(TRIES) * options.try_milliseconds + 4 * options.pause_milliseconds;
         i64::try_from(tries).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_add(SLACK_US)
@@ -199,7 +199,7 @@ impl Server {
     async fn sweep(self: &Arc<Self>, first: bool, room: &Arc<Semaphore>, tasks: &mut Tasks) {
         let now_us = self.now_us();
         let lapsed = if first && !self.store.is_postgres() { i64::MAX } else { now_us };
-        let until = now_us + self.claim_us();
+        let until = now_us + self.claim_duration_us();
         // Takes over only as many as can start now. The claims of waiting ones could expire before they start.
         let free = room.available_permits().min(SWEEP_ROWS);
         match tables::Acme::of(&self.store).claim_validations(lapsed, until, free).await {
@@ -224,7 +224,7 @@ impl Server {
             }
             Err(error) => tracing::warn!(%error, "cannot list abandoned validations"),
         }
-        let until = self.issuing_until_us();
+        let until = self.issuance_claim_until_us();
         match tables::Acme::of(&self.store).claim_issuances(lapsed, until, SWEEP_ROWS).await {
             Ok(ids) => {
                 for id in ids {
@@ -249,12 +249,14 @@ impl Server {
         let lives = directories.chain([&default]).map(|one| (one.order_seconds, one.reuse_seconds));
         let (orders, reuse) = lives.fold((0, 0), |(a, b), (c, d)| (a.max(c), b.max(d)));
         let keep = self.options.keep_ended_seconds;
-        let before = |seconds: u64| lowest_id_at(2 * self.now_us() - after(self.now_us(), seconds));
+        let before = |seconds: u64| lowest_uuid_at(2 * self.now_us() - after(self.now_us(), seconds));
         let (old_orders, old_proofs) = (before(orders + keep), before(orders + reuse + keep));
         for batch in 0..TIDY_BATCHES {
             let deleted = async {
-                let orders = tables::Acme::of(&self.store).tidy_orders(old_orders, TIDY_ROWS).await?;
-                let proofs = tables::Acme::of(&self.store).tidy_authorizations(old_proofs, TIDY_ROWS).await?;
+                let orders =
+                    tables::Acme::of(&self.store).delete_orders_before(old_orders, TIDY_ROWS).await?;
+                let proofs =
+                    tables::Acme::of(&self.store).delete_authorizations_before(old_proofs, TIDY_ROWS).await?;
                 Ok::<u64, store::StoreError>(orders + proofs)
             };
             match deleted.await {
@@ -340,11 +342,11 @@ impl Server {
         last
     }
 
-    fn outcome(&self, row: &AcmeAuthorization, outcome: Result<Proven, Problem>) -> Validated {
+    fn outcome(&self, row: &AcmeAuthorization, outcome: Result<Proven, Problem>) -> FinishedValidation {
         let at_us = self.now_us();
         let method = answered(row).map_or("", super::Method::name);
         let mut details = json!({ "identifier": row.identifier, "wildcard": row.wildcard, "method": method });
-        let mut validated = AcmeValidated {
+        let mut validated = AcmeValidationResult {
             id: row.id,
             status: AcmeAuthorizationStatus::Invalid,
             at_us,
@@ -374,13 +376,13 @@ impl Server {
         };
         let resource = format!("acme-authorization/{}", row.id);
         let audit = AuditEvent { at_us, actor: actor(row.account), action, resource, details };
-        Validated { row: validated, audit }
+        FinishedValidation { row: validated, audit }
     }
 }
 
 /// Returns the smallest UUIDv7 of a time.
-fn lowest_id_at(us: i64) -> Uuid {
-    let mut octets = *id_at(us.max(0)).as_bytes();
+fn lowest_uuid_at(us: i64) -> Uuid {
+    let mut octets = *uuid_at(us.max(0)).as_bytes();
     octets[6..].fill(0);
     Uuid::from_bytes(octets)
 }
@@ -391,8 +393,10 @@ mod tests {
 
     #[test]
     fn time_ordered_ids_sort_by_their_time() {
-        let (early, late) = (id_at(1_795_219_200_000_000), id_at(1_795_219_200_001_000));
-        assert!(lowest_id_at(1_795_219_200_000_000) < early && early < lowest_id_at(1_795_219_200_001_000));
-        assert!(lowest_id_at(1_795_219_200_001_000) < late);
+        let (early, late) = (uuid_at(1_795_219_200_000_000), uuid_at(1_795_219_200_001_000));
+        assert!(
+            lowest_uuid_at(1_795_219_200_000_000) < early && early < lowest_uuid_at(1_795_219_200_001_000)
+        );
+        assert!(lowest_uuid_at(1_795_219_200_001_000) < late);
     }
 }

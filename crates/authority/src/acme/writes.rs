@@ -10,21 +10,21 @@ use uuid::Uuid;
 
 use super::problem::Problem;
 use crate::tables::acme::{
-    AcmeAnswer, AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeValidated, begin_acme_issuances,
-    begin_acme_validations, end_acme_issuances, end_acme_validations, insert_acme_authorizations,
-    insert_acme_orders,
+    AcmeAuthorization, AcmeChallengeResponse, AcmeFinalizedOrder, AcmeIssuanceResult, AcmeOrder,
+    AcmeValidationResult, begin_acme_issuances, begin_acme_validations, end_acme_issuances,
+    insert_acme_authorizations, insert_acme_orders, store_validation_results,
 };
 
 /// A finished validation, with its audit event.
 #[derive(Clone, Debug)]
-pub(crate) struct Validated {
-    pub(crate) row: AcmeValidated,
+pub(crate) struct FinishedValidation {
+    pub(crate) row: AcmeValidationResult,
     pub(crate) audit: AuditEvent,
 }
 
 /// A new order, and the authorizations created for it. Reused authorizations are only referenced in the order.
 #[derive(Clone, Debug)]
-pub(crate) struct Ordered {
+pub(crate) struct OrderCreation {
     pub(crate) order: AcmeOrder,
     pub(crate) authorizations: Vec<AcmeAuthorization>,
 }
@@ -32,67 +32,67 @@ pub(crate) struct Ordered {
 /// The result of an order, with its event.
 #[derive(Clone, Debug)]
 pub(crate) struct Issued {
-    pub(crate) row: AcmeIssued,
+    pub(crate) row: AcmeIssuanceResult,
     pub(crate) event: NewEvent,
 }
 
 /// Whether the row was in the expected earlier state. An error means that nothing is known to be stored.
-type Outcome = Result<bool, Unstored>;
+type Outcome = Result<bool, WriteFailure>;
 
 /// The database write failed. The error was logged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unstored {
+pub(crate) struct WriteFailure {
     passing: bool,
 }
 
-impl From<Unstored> for Problem {
-    fn from(error: Unstored) -> Self {
+impl From<WriteFailure> for Problem {
+    fn from(error: WriteFailure) -> Self {
         if error.passing { Self::busy() } else { Self::internal() }
     }
 }
 
-pub(crate) struct Writes {
-    orders: Batcher<Ordered, Outcome>,
-    answers: Batcher<AcmeAnswer, Outcome>,
-    validated: Batcher<Validated, Outcome>,
-    finalized: Batcher<AcmeFinalized, Outcome>,
+pub(crate) struct WriteBatchers {
+    orders: Batcher<OrderCreation, Outcome>,
+    answers: Batcher<AcmeChallengeResponse, Outcome>,
+    validated: Batcher<FinishedValidation, Outcome>,
+    finalized: Batcher<AcmeFinalizedOrder, Outcome>,
     issued: Batcher<Issued, Outcome>,
 }
 
-impl Writes {
+impl WriteBatchers {
     pub(crate) fn new(store: &Store) -> Self {
         Self {
-            orders: batcher(store, "acme-orders", |one: &Ordered| one.order.id, insert),
+            orders: batcher(store, "acme-orders", |one: &OrderCreation| one.order.id, insert),
             answers: batcher(
                 store,
                 "acme-answers",
-                |one: &AcmeAnswer| one.id,
+                |one: &AcmeChallengeResponse| one.id,
                 |tx, all| async move { begin_acme_validations(tx, all).await }.boxed(),
             ),
             validated: batcher(store, "acme-validated", |one| one.row.id, validated),
             finalized: batcher(
                 store,
                 "acme-finalized",
-                |one: &AcmeFinalized| one.id,
+                |one: &AcmeFinalizedOrder| one.id,
                 |tx, all| async move { begin_acme_issuances(tx, all).await }.boxed(),
             ),
             issued: batcher(store, "acme-issued", |one| one.row.id, issued),
         }
     }
 
-    pub(crate) async fn order(&self, new: Ordered) -> Result<(), Unstored> {
+    pub(crate) async fn order(&self, new: OrderCreation) -> Result<(), WriteFailure> {
         submit(&self.orders, new).await.map(drop)
     }
 
-    pub(crate) async fn answer(&self, answer: AcmeAnswer) -> Outcome {
+    pub(crate) async fn answer(&self, answer: AcmeChallengeResponse) -> Outcome {
         submit(&self.answers, answer).await
     }
 
-    pub(crate) async fn validated(&self, validated: Validated) -> Outcome {
+    pub(crate) async fn validated(&self, validated: FinishedValidation) -> Outcome {
         submit(&self.validated, validated).await
     }
 
-    pub(crate) async fn finalize(&self, finalized: AcmeFinalized) -> Outcome {
+    pub(crate) async fn finalize(&self, finalized: AcmeFinalizedOrder) -> Outcome {
         submit(&self.finalized, finalized).await
     }
 
@@ -102,7 +102,7 @@ impl Writes {
 }
 
 async fn submit<I: Send + 'static>(batcher: &Batcher<I, Outcome>, item: I) -> Outcome {
-    batcher.submit(item).await.unwrap_or(Err(Unstored { passing: true }))
+    batcher.submit(item).await.unwrap_or(Err(WriteFailure { passing: true }))
 }
 
 type Write<I> = for<'t> fn(&'t mut Tx, &'t [I]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>>;
@@ -130,7 +130,7 @@ fn batcher<I: Send + Sync + 'static>(
                 Err(error) => {
                     tracing::error!(%error, batch = name, items = items.len(), "not stored");
                     let passing = error.is_transient();
-                    items.iter().map(|_| Err(Unstored { passing })).collect()
+                    items.iter().map(|_| Err(WriteFailure { passing })).collect()
                 }
             }
         }
@@ -138,7 +138,7 @@ fn batcher<I: Send + Sync + 'static>(
     })
 }
 
-fn insert<'t>(tx: &'t mut Tx, all: &'t [Ordered]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
+fn insert<'t>(tx: &'t mut Tx, all: &'t [OrderCreation]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
     async move {
         let orders: Vec<AcmeOrder> = all.iter().map(|one| one.order.clone()).collect();
         let authorizations: Vec<AcmeAuthorization> =
@@ -150,10 +150,13 @@ fn insert<'t>(tx: &'t mut Tx, all: &'t [Ordered]) -> BoxFuture<'t, Result<Vec<Uu
     .boxed()
 }
 
-fn validated<'t>(tx: &'t mut Tx, all: &'t [Validated]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
+fn validated<'t>(
+    tx: &'t mut Tx,
+    all: &'t [FinishedValidation],
+) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
     async move {
-        let rows: Vec<AcmeValidated> = all.iter().map(|one| one.row.clone()).collect();
-        let changed = end_acme_validations(tx, &rows).await?;
+        let rows: Vec<AcmeValidationResult> = all.iter().map(|one| one.row.clone()).collect();
+        let changed = store_validation_results(tx, &rows).await?;
         let events = all.iter().filter(|one| changed.contains(&one.row.id)).map(|one| one.audit.clone());
         audit(tx, events.collect()).await?;
         Ok(changed)
@@ -163,7 +166,7 @@ fn validated<'t>(tx: &'t mut Tx, all: &'t [Validated]) -> BoxFuture<'t, Result<V
 
 fn issued<'t>(tx: &'t mut Tx, all: &'t [Issued]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>> {
     async move {
-        let rows: Vec<AcmeIssued> = all.iter().map(|one| one.row.clone()).collect();
+        let rows: Vec<AcmeIssuanceResult> = all.iter().map(|one| one.row.clone()).collect();
         let changed = end_acme_issuances(tx, &rows).await?;
         let events = all.iter().filter(|one| changed.contains(&one.row.id)).map(|one| one.event.clone());
         emit(tx, events.collect()).await?;

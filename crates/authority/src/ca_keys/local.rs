@@ -5,7 +5,7 @@ use std::fmt;
 use futures_util::future::{BoxFuture, FutureExt};
 use keys::{Deadline, SignError};
 
-use super::order::{CaKey, CaKeys, Custody, NewCaKey, SigningOrder};
+use super::order::{CaKey, CaKeyLocation, CaKeys, NewCaKey, SigningOrder};
 use crate::keystore::{KeyStore, KeyStoreError, NewKey};
 
 /// CA keys that this process can use. It does not check an order against its purpose, because the code of the same process has
@@ -26,7 +26,7 @@ impl LocalCaKeys {
 impl CaKeys for LocalCaKeys {
     fn make<'a>(&'a self, wanted: NewCaKey<'a>) -> BoxFuture<'a, Result<NewKey, KeyStoreError>> {
         match wanted.provider {
-            Some(provider) => self.keystore.prepare_at(provider, wanted.kind, wanted.label).boxed(),
+            Some(provider) => self.keystore.prepare_in_provider(provider, wanted.kind, wanted.label).boxed(),
             None => self.keystore.prepare(wanted.kind, wanted.label).boxed(),
         }
     }
@@ -46,8 +46,8 @@ impl CaKeys for LocalCaKeys {
         std::future::ready(Ok(())).boxed()
     }
 
-    fn custody(&self) -> Custody {
-        Custody::Here
+    fn custody(&self) -> CaKeyLocation {
+        CaKeyLocation::Here
     }
 }
 

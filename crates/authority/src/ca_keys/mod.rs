@@ -8,5 +8,5 @@ mod order;
 mod purpose_signer;
 
 pub use local::LocalCaKeys;
-pub use order::{CaKey, CaKeys, Custody, NewCaKey, Purpose, SigningOrder};
+pub use order::{CaKey, CaKeyLocation, CaKeys, NewCaKey, SigningOrder, SigningPurpose};
 pub(crate) use purpose_signer::PurposeSigner;

@@ -36,12 +36,12 @@ pub trait CaKeys: Send + Sync + fmt::Debug {
     fn ready(&self) -> BoxFuture<'_, Result<(), SignError>>;
 
     /// Returns the location of the keys.
-    fn custody(&self) -> Custody;
+    fn custody(&self) -> CaKeyLocation;
 }
 
 /// Location of the CA keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Custody {
+pub enum CaKeyLocation {
     /// This process can use the keys.
     Here,
     /// Only a separate signer process can use the keys.
@@ -65,7 +65,7 @@ pub struct SigningOrder<'a> {
     /// Key that signs.
     pub key: CaKey<'a>,
     /// The purpose of the signature.
-    pub purpose: Purpose<'a>,
+    pub purpose: SigningPurpose<'a>,
     /// The DER that is signed: tbsCertificate, tbsCertList or certificationRequestInfo.
     pub tbs: &'a [u8],
 }
@@ -81,7 +81,7 @@ pub enum CaKey<'a> {
 
 /// The purpose of a signature with a CA key.
 #[derive(Clone, Copy, Debug)]
-pub enum Purpose<'a> {
+pub enum SigningPurpose<'a> {
     /// A certificate issued with a profile.
     Certificate {
         /// The request for the certificate.

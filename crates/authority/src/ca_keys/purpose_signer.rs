@@ -4,14 +4,14 @@ use futures_util::future::BoxFuture;
 use keys::{Deadline, KeyType, SignError, Signer};
 use x509::SignatureAlgorithm;
 
-use super::order::{CaKey, CaKeys, Purpose, SigningOrder};
+use super::order::{CaKey, CaKeys, SigningOrder, SigningPurpose};
 
 /// A CA key restricted to one purpose, in the form of a signer for certificate builders. Each signature is a signing order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PurposeSigner<'a> {
     pub(crate) keys: &'a dyn CaKeys,
     pub(crate) key: CaKey<'a>,
-    pub(crate) purpose: Purpose<'a>,
+    pub(crate) purpose: SigningPurpose<'a>,
 }
 
 impl PurposeSigner<'_> {

@@ -32,7 +32,7 @@ impl Folder {
 
     /// Writes a file and records it for the transcript.
     pub(crate) fn write(&mut self, name: &str, content: &[u8], secret: bool) -> io::Result<()> {
-        self.write_unlisted(name, content, secret)?;
+        self.write_without_recording(name, content, secret)?;
         self.files.push(FileFacts {
             name: name.to_owned(),
             octets: content.len() as u64,
@@ -43,7 +43,7 @@ impl Folder {
     }
 
     /// Writes a file without recording it, for the transcript itself.
-    pub(crate) fn write_unlisted(&self, name: &str, content: &[u8], secret: bool) -> io::Result<()> {
+    pub(crate) fn write_without_recording(&self, name: &str, content: &[u8], secret: bool) -> io::Result<()> {
         let mode = if secret { 0o600 } else { 0o644 };
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(mode).open(self.path.join(name))?;

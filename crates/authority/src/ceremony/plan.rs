@@ -135,7 +135,7 @@ fn first() -> u64 {
 }
 
 /// Parts that both kinds of ceremony have in common.
-pub(crate) struct Common<'a> {
+pub(crate) struct CeremonyDetails<'a> {
     pub(crate) operators: &'a [String],
     pub(crate) location: Option<&'a str>,
     pub(crate) notes: Option<&'a str>,
@@ -145,8 +145,8 @@ pub(crate) struct Common<'a> {
 }
 
 impl CeremonyPlan {
-    pub(crate) fn common(&self) -> Common<'_> {
-        Common {
+    pub(crate) fn common(&self) -> CeremonyDetails<'_> {
+        CeremonyDetails {
             operators: &self.operators,
             location: self.location.as_deref(),
             notes: self.notes.as_deref(),
@@ -158,8 +158,8 @@ impl CeremonyPlan {
 }
 
 impl SigningPlan {
-    pub(crate) fn common(&self) -> Common<'_> {
-        Common {
+    pub(crate) fn common(&self) -> CeremonyDetails<'_> {
+        CeremonyDetails {
             operators: &self.operators,
             location: self.location.as_deref(),
             notes: self.notes.as_deref(),
@@ -170,7 +170,7 @@ impl SigningPlan {
     }
 }
 
-impl Common<'_> {
+impl CeremonyDetails<'_> {
     /// Checks the plan as a whole. Its parts are checked when they are parsed.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=OPERATORS_MAX).contains(&self.operators.len()) {

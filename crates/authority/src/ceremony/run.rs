@@ -10,7 +10,7 @@ use x509::csr::CertificateRequest;
 use x509::{Certificate, UnixTime, build, pem};
 
 use super::folder::Folder;
-use super::plan::{CeremonyPlan, Common, PlannedCrl, PlannedIntermediate, Published, SigningPlan};
+use super::plan::{CeremonyDetails, CeremonyPlan, PlannedCrl, PlannedIntermediate, Published, SigningPlan};
 use super::transcript::{CertificateFacts, FORMAT, Kind, SignedFacts, Transcript};
 use super::verify::read_bounded;
 use super::{CRL_FILE, KEY_FILE, ROOT_FILE, SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
@@ -267,7 +267,7 @@ struct SignedOutput {
 impl Session<'_> {
     async fn make(
         &self,
-        common: &Common<'_>,
+        common: &CeremonyDetails<'_>,
         wanted: &[CheckedRequest],
     ) -> Result<SignedOutput, CeremonyError> {
         let root = pem::encode("CERTIFICATE", &self.root.der).into_bytes();
@@ -286,7 +286,7 @@ impl Session<'_> {
 
     fn finish(
         &self,
-        common: &Common<'_>,
+        common: &CeremonyDetails<'_>,
         parameters: serde_json::Value,
         made: SignedOutput,
         mut out: Folder,
@@ -315,9 +315,9 @@ impl Session<'_> {
         let json = json.map_err(|error| CeremonyError::Plan(error.to_string()))?;
         let signature = self.key.sign_now(&json)?;
         let written = out
-            .write_unlisted(TRANSCRIPT_FILE, &json, false)
-            .and_then(|()| out.write_unlisted(TEXT_FILE, transcript.to_text().as_bytes(), false))
-            .and_then(|()| out.write_unlisted(SIGNATURE_FILE, &signature, false))
+            .write_without_recording(TRANSCRIPT_FILE, &json, false)
+            .and_then(|()| out.write_without_recording(TEXT_FILE, transcript.to_text().as_bytes(), false))
+            .and_then(|()| out.write_without_recording(SIGNATURE_FILE, &signature, false))
             .and_then(|()| out.sync());
         written.map_err(&failed)?;
         Ok(transcript)

@@ -17,7 +17,7 @@ use x509::{Certificate, Fingerprint, UnixTime};
 pub use error::ClientCertificateError;
 pub use presented::PresentedChain;
 use statuses::Standing;
-pub(crate) use statuses::Statuses;
+pub(crate) use statuses::StatusCache;
 
 use crate::issue::IssuedRef;
 use crate::profile::ProfileError;
@@ -83,7 +83,7 @@ pub struct ClientCertificates {
     clock: Clock,
     /// The CA of this server, which knows the status of its own certificates.
     authority: Option<Authority>,
-    statuses: Arc<Statuses>,
+    statuses: Arc<StatusCache>,
 }
 
 impl ClientCertificates {
@@ -125,7 +125,7 @@ impl ClientCertificates {
     #[crate::boxed]
     pub async fn verify(&self, peer: &Peer) -> Result<Option<VerifiedClient>, ClientCertificateError> {
         match self.verify_for_renewal(peer).await? {
-            Some(client) if !is_for_clients(client.certificate()) => {
+            Some(client) if !can_authenticate_client(client.certificate()) => {
                 Err(ClientCertificateError::NotForClients)
             }
             other => Ok(other),
@@ -170,7 +170,7 @@ impl ClientCertificates {
     pub async fn names_identify(&self, profile: &str) -> Result<bool, ClientCertificateError> {
         let Some(authority) = &self.authority else { return Ok(true) };
         match authority.profile(profile).await {
-            Ok(profile) => Ok(!profile.names.allow_any_host()),
+            Ok(profile) => Ok(!profile.names.allows_any_host()),
             Err(ProfileError::Store(error)) => Err(ClientCertificateError::Store(error)),
             Err(ProfileError::Unknown(_)) => Ok(false),
             Err(error) => {
@@ -211,7 +211,7 @@ impl ClientCertificates {
 }
 
 /// Returns whether a certificate may authenticate a TLS client (RFC 5280 section 4.2.1.12).
-fn is_for_clients(certificate: &Certificate) -> bool {
+fn can_authenticate_client(certificate: &Certificate) -> bool {
     const ACCEPTED: [&str; 2] = ["1.3.6.1.5.5.7.3.2", "2.5.29.37.0"];
     let purposes = certificate.extended_key_usage.as_ref();
     purposes.is_none_or(|purposes| purposes.iter().any(|purpose| ACCEPTED.contains(&purpose.as_str())))

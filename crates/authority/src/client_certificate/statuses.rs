@@ -31,24 +31,24 @@ pub(super) enum Standing {
 type Remembered = Cache<(u64, Fingerprint), Standing, ClientCertificateError>;
 
 /// The cache of statuses of client certificates, and the CRLs of other CAs.
-pub(crate) struct Statuses {
+pub(crate) struct StatusCache {
     remembered: Remembered,
     /// Part of every cache key. Incrementing it invalidates all statuses.
     generation: AtomicU64,
     crls: RwLock<Arc<CrlSet>>,
 }
 
-impl Default for Statuses {
+impl Default for StatusCache {
     fn default() -> Self {
         Self {
-            remembered: Cache::with_entries(REMEMBERED_MAX),
+            remembered: Cache::with_entries_max(REMEMBERED_MAX),
             generation: AtomicU64::new(0),
             crls: RwLock::default(),
         }
     }
 }
 
-impl Statuses {
+impl StatusCache {
     /// Invalidates all statuses after a revocation.
     pub(crate) fn forget(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);

@@ -10,7 +10,7 @@ use x509::{SerialNumber, UnixTime, build};
 use super::document::{DELTA, SKEW_SECONDS};
 use super::error::CrlError;
 use crate::Authority;
-use crate::ca_keys::{CaKey, Purpose};
+use crate::ca_keys::{CaKey, SigningPurpose};
 use crate::figures::Counters;
 use crate::tables;
 use crate::tables::{BuiltCrl, CrlRow, CrlState, RevocationRow};
@@ -28,7 +28,7 @@ const DELTA_ENTRIES_MIN: usize = 500;
 
 /// Dates and number of the CRLs that are created together.
 #[derive(Clone, Copy, Debug)]
-struct Edition {
+struct CrlMetadata {
     number: i64,
     this_update: UnixTime,
     next_update: UnixTime,
@@ -37,16 +37,16 @@ struct Edition {
 
 /// The kind of CRL and the certificates that it covers.
 #[derive(Clone, Copy, Debug, Default)]
-struct About<'a> {
+struct CrlScope<'a> {
     base: Option<i64>,
     shard_url: Option<&'a str>,
     freshest: Option<&'a str>,
 }
 
-impl Edition {
+impl CrlMetadata {
     /// Ensures that thisUpdate is not before the newest entry. Otherwise a CRL backdated by [`SKEW_SECONDS`] could list revocations
     /// of its future (RFC 5280 sections 5.1.2.4 to 5.1.2.6).
-    fn not_before_any<'a>(&mut self, entries: impl Iterator<Item = &'a RevocationRow>) {
+    fn raise_this_update<'a>(&mut self, entries: impl Iterator<Item = &'a RevocationRow>) {
         let newest = entries.map(|row| row.revoked_at_us.div_euclid(1_000_000)).max();
         self.this_update = self.this_update.max(UnixTime(newest.unwrap_or(i64::MIN)));
     }
@@ -67,19 +67,21 @@ impl Authority {
         let (shard_url, delta_url) =
             (urls.crl_shard(u32::try_from(state.shard).unwrap_or(0)), urls.delta_crl());
         let about = match state.shard {
-            0 => About { freshest: self.options().delta_crls.then_some(&delta_url), ..About::default() },
-            _ => About { shard_url: Some(&shard_url), ..About::default() },
+            0 => {
+                CrlScope { freshest: self.options().delta_crls.then_some(&delta_url), ..CrlScope::default() }
+            }
+            _ => CrlScope { shard_url: Some(&shard_url), ..CrlScope::default() },
         };
         let entries = tables::Revocations::of(self.store())
-            .crl_entries(ca.id, state.shard, self.ended_before(now_us))
+            .crl_entries(ca.id, state.shard, self.expired_cutoff_us(now_us))
             .await?;
         let delta = match state.shard == 0 && self.options().delta_crls {
             true => Some(self.delta_entries(&ca, edition, now_us, &entries).await?),
             false => None,
         };
         let told = entries.iter().chain(delta.iter().flat_map(|(_, entries)| entries));
-        edition.not_before_any(told);
-        let signing = |shard| self.signing(CaKey::Of(&ca), Purpose::Crl { shard });
+        edition.raise_this_update(told);
+        let signing = |shard| self.signing(CaKey::Of(&ca), SigningPurpose::Crl { shard });
         let whole = sign(&ca, &signing(state.shard), edition, about, entries).await?;
         let built = |shard, crl| BuiltCrl {
             ca: ca.id,
@@ -90,7 +92,7 @@ impl Authority {
         };
         let mut made = vec![built(state.shard, whole)];
         if let Some((base, entries)) = delta {
-            let about = About { base: Some(base), ..About::default() };
+            let about = CrlScope { base: Some(base), ..CrlScope::default() };
             made.push(built(DELTA, sign(&ca, &signing(DELTA), edition, about, entries).await?));
         }
         let keys: Vec<(Uuid, i64)> = made.iter().map(|crl| (crl.ca, crl.shard)).collect();
@@ -108,12 +110,12 @@ impl Authority {
     async fn delta_entries(
         &self,
         ca: &Ca,
-        edition: Edition,
+        edition: CrlMetadata,
         now_us: i64,
         full: &[RevocationRow],
     ) -> Result<(i64, Vec<RevocationRow>), CrlError> {
         let Some((base, from_us)) =
-            tables::Revocations::of(self.store()).crl_base_oldest(ca.id, now_us).await?
+            tables::Revocations::of(self.store()).oldest_valid_base_crl(ca.id, now_us).await?
         else {
             return Ok((edition.number, Vec::new()));
         };
@@ -124,7 +126,7 @@ impl Authority {
             return Ok((edition.number, Vec::new()));
         }
         let mut entries = tables::Revocations::of(self.store())
-            .crl_lifted_since(ca.id, self.ended_before(now_us), from_us)
+            .crl_holds_released_since(ca.id, self.expired_cutoff_us(now_us), from_us)
             .await?;
         entries.extend(full.iter().filter(is_new).cloned());
         Ok((base, entries))
@@ -148,7 +150,7 @@ impl Authority {
         Ok(stored.await?)
     }
 
-    fn edition(&self, state: &CrlState, ca: &Ca, now_us: i64) -> Edition {
+    fn edition(&self, state: &CrlState, ca: &Ca, now_us: i64) -> CrlMetadata {
         let now = UnixTime(now_us.div_euclid(1_000_000));
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
         let before = UnixTime(state.this_update_us.div_euclid(1_000_000));
@@ -158,7 +160,7 @@ impl Authority {
         let end = if ended { i64::MAX } else { ca.certificate.not_after.0 };
         let next_update = UnixTime(now.plus(life).0.min(end));
         let refresh_at = now.plus((next_update.since(now) / 2).max(1)).0.saturating_mul(1_000_000);
-        Edition {
+        CrlMetadata {
             number: state.number + 1,
             this_update,
             next_update,
@@ -168,7 +170,7 @@ impl Authority {
 
     /// Returns the time before which certificates must have expired to be omitted from CRLs. Each is on one CRL issued after its
     /// expiry (RFC 5280 section 3.3), because it stays listed for the lifetime of a CRL.
-    fn ended_before(&self, now_us: i64) -> i64 {
+    fn expired_cutoff_us(&self, now_us: i64) -> i64 {
         let life = i64::try_from(self.options().crl_lifetime.as_micros()).unwrap_or(i64::MAX);
         now_us.saturating_sub(life)
     }
@@ -177,8 +179,8 @@ impl Authority {
 async fn sign(
     ca: &Ca,
     signer: &dyn Signer,
-    edition: Edition,
-    about: About<'_>,
+    edition: CrlMetadata,
+    about: CrlScope<'_>,
     entries: Vec<RevocationRow>,
 ) -> Result<CrlRow, CrlError> {
     let count = entries.len() as i64;

@@ -30,7 +30,7 @@ impl Default for PublishedCrls {
             _ => 512,
         };
         Self {
-            kept: Cache::with_weight(KEPT_OCTETS_MAX, weigh),
+            kept: Cache::with_weight_max(KEPT_OCTETS_MAX, weigh),
             bell: Notify::new(),
             standing: SharedProgress::default(),
         }

@@ -54,7 +54,7 @@ impl Authority {
             if Instant::now() >= trim_at {
                 trim_at = Instant::now() + TRIM_EVERY;
                 let before = self.clock().now_us().saturating_sub(KEYS_KEPT_US);
-                if let Err(error) = tables::Issued::of(self.store()).trim_keys(before).await {
+                if let Err(error) = tables::Issued::of(self.store()).delete_idempotency_keys(before).await {
                     warn!(
                         error = &error as &dyn std::error::Error,
                         "cannot delete old idempotency keys; will retry"
@@ -84,12 +84,12 @@ impl Authority {
     pub async fn tick(&self) -> Result<TickReport, CrlError> {
         let mut report = TickReport { heard: self.hear().await?, crls: 0 };
         let now_us = self.clock().now_us();
-        self.begin_crls().await?;
+        self.ensure_crl_rows().await?;
         let due = !tables::Revocations::of(self.store()).crls_due(now_us).await?.is_empty();
         if !due || !self.store().lease(LEASE, self.node(), now_us, LEASE_US).await? {
             return Ok(report);
         }
-        let made = self.make_due(now_us).await;
+        let made = self.create_due_crls(now_us).await;
         // Release the lease in any case, so that other nodes need not wait for its expiry.
         self.store().release(LEASE, self.node()).await?;
         report.crls = made?;
@@ -98,7 +98,7 @@ impl Authority {
     }
 
     /// Creates the due CRLs. Under the lease they are read again, because the previous holder may have created them.
-    async fn make_due(&self, now_us: i64) -> Result<u64, CrlError> {
+    async fn create_due_crls(&self, now_us: i64) -> Result<u64, CrlError> {
         let (mut crls, mut failed) = (0, None);
         for state in tables::Revocations::of(self.store()).crls_due(now_us).await? {
             match self.make_crl(&state).await {
@@ -135,7 +135,7 @@ impl Authority {
     pub(super) async fn make_first_crl(&self, ca: Uuid, shard: i64) -> Result<bool, CrlError> {
         // A delta CRL is created together with its full CRL.
         let shard = if shard == DELTA { 0 } else { shard };
-        let known = self.begin_crls().await?;
+        let known = self.ensure_crl_rows().await?;
         if !known.contains(&(ca, shard))
             && tables::Revocations::of(self.store()).crl_state(ca, shard).await?.is_none()
         {
@@ -150,7 +150,7 @@ impl Authority {
     }
 
     /// Inserts missing rows for the CRLs of all CAs. Returns all CRLs that have a row.
-    async fn begin_crls(&self) -> Result<HashSet<(Uuid, i64)>, CrlError> {
+    async fn ensure_crl_rows(&self) -> Result<HashSet<(Uuid, i64)>, CrlError> {
         let shards = i64::from(self.options().crl_shards);
         let cas = self.all_cas().await?;
         // Certificates of a CA from the credential store name its single CRL.
@@ -175,7 +175,7 @@ impl Authority {
 
     /// Removes the OCSP responses of certificates that other nodes have revoked from the cache.
     async fn hear(&self) -> Result<u64, CrlError> {
-        let changes = tables::Revocations::of(self.store()).crl_changes().await?;
+        let changes = tables::Revocations::of(self.store()).crl_change_counter().await?;
         let now_us = self.clock().now_us();
         let from_us = {
             let mut standing = self.crls().standing.lock();
@@ -189,7 +189,7 @@ impl Authority {
         };
         if from_us <= 0 {
             // Just started: there was no earlier search, so the cache is cleared.
-            self.responders().forget_all();
+            self.responders().clear_all();
             return Ok(0);
         }
         let rows = tables::Revocations::of(self.store()).since(from_us, FEED_MAX + 1).await?;

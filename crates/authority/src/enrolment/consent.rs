@@ -139,7 +139,7 @@ impl Authority {
         let approved = decision == Decision::Approve;
         let (principal, requester) = (by.clone(), row.requester.clone());
         let (by, note) = (by.actor().to_owned(), note.to_owned());
-        let plan = ConsentPlan::of(id, &row.requester, &row.profile, &row.request);
+        let plan = EnrolmentApprovalPlan::of(id, &row.requester, &row.profile, &row.request);
         let event = AuditEvent {
             at_us: now_us,
             actor: by.clone(),
@@ -262,13 +262,13 @@ async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<
 
 /// The plan of an enrollment without its profile, which is read in the transaction.
 #[derive(Clone)]
-struct ConsentPlan {
+struct EnrolmentApprovalPlan {
     id: Uuid,
     requester: String,
     plan: IssuancePlan,
 }
 
-impl ConsentPlan {
+impl EnrolmentApprovalPlan {
     /// Builds the plan of a stored CSR. A CSR that cannot be parsed gives a plan without names.
     fn of(id: Uuid, requester: &str, profile: &str, request: &[u8]) -> Self {
         Self { id, requester: requester.to_owned(), plan: plan_without_profile(id, profile, request) }
@@ -312,7 +312,7 @@ impl ConsentPlan {
 }
 
 /// Returns the plan of an enrollment under this version of its profile.
-pub(crate) fn plan_of(row: &EnrolmentRow, profile_version: Option<DocumentVersion>) -> IssuancePlan {
+pub(crate) fn issuance_plan(row: &EnrolmentRow, profile_version: Option<DocumentVersion>) -> IssuancePlan {
     IssuancePlan { profile_version, ..plan_without_profile(row.id, &row.profile, &row.request) }
 }
 
@@ -340,11 +340,11 @@ fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan
 
 /// Returns whether the present plan was approved. This check runs in the transaction before the issuance. If it fails, approval is
 /// requested again.
-pub(super) async fn is_for_this_plan(
+pub(super) async fn is_current_plan_approved(
     authority: &Authority,
     waiting: &Waiting,
 ) -> Result<bool, EnrolmentError> {
-    let plan = ConsentPlan::of(waiting.id, &waiting.requester, &waiting.profile, &waiting.stored);
+    let plan = EnrolmentApprovalPlan::of(waiting.id, &waiting.requester, &waiting.profile, &waiting.stored);
     let now_us = authority.clock().now_us();
     let held = authority.store().write("enrolment_plan", move |tx| {
         Box::pin(async move { plan.asked_for(tx, now_us).await.map(|plan| plan.is_some()) })
@@ -378,11 +378,11 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
     let (profile, requester) = (new.profile.clone(), new.requester.clone());
     let told = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
     let told = store::new_event(now_us, event.resource.clone(), &told);
-    let plan = ConsentPlan::of(new.id, &new.requester, &new.profile, &new.request);
+    let plan = EnrolmentApprovalPlan::of(new.id, &new.requester, &new.profile, &new.request);
     let principal = enrolment.requester.clone();
     let stored = authority.store().write("enrolment_insert", move |tx| {
         Box::pin(async move {
-            tables::note_principal(tx, &principal).await?;
+            tables::store_principal_marks(tx, &principal).await?;
             new.plan = plan.now(tx).await?;
             if !tables::insert_enrolment(tx, new, OPEN_MAX).await? {
                 return Ok(false);

@@ -13,14 +13,14 @@ use x509::crl::Reason;
 use x509::csr::{CertificateRequest, names_of};
 use x509::{Certificate, GeneralName, UnixTime};
 
-pub(crate) use consent::plan_of;
+pub(crate) use consent::issuance_plan;
 pub use consent::{DecideError, Decision};
 pub(crate) use error::EnrolmentError;
 pub use password::{EnrolmentPassword, EnrolmentUser, FixedPasswords, PasswordError};
 pub(crate) use request::{Enrolment, RequestedCertificate, key};
 
 use crate::Authority;
-use crate::issue::{ConsentRef, IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
+use crate::issue::{ApprovalRef, IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::tables::EnrolmentState;
@@ -57,13 +57,13 @@ pub(crate) async fn enrol(
         authority.check(&issue_request(&enrolment)).await?;
         let Some(waiting) = consent::of(authority, &enrolment).await? else { return Ok(Enrolled::Waiting) };
         let spki = enrolment.asked.spki.take();
-        return consented(authority, enrolment.source, &enrolment.profile, waiting, spki).await;
+        return issue_approved(authority, enrolment.source, &enrolment.profile, waiting, spki).await;
     }
     issue(authority, &enrolment).await.map(|issued| Enrolled::Issued(Box::new(issued)))
 }
 
 /// Issues the approved request exactly once, even if the client repeats it with other content.
-async fn consented(
+async fn issue_approved(
     authority: &Authority,
     source: Source,
     profile: &Arc<Profile>,
@@ -75,14 +75,14 @@ async fn consented(
         EnrolmentState::Rejected => return Err(EnrolmentError::Rejected(waiting.note)),
         EnrolmentState::Approved => {}
     }
-    if !consent::is_for_this_plan(authority, &waiting).await? {
+    if !consent::is_current_plan_approved(authority, &waiting).await? {
         return Ok(Enrolled::Waiting);
     }
-    let consent = ConsentRef::Enrolment(waiting.id);
+    let consent = ApprovalRef::Enrolment(waiting.id);
     let enrolment = Enrolment {
         source,
         profile: Arc::clone(profile),
-        requester: Principal::of_actor(&waiting.requester),
+        requester: Principal::from_actor(&waiting.requester),
         // The team was checked before the approval. The profile still limits what may be issued.
         standing: Standing::Everything,
         key: key(&[b"consent", waiting.id.as_bytes()]),
@@ -106,7 +106,7 @@ pub(crate) async fn resume(
     if waiting.profile != profile.name || *waiting.request.subject.der != *subject {
         return Ok(None);
     }
-    consented(authority, source, profile, waiting, None).await.map(Some)
+    issue_approved(authority, source, profile, waiting, None).await.map(Some)
 }
 
 /// Issues the certificate of a request, idempotently. A client that soon repeats the same bytes receives the same certificate,
@@ -115,7 +115,7 @@ async fn issue(authority: &Authority, enrolment: &Enrolment) -> Result<Issued, E
     let mut request = issue_request(enrolment);
     for _ in 0..REPEATS_MAX {
         let issued = authority.issue(request.clone()).await?;
-        if !issued.repeated || still_good(authority, &issued).await? {
+        if !issued.repeated || is_still_usable(authority, &issued).await? {
             return Ok(issued);
         }
         request.idempotency_key =
@@ -124,7 +124,7 @@ async fn issue(authority: &Authority, enrolment: &Enrolment) -> Result<Issued, E
     Err(EnrolmentError::Refused("this request was sent too often: create a new one".to_owned()))
 }
 
-async fn still_good(authority: &Authority, issued: &Issued) -> Result<bool, StoreError> {
+async fn is_still_usable(authority: &Authority, issued: &Issued) -> Result<bool, StoreError> {
     let life = issued.not_after.since(issued.not_before);
     if authority.clock().now_seconds() > issued.not_before.0.saturating_add(life / 2) {
         return Ok(false);

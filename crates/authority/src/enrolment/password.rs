@@ -46,21 +46,24 @@ pub trait EnrolmentPassword: Send + Sync {
 /// A list of passwords, each for one profile, for small sites and tests. In the configuration each entry has the keys `profile`,
 /// `user` and `password`.
 #[derive(Clone, Default, Deserialize)]
-#[serde(from = "Vec<Written>")]
+#[serde(from = "Vec<ConfiguredPassword>")]
 pub struct FixedPasswords(Vec<Entry>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ConfiguredPassword {
     profile: String,
     user: String,
     password: String,
 }
 
-impl From<Vec<Written>> for FixedPasswords {
-    fn from(all: Vec<Written>) -> Self {
-        let entry =
-            |one: Written| Entry { profile: one.profile, user: one.user, password: one.password.into() };
+impl From<Vec<ConfiguredPassword>> for FixedPasswords {
+    fn from(all: Vec<ConfiguredPassword>) -> Self {
+        let entry = |one: ConfiguredPassword| Entry {
+            profile: one.profile,
+            user: one.user,
+            password: one.password.into(),
+        };
         Self(all.into_iter().map(entry).collect())
     }
 }

@@ -4,7 +4,7 @@ use keys::KeyType;
 use x509::build::Extension;
 use x509::der::{self, Writer};
 
-use crate::profile::{Profile, Stapling};
+use crate::profile::{MustStaple, Profile};
 
 /// OID of extensionRequest (RFC 2985 section 5.4.2).
 const EXTENSION_REQUEST: &str = "1.2.840.113549.1.9.14";
@@ -16,7 +16,7 @@ pub(super) fn of(profile: &Profile) -> Vec<u8> {
             if let Some(kind) = profile.key_types.first() {
                 write_key(w, *kind);
             }
-            if profile.must_staple == Stapling::Always {
+            if profile.must_staple == MustStaple::Always {
                 attribute(w, EXTENSION_REQUEST, |w| {
                     w.sequence(|w| {
                         write_extension(w, &Extension::must_staple());

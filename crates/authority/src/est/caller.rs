@@ -34,10 +34,10 @@ impl Caller {
     /// Returns the principal of the caller.
     pub(super) fn principal(&self) -> Principal {
         match self {
-            Self::User(user) => Principal::of_password(&user.actor),
+            Self::User(user) => Principal::from_password_owner(&user.actor),
             Self::Registrar(certificate) | Self::Holder(certificate) | Self::Foreigner(certificate) => {
                 let actor = format!("certificate:{}", certificate.fingerprint);
-                Principal::of_actor(&actor).with_certificate(certificate)
+                Principal::from_actor(&actor).with_certificate(certificate)
             }
         }
     }
@@ -57,7 +57,7 @@ impl Caller {
     pub(super) fn check_names(&self, request: &CertificateRequest) -> Result<(), Refusal> {
         let (Self::Holder(certificate) | Self::Foreigner(certificate)) = self else { return Ok(()) };
         let own = enrolment::names(certificate);
-        if !subject_is_own(request, certificate, &own) {
+        if !is_subject_covered(request, certificate, &own) {
             return refuse(
                 StatusCode::FORBIDDEN,
                 format!(
@@ -80,7 +80,7 @@ impl Caller {
 
 /// Returns whether the subject claims no more than the certificate does. It must be the same, empty, or consist of common names
 /// that the certificate contains.
-fn subject_is_own(
+fn is_subject_covered(
     request: &CertificateRequest,
     certificate: &Certificate,
     own: &HashSet<GeneralName>,
@@ -173,7 +173,11 @@ impl Est {
     }
 
     /// Checks that the holder of the key to certify is the peer of this connection (RFC 7030 section 3.5).
-    pub(super) fn check_channel(&self, request: &CertificateRequest, peer: &Peer) -> Result<(), Refusal> {
+    pub(super) fn check_channel_binding(
+        &self,
+        request: &CertificateRequest,
+        peer: &Peer,
+    ) -> Result<(), Refusal> {
         if !self.inner.options.require_channel_binding {
             return Ok(());
         }

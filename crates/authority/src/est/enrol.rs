@@ -29,7 +29,7 @@ impl Est {
     ) -> Result<Response<Bytes>, Refusal> {
         let caller = self.caller(profile, http, peer).await?;
         let request = read(http)?;
-        self.check_channel(&request, peer)?;
+        self.check_channel_binding(&request, peer)?;
         caller.check_names(&request)?;
         let (requester, standing) = (caller.principal(), caller.standing());
         let key = enrolment::key(&[
@@ -60,7 +60,7 @@ impl Est {
             other => other?,
         };
         let request = read(http)?;
-        self.check_channel(&request, peer)?;
+        self.check_channel_binding(&request, peer)?;
         if let Some(reason) = enrolment::renewal_refusal(&held, &request, profile) {
             return refuse(StatusCode::FORBIDDEN, reason);
         }
@@ -68,7 +68,7 @@ impl Est {
         let before = held.certificate.fingerprint;
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
         let requester =
-            Principal::of_actor(&format!("certificate:{before}")).with_certificate(&held.certificate);
+            Principal::from_actor(&format!("certificate:{before}")).with_certificate(&held.certificate);
         self.issue_for(profile, (requester, standing), key, request).await
     }
 
@@ -81,7 +81,7 @@ impl Est {
     ) -> Result<Response<Bytes>, Refusal> {
         let caller = self.caller(profile, http, peer).await?;
         let request = read(http)?;
-        self.check_channel(&request, peer)?;
+        self.check_channel_binding(&request, peer)?;
         caller.check_names(&request)?;
         if request.other_attributes.iter().any(|oid| KEY_ENCRYPTION.contains(&oid.as_str())) {
             return refuse(
@@ -102,7 +102,7 @@ impl Est {
             requester.actor().as_bytes(),
             request.tbs(),
         ]);
-        let made = match PrivateKey::generate_aside(kind).await {
+        let made = match PrivateKey::generate_in_background(kind).await {
             Ok(made) => made,
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         };

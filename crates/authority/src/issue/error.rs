@@ -9,7 +9,7 @@ use x509::SpkiHash;
 use crate::names::NameRefusal;
 use crate::profile::ProfileError;
 use crate::profile::baseline::Violation;
-use crate::teams::{Crossing, OverQuota, QuotaError};
+use crate::teams::{OverQuota, OwnershipMismatch, QuotaError};
 use crate::tree::CaError;
 
 /// Reason why a certificate was not issued. Nothing was stored. Nothing was signed unless a variant says so.
@@ -50,7 +50,7 @@ pub enum IssueError {
     Lint(Vec<String>),
     /// A name belongs to another team. The caller must request names of its own team.
     #[error(transparent)]
-    Team(#[from] Crossing),
+    Team(#[from] OwnershipMismatch),
     /// The team has used its daily quota. The caller must repeat the request on another day.
     #[error(transparent)]
     Quota(#[from] OverQuota),

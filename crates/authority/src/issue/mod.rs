@@ -20,17 +20,17 @@ use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
 
 pub use crate::tables::Source;
 pub use error::IssueError;
-pub use request::{ConsentRef, IDEMPOTENCY_KEY_MAX, IssueRequest, Issued};
+pub use request::{ApprovalRef, IDEMPOTENCY_KEY_MAX, IssueRequest, Issued};
 pub(crate) use suffixes::is_whole as is_whole_suffix;
 pub(crate) use writing::Issuing;
 pub use writing::record;
 
 use crate::Authority;
-use crate::ca_keys::{CaKey, Purpose};
+use crate::ca_keys::{CaKey, SigningPurpose};
 use crate::figures::Counters;
 use crate::profile::Profile;
 use crate::tables;
-use crate::tables::{Insertion, IssuedRow, NewIssued, Once, UsedKey};
+use crate::tables::{IdempotencyHashes, Insertion, IssuedRow, NewIssued, UsedIdempotencyKey};
 use crate::teams::Standing;
 use crate::tree::{Ca, Urls, inventory_row, random_serial};
 use plan::Plan;
@@ -96,7 +96,7 @@ impl Authority {
         let granted = match self.grant(&request).await {
             Ok(granted) => granted,
             // A certificate that was already issued is returned, even if the request would be rejected now.
-            Err(refusal) => return self.repeat_or(refusal, once).await,
+            Err(refusal) => return self.repeat_or_refuse(refusal, once).await,
         };
         if let Some(used) = self.lookup(&granted.plan, once).await? {
             return self.repeat(used, once).await;
@@ -108,7 +108,7 @@ impl Authority {
             self.teams().count(&team, self.clock().now_us()).await?;
         }
         let shard = rehearsed.shard;
-        let purpose = Purpose::Certificate { request: &request, planned_at };
+        let purpose = SigningPurpose::Certificate { request: &request, planned_at };
         let certificate = rehearsed.sign(&self.signing(CaKey::Of(&ca), purpose)).await?;
         let row = NewIssued {
             id: Uuid::now_v7(),
@@ -173,7 +173,7 @@ impl Authority {
     }
 
     /// Returns the tbsCertificate for a request under a profile, to check a document that was built elsewhere.
-    pub(crate) fn planned_document(
+    pub(crate) fn planned_tbs_certificate(
         &self,
         request: &IssueRequest,
         profile: &Profile,
@@ -219,7 +219,11 @@ impl Authority {
     }
 
     /// Checks that the key is not blocked, and looks up the idempotency key.
-    async fn lookup(&self, plan: &Plan, once: Option<Once>) -> Result<Option<UsedKey>, IssueError> {
+    async fn lookup(
+        &self,
+        plan: &Plan,
+        once: Option<IdempotencyHashes>,
+    ) -> Result<Option<UsedIdempotencyKey>, IssueError> {
         let spki = plan.key.spki_sha256;
         let seen = self.issuing().lookup(*spki.as_bytes(), once.map(|once| once.key_sha256)).await?;
         match (seen.used, seen.blocked) {
@@ -229,7 +233,11 @@ impl Authority {
         }
     }
 
-    async fn repeat_or(&self, refusal: IssueError, once: Option<Once>) -> Result<Issued, IssueError> {
+    async fn repeat_or_refuse(
+        &self,
+        refusal: IssueError,
+        once: Option<IdempotencyHashes>,
+    ) -> Result<Issued, IssueError> {
         let Some(once) = once else { return Err(refusal) };
         match tables::Issued::of(self.store()).key(&once.key_sha256).await? {
             Some(used) => self.repeat(used, Some(once)).await,
@@ -237,7 +245,11 @@ impl Authority {
         }
     }
 
-    async fn repeat(&self, used: UsedKey, once: Option<Once>) -> Result<Issued, IssueError> {
+    async fn repeat(
+        &self,
+        used: UsedIdempotencyKey,
+        once: Option<IdempotencyHashes>,
+    ) -> Result<Issued, IssueError> {
         if once.is_none_or(|once| once.request_sha256 != used.request_sha256) {
             return Err(IssueError::KeyReused);
         }
@@ -261,25 +273,25 @@ impl Authority {
     }
 
     /// Builds the document to sign and lints the resulting certificate.
-    fn rehearse(&self, granted: &Granted) -> Result<Rehearsed, IssueError> {
+    fn rehearse(&self, granted: &Granted) -> Result<PreparedCertificate, IssueError> {
         let Granted { profile, ca, plan, .. } = granted;
         let serial = random_serial()?;
         let shard = shard_of(&serial, self.options().crl_shards);
         let tbs = plan.tbs(profile, ca, Urls::new(&self.options().base_url, ca.id), &serial, shard);
         let certificate = plan.rehearse(&tbs, profile, ca, UnixTime(self.clock().now_seconds()))?;
-        Ok(Rehearsed { tbs, certificate, shard })
+        Ok(PreparedCertificate { tbs, certificate, shard })
     }
 }
 
 /// A document that is ready to be signed.
-struct Rehearsed {
+struct PreparedCertificate {
     tbs: Vec<u8>,
     /// The certificate with a placeholder signature.
     certificate: Certificate,
     shard: u32,
 }
 
-impl Rehearsed {
+impl PreparedCertificate {
     async fn sign(mut self, signer: &dyn Signer) -> Result<Certificate, SignError> {
         let signature = signer.sign(&self.tbs, Instant::now() + SIGN_FOR).await?;
         let der = build::signed(&self.tbs, &signer.algorithm(), &signature);

@@ -12,8 +12,8 @@ use x509::{
 use super::{IssueError, IssueRequest};
 use crate::lint;
 use crate::names::{NameRefusal, constraints};
-use crate::profile::baseline::{self, Proposal};
-use crate::profile::{CommonName, KeyUsageName, Preset, Profile, Stapling};
+use crate::profile::baseline::{self, ProposedCertificate};
+use crate::profile::{CommonName, KeyUsageName, MustStaple, Preset, Profile};
 use crate::tree::{Ca, Urls};
 
 /// Maximum length of a common name in characters (RFC 5280 appendix A.1, ub-common-name).
@@ -60,7 +60,7 @@ impl Plan {
             return Err(IssueError::NotIssuing(ca.name.clone()));
         }
         let key = PublicKey::parse(&request.spki).map_err(|error| IssueError::Key(error.to_string()))?;
-        if let Some(reason) = profile.key_refusal(&key).or_else(|| lint::weak_key(&key)) {
+        if let Some(reason) = profile.key_refusal(&key).or_else(|| lint::weak_key_reason(&key)) {
             return Err(IssueError::Key(reason));
         }
         let mut names: Vec<GeneralName> = Vec::with_capacity(request.names.len());
@@ -74,14 +74,14 @@ impl Plan {
             return Err(IssueError::Names(refusals));
         }
         let subject = subject(request, profile, &names)?;
-        if names_application(&subject) && !profile.subject.application_identities {
+        if is_cloud_foundry_app(&subject) && !profile.subject.application_identities {
             return Err(IssueError::Subject(
                 "the subject has the OU of an application (app:…), which this profile does not issue \
                  (subject.application_identities)"
                     .to_owned(),
             ));
         }
-        if names_application(&subject) && profile.names.allow_any_host() {
+        if is_cloud_foundry_app(&subject) && profile.names.allows_any_host() {
             return Err(IssueError::Subject(
                 "the subject has the OU of an application (app:…), which a profile for any host name does not issue: \
                  narrow its names.dns_allowed"
@@ -105,14 +105,14 @@ impl Plan {
             not_before,
             not_after,
         };
-        plan.hold_to_preset(profile, ca, now)?;
+        plan.check_preset(profile, ca, now)?;
         Ok(plan)
     }
 
-    fn hold_to_preset(&self, profile: &Profile, ca: &Ca, now: UnixTime) -> Result<(), IssueError> {
+    fn check_preset(&self, profile: &Profile, ca: &Ca, now: UnixTime) -> Result<(), IssueError> {
         let Some(Preset::BaselineTls) = profile.preset else { return Ok(()) };
         let signature = ca.signer.algorithm();
-        let proposal = Proposal {
+        let proposal = ProposedCertificate {
             names: &self.names,
             common_names: &self.subject.common_names,
             organizational_unit: has_organizational_unit(&self.subject),
@@ -202,7 +202,7 @@ impl Plan {
         let der = build::signed(tbs, &ca.signer.algorithm(), &[0; 64]);
         let certificate =
             Certificate::parse(&der).map_err(|error| IssueError::Lint(vec![error.to_string()]))?;
-        let required = lint::Requirements {
+        let required = lint::LintRequirements {
             for_servers: profile.is_for_servers(),
             publicly_trusted: profile.preset.is_some(),
         };
@@ -230,17 +230,17 @@ fn subject(
     }
     let asked_name = asked_names.first();
     if let Some(name) = asked_name {
-        common_name_allowed(name, rules.common_name, names)?;
+        check_common_name(name, rules.common_name, names)?;
     }
     let spelled = asked_name.and_then(|name| spelling(name, names));
     if let (true, Some(asked)) = (rules.requested, asked) {
-        mailboxes_named(asked, names)?;
+        check_emails_in_names(asked, names)?;
         return Ok(spelled.map_or_else(|| asked.clone(), |name| asked.with_common_name(&name)));
     }
     let common_name = match (rules.common_name, asked_name) {
         (CommonName::None, _) => None,
         (_, Some(name)) => Some(spelled.unwrap_or_else(|| name.clone())),
-        (CommonName::FirstName, None) => first_fitting(names),
+        (CommonName::FirstName, None) => default_common_name(names),
         (CommonName::Requested | CommonName::Any, None) => None,
     };
     let fixed = rules.fixed.as_deref().map(DistinguishedName::from_text).transpose();
@@ -248,7 +248,7 @@ fn subject(
     Ok(joined(fixed.as_ref(), common_name))
 }
 
-fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> Result<(), IssueError> {
+fn check_common_name(name: &str, rule: CommonName, names: &[GeneralName]) -> Result<(), IssueError> {
     let refuse = |reason: String| Err(IssueError::Subject(reason));
     if name.chars().count() > COMMON_NAME_MAX {
         return refuse(format!("the common name is longer than {COMMON_NAME_MAX} characters"));
@@ -273,7 +273,7 @@ fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> R
 
 /// Checks that every email address of the subject is one of the names, so that profiles and name constraints apply to it (RFC 5280
 /// section 4.1.2.6).
-fn mailboxes_named(subject: &DistinguishedName, names: &[GeneralName]) -> Result<(), IssueError> {
+fn check_emails_in_names(subject: &DistinguishedName, names: &[GeneralName]) -> Result<(), IssueError> {
     let unnamed = subject.attributes().into_iter().find(|(kind, mailbox)| {
         let named = |name: &GeneralName| matches!(name, GeneralName::Email(known) if known.eq_ignore_ascii_case(mailbox));
         *kind == build::Attribute::Email && !names.iter().any(named)
@@ -299,7 +299,7 @@ fn spelling(common_name: &str, names: &[GeneralName]) -> Option<String> {
 }
 
 /// Returns the first DNS name or IP address that is short enough for a common name.
-fn first_fitting(names: &[GeneralName]) -> Option<String> {
+fn default_common_name(names: &[GeneralName]) -> Option<String> {
     let text = |name: &GeneralName| match name {
         GeneralName::Dns(text) => Some(text.clone()),
         GeneralName::Ip(address) => Some(address.to_string()),
@@ -328,7 +328,7 @@ fn joined(fixed: Option<&DistinguishedName>, common_name: Option<String>) -> Dis
 }
 
 /// Returns whether the credential store would identify the holder as an application of Cloud Foundry (`OU=app:UUID`).
-fn names_application(subject: &DistinguishedName) -> bool {
+fn is_cloud_foundry_app(subject: &DistinguishedName) -> bool {
     let units = subject.attributes();
     let mut units = units.iter().filter(|(kind, _)| *kind == build::Attribute::OrganizationalUnit);
     units.any(|(_, unit)| unit.trim_start().get(..4).is_some_and(|start| start.eq_ignore_ascii_case("app:")))
@@ -365,9 +365,9 @@ fn dates(
     }
     let longest = match profile.preset {
         Some(Preset::BaselineTls) => {
-            validity.longest_seconds().min(baseline::lifetime_max_seconds(now.max(not_before)))
+            validity.max_lifetime_seconds().min(baseline::lifetime_max_seconds(now.max(not_before)))
         }
-        None => validity.longest_seconds(),
+        None => validity.max_lifetime_seconds(),
     };
     let life = match request.lifetime_seconds {
         None => validity.default_seconds.min(longest),
@@ -393,12 +393,12 @@ fn dates(
 
 fn must_staple(request: &IssueRequest, profile: &Profile) -> Result<bool, IssueError> {
     match profile.must_staple {
-        Stapling::Always => Ok(true),
-        Stapling::OnRequest => Ok(request.must_staple),
-        Stapling::Never if request.must_staple => {
+        MustStaple::Always => Ok(true),
+        MustStaple::OnRequest => Ok(request.must_staple),
+        MustStaple::Never if request.must_staple => {
             Err(IssueError::Extension("this profile does not allow must-staple".to_owned()))
         }
-        Stapling::Never => Ok(false),
+        MustStaple::Never => Ok(false),
     }
 }
 
@@ -458,7 +458,7 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
 fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
     match &profile.key_usage {
         Some(names) => KeyUsageName::all(names),
-        None if key.algorithm == KeyAlgorithm::Rsa && enciphers(profile) => {
+        None if key.algorithm == KeyAlgorithm::Rsa && allows_key_encipherment(profile) => {
             KeyUsage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT)
         }
         None => KeyUsage(KeyUsage::DIGITAL_SIGNATURE),
@@ -468,7 +468,7 @@ fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
 /// Returns whether an RSA key may get the usage keyEncipherment, which TLS 1.2 clients without forward secrecy and senders of email
 /// need. It returns false for signing-only purposes. It also returns false with the preset of the Baseline Requirements, which
 /// advise against both usages in one certificate (section 7.1.2.7.11).
-fn enciphers(profile: &Profile) -> bool {
+fn allows_key_encipherment(profile: &Profile) -> bool {
     const SIGNING: [&str; 3] = ["1.3.6.1.5.5.7.3.2", "1.3.6.1.5.5.7.3.3", TIME_STAMPING];
     let purposes = &profile.extended_key_usage;
     let signs_only = !purposes.is_empty() && purposes.iter().all(|known| SIGNING.contains(&known.oid()));

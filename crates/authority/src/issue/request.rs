@@ -7,7 +7,7 @@ use uuid::Uuid;
 use x509::build::Extension;
 use x509::{DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
 
-use crate::tables::{Once, Source};
+use crate::tables::{IdempotencyHashes, Source};
 use crate::teams::Standing;
 
 /// Maximum length of an idempotency key in bytes.
@@ -42,7 +42,7 @@ pub struct IssueRequest {
     /// Additional extensions; the profile must permit them.
     pub extensions: Vec<Extension>,
     /// Approval under which the certificate is issued, if there is one.
-    pub consent: Option<ConsentRef>,
+    pub consent: Option<ApprovalRef>,
     /// Team on whose behalf the request is made. The server itself may use names of every team. Other callers may use no team's
     /// names unless this field says so.
     pub standing: Standing,
@@ -50,7 +50,7 @@ pub struct IssueRequest {
 
 /// The approval under which a certificate is issued. A signer process reads the approval itself from the database.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum ConsentRef {
+pub enum ApprovalRef {
     /// Approval of a run of a managed certificate: identifier of the run.
     Run(String),
     /// Approval of an EST or SCEP enrollment: identifier of the enrollment.
@@ -90,7 +90,7 @@ impl IssueRequest {
 
     /// Returns the hashes of the idempotency key and of the request; `None` without a key. The requester is not included, so that
     /// another requester can take over the work.
-    pub(super) fn once(&self) -> Option<Once> {
+    pub(super) fn once(&self) -> Option<IdempotencyHashes> {
         let key = self.idempotency_key.as_ref()?;
         let key_sha256 = hash(&[self.source.name().as_bytes(), key.as_bytes()]);
         let names: Vec<String> = self.names.iter().map(|name| format!("{name:?}")).collect();
@@ -104,7 +104,7 @@ impl IssueRequest {
             let critical: &[u8] = if extension.critical { b"critical" } else { b"" };
             fields.extend([extension.oid.as_bytes(), critical, &extension.value]);
         }
-        Some(Once { key_sha256, request_sha256: hash(&fields) })
+        Some(IdempotencyHashes { key_sha256, request_sha256: hash(&fields) })
     }
 }
 

@@ -15,7 +15,7 @@ use x509::{Certificate, Fingerprint, NameConstraints};
 
 use super::IssueError;
 use crate::tables;
-use crate::tables::{Insertion, NewIssued, Source, UsedKey};
+use crate::tables::{Insertion, NewIssued, Source, UsedIdempotencyKey};
 use crate::tree::Ca;
 
 /// Maximum number of certificates in one transaction, and of lookups in one statement. A certificate has some 3 KiB, so a batch has
@@ -34,7 +34,7 @@ const ATTEMPTS: usize = 3;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IssuingState {
     pub(super) blocked: bool,
-    pub(super) used: Option<UsedKey>,
+    pub(super) used: Option<UsedIdempotencyKey>,
 }
 
 /// Hashes of the public key and of the idempotency key to look up.
@@ -98,7 +98,7 @@ impl Issuing {
 async fn lookup(store: Store, looks: Vec<IssuingLookup>) -> Vec<Result<IssuingState, Arc<StoreError>>> {
     let spkis: Vec<[u8; 32]> = looks.iter().map(|(spki, _)| *spki).collect();
     let keys: Vec<[u8; 32]> = looks.iter().filter_map(|(_, key)| *key).collect();
-    match tables::Issued::of(&store).issuing_lookup(&spkis, &keys).await {
+    match tables::Issued::of(&store).blocked_and_used_keys(&spkis, &keys).await {
         Ok((blocked, used)) => looks
             .iter()
             .map(|(spki, key)| {

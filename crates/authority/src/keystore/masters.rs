@@ -10,7 +10,7 @@ use super::KeyStore;
 
 /// Reason why the master keys are rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum ProveError {
+pub enum MasterKeyCheckError {
     /// None of the configured master keys belongs to this database.
     #[error("the database is encrypted with the master key {expected}, but {given} is configured")]
     Wrong {
@@ -58,24 +58,25 @@ impl KeyStore {
     /// the keys, nothing is written. An empty database accepts the first key, even if several nodes start at the same time.
     ///
     /// # Errors
-    /// [`ProveError`]
+    /// [`MasterKeyCheckError`]
     #[crate::boxed]
-    pub async fn prove_masters(&self) -> Result<(), ProveError> {
+    pub async fn verify_master_keys(&self) -> Result<(), MasterKeyCheckError> {
         let ring = &self.inner.keyring;
         let mut known = store::Keys::of(&self.inner.store).master().await?;
         if known.is_empty() {
             // A database from before the canary values identifies its master keys by the encrypted keys.
-            let sealed = masters_of(store::Keys::of(&self.inner.store).sealed_heads(&SEALED_KEYS).await?);
+            let sealed =
+                count_by_master_key(store::Keys::of(&self.inner.store).sealed_heads(&SEALED_KEYS).await?);
             if !sealed.is_empty() && !sealed.keys().any(|id| ring.masters().contains(id)) {
                 return Err(wrong(sealed.into_keys(), ring));
             }
-            self.note_current(true).await?;
+            self.record_current_master_key(true).await?;
             known = store::Keys::of(&self.inner.store).master().await?;
         }
         let mut proven = Vec::new();
         for row in &known {
             let id = MasterKeyId::from_bytes(row.id);
-            if ring.proves(id, &row.canary).map_err(|error| ProveError::Canary { id, error })? {
+            if ring.proves(id, &row.canary).map_err(|error| MasterKeyCheckError::Canary { id, error })? {
                 proven.push(id);
             }
         }
@@ -83,13 +84,13 @@ impl KeyStore {
             return Err(wrong(known.iter().map(|row| MasterKeyId::from_bytes(row.id)), ring));
         }
         if !proven.contains(&ring.current()) {
-            self.note_current(false).await?;
+            self.record_current_master_key(false).await?;
         }
         Ok(())
     }
 
     /// Records the current master key with its canary value. An existing record is not changed.
-    pub(super) async fn note_current(&self, founding: bool) -> Result<(), StoreError> {
+    pub(super) async fn record_current_master_key(&self, founding: bool) -> Result<(), StoreError> {
         let (id, canary) = self.inner.keyring.canary();
         let row = MasterKeyRow { id: *id.as_bytes(), canary, created_at_us: self.inner.clock.now_us() };
         let noted = self.inner.store.write("master_key_insert", move |tx| {
@@ -120,7 +121,7 @@ impl KeyStore {
     /// # Errors
     /// Fails if the database fails.
     #[crate::boxed]
-    pub async fn masters_in_use(&self) -> Result<Vec<MasterKeyUse>, StoreError> {
+    pub async fn master_keys_in_use(&self) -> Result<Vec<MasterKeyUse>, StoreError> {
         let ring = &self.inner.keyring;
         let mut all = ring.masters();
         let noted = store::Keys::of(&self.inner.store).master().await?;
@@ -128,7 +129,9 @@ impl KeyStore {
         let mut values: BTreeMap<[u8; 8], Vec<(String, u64)>> = BTreeMap::new();
         let columns = self.inner.columns.read().clone();
         for column in columns {
-            for (id, count) in masters_of(store::Keys::of(&self.inner.store).sealed_heads(column).await?) {
+            for (id, count) in
+                count_by_master_key(store::Keys::of(&self.inner.store).sealed_heads(column).await?)
+            {
                 all.push(id);
                 values.entry(*id.as_bytes()).or_default().push((super::name_of(column), count));
             }
@@ -148,12 +151,15 @@ impl KeyStore {
     }
 }
 
-fn wrong(expected: impl Iterator<Item = MasterKeyId>, ring: &Keyring) -> ProveError {
+fn wrong(expected: impl Iterator<Item = MasterKeyId>, ring: &Keyring) -> MasterKeyCheckError {
     let expected: Vec<String> = expected.map(|id| id.to_string()).collect();
-    ProveError::Wrong { expected: expected.join(" or "), given: ring.current() }
+    MasterKeyCheckError::Wrong { expected: expected.join(" or "), given: ring.current() }
 }
 
 /// Returns the number of values by master key. Values that are not encrypted are not counted.
-fn masters_of(heads: Vec<(Vec<u8>, u64)>) -> std::collections::HashMap<MasterKeyId, u64> {
-    heads.into_iter().filter_map(|(head, count)| Some((Keyring::master_of_head(&head)?, count))).collect()
+fn count_by_master_key(heads: Vec<(Vec<u8>, u64)>) -> std::collections::HashMap<MasterKeyId, u64> {
+    heads
+        .into_iter()
+        .filter_map(|(head, count)| Some((Keyring::master_key_id_of_header(&head)?, count)))
+        .collect()
 }

@@ -7,12 +7,12 @@ use num_bigint::BigUint;
 const ROUNDS: u32 = 100;
 
 /// Returns whether [`ROUNDS`] rounds factor the modulus (most significant byte first, odd), or whether it is a square.
-pub(super) fn splits(modulus: &[u8]) -> bool {
-    split_after(&BigUint::from_bytes_be(modulus), ROUNDS).is_some()
+pub(super) fn is_fermat_factorable(modulus: &[u8]) -> bool {
+    fermat_factor_round(&BigUint::from_bytes_be(modulus), ROUNDS).is_some()
 }
 
 /// Returns the round in which a² - n is the square of b, so that n is (a - b)(a + b). a starts at √n and is incremented.
-fn split_after(n: &BigUint, rounds: u32) -> Option<u32> {
+fn fermat_factor_round(n: &BigUint, rounds: u32) -> Option<u32> {
     let mut a = n.sqrt();
     if &a * &a == *n {
         return Some(0);
@@ -79,10 +79,10 @@ mod tests {
         for (hex, round) in [(NEIGHBOURS, 1), (NEAR, 96), (FARTHER, 132)] {
             let n = number(hex);
             assert_eq!(n.bits(), 2_048);
-            assert_eq!(split_after(&n, 1_000), Some(round));
-            assert_eq!(splits(&n.to_bytes_be()), round <= ROUNDS);
+            assert_eq!(fermat_factor_round(&n, 1_000), Some(round));
+            assert_eq!(is_fermat_factorable(&n.to_bytes_be()), round <= ROUNDS);
         }
-        assert!(splits(&(number(NEAR) * number(NEAR)).to_bytes_be()), "a square");
+        assert!(is_fermat_factorable(&(number(NEAR) * number(NEAR)).to_bytes_be()), "a square");
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         for kind in [KeyType::Rsa2048, KeyType::Rsa3072] {
             let key = PrivateKey::generate(kind).unwrap();
             let key = PublicKey::parse(key.spki()).unwrap();
-            assert!(!splits(super::super::rsa::modulus(&key).unwrap()), "{kind}");
+            assert!(!is_fermat_factorable(super::super::rsa::modulus(&key).unwrap()), "{kind}");
         }
     }
 

@@ -12,7 +12,7 @@ pub const SEVERITY_REFUSED: Severity = Severity::Medium;
 
 /// Returns the reason why the key is weak; `None` for a sound key.
 #[must_use]
-pub fn weak_key(key: &PublicKey) -> Option<String> {
+pub fn weak_key_reason(key: &PublicKey) -> Option<String> {
     let algorithm: &'static dyn VerificationAlgorithm = match key.algorithm {
         KeyAlgorithm::Rsa => {
             if let Some(weakness) = rsa::weakness(key) {
@@ -38,7 +38,7 @@ pub fn weak_key(key: &PublicKey) -> Option<String> {
 
 /// Requirements for a certificate, in addition to the general ones.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Requirements {
+pub struct LintRequirements {
     /// Whether TLS servers present the certificate. It then needs names and the extended key usage `serverAuth`.
     pub for_servers: bool,
     /// Whether the rules of publicly trusted CAs apply.
@@ -47,11 +47,11 @@ pub struct Requirements {
 
 /// Returns the findings that prevent the issuance of `certificate` at `now`.
 #[must_use]
-pub fn objections(certificate: &Certificate, now: UnixTime, required: Requirements) -> Vec<Finding> {
+pub fn objections(certificate: &Certificate, now: UnixTime, required: LintRequirements) -> Vec<Finding> {
     let context = LintContext {
         publicly_trusted: required.publicly_trusted,
         // A certificate may become valid in the future, so it is linted at its start of validity.
-        ..LintContext::leaf_at(now.max(certificate.not_before))
+        ..LintContext::for_private_leaf(now.max(certificate.not_before))
     };
     let matters = |finding: &Finding| {
         // A short-lived, backdated certificate is near its end from the start.
@@ -75,7 +75,7 @@ mod tests {
         for kind in KeyType::ALL {
             let key = PrivateKey::generate(kind).unwrap();
             let key = PublicKey::parse(key.spki()).unwrap();
-            assert_eq!(weak_key(&key), None, "{kind}");
+            assert_eq!(weak_key_reason(&key), None, "{kind}");
         }
     }
 
@@ -85,6 +85,6 @@ mod tests {
         let mut spki = key.spki().to_vec();
         *spki.last_mut().unwrap() ^= 1;
         let key = PublicKey::parse(&spki).unwrap();
-        assert!(weak_key(&key).unwrap().contains("malformed"));
+        assert!(weak_key_reason(&key).unwrap().contains("malformed"));
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn weakness(key: &PublicKey) -> Option<String> {
     }
     let close = "an RSA key whose primes are too close together (Fermat, CVE-2022-26320): generate a new key with other hardware \
          or software";
-    fermat::splits(modulus).then(|| close.to_owned())
+    fermat::is_fermat_factorable(modulus).then(|| close.to_owned())
 }
 
 /// Returns the modulus, most significant byte first.
@@ -118,7 +118,7 @@ mod tests {
                 w.sequence(|w| {
                     w.oid_text("1.2.840.113549.1.1.1").null();
                 });
-                w.bits_of(|w| {
+                w.bits_containing(|w| {
                     w.sequence(|w| {
                         w.unsigned(modulus).unsigned(&exponent.to_be_bytes());
                     });

@@ -49,7 +49,7 @@ fn cover(subtree: &Subtree, name: &GeneralName) -> Option<Cover> {
     let both = |holds: bool| Some(Cover { whole: holds, part: holds });
     match (subtree, name) {
         (Subtree::Dns(base), GeneralName::Dns(name)) => {
-            let rule = everything_under(base);
+            let rule = subtree_rule(base);
             Some(Cover { whole: rule.allows(name), part: rule.denies(name) })
         }
         (Subtree::Ip(net, mask), GeneralName::Ip(address)) => both(in_network(*net, *mask, *address)),
@@ -78,7 +78,7 @@ fn cover(subtree: &Subtree, name: &GeneralName) -> Option<Cover> {
 }
 
 /// Returns a rule for a host and all its subdomains, including wildcards; with a leading dot only for the subdomains.
-fn everything_under(base: &str) -> DnsRule {
+fn subtree_rule(base: &str) -> DnsRule {
     let base = base.to_ascii_lowercase();
     DnsRule::Suffix(SuffixRule::wide(base.trim_start_matches('.').to_owned(), !base.starts_with('.')))
 }

@@ -86,12 +86,12 @@ impl DnsRule {
         let Some(parent) = name.strip_prefix("*.") else {
             return match self {
                 Self::Exact(exact) => exact == name || covers(exact, name),
-                Self::Suffix(rule) => rule.host_is_meant(name),
+                Self::Suffix(rule) => rule.matches_host(name),
             };
         };
         match self {
-            Self::Exact(exact) => exact == name || child_of(exact, parent),
-            Self::Suffix(rule) => rule.meets_children_of(parent),
+            Self::Exact(exact) => exact == name || is_child_of(exact, parent),
+            Self::Suffix(rule) => rule.matches_child_of(parent),
         }
     }
 
@@ -158,13 +158,13 @@ impl SuffixRule {
 
     fn allows(&self, name: &str) -> bool {
         if !name.starts_with("*.") {
-            return self.host_is_meant(name);
+            return self.matches_host(name);
         }
         let depths = self.wildcard_depth_min..=self.wildcard_depth_max;
         self.wildcards && depth_below(name, &self.suffix).is_some_and(|depth| depths.contains(&depth))
     }
 
-    fn host_is_meant(&self, name: &str) -> bool {
+    fn matches_host(&self, name: &str) -> bool {
         match depth_below(name, &self.suffix) {
             Some(0) => self.itself,
             Some(depth) => depth <= self.depth_max,
@@ -173,20 +173,20 @@ impl SuffixRule {
     }
 
     /// Returns whether the rule matches a direct subdomain of `parent`.
-    fn meets_children_of(&self, parent: &str) -> bool {
+    fn matches_child_of(&self, parent: &str) -> bool {
         let below = depth_below(parent, &self.suffix).is_some_and(|depth| depth < self.depth_max);
-        below || (self.itself && child_of(&self.suffix, parent))
+        below || (self.itself && is_child_of(&self.suffix, parent))
     }
 }
 
 /// Returns whether `name` is `parent` with exactly one additional label.
-fn child_of(name: &str, parent: &str) -> bool {
+fn is_child_of(name: &str, parent: &str) -> bool {
     name.split_once('.').is_some_and(|(_, rest)| rest == parent)
 }
 
 /// Returns whether the wildcard `pattern` matches the host `name`.
 fn covers(pattern: &str, name: &str) -> bool {
-    pattern.strip_prefix("*.").is_some_and(|parent| child_of(name, parent))
+    pattern.strip_prefix("*.").is_some_and(|parent| is_child_of(name, parent))
 }
 
 /// Returns the number of labels of `name` before `suffix`; `None` if it is not a subdomain. Every name is below the root.
@@ -207,7 +207,7 @@ fn host(text: &str) -> Result<String, String> {
 }
 
 /// Checks that `name` is a hostname in lower case, or a wildcard whose `*` is the whole first label (RFC 9525 section 6.3).
-pub(super) fn well_formed(name: &str) -> Result<(), String> {
+pub(super) fn check_hostname(name: &str) -> Result<(), String> {
     let host = name.strip_prefix("*.").unwrap_or(name);
     let parsed = HostName::parse(host).map_err(|error| error.to_string())?;
     if parsed.as_str() != host {

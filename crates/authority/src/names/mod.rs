@@ -101,7 +101,7 @@ impl std::fmt::Display for NameRefusal {
 }
 
 /// Returns whether one DNS name is equal to the other or a subdomain of it. All names are below the root.
-fn dns_related(one: &str, other: &str) -> bool {
+fn is_dns_related(one: &str, other: &str) -> bool {
     let below = |name: &str, parent: &str| {
         parent.is_empty()
             || name == parent
@@ -114,8 +114,8 @@ impl NameRules {
     /// Returns whether both rule sets may allow the same name. It may return true wrongly, because denied names and depths are not
     /// evaluated.
     #[must_use]
-    pub fn may_share_a_name(&self, other: &Self) -> bool {
-        let pairs = |one: &DnsRule, other: &DnsRule| dns_related(one.base(), other.base());
+    pub fn may_overlap(&self, other: &Self) -> bool {
+        let pairs = |one: &DnsRule, other: &DnsRule| is_dns_related(one.base(), other.base());
         let dns = self.dns_allowed.iter().any(|one| other.dns_allowed.iter().any(|two| pairs(one, two)));
         let nets = |one: &IpNet, two: &IpNet| one.contains(&two.network()) || two.contains(&one.network());
         let ip = self.ip_allowed.iter().any(|one| other.ip_allowed.iter().any(|two| nets(one, two)));
@@ -161,7 +161,7 @@ impl NameRules {
     /// Returns whether clients may request any DNS name. Such names cannot authenticate a client, because any client can choose
     /// them.
     #[must_use]
-    pub fn allow_any_host(&self) -> bool {
+    pub fn allows_any_host(&self) -> bool {
         self.dns_allowed.iter().any(DnsRule::is_for_any_host)
     }
 
@@ -198,7 +198,7 @@ impl NameRules {
     }
 
     fn dns_refusal(&self, name: &str) -> Option<String> {
-        if let Err(reason) = dns::well_formed(name) {
+        if let Err(reason) = dns::check_hostname(name) {
             return Some(reason);
         }
         if let Some(rule) = self.dns_denied.iter().find(|rule| rule.denies(name)) {
@@ -314,7 +314,7 @@ mod tests {
             (serde_json::json!("a.example"), false),
         ] {
             let rules = rules(serde_json::json!({"dns_allowed": ["b.example", rule]}));
-            assert_eq!(rules.allow_any_host(), any, "{rule}");
+            assert_eq!(rules.allows_any_host(), any, "{rule}");
         }
     }
 

@@ -53,8 +53,8 @@ impl Responders {
             Err(_) => 256,
         };
         Self {
-            answers: Cache::with_weight(octets_max, weigh),
-            responders: Cache::with_entries(RESPONDERS_MAX),
+            answers: Cache::with_weight_max(octets_max, weigh),
+            responders: Cache::with_entries_max(RESPONDERS_MAX),
             forgotten: AtomicU64::new(0),
         }
     }
@@ -63,7 +63,7 @@ impl Responders {
     /// is cleared.
     pub(crate) fn forget(&self, rows: &[RevokedRow], count: u64) {
         if count > rows.len() as u64 {
-            return self.forget_all();
+            return self.clear_all();
         }
         let round = self.forgotten.load(Ordering::Acquire);
         for row in rows {
@@ -78,7 +78,7 @@ impl Responders {
         self.answers.counts()
     }
 
-    pub(crate) fn forget_all(&self) {
+    pub(crate) fn clear_all(&self) {
         self.forgotten.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -40,12 +40,12 @@ impl Authority {
     /// None: [`OcspAnswer::der`] is always an OCSPResponse.
     #[crate::boxed]
     pub async fn ocsp(&self, request: &[u8]) -> OcspAnswer {
-        self.ocsp_at(None, request).await
+        self.ocsp_for_ca(None, request).await
     }
 
     /// Returns the response to a request at the URL of one CA, like [`Authority::ocsp`]. That CA is tried first.
     #[crate::boxed]
-    pub async fn ocsp_at(&self, ca: Option<&Arc<Ca>>, request: &[u8]) -> OcspAnswer {
+    pub async fn ocsp_for_ca(&self, ca: Option<&Arc<Ca>>, request: &[u8]) -> OcspAnswer {
         let error = |status| OcspAnswer { der: error_response(status).into(), freshness: None };
         let Ok(request) = Request::parse(request) else { return error(ErrorStatus::MalformedRequest) };
         match self.answer(ca, &request).await {
@@ -62,10 +62,10 @@ impl Authority {
     /// for it.
     async fn answer(&self, ca: Option<&Arc<Ca>>, request: &Request) -> Result<Option<OcspAnswer>, OcspError> {
         let Some(first) = request.certificates.first() else { return Ok(None) };
-        let issuers = self.issuers_of(ca, first).await?;
+        let issuers = self.candidate_issuers(ca, first).await?;
         let Some(issuer) = issuers.first().cloned() else { return Ok(None) };
         if request.nonce.is_some() || request.certificates.len() > 1 || issuers.len() > 1 {
-            return self.produce(&issuers, request).await.map(Some);
+            return self.sign_response(&issuers, request).await.map(Some);
         }
         let key = self.responders().key(issuer.id, first);
         let now = UnixTime(self.clock().now_seconds());
@@ -77,7 +77,7 @@ impl Authority {
         }
         let (this, request) = (self.clone(), request.clone());
         let make = move || async move {
-            let made = this.produce(&issuers, &request).await;
+            let made = this.sign_response(&issuers, &request).await;
             let made = made.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
             // A response about an unknown certificate is not cached, because clients could fill the cache with such requests.
             let lifetime = match made.freshness {
@@ -93,7 +93,11 @@ impl Authority {
     }
 
     /// Returns the CAs to which a request may refer: the CA of the URL, or all CAs with this name and key.
-    async fn issuers_of(&self, at: Option<&Arc<Ca>>, id: &CertificateId) -> Result<Vec<Arc<Ca>>, OcspError> {
+    async fn candidate_issuers(
+        &self,
+        at: Option<&Arc<Ca>>,
+        id: &CertificateId,
+    ) -> Result<Vec<Arc<Ca>>, OcspError> {
         let is_meant = |ca: &Arc<Ca>| ca.publishes() && means(id, ca);
         if let Some(ca) = at.filter(|ca| is_meant(ca)) {
             return Ok(vec![Arc::clone(ca)]);
@@ -102,7 +106,7 @@ impl Authority {
     }
 
     /// Signs a response for all certificates of the request.
-    async fn produce(&self, issuers: &[Arc<Ca>], request: &Request) -> Result<OcspAnswer, OcspError> {
+    async fn sign_response(&self, issuers: &[Arc<Ca>], request: &Request) -> Result<OcspAnswer, OcspError> {
         let Some(signing) = issuers.first() else { return Err(CaError::Unknown(String::new()).into()) };
         let responder = self.responder(signing).await?;
         let now = UnixTime(self.clock().now_seconds());

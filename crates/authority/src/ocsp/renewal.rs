@@ -14,7 +14,7 @@ use x509::{BasicConstraints, Certificate, KeyUsage, SerialNumber, UnixTime};
 use super::error::OcspError;
 use super::responder::Responder;
 use crate::Authority;
-use crate::ca_keys::{CaKey, Purpose};
+use crate::ca_keys::{CaKey, SigningPurpose};
 use crate::crl::SKEW_SECONDS;
 use crate::issue::Source;
 use crate::keystore::NewKey;
@@ -83,12 +83,12 @@ impl Authority {
     async fn find_responder(&self, ca: &Arc<Ca>) -> Result<(Arc<Responder>, Duration), OcspError> {
         let lease = format!("authority-ocsp-{}", ca.id);
         for _ in 0..WAITS_MAX {
-            let known = self.kept_responder(ca).await?;
+            let known = self.stored_responder(ca).await?;
             if let Some((Age::Young, responder)) = known {
                 return Ok((responder, KEPT_MAX));
             }
             let known = known.map(|(_, responder)| responder);
-            match self.leased_responder(ca, &lease).await {
+            match self.renew_under_lease(ca, &lease).await {
                 Ok(Some(responder)) => return Ok((responder, KEPT_MAX)),
                 Ok(None) => {}
                 // If a new responder cannot be created, for example because the disk is full, the old one is used while it is
@@ -107,11 +107,11 @@ impl Authority {
     }
 
     /// Creates a new responder; returns `None` while another node creates it.
-    async fn leased_responder(&self, ca: &Ca, lease: &str) -> Result<Option<Arc<Responder>>, OcspError> {
+    async fn renew_under_lease(&self, ca: &Ca, lease: &str) -> Result<Option<Arc<Responder>>, OcspError> {
         if !self.store().lease(lease, self.node(), self.clock().now_us(), LEASE_US).await? {
             return Ok(None);
         }
-        let found = self.renewed_responder(ca).await;
+        let found = self.renew_responder(ca).await;
         self.store().release(lease, self.node()).await?;
         found.map(Some)
     }
@@ -132,7 +132,7 @@ impl Authority {
     }
 
     /// Returns the responder in the database, unless it has expired or its key is unavailable.
-    async fn kept_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
+    async fn stored_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
         let Some(row) = tables::Revocations::of(self.store()).ocsp_responder(ca.id).await? else {
             return Ok(None);
         };
@@ -150,8 +150,8 @@ impl Authority {
     }
 
     /// Returns a new responder. It is called under the lease, and first checks whether an earlier holder has created the responder.
-    async fn renewed_responder(&self, ca: &Ca) -> Result<Arc<Responder>, OcspError> {
-        match self.kept_responder(ca).await? {
+    async fn renew_responder(&self, ca: &Ca) -> Result<Arc<Responder>, OcspError> {
+        match self.stored_responder(ca).await? {
             Some((Age::Young, responder)) => Ok(responder),
             _ => self.make_responder(ca).await.map(Arc::new),
         }
@@ -168,7 +168,7 @@ impl Authority {
             now.plus(-SKEW_SECONDS).max(ca.certificate.not_before),
             now.plus(life - 1).min(ca.certificate.not_after),
         );
-        let signing = self.signing(CaKey::Of(ca), Purpose::OcspResponder);
+        let signing = self.signing(CaKey::Of(ca), SigningPurpose::OcspResponder);
         let certificate = certify(ca, &signing, signer.spki(), dates).await?;
         let issued = NewIssued {
             id: Uuid::now_v7(),
@@ -230,7 +230,8 @@ pub(crate) fn responder_tbs(
     serial: &SerialNumber,
     dates: (UnixTime, UnixTime),
 ) -> Vec<u8> {
-    let subject = build::distinguished_name(&[(build::Attribute::CommonName, name_for(&ca.name))]);
+    let subject =
+        build::distinguished_name(&[(build::Attribute::CommonName, responder_common_name(&ca.name))]);
     let extensions = [
         Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)),
         Extension::extended_key_usage(&[OCSP_SIGNING.to_owned()]),
@@ -252,7 +253,7 @@ pub(crate) fn responder_tbs(
 }
 
 /// Returns the common name of a responder, at most 64 characters (RFC 5280 appendix A.1).
-fn name_for(ca: &str) -> String {
+fn responder_common_name(ca: &str) -> String {
     const SUFFIX: &str = " OCSP";
     let kept: String = ca.chars().take(64 - SUFFIX.len()).collect();
     kept + SUFFIX
@@ -279,7 +280,7 @@ mod tests {
 
     #[test]
     fn responder_name_is_truncated_to_64_characters() {
-        assert_eq!(name_for("web"), "web OCSP");
-        assert_eq!(name_for(&"ü".repeat(100)).chars().count(), 64);
+        assert_eq!(responder_common_name("web"), "web OCSP");
+        assert_eq!(responder_common_name(&"ü".repeat(100)).chars().count(), 64);
     }
 }

@@ -9,7 +9,7 @@ use x509::{
 
 /// A certificate that is about to be issued.
 #[derive(Clone, Debug)]
-pub struct Proposal<'a> {
+pub struct ProposedCertificate<'a> {
     /// Subject alternative names.
     pub names: &'a [GeneralName],
     /// Common names of the subject.
@@ -79,7 +79,7 @@ pub fn is_short_lived(issued: UnixTime, seconds: i64) -> bool {
 
 /// Returns every rule that `proposal`, issued at `now`, would violate.
 #[must_use]
-pub fn violations(proposal: &Proposal<'_>, now: UnixTime) -> Vec<Violation> {
+pub fn violations(proposal: &ProposedCertificate<'_>, now: UnixTime) -> Vec<Violation> {
     let mut found = Violations(Vec::new());
     validity(proposal, now, &mut found);
     names(proposal, &mut found);
@@ -96,7 +96,7 @@ impl Violations {
     }
 }
 
-fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
+fn validity(proposal: &ProposedCertificate<'_>, now: UnixTime, found: &mut Violations) {
     let seconds = proposal.not_after.since(proposal.not_before).saturating_add(1);
     // A backdated certificate must obey the rules of today.
     let limit = lifetime_max_seconds(now.max(proposal.not_before));
@@ -114,7 +114,7 @@ fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
     }
 }
 
-fn names(proposal: &Proposal<'_>, found: &mut Violations) {
+fn names(proposal: &ProposedCertificate<'_>, found: &mut Violations) {
     if proposal.names.is_empty() {
         found.add("BR section 7.1.2.7.12", "the certificate has no name");
     }
@@ -174,13 +174,13 @@ fn dns(text: &str, found: &mut Violations) {
             format!("{text} is an internal name: its top-level domain is not in the public DNS"),
         ),
     }
-    if let Some(label) = host.split('.').find(|label| reserved_label(label)) {
+    if let Some(label) = host.split('.').find(|label| is_reserved_label(label)) {
         found.add(SECTION, format!("{text}: the label {label} is reserved"));
     }
 }
 
 /// Returns whether a label is reserved (R-LDH) but not an A-label (RFC 5890 section 2.3.1).
-fn reserved_label(label: &str) -> bool {
+fn is_reserved_label(label: &str) -> bool {
     label.get(2..4) == Some("--") && !label.starts_with("xn--")
 }
 
@@ -215,7 +215,7 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-fn key(proposal: &Proposal<'_>, found: &mut Violations) {
+fn key(proposal: &ProposedCertificate<'_>, found: &mut Violations) {
     let key = proposal.key;
     match key.algorithm {
         KeyAlgorithm::Rsa => {
@@ -245,7 +245,7 @@ fn key(proposal: &Proposal<'_>, found: &mut Violations) {
     }
 }
 
-fn rest(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
+fn rest(proposal: &ProposedCertificate<'_>, now: UnixTime, found: &mut Violations) {
     let has = |oid: &str| proposal.purposes.iter().any(|purpose| purpose == oid);
     if !has(SERVER_AUTH) {
         found.add("BR section 7.1.2.7.10", "the extended key usage has no serverAuth");

@@ -15,6 +15,6 @@ pub(crate) struct Profiles(pub(super) Cache<String, Arc<Profile>, ProfileError>)
 
 impl Default for Profiles {
     fn default() -> Self {
-        Self(Cache::with_entries(CACHED_MAX))
+        Self(Cache::with_entries_max(CACHED_MAX))
     }
 }

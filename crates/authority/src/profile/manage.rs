@@ -164,7 +164,7 @@ pub type StoredProfile = (String, Option<Profile>);
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn guarded_profiles(store: &Store) -> Result<Vec<StoredProfile>, StoreError> {
+pub async fn profiles_requiring_approval(store: &Store) -> Result<Vec<StoredProfile>, StoreError> {
     let rows = tables::Profiles::of(store).all().await?;
     let read = rows.into_iter().map(|row| (row.name, Profile::from_json(&row.body).ok()));
     Ok(read.filter(|(_, read)| read.as_ref().is_none_or(|read| read.requires_approval)).collect())

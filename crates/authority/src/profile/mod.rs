@@ -15,7 +15,7 @@ use crate::quorum::APPROVALS_MAX;
 
 pub(crate) use cache::Profiles;
 pub use error::ProfileError;
-pub use manage::{ProfileRecord, StoredProfile, guarded_profiles};
+pub use manage::{ProfileRecord, StoredProfile, profiles_requiring_approval};
 pub use usage::{KeyPurpose, KeyUsageName};
 
 /// Maximum length of a profile name in bytes.
@@ -69,7 +69,7 @@ pub struct Profile {
     pub policies: Vec<String>,
     /// Whether the server must staple (RFC 7633).
     #[serde(default)]
-    pub must_staple: Stapling,
+    pub must_staple: MustStaple,
     /// URLs for revocation status (CRL, OCSP).
     #[serde(default)]
     pub urls: Urls,
@@ -141,7 +141,7 @@ pub enum CommonName {
 /// Presence of the must-staple extension.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stapling {
+pub enum MustStaple {
     /// Never; a request for the extension is rejected.
     Never,
     /// The extension is present if the CSR contains it.
@@ -215,7 +215,7 @@ impl Default for Urls {
 impl Validity {
     /// Returns the maximum lifetime in seconds.
     #[must_use]
-    pub fn longest_seconds(&self) -> i64 {
+    pub fn max_lifetime_seconds(&self) -> i64 {
         self.max_seconds.unwrap_or(self.default_seconds)
     }
 }
@@ -236,7 +236,7 @@ impl Profile {
             key_usage: None,
             extended_key_usage: extended_key_usage_default(),
             policies: Vec::new(),
-            must_staple: Stapling::default(),
+            must_staple: MustStaple::default(),
             urls: Urls::default(),
             requested_extensions: Vec::new(),
             preset: None,
@@ -277,7 +277,7 @@ impl Profile {
         {
             return Err(format!("requested_extensions: the CA always sets {known} itself"));
         }
-        if let Some(purpose) = self.extended_key_usage.iter().find(|purpose| purpose.is_for_authorities()) {
+        if let Some(purpose) = self.extended_key_usage.iter().find(|purpose| purpose.is_ca_delegation()) {
             return Err(format!(
                 "extended_key_usage: {purpose} is not allowed: the certificate could sign in the CA's place"
             ));
@@ -373,12 +373,12 @@ impl Profile {
     /// Returns whether this profile bypasses the approval of `guarded`: compared with its earlier version `before`, it newly issues
     /// names without approval that `guarded` issues only with approval. A profile without a CA counts as a profile of every CA.
     #[must_use]
-    pub fn evades(&self, before: Option<&Self>, guarded: &Self) -> bool {
+    pub fn bypasses_approval(&self, before: Option<&Self>, guarded: &Self) -> bool {
         let one_ca = self.ca.is_none() || guarded.ca.is_none() || self.ca == guarded.ca;
         let was = before.is_some_and(|before| {
             !before.requires_approval && before.ca == self.ca && before.names == self.names
         });
-        !self.requires_approval && one_ca && !was && self.names.may_share_a_name(&guarded.names)
+        !self.requires_approval && one_ca && !was && self.names.may_overlap(&guarded.names)
     }
 
     /// Returns whether certificates of this profile are for TLS servers.
@@ -414,21 +414,24 @@ mod tests {
         let dns = |rule: &str| json!({ "dns_allowed": [rule] });
         let guarded = profile(dns(".vip.example"), json!({ "requires_approval": true }));
         for rule in [".", ".example", ".a.vip.example", "www.vip.example", "*.vip.example", "vip.example"] {
-            assert!(profile(dns(rule), json!({})).evades(None, &guarded), "{rule}");
+            assert!(profile(dns(rule), json!({})).bypasses_approval(None, &guarded), "{rule}");
         }
         for names in [dns(".notvip.example"), dns("a.example"), json!({ "ip_allowed": ["10.0.0.0/8"] })] {
-            assert!(!profile(names.clone(), json!({})).evades(None, &guarded), "{names}");
+            assert!(!profile(names.clone(), json!({})).bypasses_approval(None, &guarded), "{names}");
         }
         let same = profile(dns(".vip.example"), json!({}));
-        assert!(!profile(dns("."), json!({ "requires_approval": true })).evades(None, &guarded));
-        assert!(!profile(dns(".vip.example"), json!({ "renew_at": 0.5 })).evades(Some(&same), &guarded));
-        assert!(same.evades(Some(&guarded), &guarded));
+        assert!(!profile(dns("."), json!({ "requires_approval": true })).bypasses_approval(None, &guarded));
+        assert!(
+            !profile(dns(".vip.example"), json!({ "renew_at": 0.5 }))
+                .bypasses_approval(Some(&same), &guarded)
+        );
+        assert!(same.bypasses_approval(Some(&guarded), &guarded));
         let other = profile(dns(".vip.example"), json!({ "ca": "two" }));
         assert!(
-            other.evades(None, &guarded),
+            other.bypasses_approval(None, &guarded),
             "the guarded profile is of the default CA, which may be this one"
         );
-        assert!(!other.evades(None, &Profile { ca: Some("one".to_owned()), ..guarded }));
+        assert!(!other.bypasses_approval(None, &Profile { ca: Some("one".to_owned()), ..guarded }));
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl KeyPurpose {
     }
 
     /// Returns whether the usage lets the subject act on behalf of the CA.
-    pub(super) fn is_for_authorities(&self) -> bool {
+    pub(super) fn is_ca_delegation(&self) -> bool {
         self.0 == OCSP_SIGNING
     }
 }

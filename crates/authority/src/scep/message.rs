@@ -242,6 +242,6 @@ pub(super) fn issuer_and_serial(content: &[u8]) -> Result<(Vec<u8>, SerialNumber
 }
 
 /// Returns whether the cipher of a message is allowed (section 2.9).
-pub(super) fn takes_cipher(cipher: ContentCipher) -> bool {
+pub(super) fn is_cipher_allowed(cipher: ContentCipher) -> bool {
     matches!(cipher, ContentCipher::Aes128 | ContentCipher::Aes192 | ContentCipher::Aes256)
 }

@@ -87,7 +87,7 @@ impl Scep {
         passwords: Option<Arc<dyn EnrolmentPassword>>,
         options: ScepOptions,
     ) -> Self {
-        let recipients = Cache::with_entries(RECIPIENTS_MAX);
+        let recipients = Cache::with_entries_max(RECIPIENTS_MAX);
         Self { inner: Arc::new(ScepState { authority, passwords, options, recipients }) }
     }
 

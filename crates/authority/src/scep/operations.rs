@@ -162,13 +162,13 @@ impl Scep {
         // Some clients renew with PKCSReq, signed with their present certificate and without a password.
         let by_password = !renewal && (request.challenge_password.is_some() || signer.is_self_issued());
         let (requester, standing) = if by_password {
-            let user = self.challenged(profile, opened, &request).await?;
-            (Principal::of_password(&user.actor), user.standing)
+            let user = self.authenticate_by_challenge(profile, opened, &request).await?;
+            (Principal::from_password_owner(&user.actor), user.standing)
         } else {
             let held = self.renewed(profile, opened, &request).await?;
             let actor = format!("certificate:{}", held.certificate.fingerprint);
             let standing = held.standing();
-            (Principal::of_actor(&actor).with_certificate(&held.certificate), standing)
+            (Principal::from_actor(&actor).with_certificate(&held.certificate), standing)
         };
         let who = self.who(signer).await?;
         let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];
@@ -185,7 +185,7 @@ impl Scep {
     }
 
     /// Authenticates the client by its challenge password. The message must be signed with the key to certify (section 2.3).
-    async fn challenged(
+    async fn authenticate_by_challenge(
         &self,
         profile: &Profile,
         opened: &Opened,
@@ -325,7 +325,7 @@ fn opened(
     let envelope = incoming.envelope();
     let envelope = envelope
         .map_err(|error| Failure::new(FailInfo::Algorithm, format!("invalid encrypted content: {error}")))?;
-    if !message::takes_cipher(envelope.cipher) {
+    if !message::is_cipher_allowed(envelope.cipher) {
         return Err(Failure::new(FailInfo::Algorithm, "DES is not accepted: use AES"));
     }
     let content = cipher::open(&recipient.key, &recipient.certificate, &envelope).map_err(|_| sealed())?;

@@ -17,7 +17,7 @@ use x509::{BasicConstraints, Certificate, DAY, KeyUsage, SerialNumber, UnixTime}
 
 use super::Scep;
 use super::recipient::{Recipient, RecipientError};
-use crate::ca_keys::{CaKey, Purpose};
+use crate::ca_keys::{CaKey, SigningPurpose};
 use crate::issue::Source;
 use crate::keystore::{self, KeyStoreError};
 use crate::tables;
@@ -125,7 +125,7 @@ impl Scep {
     }
 
     async fn new_key(&self, ca: &Ca) -> Result<Key, RecipientError> {
-        let private = PrivateKey::generate_aside(KIND).await.map_err(KeyStoreError::from)?;
+        let private = PrivateKey::generate_in_background(KIND).await.map_err(KeyStoreError::from)?;
         let label = format!("SCEP to {}", ca.name);
         let row = self.inner.authority.keystore().seal(private.clone(), &label).row;
         Ok(Key { id: row.id, private, new: Some(row) })
@@ -142,7 +142,7 @@ impl Scep {
             now.plus(RECIPIENT_LIFETIME_SECONDS).min(ca.certificate.not_after),
         );
         let tbs = recipient_tbs(ca, urls, key.spki(), &SerialNumber::from_random(random), dates);
-        let signing = authority.signing(CaKey::Of(ca), Purpose::ScepRecipient);
+        let signing = authority.signing(CaKey::Of(ca), SigningPurpose::ScepRecipient);
         let signature = signing.sign(&tbs, Instant::now() + SIGN_FOR).await?;
         let der = build::signed(&tbs, &signing.algorithm(), &signature);
         let certificate =

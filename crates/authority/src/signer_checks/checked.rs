@@ -11,13 +11,13 @@ use uuid::Uuid;
 use x509::{Certificate, UnixTime};
 
 use super::ca_certificate::{self, Issuing};
-use super::consent::{self, Consents};
+use super::consent::{self, ApprovalSource};
 use super::crl::KnownCrls;
 use super::document::{certificate, same};
 use super::refusal::Refusal;
 use super::service_certificate::{self, Service};
 use crate::Authority;
-use crate::ca_keys::{CaKey, CaKeys, Custody, NewCaKey, Purpose, SigningOrder};
+use crate::ca_keys::{CaKey, CaKeyLocation, CaKeys, NewCaKey, SigningOrder, SigningPurpose};
 use crate::issue::IssueRequest;
 use crate::keystore::{KeyStoreError, NewKey};
 use crate::plan::DocumentVersion;
@@ -48,15 +48,15 @@ pub struct SignerRules {
 pub struct CheckedCaKeys {
     authority: Authority,
     rules: SignerRules,
-    consents: Arc<dyn Consents>,
+    consents: Arc<dyn ApprovalSource>,
     crls: KnownCrls,
 }
 
 impl CheckedCaKeys {
     /// Creates the checks. Nothing is read yet.
     #[must_use]
-    pub fn new(authority: Authority, rules: SignerRules, consents: Arc<dyn Consents>) -> Self {
-        let crls = KnownCrls::kept_in(rules.crl_folder.clone());
+    pub fn new(authority: Authority, rules: SignerRules, consents: Arc<dyn ApprovalSource>) -> Self {
+        let crls = KnownCrls::with_folder(rules.crl_folder.clone());
         Self { authority, rules, consents, crls }
     }
 
@@ -68,7 +68,7 @@ impl CheckedCaKeys {
     pub async fn ca(&self, id: Uuid) -> Result<Arc<Ca>, CaError> {
         match self.authority.ca_by_id(id).await {
             Err(CaError::Unknown(_)) => {
-                self.authority.forget_cas();
+                self.authority.invalidate_cas_cache();
                 self.authority.ca_by_id(id).await
             }
             found => found,
@@ -80,23 +80,23 @@ impl CheckedCaKeys {
         let ca = ca.as_deref();
         let mut crl = None;
         match (order.purpose, ca) {
-            (Purpose::Certificate { request, planned_at }, Some(ca)) => {
+            (SigningPurpose::Certificate { request, planned_at }, Some(ca)) => {
                 self.check_certificate(ca, request, planned_at, order.tbs).await?;
             }
-            (Purpose::Crl { shard }, Some(ca)) => {
+            (SigningPurpose::Crl { shard }, Some(ca)) => {
                 crl = Some(self.crls.check(&self.authority, ca, shard, order.tbs).await?);
             }
-            (Purpose::OcspResponder, Some(ca)) => {
+            (SigningPurpose::OcspResponder, Some(ca)) => {
                 service_certificate::check(&self.authority, ca, Service::Ocsp, order.tbs)?;
             }
-            (Purpose::ScepRecipient, Some(ca)) => {
+            (SigningPurpose::ScepRecipient, Some(ca)) => {
                 service_certificate::check(&self.authority, ca, Service::Scep, order.tbs)?;
             }
-            (Purpose::CaCertificate { subject_key }, ca) => {
+            (SigningPurpose::CaCertificate { subject_key }, ca) => {
                 let issuing = Issuing { key: &key, ca };
                 ca_certificate::check(&self.authority, issuing, subject_key, order.tbs).await?;
             }
-            (Purpose::CaRequest, _) => ca_certificate::check_request(&*key, order.tbs)?,
+            (SigningPurpose::CaRequest, _) => ca_certificate::check_request(&*key, order.tbs)?,
             (_, None) => {
                 return Err(Refusal::CaCertificate("the CA is not in the database".to_owned()).into());
             }
@@ -141,7 +141,8 @@ impl CheckedCaKeys {
         if draft.serial.content().len() != SERIAL_BYTES {
             return Err(Refusal::Differs("the serial number is not random".to_owned()));
         }
-        let expected = self.authority.planned_document(request, &profile, ca, planned_at, &draft.serial)?;
+        let expected =
+            self.authority.planned_tbs_certificate(request, &profile, ca, planned_at, &draft.serial)?;
         same(&draft, tbs, &expected)?;
         if profile.requires_approval {
             consent::check(&self.authority, &*self.consents, request, &version).await?;
@@ -178,7 +179,7 @@ impl CheckedCaKeys {
 impl CaKeys for CheckedCaKeys {
     fn make<'a>(&'a self, wanted: NewCaKey<'a>) -> BoxFuture<'a, Result<NewKey, KeyStoreError>> {
         let provider = wanted.provider.unwrap_or(SIGNER_PROVIDER);
-        self.authority.keystore().prepare_at(provider, wanted.kind, wanted.label).boxed()
+        self.authority.keystore().prepare_in_provider(provider, wanted.kind, wanted.label).boxed()
     }
 
     fn sign<'a>(
@@ -197,8 +198,8 @@ impl CaKeys for CheckedCaKeys {
         .boxed()
     }
 
-    fn custody(&self) -> Custody {
-        Custody::Apart
+    fn custody(&self) -> CaKeyLocation {
+        CaKeyLocation::Apart
     }
 }
 

@@ -10,12 +10,12 @@ use x509::PublicKey;
 use super::refusal::Refusal;
 use crate::Authority;
 use crate::enrolment;
-use crate::issue::{ConsentRef, IssueRequest};
+use crate::issue::{ApprovalRef, IssueRequest};
 use crate::plan::{DocumentVersion, IssuancePlan, PlannedKey};
 use crate::tables::{self, EnrolmentState};
 
 /// Access to the approvals of managed certificates.
-pub trait Consents: Send + Sync + fmt::Debug {
+pub trait ApprovalSource: Send + Sync + fmt::Debug {
     /// Returns the approved plan of a run; `None` without an approval.
     ///
     /// # Errors
@@ -25,9 +25,9 @@ pub trait Consents: Send + Sync + fmt::Debug {
 
 /// No approvals exist. Documents that need one are not signed.
 #[derive(Clone, Copy, Debug)]
-pub struct NoConsents;
+pub struct NoApprovals;
 
-impl Consents for NoConsents {
+impl ApprovalSource for NoApprovals {
     fn of_run<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<ApprovedPlan>, StoreError>> {
         async { Ok(None) }.boxed()
     }
@@ -49,7 +49,7 @@ pub struct ApprovedPlan {
 /// Checks that a certificate under a profile with required approval was approved.
 pub(super) async fn check(
     authority: &Authority,
-    consents: &dyn Consents,
+    consents: &dyn ApprovalSource,
     request: &IssueRequest,
     version: &DocumentVersion,
 ) -> Result<(), Refusal> {
@@ -57,18 +57,18 @@ pub(super) async fn check(
         |reason: &str| Refusal::Consent { profile: request.profile.clone(), reason: reason.to_owned() };
     match &request.consent {
         None => Err(refuse("the request names no approval")),
-        Some(ConsentRef::Enrolment(id)) => {
+        Some(ApprovalRef::Enrolment(id)) => {
             let row = tables::Enrolments::of(authority.store()).get(*id, authority.clock().now_us()).await?;
             let row = row.filter(|row| row.state == EnrolmentState::Approved);
             let row = row.ok_or_else(|| refuse("the enrolment is not approved"))?;
             let approved = tables::Enrolments::of(authority.store()).plan(*id).await?;
-            let plan = enrolment::plan_of(&row, Some(version.clone()));
+            let plan = enrolment::issuance_plan(&row, Some(version.clone()));
             if approved != Some(plan.sha256()) {
                 return Err(refuse("the enrolment was approved with another plan"));
             }
             covers(&plan, request, version).map_err(|reason| refuse(&reason))
         }
-        Some(ConsentRef::Run(run)) => {
+        Some(ApprovalRef::Run(run)) => {
             let approved = consents.of_run(run).await?.ok_or_else(|| refuse("the run is not approved"))?;
             if approved.plan.sha256() != approved.sha256 {
                 return Err(refuse("the stored plan differs from the approved one"));

@@ -79,7 +79,7 @@ fn keep(path: &Path, der: &[u8]) -> std::io::Result<()> {
 }
 
 impl KnownCrls {
-    pub(super) fn kept_in(folder: Option<PathBuf>) -> Self {
+    pub(super) fn with_folder(folder: Option<PathBuf>) -> Self {
         Self { all: Mutex::default(), folder }
     }
 
@@ -111,7 +111,7 @@ impl KnownCrls {
             return Ok(CheckedCrl { all, key: (ca.id, full), known: None, path: None });
         }
         // The newest CRL may have been lost before it was stored. Then the same number is used again.
-        if is_above(&known.number, &number_of(&crl)?) {
+        if is_greater_number(&known.number, &number_of(&crl)?) {
             return Err(Refusal::Crl("its number is below the number of the newest CRL".to_owned()));
         }
         check_entries(authority, ca, &crl, &known).await?;
@@ -137,7 +137,7 @@ async fn newest(authority: &Authority, ca: &Ca, shard: i64, path: Option<PathBuf
         let crl = Crl::parse(&der).ok();
         let genuine = crl.filter(|crl| crl.signed_by(&ca.certificate.public_key).is_ok());
         if let Some(known) =
-            genuine.as_ref().map(Known::of).filter(|known| !is_above(&newest.number, &known.number))
+            genuine.as_ref().map(Known::of).filter(|known| !is_greater_number(&newest.number, &known.number))
         {
             newest = known;
         }
@@ -221,6 +221,6 @@ fn number_of(crl: &Crl) -> Result<Vec<u8>, Refusal> {
 }
 
 /// Compares CRL numbers (big-endian, without leading zeros).
-fn is_above(new: &[u8], old: &[u8]) -> bool {
+fn is_greater_number(new: &[u8], old: &[u8]) -> bool {
     (new.len(), new) > (old.len(), old)
 }

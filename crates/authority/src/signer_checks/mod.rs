@@ -13,5 +13,5 @@ mod refusal;
 mod service_certificate;
 
 pub use checked::{CheckedCaKeys, SIGNER_PROVIDER, SignerRules};
-pub use consent::{ApprovedPlan, Consents, NoConsents};
+pub use consent::{ApprovalSource, ApprovedPlan, NoApprovals};
 pub use refusal::Refusal;

@@ -3,11 +3,11 @@
 use coded::named;
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Row, StoreError, Tx};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx};
 
 store::handle! {
     /// Tables of the CAs and their certificates.
-    Cas
+    CaCache
 }
 
 /// Maximum number of CAs in a database; all of them are cached.
@@ -101,7 +101,7 @@ const CERTIFICATES: &str = "-- ca_certificates
 SELECT ca_id, sha256, role, position, issuer_ca, der, not_after, created_at FROM ca_certificates
 ORDER BY ca_id, role, position, sha256";
 
-const INSERT: Bulk = db::bulk! {
+const INSERT: BulkStatement = db::bulk! {
     "-- ca_insert
 INSERT INTO cas (id, name, key_id, state, parent_id, sha256, specification, request, created_at)
 SELECT ?1{|::uuid}, ?2{|::text}, ?3{|::uuid}, ?4{|::text}, ?5{|::uuid}, ?6{|::bytea}, ?7{|::text}, ?8{|::bytea},
@@ -128,7 +128,7 @@ UPDATE cas SET default_since = ?2 WHERE id = ?1 AND state = 'active'";
 const DELETE_PENDING: &str = "-- ca_delete_pending
 DELETE FROM cas WHERE id = ?1 AND state = 'pending'";
 
-const CERTIFICATES_INSERT: Bulk = db::bulk! {
+const CERTIFICATES_INSERT: BulkStatement = db::bulk! {
     (ca_id uuid, sha256 bytea, role text, position bigint, issuer_ca uuid, der bytea, not_after bigint,
      created_at bigint)
     "-- ca_certificates_insert
@@ -159,7 +159,7 @@ pub(crate) const ALL: &[&str] = &[
     MAKE_DEFAULT,
     DELETE_PENDING,
 ];
-pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &CERTIFICATES_INSERT];
+pub(crate) const BULKS: &[&BulkStatement] = &[&INSERT, &CERTIFICATES_INSERT];
 
 /// All CAs and their certificates at one time.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ pub struct CaRows {
     pub certificates: Vec<CaCertificateRow>,
 }
 
-impl Cas<'_> {
+impl CaCache<'_> {
     /// Returns the change counter of the CAs. It increases with every change.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl Cas<'_> {
         let certificates = self.0.rows(Cost::Walk, CERTIFICATES, Vec::new()).await?;
         Ok(CaRows {
             generation,
-            cas: cas.into_iter().map(ca_of).collect::<Result<_, _>>()?,
+            cas: cas.into_iter().map(ca_row).collect::<Result<_, _>>()?,
             certificates: certificates.into_iter().map(certificate_of).collect::<Result<_, _>>()?,
         })
     }
@@ -202,7 +202,7 @@ impl Cas<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn living_issued(self, ca: Uuid, now_us: i64, most: i64) -> Result<u64, StoreError> {
+    pub async fn count_valid_certificates(self, ca: Uuid, now_us: i64, most: i64) -> Result<u64, StoreError> {
         let rows =
             self.0.rows(Cost::Walk, LIVING_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
@@ -328,7 +328,7 @@ async fn changed(tx: &mut Tx, rows: u64) -> Result<bool, StoreError> {
     Ok(rows > 0)
 }
 
-fn ca_of(mut row: Row) -> Result<CaWithKey, StoreError> {
+fn ca_row(mut row: Row) -> Result<CaWithKey, StoreError> {
     let ca = CaRow {
         id: row.uuid()?,
         name: row.text()?,

@@ -1,7 +1,7 @@
 //! Storage of changes that wait for approval because they affect a profile that requires approval.
 
 use coded::coded;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{SealedColumn, sealed_column};
 use uuid::Uuid;
 
@@ -110,7 +110,7 @@ const CHANGE: &str = select!("pending_change" "WHERE uuid = ?1");
 const PAGE: &str = db::with_codes!([ChangeState::{Open}] select!("pending_changes" "WHERE state = ?1 \
     AND (state <> {ChangeState::Open} OR expires_at > ?3) AND uuid < ?2 ORDER BY uuid DESC LIMIT ?4"));
 
-const INSERT: Bulk = db::bulk! {
+const INSERT: BulkStatement = db::bulk! {
     (uuid uuid, action text, object text, profiles text, needed bigint, plan text, plan_sha256 bytea, sealed bytea,
      requested_by text, requested_at bigint, expires_at bigint, open_max bigint)
     db::with_codes!([ChangeState::{Open}] "-- pending_change_insert
@@ -133,7 +133,7 @@ DELETE FROM pending_changes WHERE expires_at < ?1 AND state = {ChangeState::Open
 
 pub(crate) const ALL: &[&str] =
     &[CHANGE, PAGE, DECIDE, TRIM, SEALED_CHANGES.page, SEALED_CHANGES.count, SEALED_CHANGES.heads];
-pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &SEALED_CHANGES.replace];
+pub(crate) const BULKS: &[&BulkStatement] = &[&INSERT, &SEALED_CHANGES.replace];
 
 /// Stores a pending change. Returns false if `open_max` changes are already waiting.
 ///

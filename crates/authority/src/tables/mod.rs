@@ -13,11 +13,11 @@ mod revocations;
 mod teams;
 mod votes;
 
-use db::Sends;
+use db::ModuleStatements;
 
 pub use acme::Acme;
 pub use cas::{
-    CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, Cas, begin_retiring_ca,
+    CAS_MAX, CaCache, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
     delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, make_default_ca,
     renew_ca,
 };
@@ -30,40 +30,46 @@ pub use enrolments::{
     decide_enrolment, enrolment_plan, insert_enrolment, put_recipient, reopen_enrolment,
 };
 pub use issued::{
-    Insertion, Issued, IssuedFilter, IssuedOrder, IssuedRow, IssuedSearch, NewIssued, Once, RevocationFacts,
-    Source, UsedKey, insert_issued,
+    IdempotencyHashes, Insertion, Issued, IssuedFilter, IssuedOrder, IssuedRow, IssuedSearch, NewIssued,
+    RevocationFacts, Source, UsedIdempotencyKey, insert_issued,
 };
-pub use principals::{marks_of, note_principal};
+pub use principals::{marks_of, store_principal_marks};
 pub use profiles::{ProfileRow, Profiles, delete_profile, profile_row, put_profile};
 pub use revocations::{
-    BlockedKey, BuiltCrl, CrlRow, CrlState, CrlStatus, Matched, OcspResponderRow, ResponderStatus,
-    RevocationEntry, RevocationMark, RevocationRow, RevocationTarget, Revocations, RevokedRow, block_spki,
-    crl_store, crls_begin, note_crl_failure, put_ocsp_responder, revoke, revoke_ids, revoked_by,
+    BlockedKey, BuiltCrl, CrlRow, CrlState, CrlStatus, MatchCounts, OcspResponderRow, ResponderStatus,
+    RevocationEntry, RevocationFields, RevocationRow, RevocationTarget, Revocations, RevokedRow, block_spki,
+    crl_store, crls_begin, note_crl_failure, put_ocsp_responder, revoke, revoke_ids, revoked_by_request,
 };
 pub use teams::{OwnedRow, Teams, count_certificate, put_team};
 pub use votes::{VoteRow, Votes, approvers_of, put_vote};
 
 /// All statements of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[
+pub const STATEMENTS: &[ModuleStatements] = &[
     acme::SENDS,
-    Sends::of(cas::ALL, cas::BULKS),
-    Sends::of(&[], principals::BULKS),
-    Sends::of(profiles::ALL, &[]),
-    Sends::of(issued::insert::ALL, issued::insert::BULKS),
-    Sends::of(issued::search::ALL, &[]),
-    Sends { both: issued::ALL, sqlite: &[], postgres: &[], bulks: issued::BULKS, composed: issued::composed },
-    Sends {
+    ModuleStatements::of(cas::ALL, cas::BULKS),
+    ModuleStatements::of(&[], principals::BULKS),
+    ModuleStatements::of(profiles::ALL, &[]),
+    ModuleStatements::of(issued::insert::ALL, issued::insert::BULKS),
+    ModuleStatements::of(issued::search::ALL, &[]),
+    ModuleStatements {
+        both: issued::ALL,
+        sqlite: &[],
+        postgres: &[],
+        bulks: issued::BULKS,
+        composed: issued::composed,
+    },
+    ModuleStatements {
         both: revocations::ALL,
         sqlite: &[],
         postgres: revocations::POSTGRES,
         bulks: revocations::BULKS,
         composed: revocations::composed,
     },
-    Sends::of(revocations::crls::ALL, revocations::crls::BULKS),
-    Sends::of(revocations::listings::ALL, &[]),
-    Sends::of(enrolments::ALL, &[]),
-    Sends::of(teams::ALL, teams::BULKS),
-    Sends::of(votes::ALL, votes::BULKS),
-    Sends::of(changes::ALL, changes::BULKS),
+    ModuleStatements::of(revocations::crls::ALL, revocations::crls::BULKS),
+    ModuleStatements::of(revocations::listings::ALL, &[]),
+    ModuleStatements::of(enrolments::ALL, &[]),
+    ModuleStatements::of(teams::ALL, teams::BULKS),
+    ModuleStatements::of(votes::ALL, votes::BULKS),
+    ModuleStatements::of(changes::ALL, changes::BULKS),
 ];

@@ -3,27 +3,27 @@
 
 use std::collections::BTreeSet;
 
-use db::{Bulk, Column, StoreError, Tx};
+use db::{BulkStatement, Column, StoreError, Tx};
 
 use crate::principal::Principal;
 
-const NOTE: Bulk = db::bulk! { (actor text, mark text)
+const NOTE: BulkStatement = db::bulk! { (actor text, mark text)
     "-- principals_note
 INSERT INTO principals (actor, mark) VALUES (:actor, :mark) ON CONFLICT DO NOTHING"
 };
-const OF: Bulk = db::bulk! { (actor text)
+const OF: BulkStatement = db::bulk! { (actor text)
     "-- principals_of
 SELECT mark FROM principals WHERE actor = :actor"
 };
 
-pub(crate) const BULKS: &[&Bulk] = &[&NOTE, &OF];
+pub(crate) const BULKS: &[&BulkStatement] = &[&NOTE, &OF];
 
 /// Stores the marks of a principal.
 ///
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn note_principal(tx: &mut Tx, principal: &Principal) -> Result<(), StoreError> {
+pub async fn store_principal_marks(tx: &mut Tx, principal: &Principal) -> Result<(), StoreError> {
     let marks: Vec<String> = principal.marks().map(str::to_owned).collect();
     let actors = vec![principal.actor().to_owned(); marks.len()];
     tx.bulk(&NOTE, vec![Column::Text(actors), Column::Text(marks)]).await.map(drop)

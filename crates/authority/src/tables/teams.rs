@@ -1,6 +1,6 @@
 //! Storage of the objects that teams own, their quotas, and the counts of their certificates.
 
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, Value};
 
 use crate::teams::owns::{OwnedKind, Owns, Quota};
 
@@ -28,7 +28,7 @@ SELECT kind, object, team, moved_at FROM team_objects WHERE team IS NOT NULL";
 const QUOTAS: &str = "-- team_quotas
 SELECT team, requests_per_second, certificates_per_day FROM team_quotas";
 
-const TAKEN: Bulk = db::bulk! { (kind bigint, object text, team text)
+const TAKEN: BulkStatement = db::bulk! { (kind bigint, object text, team text)
     "-- team_objects_taken
 SELECT kind, object, team, moved_at FROM team_objects WHERE kind = :kind AND object = :object AND team <> :team"
 };
@@ -36,7 +36,7 @@ SELECT kind, object, team, moved_at FROM team_objects WHERE kind = :kind AND obj
 const RELEASE: &str = "-- team_objects_release
 UPDATE team_objects SET team = NULL WHERE team = ?1";
 
-const CLAIM: Bulk = db::bulk! { (kind bigint, object text, team text, now bigint)
+const CLAIM: BulkStatement = db::bulk! { (kind bigint, object text, team text, now bigint)
     "-- team_objects_claim
 INSERT INTO team_objects (kind, object, team, last_team, claimed_at) VALUES (:kind, :object, :team, :team, :now)
 ON CONFLICT (kind, object) DO UPDATE SET team = excluded.team, last_team = excluded.team, claimed_at = excluded.claimed_at,
@@ -63,7 +63,7 @@ const FORGET_DAYS: &str = "-- team_days_forget
 DELETE FROM team_days WHERE team = ?1 AND day < ?2";
 
 pub(crate) const ALL: &[&str] = &[OWNED, QUOTAS, RELEASE, DROP_QUOTA, PUT_QUOTA, COUNT, HAD, FORGET_DAYS];
-pub(crate) const BULKS: &[&Bulk] = &[&TAKEN, &CLAIM];
+pub(crate) const BULKS: &[&BulkStatement] = &[&TAKEN, &CLAIM];
 
 /// Replaces the objects that a team owns. If another team owns one of them, nothing is changed, and that object is returned.
 ///

@@ -1,6 +1,6 @@
 //! Storage of the votes of approvers.
 
-use db::{Bulk, Column, Cost, StoreError, Tx};
+use db::{BulkStatement, Column, Cost, StoreError, Tx};
 use uuid::Uuid;
 
 store::handle! {
@@ -25,7 +25,7 @@ pub struct VoteRow {
 
 const OF_PLAN: &str = "-- votes_of_plan
 SELECT actor FROM approval_votes WHERE subject = ?1 AND plan_sha256 = ?2 ORDER BY voted_at, actor";
-const PUT: Bulk = db::bulk! { (subject uuid, actor text, plan_sha256 bytea, voted_at bigint, note text)
+const PUT: BulkStatement = db::bulk! { (subject uuid, actor text, plan_sha256 bytea, voted_at bigint, note text)
     "-- vote_put
 INSERT INTO approval_votes (subject, actor, plan_sha256, voted_at, note)
 VALUES (:subject, :actor, :plan_sha256, :voted_at, :note)
@@ -36,7 +36,7 @@ const TRIM: &str = "-- votes_trim
 DELETE FROM approval_votes WHERE voted_at < ?1";
 
 pub(crate) const ALL: &[&str] = &[OF_PLAN, TRIM];
-pub(crate) const BULKS: &[&Bulk] = &[&PUT];
+pub(crate) const BULKS: &[&BulkStatement] = &[&PUT];
 
 /// Returns the approvers of a plan in order of time, read within the transaction.
 ///

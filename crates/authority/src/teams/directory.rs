@@ -53,7 +53,11 @@ impl TeamDirectory {
     /// Creates a handle over this database.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self(Arc::new(DirectoryParts { store, cache: Cache::with_entries(2), generation: AtomicU64::new(0) }))
+        Self(Arc::new(DirectoryParts {
+            store,
+            cache: Cache::with_entries_max(2),
+            generation: AtomicU64::new(0),
+        }))
     }
 
     /// Returns the owners of all objects.

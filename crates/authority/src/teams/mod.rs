@@ -9,6 +9,6 @@ pub(crate) mod owns;
 mod standing;
 
 pub use directory::{OverQuota, QuotaError, TeamDirectory};
-pub use ownership::{Crossing, Ownership};
-pub use owns::{BadOwns, OBJECTS_MAX, OwnedKind, Owns, Quota};
+pub use ownership::{Ownership, OwnershipMismatch};
+pub use owns::{InvalidOwnedObjects, OBJECTS_MAX, OwnedKind, Owns, Quota};
 pub use standing::Standing;

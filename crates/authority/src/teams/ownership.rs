@@ -35,7 +35,7 @@ enum OwnsNames {
 
 /// Reason why objects do not belong together. The messages reveal nothing about other teams.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Crossing {
+pub enum OwnershipMismatch {
     /// A name belongs to another team, or to a team while the caller has none.
     #[error("{0}: this name does not belong to the team of the request")]
     Name(String),
@@ -82,7 +82,7 @@ impl Ownership {
 
     /// Returns whether at least one team has a request quota.
     #[must_use]
-    pub fn limits_requests(&self) -> bool {
+    pub fn has_request_quota(&self) -> bool {
         self.quotas.values().any(|quota| quota.requests_per_second.is_some())
     }
 
@@ -134,13 +134,13 @@ impl Ownership {
             // An object that the team owns counts as within the team's scope even without a label.
             None => scope.reaches(&Object { team: Some((*owner).to_owned()), ..object.clone() }),
         };
-        within && self.teams_of(scope).iter().eq([owner])
+        within && self.acting_teams(scope).iter().eq([owner])
     }
 
     /// Returns the teams on whose behalf a grant acts: the teams that it names, otherwise the owners of the objects that it names.
     #[must_use]
-    pub fn teams_of<'a>(&'a self, scope: &'a Scope) -> BTreeSet<&'a str> {
-        let named: BTreeSet<&str> = scope.bounds().iter().filter_map(team_named).collect();
+    pub fn acting_teams<'a>(&'a self, scope: &'a Scope) -> BTreeSet<&'a str> {
+        let named: BTreeSet<&str> = scope.bounds().iter().filter_map(bound_team).collect();
         if !named.is_empty() {
             return named;
         }
@@ -167,8 +167,12 @@ impl Ownership {
     /// of the name or held it before the team owned it.
     ///
     /// # Errors
-    /// [`Crossing`]
-    pub fn check_issue(&self, object: &Object, standing: &Standing) -> Result<Option<&str>, Crossing> {
+    /// [`OwnershipMismatch`]
+    pub fn check_issue(
+        &self,
+        object: &Object,
+        standing: &Standing,
+    ) -> Result<Option<&str>, OwnershipMismatch> {
         let mut teams: BTreeSet<&str> = self.holders(object).map(|owner| &*owner.team).collect();
         let label = object.team.as_deref().and_then(|team| self.teams.get_key_value(team));
         teams.extend(label.map(|(team, _)| &**team));
@@ -179,16 +183,16 @@ impl Ownership {
         // A caller without a team that is allowed to use a team's profile, by a password or by ACME, acts on behalf of that team.
         let foreign = of_caller.is_none() && matches!(standing, Standing::Team(_));
         if foreign && !teams.is_empty() {
-            return Err(Crossing::Objects);
+            return Err(OwnershipMismatch::Objects);
         }
         teams.extend(of_caller);
         if teams.len() > 1 {
-            return Err(Crossing::Objects);
+            return Err(OwnershipMismatch::Objects);
         }
         if let Standing::Held { issued_at_us } = standing
-            && self.holders(object).any(|owner| owner.moved_after(*issued_at_us))
+            && self.holders(object).any(|owner| owner.ownership_changed_after(*issued_at_us))
         {
-            return Err(Crossing::Moved);
+            return Err(OwnershipMismatch::Moved);
         }
         let acting = teams.first().copied();
         let mut charged = acting;
@@ -206,12 +210,12 @@ impl Ownership {
         owners: &[&Owner],
         acting: Option<&str>,
         standing: &Standing,
-    ) -> Result<(), Crossing> {
-        let refused = || Err(Crossing::Name(name.to_owned()));
+    ) -> Result<(), OwnershipMismatch> {
+        let refused = || Err(OwnershipMismatch::Name(name.to_owned()));
         if let Some(team) = acting {
             let limited = self.teams.get(team).copied() == Some(OwnsNames::Yes);
             return match owners {
-                [] if limited => Err(Crossing::Outside(name.to_owned(), team.to_owned())),
+                [] if limited => Err(OwnershipMismatch::Outside(name.to_owned(), team.to_owned())),
                 _ if owners.iter().all(|owner| *owner.team == *team) => Ok(()),
                 _ => refused(),
             };
@@ -220,9 +224,9 @@ impl Ownership {
             _ if owners.is_empty() => Ok(()),
             Standing::Everything | Standing::Proven => Ok(()),
             Standing::Held { issued_at_us }
-                if owners.iter().any(|owner| owner.moved_after(*issued_at_us)) =>
+                if owners.iter().any(|owner| owner.ownership_changed_after(*issued_at_us)) =>
             {
-                Err(Crossing::Moved)
+                Err(OwnershipMismatch::Moved)
             }
             Standing::Held { .. } => Ok(()),
             Standing::Nobody | Standing::Team(_) => refused(),
@@ -272,12 +276,12 @@ impl Ownership {
 }
 
 impl Owner {
-    fn moved_after(&self, at_us: i64) -> bool {
+    fn ownership_changed_after(&self, at_us: i64) -> bool {
         self.moved_at_us.is_some_and(|moved| moved > at_us)
     }
 }
 
-fn team_named(bound: &Scope) -> Option<&str> {
+fn bound_team(bound: &Scope) -> Option<&str> {
     match bound {
         Scope::Team(team) => Some(team),
         _ => None,
@@ -402,7 +406,8 @@ mod tests {
         }
         for standing in [team("a"), Standing::Nobody, team("unknown")] {
             assert!(check("shared", None, &b, &standing).is_err(), "{standing:?}");
-            let entered = if standing == Standing::Nobody { Ok(Some("b")) } else { Err(Crossing::Objects) };
+            let entered =
+                if standing == Standing::Nobody { Ok(Some("b")) } else { Err(OwnershipMismatch::Objects) };
             assert_eq!(check("web-b", None, &b, &standing), entered, "{standing:?}");
             assert!(check("web-b", None, &a, &standing).is_err(), "{standing:?}");
             assert!(check("shared", None, &["*.example"], &standing).is_err(), "{standing:?}");
@@ -411,10 +416,10 @@ mod tests {
         assert!(check("web-b", Some("a"), &b, &Standing::Everything).is_err());
         assert_eq!(
             check("shared", None, &["x.c.example"], &team("a")),
-            Err(Crossing::Outside("x.c.example".to_owned(), "a".to_owned()))
+            Err(OwnershipMismatch::Outside("x.c.example".to_owned(), "a".to_owned()))
         );
         let to_b = certificate("shared", Some("a"), &a, &["host-b"]);
-        assert_eq!(all.check_issue(&to_b, &Standing::Everything), Err(Crossing::Objects));
+        assert_eq!(all.check_issue(&to_b, &Standing::Everything), Err(OwnershipMismatch::Objects));
     }
 
     #[test]
@@ -422,7 +427,7 @@ mod tests {
         let all = two_teams();
         let object = certificate("moved", None, &["x.b.example"], &[]);
         let held = |issued_at_us| all.check_issue(&object, &Standing::Held { issued_at_us });
-        assert_eq!(held(99), Err(Crossing::Moved));
+        assert_eq!(held(99), Err(OwnershipMismatch::Moved));
         assert_eq!(held(100), Ok(Some("b")));
     }
 }

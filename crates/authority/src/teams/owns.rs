@@ -63,7 +63,7 @@ pub struct Quota {
 
 /// Reason why the objects or quotas of a team are invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum BadOwns {
+pub enum InvalidOwnedObjects {
     /// The team has more than [`OBJECTS_MAX`] objects.
     #[error("a team can own at most {OBJECTS_MAX} objects")]
     TooMany,
@@ -111,21 +111,21 @@ impl Owns {
     /// Checks that the objects are valid.
     ///
     /// # Errors
-    /// [`BadOwns`] describes what to correct.
-    pub fn check(&self) -> Result<(), BadOwns> {
+    /// [`InvalidOwnedObjects`] describes what to correct.
+    pub fn check(&self) -> Result<(), InvalidOwnedObjects> {
         if self.objects().count() > OBJECTS_MAX {
-            return Err(BadOwns::TooMany);
+            return Err(InvalidOwnedObjects::TooMany);
         }
         let mut seen = BTreeSet::new();
         for (kind, object) in self.objects() {
             let text = || object.to_owned();
             if object.is_empty() || object.len() > OBJECT_MAX || object.chars().any(char::is_control) {
-                return Err(BadOwns::Object(text()));
+                return Err(InvalidOwnedObjects::Object(text()));
             }
             match kind {
-                OwnedKind::Name if !is_name(object) => return Err(BadOwns::Name(text())),
-                OwnedKind::Path if !is_path(object) => return Err(BadOwns::Path(text())),
-                _ if !seen.insert((kind, object)) => return Err(BadOwns::Twice(text())),
+                OwnedKind::Name if !is_name(object) => return Err(InvalidOwnedObjects::Name(text())),
+                OwnedKind::Path if !is_path(object) => return Err(InvalidOwnedObjects::Path(text())),
+                _ if !seen.insert((kind, object)) => return Err(InvalidOwnedObjects::Twice(text())),
                 _ => {}
             }
         }
@@ -143,10 +143,10 @@ impl Quota {
     /// Checks that each quota is at least 1.
     ///
     /// # Errors
-    /// [`BadOwns::Zero`].
-    pub fn check(&self) -> Result<(), BadOwns> {
+    /// [`InvalidOwnedObjects::Zero`].
+    pub fn check(&self) -> Result<(), InvalidOwnedObjects> {
         let none = [self.requests_per_second, self.certificates_per_day].contains(&Some(0));
-        if none { Err(BadOwns::Zero) } else { Ok(()) }
+        if none { Err(InvalidOwnedObjects::Zero) } else { Ok(()) }
     }
 }
 
@@ -174,9 +174,9 @@ mod tests {
         for bad in ["a", "/", "/a/", "/A", "/a/*", "//a"] {
             assert!(read(&format!(r#"{{"paths": ["{bad}"]}}"#)).is_err(), "{bad:?}");
         }
-        assert_eq!(read(r#"{"profiles": ["a", "a"]}"#), Err(BadOwns::Twice("a".to_owned())));
+        assert_eq!(read(r#"{"profiles": ["a", "a"]}"#), Err(InvalidOwnedObjects::Twice("a".to_owned())));
         let many = Owns { profiles: (0..=OBJECTS_MAX).map(|n| n.to_string()).collect(), ..Owns::default() };
-        assert_eq!(many.check(), Err(BadOwns::TooMany));
+        assert_eq!(many.check(), Err(InvalidOwnedObjects::TooMany));
         assert!(Quota { certificates_per_day: Some(0), ..Quota::default() }.check().is_err());
     }
 }

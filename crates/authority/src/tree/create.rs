@@ -17,7 +17,7 @@ use super::error::NewCaError;
 use super::specification::NewCa;
 use super::{Ca, CaState, Urls};
 use crate::Authority;
-use crate::ca_keys::{CaKey, NewCaKey, Purpose};
+use crate::ca_keys::{CaKey, NewCaKey, SigningPurpose};
 use crate::keystore::{self, NewKey};
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow, Insertion, NewIssued, Source};
@@ -36,7 +36,7 @@ impl Authority {
         let key = self.new_key(new).await?;
         let dates = Dates::of(new, self.now());
         let body = Body::of(new, &read, key.signer.spki(), new.path_length);
-        let own = self.signing(CaKey::New(&key), Purpose::CaCertificate { subject_key: Some(&key) });
+        let own = self.signing(CaKey::New(&key), SigningPurpose::CaCertificate { subject_key: Some(&key) });
         let certified = certify(body, &own, None, dates).await?;
         self.store_new(new, key, certified, None, actor).await
     }
@@ -59,7 +59,7 @@ impl Authority {
         let dates = Dates::of(new, self.now()).within(&parent.certificate, self.now())?;
         let key = self.new_key(new).await?;
         let body = Body::of(new, &read, key.signer.spki(), path_length);
-        let purpose = Purpose::CaCertificate { subject_key: Some(&key) };
+        let purpose = SigningPurpose::CaCertificate { subject_key: Some(&key) };
         let issuer = Issuer { signer: &self.signing(CaKey::Of(&parent), purpose), ..issuer };
         let certified = certify(body, &*key.signer, Some(&issuer), dates).await?;
         self.store_new(new, key, certified, Some(parent.id), actor).await
@@ -77,11 +77,11 @@ impl Authority {
         if ca.signer.spki() == by.signer.spki() || ca.parent == Some(by.id) {
             return Err(NewCaError::SameKey(ca.name.clone(), by.name.clone()));
         }
-        let signing = self.signing(CaKey::Of(&by), Purpose::CaCertificate { subject_key: None });
+        let signing = self.signing(CaKey::Of(&by), SigningPurpose::CaCertificate { subject_key: None });
         let issuer = self.issuer(&by, &signing);
         let own = &ca.certificate;
         let path_length = own.basic_constraints.and_then(|constraints| constraints.path_len);
-        let path_length = path_length_again(&issuer, path_length)?;
+        let path_length = renewed_path_length(&issuer, path_length)?;
         let body = Body {
             subject: &own.subject,
             spki: &own.public_key.spki,
@@ -104,7 +104,7 @@ impl Authority {
         let stored =
             self.store().write("ca_cross_sign", move |tx| store_cross(tx, row, issued, event).boxed());
         stored.await.map_err(|error| refusal(error, &ca.name))?;
-        self.forget_cas();
+        self.invalidate_cas_cache();
         Ok(self.ca_by_id(ca.id).await?)
     }
 
@@ -169,7 +169,7 @@ impl Authority {
             .store()
             .write("ca_create", move |tx| store_ca(tx, key, ca, certificate, issued, event, actor).boxed());
         stored.await.map_err(|error| refusal(error, &new.name))?;
-        self.forget_cas();
+        self.invalidate_cas_cache();
         Ok(self.ca_by_id(id).await?)
     }
 
@@ -232,7 +232,7 @@ pub(super) fn specification(new: &NewCa) -> String {
 }
 
 /// Returns the path length for another certificate of a CA: the same as before, or less if the issuer allows less.
-pub(super) fn path_length_again(issuer: &Issuer<'_>, own: Option<u32>) -> Result<Option<u32>, NewCaError> {
+pub(super) fn renewed_path_length(issuer: &Issuer<'_>, own: Option<u32>) -> Result<Option<u32>, NewCaError> {
     let allowed = path_length_below(issuer, None)?;
     Ok(match (allowed, own) {
         (Some(allowed), Some(own)) => Some(allowed.min(own)),

@@ -15,7 +15,7 @@ use x509::build::Extension;
 use x509::{Certificate, Fingerprint};
 
 use super::error::ImportError;
-use super::import::{Chain, parent_of};
+use super::import::{Chain, find_parent};
 use super::specification::{CREDENTIAL, CREDENTIAL_CAS_MAX, NAME_MAX};
 use super::{Ca, Urls, inventory_row};
 use crate::Authority;
@@ -56,12 +56,12 @@ impl Authority {
         if known.iter().filter(|ca| ca.credential.is_some()).count() >= CREDENTIAL_CAS_MAX {
             return Err(ImportError::TooMany);
         }
-        let parent = parent_of(&chain, &known);
+        let parent = find_parent(&chain, &known);
         let specification = json!({ "imported": true, CREDENTIAL: path });
-        match self.take_in(&name, chain, parent, key.clone(), specification, actor).await {
+        match self.store_imported_ca(&name, chain, parent, key.clone(), specification, actor).await {
             // Another node or request was faster.
             Err(ImportError::NameTaken(name)) => {
-                self.forget_cas();
+                self.invalidate_cas_cache();
                 let known = self.ca_by_certificate(&certificate.fingerprint).await?;
                 known.ok_or(ImportError::NameTaken(name))
             }

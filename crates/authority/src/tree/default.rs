@@ -22,7 +22,7 @@ impl Authority {
     #[crate::boxed]
     pub async fn default_ca(&self) -> Result<Option<Arc<Ca>>, CaError> {
         let now = UnixTime(self.clock().now_seconds());
-        Ok(default_of(&self.forest().await?.all, now, None))
+        Ok(default_issuing_ca(&self.forest().await?.all, now, None))
     }
 
     /// Makes a CA (identifier or name) the default. While it issues, it issues for all requests that name no CA.
@@ -37,8 +37,9 @@ impl Authority {
         }
         let event = self.event("ca.default", found.id, actor, json!({ "name": found.name }));
         let id = found.id;
-        let made = self.store().write("ca_default", move |tx| default_step(tx, id, event).boxed()).await?;
-        self.forget_cas();
+        let made =
+            self.store().write("ca_default", move |tx| make_default_and_audit(tx, id, event).boxed()).await?;
+        self.invalidate_cas_cache();
         if !made {
             return Err(DefaultError::NotIssuing(found.name.clone()));
         }
@@ -46,7 +47,7 @@ impl Authority {
     }
 }
 
-async fn default_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
+async fn make_default_and_audit(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
     let made = tables::make_default_ca(tx, id, event.at_us).await?;
     if made {
         store::audit(tx, vec![event]).await?;
@@ -55,7 +56,7 @@ async fn default_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, 
 }
 
 /// Returns the default at `now` among CAs (oldest first), as if `without` were retired.
-pub(super) fn default_of(all: &[Arc<Ca>], now: UnixTime, without: Option<Uuid>) -> Option<Arc<Ca>> {
+pub(super) fn default_issuing_ca(all: &[Arc<Ca>], now: UnixTime, without: Option<Uuid>) -> Option<Arc<Ca>> {
     let own: Vec<&Arc<Ca>> = all.iter().filter(|ca| ca.credential.is_none()).collect();
     let issues = |ca: &&Arc<Ca>| ca.may_issue(now) && Some(ca.id) != without;
     let active: Vec<&Arc<Ca>> = own.iter().copied().filter(issues).collect();

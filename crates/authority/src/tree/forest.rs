@@ -21,21 +21,21 @@ const ALTERNATES_MAX: usize = 8;
 
 /// Cache of all CAs. It is read again after a change on this node, or if the change counter differs, which is checked every
 /// [`crate::AuthorityOptions::cache_lifetime`].
-pub struct Cas {
-    pub(super) cache: Cache<(), Arc<Forest>, CaError>,
+pub struct CaCache {
+    pub(super) cache: Cache<(), Arc<CaSnapshot>, CaError>,
     /// The last cached state, perhaps out of date. It avoids reading unchanged data again.
-    pub(super) last: RwLock<Option<Arc<Forest>>>,
+    pub(super) last: RwLock<Option<Arc<CaSnapshot>>>,
 }
 
-impl Default for Cas {
+impl Default for CaCache {
     fn default() -> Self {
-        Self { cache: Cache::with_entries(1), last: RwLock::default() }
+        Self { cache: Cache::with_entries_max(1), last: RwLock::default() }
     }
 }
 
 /// All CAs at one time.
 #[derive(Debug, Default)]
-pub(crate) struct Forest {
+pub(crate) struct CaSnapshot {
     pub(super) generation: i64,
     /// All CAs, oldest first.
     pub(crate) all: Vec<Arc<Ca>>,
@@ -56,7 +56,7 @@ struct Node {
     crosses: Vec<(Arc<[u8]>, Option<Uuid>)>,
 }
 
-impl Forest {
+impl CaSnapshot {
     pub(super) fn build(rows: CaRows, keystore: &KeyStore, now_us: i64) -> Self {
         let mut certificates: HashMap<Uuid, Vec<CaCertificateRow>> = HashMap::new();
         for row in rows.certificates {
@@ -139,12 +139,12 @@ fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> 
         name: row.ca.name.clone(),
         certificate: Arc::clone(&node.certificate),
         chain: chain.into(),
-        alternates: alternates_of(node, by_id).into(),
+        alternates: alternate_chains(node, by_id).into(),
         anchor,
         signer: Arc::new(signer),
         key_id: row.ca.key_id,
         state: node.state,
-        credential: super::specification::credential_of(&row.ca.specification),
+        credential: super::specification::credential_path(&row.ca.specification),
         parent: row.ca.parent_id,
         default_since_us: row.default_since_us,
         created_at_us: row.ca.created_at_us,
@@ -174,7 +174,7 @@ fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8
 
 /// Returns the chains through a cross-signed certificate of this CA or a CA above it, or through a certificate from before a
 /// renewal.
-fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
+fn alternate_chains(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     let mut alternates = Vec::new();
     let mut below = Chain::new();
     for step in path(node, by_id) {

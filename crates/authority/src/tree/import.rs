@@ -16,7 +16,7 @@ use super::error::{ImportError, NewCaError};
 use super::specification::{NewCa, check_name};
 use super::{Ca, CaState, PendingCa};
 use crate::Authority;
-use crate::ca_keys::{CaKey, Custody, Purpose};
+use crate::ca_keys::{CaKey, CaKeyLocation, SigningPurpose};
 use crate::keystore;
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow};
@@ -53,7 +53,7 @@ impl Authority {
         key_pem: &str,
         actor: &str,
     ) -> Result<Arc<Ca>, ImportError> {
-        if self.ca_keys().custody() == Custody::Apart {
+        if self.ca_keys().custody() == CaKeyLocation::Apart {
             return Err(ImportError::SignerApart);
         }
         check_name(name)?;
@@ -62,12 +62,12 @@ impl Authority {
         if key.spki() != &*chain.own.public_key.spki {
             return Err(ImportError::OtherKey);
         }
-        let parent = parent_of(&chain, &self.cas().await?);
-        self.take_in(name, chain, parent, key, json!({ "imported": true }), actor).await
+        let parent = find_parent(&chain, &self.cas().await?);
+        self.store_imported_ca(name, chain, parent, key, json!({ "imported": true }), actor).await
     }
 
     /// Stores an imported CA with its encrypted key.
-    pub(super) async fn take_in(
+    pub(super) async fn store_imported_ca(
         &self,
         name: &str,
         chain: Chain,
@@ -100,7 +100,7 @@ impl Authority {
             store_import(tx, Some((key.row, actor)), Some(ca), certificates, inventory, event).boxed()
         });
         stored.await.map_err(|error| refusal(error, name))?;
-        self.forget_cas();
+        self.invalidate_cas_cache();
         Ok(self.ca_by_id(id).await?)
     }
 
@@ -115,7 +115,7 @@ impl Authority {
         let key = self.new_key(new).await?;
         let body = Body::of(new, &read, key.signer.spki(), new.path_length);
         let tbs = csr::tbs(&body.subject.der, body.spki, &body.extensions, None);
-        let signing = self.signing(CaKey::New(&key), Purpose::CaRequest);
+        let signing = self.signing(CaKey::New(&key), SigningPurpose::CaRequest);
         let signature = signing.sign(&tbs, Instant::now() + SIGN_FOR).await?;
         let request = build::signed(&tbs, &signing.algorithm(), &signature);
         let pending = PendingCa {
@@ -148,7 +148,7 @@ impl Authority {
             StoreError::Stale(_) => NewCaError::NameTaken(new.name.clone()),
             other => NewCaError::Store(other),
         })?;
-        self.forget_cas();
+        self.invalidate_cas_cache();
         let pem = request_pem(&pending.request);
         Ok(Request { pending: Arc::new(pending), pem })
     }
@@ -171,7 +171,7 @@ impl Authority {
         if chain.own.public_key.spki != pending.spki {
             return Err(ImportError::OtherKey);
         }
-        let parent = parent_of(&chain, &self.cas().await?);
+        let parent = find_parent(&chain, &self.cas().await?);
         let event = self.event("ca.install", id, actor, chain.details(&pending.name, parent));
         let certificates = chain.rows(id, parent, self.clock().now_us());
         let inventory = chain.inventory();
@@ -189,7 +189,7 @@ impl Authority {
         if !installed.await? {
             return Err(ImportError::NotPending(id));
         }
-        self.forget_cas();
+        self.invalidate_cas_cache();
         Ok(self.ca_by_id(id).await?)
     }
 
@@ -202,13 +202,13 @@ impl Authority {
     pub async fn cancel_request(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let event = self.event("ca.cancel", id, actor, json!({}));
         let cancelled = self.store().write("ca_cancel", move |tx| cancel(tx, id, event).boxed()).await?;
-        self.forget_cas();
+        self.invalidate_cas_cache();
         Ok(cancelled)
     }
 }
 
 /// Returns the CA among `cas` that signed the first certificate of the chain, found by name and signature.
-pub(super) fn parent_of(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
+pub(super) fn find_parent(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
     if chain.own.is_self_issued() {
         return None;
     }
@@ -222,7 +222,7 @@ pub(super) fn parent_of(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
 impl Chain {
     /// Returns a chain with only the CA certificate.
     pub(super) fn alone(own: Certificate, now: UnixTime) -> Result<Self, ImportError> {
-        check_own(&own, now)?;
+        check_ca_certificate(&own, now)?;
         Ok(Self { own, above: Vec::new() })
     }
 
@@ -245,7 +245,7 @@ impl Chain {
         }
         let mut certificates = certificates.into_iter();
         let own = certificates.next().ok_or(ImportError::NoCertificate)?;
-        check_own(&own, now)?;
+        check_ca_certificate(&own, now)?;
         Ok(Self { own, above: certificates.collect() })
     }
 
@@ -285,7 +285,7 @@ impl Chain {
     }
 }
 
-fn check_own(own: &Certificate, now: UnixTime) -> Result<(), ImportError> {
+fn check_ca_certificate(own: &Certificate, now: UnixTime) -> Result<(), ImportError> {
     if !own.is_ca() {
         return Err(ImportError::NotCa("its basic constraints do not have CA:TRUE"));
     }

@@ -9,7 +9,7 @@ use x509::Fingerprint;
 
 use super::ca::{Ca, PendingCa};
 use super::error::CaError;
-use super::forest::Forest;
+use super::forest::CaSnapshot;
 use crate::Authority;
 use crate::profile::Profile;
 use crate::tables;
@@ -110,7 +110,7 @@ impl Authority {
         self.issuing_ca(profile.ca.as_deref()).await
     }
 
-    pub(crate) async fn forest(&self) -> Result<Arc<Forest>, CaError> {
+    pub(crate) async fn forest(&self) -> Result<Arc<CaSnapshot>, CaError> {
         let this = self.clone();
         let lifetime = self.options().cache_lifetime;
         let read = move || async move {
@@ -121,14 +121,14 @@ impl Authority {
         self.cas_cache().cache.fetch(&(), read).await
     }
 
-    async fn read_forest(&self) -> Result<Arc<Forest>, CaError> {
-        let generation = tables::Cas::of(self.store()).generation().await?;
+    async fn read_forest(&self) -> Result<Arc<CaSnapshot>, CaError> {
+        let generation = tables::CaCache::of(self.store()).generation().await?;
         let last = self.cas_cache().last.read().clone();
         if let Some(last) = last.filter(|last| last.generation == generation) {
             return Ok(last);
         }
-        let forest = Arc::new(Forest::build(
-            tables::Cas::of(self.store()).all().await?,
+        let forest = Arc::new(CaSnapshot::build(
+            tables::CaCache::of(self.store()).all().await?,
             self.keystore(),
             self.clock().now_us(),
         ));
@@ -137,7 +137,7 @@ impl Authority {
     }
 
     /// Invalidates the cache of CAs after a change on this node.
-    pub(crate) fn forget_cas(&self) {
+    pub(crate) fn invalidate_cas_cache(&self) {
         self.cas_cache().cache.invalidate(&());
     }
 }

@@ -21,7 +21,7 @@ pub use ca::{Ca, CaState, DerChain, PendingCa};
 pub use certificate::inventory_row;
 pub use credential::CredentialCa;
 pub use error::{CaError, DefaultError, ImportError, NewCaError, RetireError};
-pub use forest::Cas;
+pub use forest::CaCache;
 pub use import::Request;
 pub use retire::Retirement;
 pub use specification::{BadCa, NameLimits, NewCa};

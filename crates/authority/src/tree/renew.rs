@@ -10,11 +10,11 @@ use x509::{Certificate, UnixTime};
 
 use super::Ca;
 use super::certificate::{Body, Dates, certify};
-use super::create::{BACKDATE_SECONDS, extensions_again, path_length_again, record_issued};
+use super::create::{BACKDATE_SECONDS, extensions_again, record_issued, renewed_path_length};
 use super::error::NewCaError;
 use super::specification::LIFETIME_MIN;
 use crate::Authority;
-use crate::ca_keys::{CaKey, Purpose};
+use crate::ca_keys::{CaKey, SigningPurpose};
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, NewIssued};
 
@@ -49,13 +49,13 @@ impl Authority {
             None if ca.is_root() => None,
             None => return Err(NewCaError::Elsewhere(ca.name.clone())),
         };
-        let purpose = Purpose::CaCertificate { subject_key: None };
+        let purpose = SigningPurpose::CaCertificate { subject_key: None };
         let own = self.signing(CaKey::Of(&ca), purpose);
         let above = parent.as_ref().map(|parent| self.signing(CaKey::Of(parent), purpose));
         let issuer = parent.as_ref().zip(above.as_ref()).map(|(parent, above)| self.issuer(parent, above));
         let own_length = old.basic_constraints.and_then(|constraints| constraints.path_len);
         let path_length = match &issuer {
-            Some(issuer) => path_length_again(issuer, own_length)?,
+            Some(issuer) => renewed_path_length(issuer, own_length)?,
             None => own_length,
         };
         let dates = dates(old, lifetime_seconds, self.now());
@@ -86,7 +86,7 @@ impl Authority {
             StoreError::Stale(_) => NewCaError::Blocked,
             other => NewCaError::Store(other),
         })?;
-        self.forget_cas();
+        self.invalidate_cas_cache();
         Ok(self.ca_by_id(ca.id).await?)
     }
 }

@@ -8,7 +8,7 @@ use store::{AuditEvent, StoreError, Tx};
 use uuid::Uuid;
 use x509::UnixTime;
 
-use super::default::default_of;
+use super::default::default_issuing_ca;
 use super::error::RetireError;
 use super::{Ca, CaState};
 use crate::Authority;
@@ -39,7 +39,7 @@ impl Authority {
     /// [`RetireError`]
     #[crate::boxed]
     pub async fn retire(&self, ca: &str, actor: &str) -> Result<Retirement, RetireError> {
-        self.step_down(ca, false, actor).await
+        self.advance_retirement(ca, false, actor).await
     }
 
     /// Retires a CA like [`Self::retire`], without these conditions. Profiles that name this CA issue no more certificates. Clients
@@ -49,45 +49,50 @@ impl Authority {
     /// [`RetireError`]
     #[crate::boxed]
     pub async fn force_retire(&self, ca: &str, actor: &str) -> Result<Retirement, RetireError> {
-        self.step_down(ca, true, actor).await
+        self.advance_retirement(ca, true, actor).await
     }
 
-    async fn step_down(&self, ca: &str, force: bool, actor: &str) -> Result<Retirement, RetireError> {
+    async fn advance_retirement(
+        &self,
+        ca: &str,
+        force: bool,
+        actor: &str,
+    ) -> Result<Retirement, RetireError> {
         let ca = self.ca(ca).await?;
         let done = match ca.state {
             CaState::Active => {
                 if !force {
-                    self.check_dispensable(&ca).await?;
+                    self.check_retirable(&ca).await?;
                 }
                 self.begin_retiring(&ca, actor).await?
             }
             CaState::Retiring => self.finish_retiring(&ca, force, actor).await?,
             CaState::Retired => return Err(RetireError::Retired(ca.name.clone())),
         };
-        self.forget_cas();
+        self.invalidate_cas_cache();
         Ok(done)
     }
 
     /// Checks that all profiles and requests can still issue certificates without `ca`.
-    async fn check_dispensable(&self, ca: &Arc<Ca>) -> Result<(), RetireError> {
+    async fn check_retirable(&self, ca: &Arc<Ca>) -> Result<(), RetireError> {
         if ca.credential.is_some() {
             return Ok(());
         }
-        let profiles = self.profiles_of(ca).await?;
+        let profiles = self.profiles_naming_ca(ca).await?;
         if !profiles.is_empty() {
             let name = ca.name.clone();
             return Err(RetireError::Named { name, profiles: profiles.join(", ") });
         }
         let now = UnixTime(self.clock().now_seconds());
         let forest = self.forest().await?;
-        let issues = default_of(&forest.all, now, None).is_some();
-        let next = default_of(&forest.all, now, Some(ca.id));
+        let issues = default_issuing_ca(&forest.all, now, None).is_some();
+        let next = default_issuing_ca(&forest.all, now, Some(ca.id));
         let replaced = next.is_some_and(|next| Some(next.id) != ca.parent);
         if issues && !replaced { Err(RetireError::Last(ca.name.clone())) } else { Ok(()) }
     }
 
     /// Returns the names of the profiles that name a CA, at most [`NAMED_MAX`].
-    async fn profiles_of(&self, ca: &Ca) -> Result<Vec<String>, RetireError> {
+    async fn profiles_naming_ca(&self, ca: &Ca) -> Result<Vec<String>, RetireError> {
         let id = ca.id.to_string();
         let (mut named, mut after) = (Vec::new(), None);
         loop {
@@ -106,7 +111,10 @@ impl Authority {
     async fn begin_retiring(&self, ca: &Arc<Ca>, actor: &str) -> Result<Retirement, RetireError> {
         let event = self.event("ca.retiring", ca.id, actor, json!({ "name": ca.name }));
         let id = ca.id;
-        let moved = self.store().write("ca_retiring", move |tx| first_step(tx, id, event).boxed()).await?;
+        let moved = self
+            .store()
+            .write("ca_retiring", move |tx| begin_retiring_and_audit(tx, id, event).boxed())
+            .await?;
         if moved { Ok(Retirement::Begun) } else { Err(RetireError::Changed(ca.name.clone())) }
     }
 
@@ -120,19 +128,23 @@ impl Authority {
     ) -> Result<Retirement, RetireError> {
         let id = ca.id;
         if !force {
-            let certificates =
-                tables::Cas::of(self.store()).living_issued(id, self.clock().now_us(), LIVING_MAX).await?;
+            let certificates = tables::CaCache::of(self.store())
+                .count_valid_certificates(id, self.clock().now_us(), LIVING_MAX)
+                .await?;
             if certificates > 0 {
                 return Err(RetireError::StillNeeded { name: ca.name.clone(), certificates });
             }
         }
         let event = self.event("ca.retired", id, actor, json!({ "name": ca.name, "forced": force }));
-        let moved = self.store().write("ca_retired", move |tx| second_step(tx, id, event).boxed()).await?;
+        let moved = self
+            .store()
+            .write("ca_retired", move |tx| finish_retiring_and_audit(tx, id, event).boxed())
+            .await?;
         if moved { Ok(Retirement::Done) } else { Err(RetireError::Changed(ca.name.clone())) }
     }
 }
 
-async fn first_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
+async fn begin_retiring_and_audit(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
     let moved = tables::begin_retiring_ca(tx, id, event.at_us).await?;
     if moved {
         store::audit(tx, vec![event]).await?;
@@ -140,7 +152,7 @@ async fn first_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, St
     Ok(moved)
 }
 
-async fn second_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
+async fn finish_retiring_and_audit(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
     let moved = tables::finish_retiring_ca(tx, id, event.at_us).await?;
     if moved {
         store::audit(tx, vec![event]).await?;

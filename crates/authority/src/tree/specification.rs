@@ -260,7 +260,7 @@ fn host(text: &str) -> Result<x509::HostName, String> {
 }
 
 /// Returns the path of the credential that a CA is, from its specification.
-pub(super) fn credential_of(specification: &str) -> Option<Arc<str>> {
+pub(super) fn credential_path(specification: &str) -> Option<Arc<str>> {
     let specification: Value = serde_json::from_str(specification).ok()?;
     Some(specification.get(CREDENTIAL)?.as_str()?.into())
 }
@@ -334,9 +334,9 @@ mod tests {
 
     #[test]
     fn credential_path_is_read_from_a_specification() {
-        assert_eq!(credential_of(r#"{"imported":true,"credential":"/a/ca"}"#).as_deref(), Some("/a/ca"));
+        assert_eq!(credential_path(r#"{"imported":true,"credential":"/a/ca"}"#).as_deref(), Some("/a/ca"));
         for none in ["", "{}", r#"{"imported":true}"#, r#"{"credential":7}"#] {
-            assert_eq!(credential_of(none), None, "{none}");
+            assert_eq!(credential_path(none), None, "{none}");
         }
     }
 }

@@ -9,7 +9,7 @@ use authority::est::{Est, EstOptions};
 use authority::issue::{IssueRequest, IssuedRef, Source};
 use authority::plan::IssuancePlan;
 use authority::principal::Principal;
-use authority::profile::{Profile, Stapling};
+use authority::profile::{MustStaple, Profile};
 use authority::tables::{EnrolmentRow, EnrolmentState};
 use authority::tree::NewCa;
 use keys::{KeyType, PrivateKey, Signer};
@@ -42,7 +42,7 @@ impl World {
             let mut profile = Profile::for_servers(name, serde_json::from_value(names).unwrap());
             profile.ca = Some("issuing".to_owned());
             profile.requires_approval = name == "vip";
-            profile.must_staple = if name == "vip" { Stapling::Always } else { Stapling::OnRequest };
+            profile.must_staple = if name == "vip" { MustStaple::Always } else { MustStaple::OnRequest };
             profile.extended_key_usage = serde_json::from_value(json!(["serverAuth", "clientAuth"])).unwrap();
             authority.put_profile(profile, None, "user:a").await.unwrap();
         }
@@ -324,22 +324,28 @@ pub(crate) async fn enrollment_waits_for_approval_and_is_issued_or_rejected(plac
 
     assert!(
         authority
-            .decide_enrolment(waiting[0].id, Decision::Approve, None, "", &Principal::of_actor("est:alice"))
+            .decide_enrolment(waiting[0].id, Decision::Approve, None, "", &Principal::from_actor("est:alice"))
             .await
             .is_err()
     );
     let decided = authority
-        .decide_enrolment(waiting[0].id, Decision::Approve, None, "known", &Principal::of_actor("user:bob"))
+        .decide_enrolment(waiting[0].id, Decision::Approve, None, "known", &Principal::from_actor("user:bob"))
         .await
         .unwrap();
     assert_eq!((decided.state, decided.decided_by.as_deref()), (EnrolmentState::Approved, Some("user:bob")));
     authority
-        .decide_enrolment(waiting[1].id, Decision::Reject, None, "unknown", &Principal::of_actor("user:bob"))
+        .decide_enrolment(
+            waiting[1].id,
+            Decision::Reject,
+            None,
+            "unknown",
+            &Principal::from_actor("user:bob"),
+        )
         .await
         .unwrap();
     assert!(
         authority
-            .decide_enrolment(waiting[1].id, Decision::Approve, None, "", &Principal::of_actor("user:bob"))
+            .decide_enrolment(waiting[1].id, Decision::Approve, None, "", &Principal::from_actor("user:bob"))
             .await
             .is_err()
     );
@@ -366,7 +372,7 @@ pub(crate) async fn requester_by_certificate_cannot_approve_as_its_api_identity(
     let waiting = async || authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
     // A certificate can request only the profile that issued it.
     assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 202, "{}", world.out());
-    let bob = Principal::of_actor("user:bob");
+    let bob = Principal::from_actor("user:bob");
     authority.decide_enrolment(waiting().await.id, Decision::Approve, None, "", &bob).await.unwrap();
     assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 200, "{}", world.out());
     let own = world.certificate("own");
@@ -374,7 +380,7 @@ pub(crate) async fn requester_by_certificate_cannot_approve_as_its_api_identity(
     assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 202, "{}", world.out());
     let waiting = waiting().await;
     // The API identifies the same certificate by the name of the identity that it is mapped to.
-    let laptop = Principal::of_actor("certificate:laptop");
+    let laptop = Principal::from_actor("certificate:laptop");
     let by_name = laptop.clone().with("dns:own.a.example");
     for person in [laptop.clone().with_certificate(&own), by_name] {
         let own = authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &person).await;
@@ -389,7 +395,7 @@ pub(crate) async fn profile_change_invalidates_an_enrollment_approval(place: Fix
     world.trust().await;
     let authority = &world.place.authority;
     world.request("vip", "rsa:2048", "/CN=vip.a.example", "DNS:vip.a.example");
-    let bob = Principal::of_actor("user:bob");
+    let bob = Principal::from_actor("user:bob");
     let change = |days: i64| async move {
         let mut profile = (*authority.profile("vip").await.unwrap()).clone();
         profile.validity.default_seconds = days * 86_400;
@@ -427,7 +433,13 @@ pub(crate) async fn enrollment_requires_the_number_of_approvals_of_the_profile(p
     );
     let approve = async |shown, person: &str| {
         authority
-            .decide_enrolment(waiting.id, Decision::Approve, shown, "", &Principal::of_password(person))
+            .decide_enrolment(
+                waiting.id,
+                Decision::Approve,
+                shown,
+                "",
+                &Principal::from_password_owner(person),
+            )
             .await
     };
     let other = approve(Some([0; 32]), "user:bob").await;

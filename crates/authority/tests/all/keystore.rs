@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use authority::keystore::{KeyStore, KeyStoreError, ProveError, RotateProgress};
+use authority::keystore::{KeyStore, KeyStoreError, MasterKeyCheckError, RotationProgress};
 use authority::tree::NewCa;
 use futures_util::future::BoxFuture;
-use keys::{KeyProvider, KeyRef, KeyType, MasterKey, OpenError, PrivateKey, ProvidedKey, SignError, Signer};
+use keys::{
+    KeyProvider, KeyRef, KeyType, MasterKeySource, OpenError, PrivateKey, ProvidedKey, SignError, Signer,
+};
 use store::{SEALED_KEYS, SealedValue};
 use uuid::Uuid;
 use x509::{PublicKey, verify_signature};
@@ -20,8 +22,8 @@ async fn signs(key: &KeyRef) {
     assert_eq!(verify_signature(&public, &key.algorithm(), b"message", &signature), Ok(()));
 }
 
-fn master(place: &Fixture, name: &str) -> MasterKey {
-    MasterKey::File { path: place.path(name), create: true }
+fn master(place: &Fixture, name: &str) -> MasterKeySource {
+    MasterKeySource::File { path: place.path(name), create: true }
 }
 
 pub(crate) async fn key_signs_after_restart_only_with_its_master_key(place: Fixture) {
@@ -114,7 +116,7 @@ async fn many(keystore: &KeyStore, place: &Fixture, count: usize) -> Vec<Uuid> {
 pub(crate) async fn master_key_rotates_in_pages_while_keys_are_used(place: Fixture) {
     let ids = many(&place.keystore, &place, 1_100).await;
     let before = place.store.statements_sent();
-    let mut seen: Vec<RotateProgress> = Vec::new();
+    let mut seen: Vec<RotationProgress> = Vec::new();
     let new = master(&place, "new");
     let rotation = place.keystore.rotate_master(&new, "user:a", |at| seen.push(at.clone()));
     let reader = async {
@@ -242,36 +244,36 @@ pub(crate) async fn startup_rejects_master_keys_unknown_to_the_database(place: F
     let id = |name: &str| *master(&place, name).id().unwrap().as_bytes();
     // A database without canaries, as earlier versions left it: the sealed keys identify their master key.
     place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
-    let wrong = |error: ProveError| match error {
-        ProveError::Wrong { expected, given } => (expected, given),
+    let wrong = |error: MasterKeyCheckError| match error {
+        MasterKeyCheckError::Wrong { expected, given } => (expected, given),
         other => panic!("{other}"),
     };
-    let (expected, given) = wrong(place.keystore_with(&["other"]).prove_masters().await.unwrap_err());
+    let (expected, given) = wrong(place.keystore_with(&["other"]).verify_master_keys().await.unwrap_err());
     assert_eq!(expected, master(&place, "master").id().unwrap().to_string());
     assert_eq!(given, master(&place, "other").id().unwrap());
     assert_eq!(canaries(&place).await, Vec::<[u8; 8]>::new(), "nothing was written");
-    place.keystore_with(&["master"]).prove_masters().await.unwrap();
+    place.keystore_with(&["master"]).verify_master_keys().await.unwrap();
     assert_eq!(canaries(&place).await, [id("master")]);
     // From now on the canary decides, whatever keys are sealed.
-    wrong(place.keystore_with(&["other"]).prove_masters().await.unwrap_err());
-    wrong(place.keystore_with(&["other", "third"]).prove_masters().await.unwrap_err());
+    wrong(place.keystore_with(&["other"]).verify_master_keys().await.unwrap_err());
+    wrong(place.keystore_with(&["other", "third"]).verify_master_keys().await.unwrap_err());
     assert_eq!(canaries(&place).await, [id("master")]);
     // A second canary exists next to the old one until all keys are rotated.
     let next = place.keystore_with(&["new", "master"]);
-    next.prove_masters().await.unwrap();
-    next.prove_masters().await.unwrap();
+    next.verify_master_keys().await.unwrap();
+    next.verify_master_keys().await.unwrap();
     assert_eq!(canaries(&place).await.len(), 2);
-    place.keystore_with(&["master"]).prove_masters().await.unwrap();
+    place.keystore_with(&["master"]).verify_master_keys().await.unwrap();
     assert_eq!(next.rewrap_all("user:a", |_| {}).await.unwrap().remaining, 0);
     assert_eq!(canaries(&place).await, [id("new")], "nothing is under the old one");
-    let (expected, _) = wrong(place.keystore_with(&["master"]).prove_masters().await.unwrap_err());
+    let (expected, _) = wrong(place.keystore_with(&["master"]).verify_master_keys().await.unwrap_err());
     assert_eq!(expected, master(&place, "new").id().unwrap().to_string());
-    place.keystore_with(&["new"]).prove_masters().await.unwrap();
+    place.keystore_with(&["new"]).verify_master_keys().await.unwrap();
 }
 
 pub(crate) async fn concurrent_first_starts_with_different_master_keys_admit_one(place: Fixture) {
     let (one, two) = (place.keystore_with(&["one"]), place.keystore_with(&["two"]));
-    let (first, second) = tokio::join!(one.prove_masters(), two.prove_masters());
+    let (first, second) = tokio::join!(one.verify_master_keys(), two.verify_master_keys());
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
     assert_eq!(canaries(&place).await.len(), 1);
 }

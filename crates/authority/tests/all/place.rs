@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
-use keys::{Keyring, KeyringConfig, MasterKey};
+use keys::{Keyring, KeyringConfig, MasterKeySource};
 use store::{AuditFilter, Clock, Store};
 use testbed::Database;
 
@@ -99,7 +99,7 @@ fn open(store: &Store, keystore: &KeyStore, clock: &Clock) -> Authority {
 }
 
 fn ring(current: &Path, older: &[PathBuf]) -> Keyring {
-    let file = |path: &Path| MasterKey::File { path: path.to_owned(), create: true };
+    let file = |path: &Path| MasterKeySource::File { path: path.to_owned(), create: true };
     let older = older.iter().map(|path| file(path)).collect();
     Keyring::open(&KeyringConfig { current: file(current), older }).unwrap()
 }

@@ -57,7 +57,7 @@ async fn certificate_is_revoked_once_by_id_serial_or_fingerprint(office: Office)
     let since = UnixTime(office.clock.now_seconds() - 3_600);
     let dates = RevocationDates { revoked_at: Some(since), invalid_since: Some(since.plus(-60)) };
     let by_serial = Selection::Serial { ca: office.ca.id, serial: issued[1].serial.clone() };
-    authority.revoke_since(by_serial, Reason::KeyCompromise, dates, "user:bob").await.unwrap();
+    authority.revoke_with_invalidity_date(by_serial, Reason::KeyCompromise, dates, "user:bob").await.unwrap();
     let by_hash = Selection::Fingerprint(issued[1].fingerprint);
     assert_eq!(authority.revoke(by_hash, Reason::KeyCompromise, None, "user:bob").await.unwrap().already, 1);
     let unknown = authority.revoke(Selection::Id(Uuid::new_v4()), Reason::Superseded, None, "user:bob").await;
@@ -272,7 +272,9 @@ async fn invalid_revocation_dates_and_selections_are_rejected(office: Office) {
         assert!(matches!(refused, Err(RevokeError::Reason(..))), "{reason}");
     }
     let invalid_since = RevocationDates { invalid_since: Some(now), ..RevocationDates::default() };
-    let refused = authority.revoke_since(id.clone(), Reason::Superseded, invalid_since, "user:bob").await;
+    let refused = authority
+        .revoke_with_invalidity_date(id.clone(), Reason::Superseded, invalid_since, "user:bob")
+        .await;
     assert!(matches!(refused, Err(RevokeError::Reason(..))));
     // An intermediate is also a certificate that was issued here.
     let ca = Selection::Fingerprint(office.ca.certificate.fingerprint);

@@ -460,7 +460,7 @@ pub(crate) async fn pending_request_is_polled_until_approved_or_rejected(place: 
     let stored = csr::CertificateRequest::parse(&waiting[0].request).unwrap();
     assert_eq!(stored.challenge_password, None, "the password is not stored");
     authority
-        .decide_enrolment(waiting[0].id, Decision::Approve, None, "", &Principal::of_actor("user:bob"))
+        .decide_enrolment(waiting[0].id, Decision::Approve, None, "", &Principal::from_actor("user:bob"))
         .await
         .unwrap();
     let stranger = Device::new().message("20", "t1", &world.encrypt(&poll(), AES));
@@ -480,7 +480,7 @@ pub(crate) async fn pending_request_is_polled_until_approved_or_rejected(place: 
             Decision::Reject,
             None,
             "not yours",
-            &Principal::of_actor("user:bob"),
+            &Principal::from_actor("user:bob"),
         )
         .await
         .unwrap();

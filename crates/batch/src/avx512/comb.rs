@@ -13,7 +13,7 @@ use super::instructions::{
 };
 use super::lanes::{across, lanes};
 use super::montgomery::BITS;
-use super::short::{LIMBS, Short};
+use super::short::{EightShort, LIMBS};
 use crate::{LANES, number};
 
 /// Number of bits of a digit.
@@ -60,7 +60,7 @@ impl Checksum {
 
     /// Adds all lanes of a constant.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn add_number(&mut self, number: &Short) {
+    pub(super) fn add_number(&mut self, number: &EightShort) {
         number.iter().for_each(|limb| lanes(*limb).into_iter().for_each(|word| self.add(word)));
     }
 
@@ -136,7 +136,11 @@ impl Sign {
 /// Returns the operand for the digit at this position.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn step<const ROWS: usize>(windows: &[Window<ROWS>], scalars: &Short, place: usize) -> Step<ROWS> {
+pub(super) fn step<const ROWS: usize>(
+    windows: &[Window<ROWS>],
+    scalars: &EightShort,
+    place: usize,
+) -> Step<ROWS> {
     let bits = bits(scalars, DIGIT * place + 1);
     // The highest digit is positive, as bit 258 is set. Another digit is positive if its highest bit is set.
     let high = if place + 1 == DIGITS {
@@ -175,7 +179,7 @@ impl Tags {
 
     /// Returns the lanes whose sum of tags matches the scalar: each digit was added once, at its position.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn are_of(&self, scalars: &Short) -> __mmask8 {
+    pub(super) fn match_scalars(&self, scalars: &EightShort) -> __mmask8 {
         let modulus = _mm512_set1_epi64(TAG_MAX.cast_signed());
         // The absolute value of the tag sum is below 37 times the modulus.
         let mut difference = _mm512_add_epi64(self.0, _mm512_slli_epi64::<6>(modulus));
@@ -195,7 +199,7 @@ impl Tags {
 /// Returns the seven bits from bit `from`. Bits past the number are zero.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn bits(scalars: &Short, from: usize) -> __m512i {
+fn bits(scalars: &EightShort, from: usize) -> __m512i {
     let (limb, bit) = (from / number::BITS, from % number::BITS);
     let shift = |bits: usize| _mm512_set1_epi64(bits as i64);
     let mut found = _mm512_srlv_epi64(scalars[limb], shift(bit));

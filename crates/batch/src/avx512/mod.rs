@@ -25,7 +25,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 use crate::key::{Job, OCTETS, STACK};
 use crate::{Kernel, LANES, number};
 use lanes::{across, gather, lanes};
-use montgomery::{Eight, LIMBS, Moduli, multiply};
+use montgomery::{EightIntegers, LIMBS, Moduli, multiply};
 use power::{ENTRIES, Exponents, Table, WORDS, power};
 use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, reduce, same};
 
@@ -44,16 +44,16 @@ pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Opt
 struct Scratch {
     moduli: [Moduli; 2],
     /// R² and R³ modulo each prime.
-    powers_of_r: [[Eight; 2]; 2],
+    powers_of_r: [[EightIntegers; 2]; 2],
     exponents: [Exponents; 2],
-    coefficient: Eight,
+    coefficient: EightIntegers,
     /// R modulo each prime (1 in Montgomery form).
-    ones: [Eight; 2],
+    ones: [EightIntegers; 2],
     tables: [Table; 2],
     /// Table entry that a window of the exponent selected.
-    chosen: Eight,
-    numbers: [Eight; 2],
-    high: Eight,
+    chosen: EightIntegers,
+    numbers: [EightIntegers; 2],
+    high: EightIntegers,
     result: EightWide,
     raised: EightWide,
 }
@@ -109,7 +109,7 @@ fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     let mut scratch = Scratch::of(jobs);
     raise(&input, &mut scratch);
     recombine(&mut scratch);
-    let sound = leads_back(&input, jobs, &mut scratch);
+    let sound = verified_lanes(&input, jobs, &mut scratch);
     let limbs = scratch.result.map(|limb| lanes(limb));
     std::array::from_fn(|lane| {
         // A faulty result need not be hidden in time: it is not returned.
@@ -161,7 +161,7 @@ fn recombine(scratch: &mut Scratch) {
 
 /// Checks the results: returns the lanes in which result^65,537 modulo n equals the input.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch) -> u8 {
+fn verified_lanes(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch) -> u8 {
     let zero = _mm512_setzero_si512();
     let inverse = across(jobs.map(|job| job.key.inverse));
     let mut modulus = WideModuli { limbs: [zero; WIDE], inverse };
@@ -181,7 +181,7 @@ fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch)
 
 /// Returns 1 in each lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn one() -> Eight {
+fn one() -> EightIntegers {
     let mut one = [_mm512_setzero_si512(); LIMBS];
     one[0] = _mm512_set1_epi64(1);
     one

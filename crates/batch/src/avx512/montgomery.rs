@@ -22,13 +22,13 @@ pub(super) const BITS: u32 = 52;
 pub(super) const LIMB_MAX: i64 = (1 << BITS) - 1;
 
 /// Eight numbers of twenty limbs.
-pub(super) type Eight = [__m512i; LIMBS];
+pub(super) type EightIntegers = [__m512i; LIMBS];
 
 /// Eight moduli. They are secret, as they are primes of private keys.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Moduli {
     /// Limbs of the moduli.
-    pub(super) limbs: Eight,
+    pub(super) limbs: EightIntegers,
     /// -1/modulus modulo 2^52.
     pub(super) inverse: __m512i,
 }
@@ -98,7 +98,7 @@ macro_rules! reduce {
 
 /// Replaces a by a·b/R modulo the modulus. The result is below twice the modulus if a·b is below R times the modulus.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn multiply(a: &mut Eight, b: &Eight, modulus: &Moduli) {
+pub(super) fn multiply(a: &mut EightIntegers, b: &EightIntegers, modulus: &Moduli) {
     let mut window = [_mm512_setzero_si512(); WINDOW];
     macro_rules! row {
         ($at:literal; $($after:literal)*) => {{
@@ -116,7 +116,7 @@ pub(super) fn multiply(a: &mut Eight, b: &Eight, modulus: &Moduli) {
 /// Replaces a by a·a/R modulo the modulus, like [`multiply`]. Products of two different limbs are computed once, with a doubled
 /// limb.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn square(a: &mut Eight, modulus: &Moduli) {
+pub(super) fn square(a: &mut EightIntegers, modulus: &Moduli) {
     let mut window = [_mm512_setzero_si512(); WINDOW];
     // 2a, and each of its limbs without the carry from the limb below. Bits beyond 52 are ignored.
     let (mut shifted, mut doubled) = (*a, *a);
@@ -143,7 +143,7 @@ pub(super) fn square(a: &mut Eight, modulus: &Moduli) {
 /// Converts the window after its last row to a number in limbs of 52 bits.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn carried(number: &mut Eight, window: &[__m512i; WINDOW]) {
+fn carried(number: &mut EightIntegers, window: &[__m512i; WINDOW]) {
     let mask = _mm512_set1_epi64(LIMB_MAX);
     let mut carry = _mm512_setzero_si512();
     for limb in 0..LIMBS {

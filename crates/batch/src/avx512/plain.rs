@@ -19,7 +19,7 @@ pub(super) fn words<const WORDS: usize>(of: &BigUint) -> [u64; WORDS] {
 }
 
 /// Converts a number from limbs, each below 2^52, to words.
-pub(super) fn of_limbs(limbs: &[u64]) -> Vec<u64> {
+pub(super) fn limbs_to_words(limbs: &[u64]) -> Vec<u64> {
     let mut words = vec![0; limbs.len() * number::BITS / 64 + 1];
     for (limb, value) in limbs.iter().enumerate() {
         let (word, bit) = (limb * number::BITS / 64, limb * number::BITS % 64);
@@ -34,26 +34,26 @@ pub(super) fn of_limbs(limbs: &[u64]) -> Vec<u64> {
 
 /// Returns the words of each lane's number.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn of_lanes(limbs: &[__m512i]) -> [Vec<u64>; LANES] {
+pub(super) fn lane_words(limbs: &[__m512i]) -> [Vec<u64>; LANES] {
     let mut each = [const { Vec::new() }; LANES];
     for limb in limbs {
         lanes(*limb).into_iter().zip(&mut each).for_each(|(value, limbs)| limbs.push(value));
     }
-    each.map(|limbs| of_limbs(&limbs))
+    each.map(|limbs| limbs_to_words(&limbs))
 }
 
 /// Returns a·b.
 pub(super) fn product(a: &[u64], b: &[u64]) -> Vec<u64> {
     let mut product = vec![0; a.len() + b.len()];
     for (at, by) in b.iter().enumerate() {
-        let high = add_times(&mut product[at..], a, *by);
+        let high = add_multiple(&mut product[at..], a, *by);
         assert_eq!(high, 0);
     }
     product
 }
 
 /// Adds a·b to `sum` and returns the carry.
-fn add_times(sum: &mut [u64], a: &[u64], b: u64) -> u64 {
+fn add_multiple(sum: &mut [u64], a: &[u64], b: u64) -> u64 {
     let mut carry = 0;
     for (at, word) in sum.iter_mut().enumerate() {
         let times = u128::from(a.get(at).copied().unwrap_or(0)) * u128::from(b);
@@ -79,7 +79,7 @@ impl<const WORDS: usize> Plain<WORDS> {
             let mut sum = low.to_vec();
             sum.resize(WORDS + 2, 0);
             for (by, power) in high.iter().zip(&self.powers) {
-                assert_eq!(add_times(&mut sum, power, *by), 0);
+                assert_eq!(add_multiple(&mut sum, power, *by), 0);
             }
             assert!(high.len() <= self.powers.len());
             rest = sum;
@@ -134,7 +134,7 @@ pub(super) fn is_product<const WORDS: usize>(
 ) {
     let mut shifted = vec![_mm512_setzero_si512(); shift];
     shifted.extend_from_slice(found);
-    let (a, b, found) = (of_lanes(a), of_lanes(b), of_lanes(&shifted));
+    let (a, b, found) = (lane_words(a), lane_words(b), lane_words(&shifted));
     for lane in 0..LANES {
         let wanted = plains[lane].residue(&product(&a[lane], &b[lane]));
         assert_eq!(plains[lane].residue(&found[lane]), wanted, "{:x?} {:x?}", a[lane], b[lane]);
@@ -170,7 +170,7 @@ mod tests {
                 let limbs = |chance: &mut Chance| -> Vec<u64> {
                     (0..5).map(|_| chance.limb(number::LIMB_MAX)).collect()
                 };
-                let (a, b) = (of_limbs(&limbs(&mut chance)), of_limbs(&limbs(&mut chance)));
+                let (a, b) = (limbs_to_words(&limbs(&mut chance)), limbs_to_words(&limbs(&mut chance)));
                 let product = product(&a, &b);
                 assert_eq!(big(&product), big(&a) * big(&b));
                 assert_eq!(big(&plain.residue(&product)), big(&product) % &modulus);

@@ -5,7 +5,7 @@ use super::instructions::{
     __m512i, _mm512_and_si512, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srai_epi64,
     _mm512_srlv_epi64, _mm512_sub_epi64, _mm512_xor_si512,
 };
-use super::montgomery::{Eight, LIMBS, Moduli, multiply, square};
+use super::montgomery::{EightIntegers, LIMBS, Moduli, multiply, square};
 
 /// Number of bits of an exponent that are read at a time. With five, the tables would exceed the first-level cache.
 const WINDOW: usize = 4;
@@ -19,18 +19,18 @@ const WINDOWS: usize = 64 / WINDOW;
 /// Eight exponents as words.
 pub(super) type Exponents = [__m512i; WORDS];
 /// The lowest powers of eight bases.
-pub(super) type Table = [Eight; ENTRIES];
+pub(super) type Table = [EightIntegers; ENTRIES];
 
 /// Raises each of `numbers` to its exponent modulo its modulus. All values are in Montgomery form. `ones` are R; `tables` and
 /// `chosen` are scratch space.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn power(
-    numbers: &mut [Eight; 2],
-    ones: &[Eight; 2],
+    numbers: &mut [EightIntegers; 2],
+    ones: &[EightIntegers; 2],
     exponents: &[Exponents; 2],
     moduli: &[Moduli; 2],
     tables: &mut [Table; 2],
-    chosen: &mut Eight,
+    chosen: &mut EightIntegers,
 ) {
     for side in 0..2 {
         let table = &mut tables[side];
@@ -61,7 +61,7 @@ pub(super) fn power(
 
 /// Selects the power that each lane's index names. Always reads the whole table: a masked load might depend on the index.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn choose(chosen: &mut Eight, table: &Table, index: __m512i) {
+fn choose(chosen: &mut EightIntegers, table: &Table, index: __m512i) {
     let mut found = [_mm512_setzero_si512(); LIMBS];
     for (entry, candidate) in table.iter().enumerate() {
         let differs = _mm512_xor_si512(index, _mm512_set1_epi64(entry as i64));

@@ -14,7 +14,7 @@ use crate::number;
 pub(super) const LIMBS: usize = 5;
 
 /// Eight numbers. Their limbs are below 2^52 unless stated otherwise.
-pub(super) type Short = [__m512i; LIMBS];
+pub(super) type EightShort = [__m512i; LIMBS];
 
 /// Sums of products by limb position, each below 2^63.
 pub(super) type Columns = [__m512i; 2 * LIMBS];
@@ -34,20 +34,20 @@ impl Modulus {
 
     /// Returns a·b/R modulo m.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn multiply(&self, a: &Short, b: &Short) -> Short {
+    pub(super) fn multiply(&self, a: &EightShort, b: &EightShort) -> EightShort {
         self.reduced(product(a, b))
     }
 
     /// Returns a²/R modulo m.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn square(&self, a: &Short) -> Short {
+    pub(super) fn square(&self, a: &EightShort) -> EightShort {
         self.reduced(squared(a))
     }
 
     /// Reduces a sum of products and divides it by R.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    fn reduced(&self, mut columns: Columns) -> Short {
+    fn reduced(&self, mut columns: Columns) -> EightShort {
         let (modulus, inverse) = (broadcast(&self.limbs), _mm512_set1_epi64(self.inverse.cast_signed()));
         for row in 0..LIMBS {
             let times = _mm512_madd52lo_epu64(_mm512_setzero_si512(), columns[row], inverse);
@@ -63,7 +63,7 @@ impl Modulus {
 
     /// Reduces a number below twice the modulus to its residue below the modulus.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn canonical(&self, number: &Short) -> Short {
+    pub(super) fn canonical(&self, number: &EightShort) -> EightShort {
         let mut residue = *number;
         wide::reduce(&mut residue, &broadcast(&self.limbs));
         residue
@@ -73,14 +73,14 @@ impl Modulus {
 /// Returns the same number in each lane.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn broadcast(limbs: &[u64; LIMBS]) -> Short {
+pub(super) fn broadcast(limbs: &[u64; LIMBS]) -> EightShort {
     limbs.map(|limb| _mm512_set1_epi64(limb.cast_signed()))
 }
 
 /// Returns a·b as columns of unreduced sums.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn product(a: &Short, b: &Short) -> Columns {
+pub(super) fn product(a: &EightShort, b: &EightShort) -> Columns {
     let mut columns = [_mm512_setzero_si512(); 2 * LIMBS];
     add_product(&mut columns, a, b);
     columns
@@ -89,7 +89,7 @@ pub(super) fn product(a: &Short, b: &Short) -> Columns {
 /// Adds a·b to `columns`.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn add_product(columns: &mut Columns, a: &Short, b: &Short) {
+pub(super) fn add_product(columns: &mut Columns, a: &EightShort, b: &EightShort) {
     for at in 0..LIMBS {
         for limb in 0..LIMBS {
             columns[at + limb] = _mm512_madd52lo_epu64(columns[at + limb], a[limb], b[at]);
@@ -103,7 +103,7 @@ pub(super) fn add_product(columns: &mut Columns, a: &Short, b: &Short) {
 /// a·a. Products of two different limbs are computed once, and their sums doubled.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn squared(a: &Short) -> Columns {
+pub(super) fn squared(a: &EightShort) -> Columns {
     let mut columns = [_mm512_setzero_si512(); 2 * LIMBS];
     for at in 0..LIMBS {
         for limb in at + 1..LIMBS {
@@ -125,7 +125,7 @@ pub(super) fn squared(a: &Short) -> Columns {
 /// negative.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn carried(limbs: &Short) -> Short {
+pub(super) fn carried(limbs: &EightShort) -> EightShort {
     let mask = _mm512_set1_epi64(LIMB_MAX);
     let mut carry = _mm512_setzero_si512();
     let mut number = *limbs;
@@ -140,7 +140,7 @@ pub(super) fn carried(limbs: &Short) -> Short {
 /// Returns a + b. The result is below 2^260.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn sum(a: &Short, b: &Short) -> Short {
+pub(super) fn sum(a: &EightShort, b: &EightShort) -> EightShort {
     let mut limbs = *a;
     for limb in 0..LIMBS {
         limbs[limb] = _mm512_add_epi64(a[limb], b[limb]);
@@ -152,7 +152,7 @@ pub(super) fn sum(a: &Short, b: &Short) -> Short {
 /// use masked loads.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
+pub(super) fn same(a: &EightShort, b: &EightShort) -> __mmask8 {
     let zero = _mm512_setzero_si512();
     let mut differ = zero;
     for limb in 0..LIMBS {
@@ -164,6 +164,6 @@ pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
 /// Returns the lanes in which all limbs are zero.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn is_zero(number: &Short) -> __mmask8 {
+pub(super) fn is_zero(number: &EightShort) -> __mmask8 {
     same(number, &[_mm512_setzero_si512(); LIMBS])
 }

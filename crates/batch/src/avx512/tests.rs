@@ -5,7 +5,7 @@ use num_bigint::BigUint;
 use super::montgomery::{LIMBS, Moduli, multiply, square};
 use super::plain::{Chance, Plain, any_numbers, cases, is_product, words};
 use super::wide::{WIDE, WideModuli, multiply_wide};
-use super::{Eight, EightWide, across, gather};
+use super::{EightIntegers, EightWide, across, gather};
 use crate::{LANES, number};
 
 /// Number of lanes of each operation that are compared with plain words. Fewer with the model of the instructions.
@@ -43,7 +43,7 @@ fn products_modulo_primes() {
         let mut moduli = Moduli { limbs: any_numbers(&mut chance, 0), inverse };
         gather(&mut moduli.limbs, &limbs.each_ref());
         for _ in 0..ROUNDS {
-            let (a, b): (Eight, Eight) =
+            let (a, b): (EightIntegers, EightIntegers) =
                 (any_numbers(&mut chance, HIGHEST), any_numbers(&mut chance, HIGHEST));
             let (mut product, mut squared) = (a, b);
             multiply(&mut product, &b, &moduli);

@@ -6,7 +6,7 @@ use super::instructions::{
     _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_or_si512, _mm512_set1_epi64, _mm512_setzero_si512,
     _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64, _mm512_xor_si512,
 };
-use super::montgomery::{BITS, Eight, LIMB_MAX, LIMBS};
+use super::montgomery::{BITS, EightIntegers, LIMB_MAX, LIMBS};
 
 /// Number of limbs of a modulus.
 pub(super) const WIDE: usize = 2 * LIMBS;
@@ -49,7 +49,7 @@ pub(super) fn multiply_wide(a: &EightWide, b: &EightWide, modulus: &WideModuli) 
 
 /// Returns a·b + c.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn multiply_add(a: &Eight, b: &Eight, c: &Eight) -> EightWide {
+pub(super) fn multiply_add(a: &EightIntegers, b: &EightIntegers, c: &EightIntegers) -> EightWide {
     let mut sums = [_mm512_setzero_si512(); WIDE];
     sums[..LIMBS].copy_from_slice(c);
     for (at, by) in b.iter().enumerate() {

@@ -58,7 +58,7 @@ impl Estate {
     }
 
     /// Writes the hosts of the most used port with plain TLS (no STARTTLS) to a file. Returns the file and the port.
-    pub(crate) fn plain_hosts(&self, folder: &Path) -> Outcome<(PathBuf, String)> {
+    pub(crate) fn write_plain_tls_hosts(&self, folder: &Path) -> Outcome<(PathBuf, String)> {
         let targets = std::fs::read_to_string(&self.targets).map_err(failed)?;
         let plain: Vec<_> = targets
             .lines()

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &BenchArgs) -> Outcome<Exit> {
     if args.peers {
         for peer in PEERS {
             match installed(peer.program) {
-                Some(program) => rows.push(peer_row(args, &folder.0, peer, &program)?),
+                Some(program) => rows.push(run_peer(args, &folder.0, peer, &program)?),
                 None => eprintln!("{} is not installed: {}", peer.program, peer.install),
             }
         }
@@ -145,9 +145,9 @@ const PEERS: &[Peer] = &[
     },
 ];
 
-fn peer_row(args: &ScanBench, folder: &Path, peer: &Peer, program: &Path) -> Outcome<Row> {
+fn run_peer(args: &ScanBench, folder: &Path, peer: &Peer, program: &Path) -> Outcome<Row> {
     let estate = Estate::start(args, folder)?;
-    let (hosts, port) = estate.plain_hosts(folder)?;
+    let (hosts, port) = estate.write_plain_tls_hosts(folder)?;
     let results = folder.join(format!("{}.out", peer.program));
     let text = |path: &Path| path.display().to_string();
     let mut command = Command::new(program);

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use keyless::client::{InvalidServer, Server};
 use serde::{Deserialize, Serialize};
 
-use super::edge_upstreams::{EdgeUpstreamSettings, NamedFiles, groups};
+use super::edge_upstreams::{EdgeUpstreamSettings, ReferencedFiles, groups};
 use super::proxy::{access_log, logged_query};
 use crate::files;
 
@@ -24,7 +24,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) inventory_tag: String,
     pub(crate) fetch_staples: bool,
     pub(crate) default_certificate: String,
-    pub(crate) unknown_names: UnknownNames,
+    pub(crate) unknown_names: UnknownNameAction,
     pub(crate) client_certificates: ClientCertificates,
     pub(crate) client_ca_files: Vec<PathBuf>,
     pub(crate) client_crl_files: Vec<PathBuf>,
@@ -33,7 +33,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) keys_key_file: PathBuf,
     pub(crate) keys_ca_files: Vec<PathBuf>,
     pub(crate) upstream: String,
-    pub(crate) mode: ModeText,
+    pub(crate) mode: ForwardingMode,
     pub(crate) alpn: Vec<String>,
     pub(crate) proxy_protocol: bool,
     pub(crate) routes: Vec<RouteSettings>,
@@ -64,7 +64,7 @@ pub(crate) struct EdgeSettings {
 /// What is forwarded: connections or requests.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum ModeText {
+pub(crate) enum ForwardingMode {
     /// Connections are forwarded unchanged.
     #[default]
     Tcp,
@@ -72,11 +72,11 @@ pub(crate) enum ModeText {
     Http,
 }
 
-impl From<ModeText> for Mode {
-    fn from(text: ModeText) -> Self {
+impl From<ForwardingMode> for Mode {
+    fn from(text: ForwardingMode) -> Self {
         match text {
-            ModeText::Tcp => Self::Tcp,
-            ModeText::Http => Self::Http,
+            ForwardingMode::Tcp => Self::Tcp,
+            ForwardingMode::Http => Self::Http,
         }
     }
 }
@@ -84,7 +84,7 @@ impl From<ModeText> for Mode {
 /// The response to a client that requests a name without a certificate.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum UnknownNames {
+pub(crate) enum UnknownNameAction {
     /// Reject the handshake with the alert unrecognized_name.
     #[default]
     Refuse,
@@ -100,7 +100,7 @@ pub(crate) struct RouteSettings {
     pub(crate) upstream: String,
     /// Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Option<ModeText>,
+    pub(crate) mode: Option<ForwardingMode>,
     /// Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alpn: Option<Vec<String>>,
@@ -120,7 +120,7 @@ impl Default for EdgeSettings {
             inventory_tag: String::new(),
             fetch_staples: true,
             default_certificate: String::new(),
-            unknown_names: UnknownNames::Refuse,
+            unknown_names: UnknownNameAction::Refuse,
             client_certificates: ClientCertificates::Off,
             client_ca_files: Vec::new(),
             client_crl_files: Vec::new(),
@@ -129,7 +129,7 @@ impl Default for EdgeSettings {
             keys_key_file: PathBuf::new(),
             keys_ca_files: Vec::new(),
             upstream: String::new(),
-            mode: ModeText::Tcp,
+            mode: ForwardingMode::Tcp,
             alpn: vec!["http/1.1".into()],
             proxy_protocol: false,
             routes: Vec::new(),
@@ -208,7 +208,7 @@ impl EdgeSettings {
                 .hint("set edge.client_certificates, or leave edge.client_crl_files out"));
         }
         self.servers()?;
-        self.routes(NamedFiles::NotRead).map(drop)
+        self.routes(ReferencedFiles::NotRead).map(drop)
     }
 
     /// Whether connections have an upstream.
@@ -235,7 +235,7 @@ impl EdgeSettings {
                 "name the CA that issued the key service's certificate: --keys-ca, or edge.keys_ca_files",
             ));
         }
-        if self.unknown_names == UnknownNames::Default && self.default_certificate.is_empty() {
+        if self.unknown_names == UnknownNameAction::Default && self.default_certificate.is_empty() {
             return Err(Problem::usage("edge.unknown_names is \"default\", but no default certificate is set").hint(
                 "name a file of the folder, without its extension: --default-certificate, or edge.default_certificate",
             ));
@@ -254,13 +254,13 @@ impl EdgeSettings {
         self.keys.iter().map(read).collect()
     }
 
-    pub(crate) fn routes(&self, named_files: NamedFiles) -> Outcome<Routes> {
+    pub(crate) fn routes(&self, named_files: ReferencedFiles) -> Outcome<Routes> {
         let groups = groups(&self.upstreams, named_files)?;
         let wrong = |error: BadRoute| {
             Problem::usage(format_args!("an upstream of [edge]: {error}"))
                 .hint("see --upstream, edge.upstream and edge.routes")
         };
-        let read = |upstream: &str, alpn: &[String], told: bool, mode: ModeText| {
+        let read = |upstream: &str, alpn: &[String], told: bool, mode: ForwardingMode| {
             let to = match groups.get(upstream) {
                 Some(group) => Route::to(Arc::clone(group), alpn).map_err(wrong)?,
                 None => Route::new(upstream, alpn).map_err(wrong)?,
@@ -306,9 +306,9 @@ impl EdgeSettings {
         Ok(Options {
             certificates: self.certificates.clone(),
             default_certificate: Some(self.default_certificate.clone()).filter(|name| !name.is_empty()),
-            unknown_names_get_default: self.unknown_names == UnknownNames::Default,
+            unknown_names_get_default: self.unknown_names == UnknownNameAction::Default,
             client_auth: self.client_auth()?,
-            routes: self.routes(NamedFiles::Read)?,
+            routes: self.routes(ReferencedFiles::Read)?,
             ticket_keys_file: given(&self.ticket_keys_file),
             ticket_key_life: Duration::from_secs(self.ticket_key_s),
             reload: Duration::from_secs(self.reload_s),

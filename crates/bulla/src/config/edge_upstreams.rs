@@ -19,7 +19,7 @@ const MINUTE_MS: u64 = 60_000;
 
 /// Whether a check reads the files that the configuration names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum NamedFiles {
+pub(crate) enum ReferencedFiles {
     /// Files are read: the terminator runs on this machine.
     Read,
     /// Files are not read. Only the settings themselves are checked.
@@ -75,7 +75,7 @@ impl Default for EdgeUpstreamSettings {
 /// All upstreams by name.
 pub(super) fn groups(
     upstreams: &[EdgeUpstreamSettings],
-    named_files: NamedFiles,
+    named_files: ReferencedFiles,
 ) -> Outcome<HashMap<String, Arc<Group>>> {
     if upstreams.len() > UPSTREAMS_MAX {
         return Err(Problem::usage(format_args!("edge.upstreams has more than {UPSTREAMS_MAX} entries"))
@@ -145,7 +145,7 @@ impl EdgeUpstreamSettings {
         Ok(())
     }
 
-    fn group(&self, named_files: NamedFiles) -> Outcome<Group> {
+    fn group(&self, named_files: ReferencedFiles) -> Outcome<Group> {
         let tls = self.upstream_tls(named_files)?;
         let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let health = HealthOptions {
@@ -164,7 +164,7 @@ impl EdgeUpstreamSettings {
     }
 
     /// TLS settings for connections to its servers, if TLS is enabled.
-    fn upstream_tls(&self, named_files: NamedFiles) -> Outcome<Option<UpstreamTls>> {
+    fn upstream_tls(&self, named_files: ReferencedFiles) -> Outcome<Option<UpstreamTls>> {
         if !self.tls {
             return Ok(None);
         }
@@ -172,7 +172,7 @@ impl EdgeUpstreamSettings {
             return self.wrong("server_name is not a host name or IP address", "for example app.internal");
         };
         let (mut roots, mut certificate) = (Vec::new(), None);
-        if named_files == NamedFiles::Read {
+        if named_files == ReferencedFiles::Read {
             for path in &self.ca_files {
                 roots.extend(files::certificates("edge.upstreams.ca_files", path)?);
             }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cli::exit::{Outcome, Problem};
-use cli::url::goes_in_clear;
+use cli::url::is_unencrypted;
 use keys::{Pcrs, Tpm, TpmError};
 use serde::{Deserialize, Serialize};
 
@@ -234,7 +234,7 @@ impl MasterKeySettings {
                 "build with `--features aws`, or use `program` with the AWS CLI",
             ),
             Self::Vault(VaultSettings { url, .. }) | Self::AwsKms(AwsKmsSettings { endpoint: url, .. })
-                if goes_in_clear(url) =>
+                if is_unencrypted(url) =>
             {
                 refuse(
                     format!("{key}: the master key would be sent to {url} unencrypted"),

@@ -21,7 +21,7 @@ mod telemetry;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use cli::Global;
+use cli::GlobalArgs;
 use cli::configuration::{
     ClientConfiguration, ClientSettings, FIRST_PROFILE, Layers, UnknownVariables, lookup, variable_of,
 };
@@ -38,8 +38,8 @@ use programs::ProgramConfigs;
 use table::KEYS;
 
 pub(crate) use agent::AgentSettings;
-pub(crate) use edge::{EdgeSettings, ModeText};
-pub(crate) use edge_upstreams::NamedFiles;
+pub(crate) use edge::{EdgeSettings, ForwardingMode};
+pub(crate) use edge_upstreams::ReferencedFiles;
 #[cfg(feature = "aws")]
 pub(crate) use key_clouds::AwsKeySettings;
 #[cfg(feature = "azure")]
@@ -225,8 +225,8 @@ impl OutboundSettings {
     /// The guard for outbound connections that requests cause.
     pub(crate) fn guard(&self) -> Guard {
         let networks = Networks::new(self.allow_networks.clone(), self.deny_networks.clone());
-        let networks = if self.allow_private { networks } else { networks.without_private() };
-        let networks = (networks != Networks::default()).then(|| networks.for_this_process());
+        let networks = if self.allow_private { networks } else { networks.deny_private() };
+        let networks = (networks != Networks::default()).then(|| networks.into_static());
         Guard { allow_link_local: self.allow_link_local, networks }
     }
 }
@@ -513,12 +513,12 @@ impl Configuration {
 
     /// Reads and checks the whole configuration, so that an error in any section fails every command. Returns the settings that
     /// client commands need.
-    pub(crate) fn for_client(global: &Global) -> Outcome<ClientConfiguration> {
-        Ok(Self::load(global.config.as_deref())?.of_client())
+    pub(crate) fn load_client_settings(global: &GlobalArgs) -> Outcome<ClientConfiguration> {
+        Ok(Self::load(global.config.as_deref())?.client_configuration())
     }
 
     /// The settings that client commands need.
-    pub(crate) fn of_client(&self) -> ClientConfiguration {
+    pub(crate) fn client_configuration(&self) -> ClientConfiguration {
         ClientConfiguration {
             client: self.settings.client.clone(),
             core_dumps: self.settings.server.core_dumps,
@@ -598,7 +598,7 @@ impl Settings {
         self.proxy.check()?;
         self.telemetry.check()?;
         self.signer.check()?;
-        self.programs.iter().try_for_each(|(name, config)| config.check(name)).map_err(wrong_program)?;
+        self.programs.iter().try_for_each(|(name, config)| config.check(name)).map_err(invalid_program)?;
         self.files.check()?;
         self.sandbox.check()?;
         self.fail_on()?;
@@ -624,7 +624,7 @@ impl Settings {
 
     /// The programs of `[programs.NAME]`, for the process that runs them. Looks up the users that the programs run as.
     pub(crate) fn programs(&self) -> Outcome<Programs> {
-        Programs::new(&self.programs).map_err(wrong_program)
+        Programs::new(&self.programs).map_err(invalid_program)
     }
 
     /// Only the program `name` of `[programs.NAME]`, for commands that need no other program and may run as another user than the
@@ -632,7 +632,7 @@ impl Settings {
     pub(crate) fn program(&self, name: &str) -> Outcome<Programs> {
         let one = self.programs.iter().filter(|(known, _)| *known == name);
         let one = one.map(|(name, config)| (name.clone(), config.clone())).collect();
-        Programs::new(&one).map_err(wrong_program)
+        Programs::new(&one).map_err(invalid_program)
     }
 
     /// The findings that make the exit code of a scan 1.
@@ -643,7 +643,7 @@ impl Settings {
     }
 }
 
-fn wrong_program(error: ProgramError) -> Problem {
+fn invalid_program(error: ProgramError) -> Problem {
     Problem::usage(error).hint("correct that section: argv, user, environment, timeout_s")
 }
 

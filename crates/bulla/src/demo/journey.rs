@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::fixtures::{NAMES, Receiver};
 use super::place::Place;
-use super::servers::Shop;
+use super::servers::DemoServer;
 
 /// The longest wait for one effect, such as an alert. A machine under load may be slow.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -22,9 +22,9 @@ const SECRET: &str = "a-credential-of-the-demo";
 const OWNER: &str = "shop-team";
 
 /// Context of the steps.
-pub(super) struct Journey<'a> {
+pub(super) struct DemoContext<'a> {
     pub(super) place: &'a Place,
-    pub(super) shop: &'a Shop,
+    pub(super) shop: &'a DemoServer,
     /// Receives alerts.
     pub(super) webhook: &'a Receiver,
     /// The server behind the terminator.
@@ -65,12 +65,12 @@ fn text<'a>(document: &'a Value, pointer: &str) -> Outcome<&'a str> {
         .ok_or_else(|| Problem::new(Exit::Machine, format_args!("no text at {pointer} of {document}")))
 }
 
-impl Journey<'_> {
+impl DemoContext<'_> {
     pub(super) async fn run(&self) -> Outcome<()> {
-        step(self.estate_scanned()).await?;
+        step(self.wait_for_estate_scan()).await?;
         let mut raised = Value::Null;
         step(async {
-            raised = self.rogue_found().await?;
+            raised = self.wait_for_rogue_alert().await?;
             Ok(format!(
                 "found an unknown certificate of {}: it expires in 2 days; alert sent to a webhook",
                 NAMES[0]
@@ -78,15 +78,15 @@ impl Journey<'_> {
         })
         .await?;
         step(self.claimed()).await?;
-        step(self.renewed_and_deployed()).await?;
-        step(self.alert_resolved(&raised)).await?;
-        step(self.key_moved()).await?;
+        step(self.renew_and_deploy()).await?;
+        step(self.wait_for_alert_resolved(&raised)).await?;
+        step(self.move_key_to_service()).await?;
         step(self.called()).await?;
         step(self.audited()).await
     }
 
     /// Waits until a watch has scanned the simulated estate.
-    async fn estate_scanned(&self) -> Outcome<String> {
+    async fn wait_for_estate_scan(&self) -> Outcome<String> {
         let place = self.place;
         place.does(&["watch", "add", "estate", "@estate.txt", "--every", "1h"]).await?;
         let mut counts = Value::Null;
@@ -107,7 +107,7 @@ impl Journey<'_> {
     }
 
     /// Waits until a watch has found the shop's certificate. Returns the alert that a webhook received.
-    async fn rogue_found(&self) -> Outcome<Value> {
+    async fn wait_for_rogue_alert(&self) -> Outcome<Value> {
         let place = self.place;
         let hook = format!("http://127.0.0.1:{}/", self.webhook.port);
         let config = json!({ "type": "webhook", "url": hook, "secret": "0123456789abcdef" });
@@ -116,7 +116,7 @@ impl Journey<'_> {
         place.give(&["alert", "rule", "create"], &rule).await?;
         let target = format!("127.0.0.1:{}", self.shop.port);
         place.does(&["watch", "add", "shop", &target, "--every", "1h"]).await?;
-        let fingerprint = self.presented_by_shop()?;
+        let fingerprint = self.shop_certificate_sha256()?;
         let raised = || {
             self.webhook.messages().into_iter().find(|message| {
                 message["kind"] == "certificate.expiring"
@@ -129,20 +129,20 @@ impl Journey<'_> {
     }
 
     /// SHA-256 of the certificate in the shop's file.
-    fn presented_by_shop(&self) -> Outcome<String> {
+    fn shop_certificate_sha256(&self) -> Outcome<String> {
         let chain = crate::files::certificates("the shop", &self.shop.chain)?;
         let leaf = chain.first().map(|der| x509::Fingerprint::of(der).to_string());
         Ok(leaf.unwrap_or_default())
     }
 
     async fn claimed(&self) -> Outcome<String> {
-        let found = self.presented_by_shop()?;
+        let found = self.shop_certificate_sha256()?;
         self.place.does(&["cert", "claim", &found, "--owner", OWNER]).await?;
         Ok(format!("claimed: {} is managed now, its owner is {OWNER}", NAMES[0]))
     }
 
     /// Renews the certificate with Bulla's CA. The agent of this host deploys it to the shop.
-    async fn renewed_and_deployed(&self) -> Outcome<String> {
+    async fn renew_and_deploy(&self) -> Outcome<String> {
         let place = self.place;
         let agents = place.json(&["agent", "list"]).await?;
         let agent = text(&agents, "/rows/0/id")?;
@@ -187,7 +187,7 @@ impl Journey<'_> {
         place.write("agent.toml", &format!("{before}{lines}"))
     }
 
-    async fn alert_resolved(&self, raised: &Value) -> Outcome<String> {
+    async fn wait_for_alert_resolved(&self, raised: &Value) -> Outcome<String> {
         until("the resolution of the alert", async || {
             let resolved = self.place.json(&["alert", "list", "--state", "resolved"]).await?;
             let rows = resolved["rows"].as_array();
@@ -198,7 +198,7 @@ impl Journey<'_> {
     }
 
     /// Moves the key to the key service, so that the terminator serves the certificate.
-    async fn key_moved(&self) -> Outcome<String> {
+    async fn move_key_to_service(&self) -> Outcome<String> {
         let place = self.place;
         until("the key policy", async || {
             let made = place.output(&["key", "policy", "create", "here", "site: local", "--yes"]).await?;

@@ -18,9 +18,9 @@ use tokio::process::Child;
 use tokio_util::sync::CancellationToken;
 
 use self::fixtures::Receiver;
-use self::journey::{Journey, step};
+use self::journey::{DemoContext, step};
 use self::place::Place;
-use self::servers::{Shop, no_loopback};
+use self::servers::{DemoServer, loopback_bind_error};
 use crate::serve_command;
 
 /// Endpoints of the simulated estate: enough for most kinds of findings.
@@ -39,14 +39,14 @@ pub(crate) async fn run() -> Outcome<Exit> {
     let place = Place::make()?;
     eprintln!("a demo of Bulla on this machine alone, in {}", place.folder().display());
     let fleet = estate().await?;
-    let receiver = || Receiver::start().map_err(|error| no_loopback(&error));
+    let receiver = || Receiver::start().map_err(|error| loopback_bind_error(&error));
     let (webhook, upstream) = (receiver()?, receiver()?);
-    let shop = Shop::start(place.folder())?;
+    let shop = DemoServer::start(place.folder())?;
     let endpoints = prepare(&place, &fleet, upstream.port).await?;
     let mut process = None;
     let outcome = {
         let journey =
-            Journey { place: &place, shop: &shop, webhook: &webhook, upstream: &upstream, endpoints };
+            DemoContext { place: &place, shop: &shop, webhook: &webhook, upstream: &upstream, endpoints };
         let all = async {
             step(async {
                 process = Some(Process::start(&place).await?);

@@ -15,13 +15,13 @@ use crate::files;
 
 /// A TLS server whose certificate and key are files, read for each connection.
 #[derive(Clone, Debug)]
-pub(super) struct Shop {
+pub(super) struct DemoServer {
     pub(super) port: u16,
     pub(super) chain: PathBuf,
     pub(super) key: PathBuf,
 }
 
-impl Shop {
+impl DemoServer {
     /// Starts the server in this folder with a self-signed certificate that expires in two days. Bulla did not issue this
     /// certificate and does not renew it.
     pub(super) fn start(folder: &Path) -> Outcome<Self> {
@@ -31,7 +31,7 @@ impl Shop {
         for (path, text) in [(&chain, certificate_pem.as_bytes()), (&key, key_pem.as_bytes())] {
             crate::data_folder::put_bytes(path, text)?;
         }
-        let (listener, port) = listen().map_err(|error| no_loopback(&error))?;
+        let (listener, port) = listen().map_err(|error| loopback_bind_error(&error))?;
         let shop = Self { port, chain, key };
         let served = shop.clone();
         accept(listener, move |stream| served.serve(stream));
@@ -58,7 +58,7 @@ impl Shop {
 }
 
 /// Describes why a server of the demo does not listen.
-pub(super) fn no_loopback(error: &io::Error) -> Problem {
+pub(super) fn loopback_bind_error(error: &io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("cannot listen on 127.0.0.1: {error}"))
         .hint("the demo needs loopback addresses")
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use cli::connection::ServerArgs;
 
-use crate::config::{EdgeSettings, ModeText};
+use crate::config::{EdgeSettings, ForwardingMode};
 
 /// `bulla edge`
 #[derive(Args, Clone, Debug, Default)]
@@ -43,7 +43,7 @@ pub(crate) struct EdgeArgs {
     upstream: Option<String>,
     /// Forward connections unchanged (tcp) or requests one by one (http) [default: tcp]
     #[arg(long, value_name = "MODE")]
-    mode: Option<ModeText>,
+    mode: Option<ForwardingMode>,
     /// Protocols that the upstream supports, most preferred first [default: http/1.1]
     #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
     alpn: Option<Vec<String>>,

@@ -160,19 +160,23 @@ async fn fetch<'a>(
     keys: &keyless::client::Client,
     wanted: &'a ManagedChain,
 ) -> (&'a ManagedChain, Result<Vec<u8>, String>) {
-    (wanted, proven_chain(client, keys, wanted.id).await)
+    (wanted, fetch_signable_chain(client, keys, wanted.id).await)
 }
 
 /// The current chain of a certificate, if the key service signs for it.
-async fn proven_chain(client: &Client, keys: &keyless::client::Client, id: Uuid) -> Result<Vec<u8>, String> {
+async fn fetch_signable_chain(
+    client: &Client,
+    keys: &keyless::client::Client,
+    id: Uuid,
+) -> Result<Vec<u8>, String> {
     let path = format!("/api/v1/certificates/{id}/chain");
     let chain = client.get_bytes(&path, &()).await.map_err(|problem| problem.message)?;
-    is_signed_for(keys, &chain).await?;
+    check_key_available(keys, &chain).await?;
     Ok(chain)
 }
 
 /// Checks whether the key service signs for the leaf. The error is the reason why not.
-async fn is_signed_for(keys: &keyless::client::Client, chain: &[u8]) -> Result<(), String> {
+async fn check_key_available(keys: &keyless::client::Client, chain: &[u8]) -> Result<(), String> {
     let (_, der) = x509::pem::certificates(chain).next().ok_or("the file has no certificate")?;
     let leaf = x509::Certificate::parse(&der).map_err(|error| error.to_string())?;
     let key = keys.key(&leaf.public_key.spki).ok_or("TLS does not support keys of its type")?;

@@ -6,11 +6,11 @@ mod routes;
 
 use std::time::Duration;
 
-use cli::Global;
+use cli::GlobalArgs;
 use cli::connection::ServerArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
-use edge::{EdgeMetrics, Loaded, Options, Running, StapleOptions};
+use edge::{EdgeMetrics, LoadedCertificates, Options, Running, StapleOptions};
 use keyless::client::{Client, ClientMetrics, ClientOptions, ClientTls, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
@@ -19,10 +19,12 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::arguments::EdgeArgs;
 use self::inventory::Mirror;
 use self::routes::ConfiguredRoutes;
-use crate::component::{Description, Drained};
+use crate::component::{Description, DrainOutcome};
 use crate::config::{Configuration, EdgeSettings, Settings};
 use crate::files;
-use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
+use crate::listening::{
+    bind_metrics_listener, bound_connections, descriptors_for_one_of, figures_url, socket,
+};
 
 /// The default folder of chains, in the data folder.
 const FOLDER: &str = "edge";
@@ -32,7 +34,7 @@ const STAPLES: &str = "edge-staples";
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla edge`.
-pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &EdgeArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let mut configuration = Configuration::load(global.config.as_deref())?;
     configuration.settings.edge.take(args);
     let settings = &configuration.settings;
@@ -56,7 +58,7 @@ pub(crate) fn grace(settings: &Settings) -> Duration {
 pub(crate) struct RunningEdge {
     settings: EdgeSettings,
     running: Running,
-    loaded: Loaded,
+    loaded: LoadedCertificates,
     /// The client of key services.
     client: Client,
     servers: Vec<Server>,
@@ -105,7 +107,7 @@ pub(crate) async fn start(
     let listen = socket("edge.listen", &settings.listen)?;
     let options = Options { listen, staples: staples(&settings)?, ..settings.options()? };
     // Bind the metrics listener first. If this failed later, the running terminator would be cut off.
-    let figures = figures_listener("edge", &settings.metrics_listen)?;
+    let figures = bind_metrics_listener("edge", &settings.metrics_listen)?;
     let (running, loaded) = bind(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
     let figures_url = figures.as_ref().and_then(figures_url);
@@ -115,7 +117,7 @@ pub(crate) async fn start(
             metrics.register(registry);
             client_metrics.register(registry);
         });
-        background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
+        background.spawn(server::listen::serve_metrics(listener, all, None, stop.clone()));
     }
     Ok(RunningEdge {
         settings,
@@ -161,7 +163,7 @@ impl RunningEdge {
             "bulla terminates TLS with {} certificates at {}, keys at {}",
             self.loaded.certificates.len(),
             self.running.address,
-            self.keys_at()
+            self.key_server_names()
         );
     }
 
@@ -175,7 +177,7 @@ impl RunningEdge {
         }
     }
 
-    fn keys_at(&self) -> String {
+    fn key_server_names(&self) -> String {
         let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
         servers.join(" and ")
     }
@@ -187,12 +189,12 @@ impl RunningEdge {
         let certificates = self.loaded.certificates.len();
         Description {
             places,
-            notes: vec![format!("{certificates} certificates, keys at {}", self.keys_at())],
+            notes: vec![format!("{certificates} certificates, keys at {}", self.key_server_names())],
         }
     }
 
     /// Reloads files, certificates and routes periodically until `stop`, then drains.
-    pub(crate) async fn run(mut self) -> Drained {
+    pub(crate) async fn run(mut self) -> DrainOutcome {
         let (running, stop) = (&self.running, &self.stop);
         tokio::join!(
             keep(&self.settings, running, &self.client, self.tls, self.inventory, self.hangup, stop),
@@ -212,7 +214,11 @@ fn hangup() -> Outcome<Signal> {
         .map_err(|error| Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}")))
 }
 
-async fn bind(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome<(Running, Loaded)> {
+async fn bind(
+    options: Options,
+    client: Client,
+    metrics: EdgeMetrics,
+) -> Outcome<(Running, LoadedCertificates)> {
     edge::start(options, client, metrics).await.map_err(|error| {
         let hint = match &error {
             edge::StartError::Bind { .. } => "choose another address: edge.listen (`bulla edge --listen`)",
@@ -320,7 +326,7 @@ impl Inventory {
             Err(problem) if inventory.mirror.has_chains() => {
                 let folder = settings.certificates.display();
                 eprintln!("warning: {}; the certificates in {folder} are presented", problem.message);
-                inventory.set_away(true);
+                inventory.set_unavailable(true);
             }
             Err(problem) => return Err(problem),
         }
@@ -337,7 +343,7 @@ impl Inventory {
                 if self.is_away {
                     tracing::warn!("the server is reachable again: certificates are synchronized");
                 }
-                self.set_away(false);
+                self.set_unavailable(false);
                 report.changed
             }
             Err(problem) => {
@@ -347,15 +353,15 @@ impl Inventory {
                         "the server is unreachable: the certificates are unchanged"
                     );
                 }
-                self.set_away(true);
+                self.set_unavailable(true);
                 // Some files may have changed.
                 true
             }
         }
     }
 
-    fn set_away(&mut self, is_away: bool) {
+    fn set_unavailable(&mut self, is_away: bool) {
         self.is_away = is_away;
-        self.metrics.set_inventory_away(is_away);
+        self.metrics.set_inventory_unavailable(is_away);
     }
 }

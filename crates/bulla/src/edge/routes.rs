@@ -8,7 +8,7 @@ use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::EdgeArgs;
-use crate::config::{Configuration, NamedFiles};
+use crate::config::{Configuration, ReferencedFiles};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
 /// Watches the configuration file for changed routes.
@@ -42,11 +42,11 @@ impl ConfiguredRoutes {
                 () = tokio::time::sleep(POLL_INTERVAL) => false,
             };
             let before = stamp(self.file.as_deref());
-            if !self.watch.is_ripe(before) && !is_forced {
+            if !self.watch.is_ready_to_read(before) && !is_forced {
                 continue;
             }
             let read = self.read().await;
-            if !self.watch.was_read(before, stamp(self.file.as_deref())) {
+            if !self.watch.confirm_read(before, stamp(self.file.as_deref())) {
                 tracing::info!("the configuration file changed while it was read: reading it again");
                 continue;
             }
@@ -82,5 +82,5 @@ fn read(file: Option<&Path>, args: &EdgeArgs) -> Outcome<Routes> {
     settings.take(args);
     settings.check()?;
     settings.check_whole()?;
-    settings.routes(NamedFiles::Read)
+    settings.routes(ReferencedFiles::Read)
 }

@@ -6,13 +6,13 @@ mod rows;
 mod show;
 
 use clap::{Args, Subcommand};
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::units::{self, now_us};
 use store::{InventoryFilter, InventoryOrder, Store};
 use uuid::Uuid;
 
-use self::pages::{Pages, list, list_in_turn, map};
+use self::pages::{Pages, list, map, print_listings};
 use self::rows::{Change, Endpoint, HistoryRow, Issuer, Scan};
 use crate::config::Configuration;
 use crate::database;
@@ -105,7 +105,7 @@ struct DiffArgs {
 }
 
 /// Runs `bulla inventory`.
-pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &InventoryArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let settings = Configuration::load(global.config.as_deref())?.settings;
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
@@ -170,7 +170,7 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
     }
     let (a, b) = match args.scans[..] {
         [a, b] => (a, b),
-        _ => last_two(store).await?,
+        _ => last_two_scans(store).await?,
     };
     list(&args.pages, async |after, limit| {
         Ok(map(store::Inventory::of(store).diff_scans(a, b, after.as_ref(), limit).await?, Change))
@@ -179,8 +179,9 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
 }
 
 /// The newest completed scan, and the completed scan of the same scope before it.
-async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
-    let found = store::Scans::of(store).last_comparable().await.map_err(|error| database::problem(&error))?;
+async fn last_two_scans(store: &Store) -> Outcome<(Uuid, Uuid)> {
+    let found =
+        store::Scans::of(store).last_comparable_scans().await.map_err(|error| database::problem(&error))?;
     found.ok_or_else(|| {
         Problem::usage("there are no two completed scans of the same targets to compare")
             .hint("scan again, name two scans, or list changes by date: --since 2d")
@@ -205,7 +206,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
         return Err(Problem::usage(format_args!("{what} matches several endpoints: {}", names.join(", ")))
             .hint("--after needs one endpoint: give its port"));
     }
-    list_in_turn(pages, known, async |endpoint, after, limit| {
+    print_listings(pages, known, async |endpoint, after, limit| {
         let page = store::Inventory::of(store).endpoint_history(&endpoint, after.as_ref(), limit).await?;
         Ok(map(page, |row| HistoryRow { endpoint: endpoint.clone(), row }))
     })

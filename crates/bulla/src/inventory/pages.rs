@@ -37,11 +37,11 @@ pub(crate) async fn list<T: Listed>(
     pages: &Pages,
     fetch: impl AsyncFn(Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
 ) -> Outcome<()> {
-    list_in_turn(pages, vec![()], async |(), after, limit| fetch(after, limit).await).await
+    print_listings(pages, vec![()], async |(), after, limit| fetch(after, limit).await).await
 }
 
 /// Prints one page, or all pages, of several listings one after the other.
-pub(crate) async fn list_in_turn<K: Clone, T: Listed>(
+pub(crate) async fn print_listings<K: Clone, T: Listed>(
     pages: &Pages,
     of: Vec<K>,
     fetch: impl AsyncFn(K, Option<Cursor>, usize) -> Result<Page<T>, StoreError>,

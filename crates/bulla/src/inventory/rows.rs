@@ -22,7 +22,7 @@ pub(crate) fn time(at_us: Option<i64>) -> Value {
     json!(at_us.map(units::rfc3339_us))
 }
 
-fn text_time(at_us: Option<i64>) -> String {
+fn format_time(at_us: Option<i64>) -> String {
     at_us.map(units::rfc3339_us).unwrap_or_default()
 }
 
@@ -158,10 +158,10 @@ impl Listed for Endpoint {
             row.answering.to_string(),
             row.severity.map(|s| s.name().to_owned()).unwrap_or_default(),
             self.findings().join(" "),
-            text_time(Some(row.first_seen_us)),
-            text_time(Some(row.last_observed_us)),
-            text_time(row.last_answered_us),
-            text_time(Some(row.last_changed_us)),
+            format_time(Some(row.first_seen_us)),
+            format_time(Some(row.last_observed_us)),
+            format_time(row.last_answered_us),
+            format_time(Some(row.last_changed_us)),
         ];
         match &row.leaf {
             Some(leaf) => fields.extend([
@@ -230,7 +230,7 @@ impl Listed for Issuer {
             row.issuer.clone(),
             row.certificates.to_string(),
             row.endpoints.to_string(),
-            text_time(row.soonest_not_after_us),
+            format_time(row.soonest_not_after_us),
         ]
     }
 
@@ -279,8 +279,8 @@ impl Listed for Scan {
         let row = &self.0;
         vec![
             row.id.to_string(),
-            text_time(Some(row.started_at_us)),
-            text_time(row.finished_at_us),
+            format_time(Some(row.started_at_us)),
+            format_time(row.finished_at_us),
             row.state.name().to_owned(),
             row.observations.to_string(),
             row.answered.to_string(),
@@ -366,7 +366,7 @@ impl Listed for Change {
             key.protocol.clone(),
             key.server_name.clone(),
             key.address.clone(),
-            text_time(Some(row.observed_at_us)),
+            format_time(Some(row.observed_at_us)),
             hash(&row.old_sha256),
             hash(&row.new_sha256),
             row.old_outcome.map_or("", ProbeOutcome::name).to_owned(),
@@ -437,7 +437,7 @@ impl Listed for HistoryRow {
         vec![
             label(&self.endpoint),
             row.scan.to_string(),
-            text_time(Some(row.observed_at_us)),
+            format_time(Some(row.observed_at_us)),
             row.outcome.to_string(),
             row.address.map(|a| a.to_string()).unwrap_or_default(),
             row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default(),

@@ -24,7 +24,7 @@ const NAMES_MAX: usize = 20;
 
 /// Shows a certificate or a host.
 pub(crate) async fn run(store: &Store, what: &str, json: bool, colour: Colour) -> Outcome<()> {
-    let paint = Paint(colour.on_stdout());
+    let paint = Paint(colour.applies_to_stdout());
     let text = match fingerprint_digits(what) {
         Some(digits) => certificate(store, &digits, json, paint).await?,
         None => host(store, what, json, paint).await?,

@@ -15,7 +15,7 @@ use reqwest::Method;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::policy_effect::{Policies, nodes_of};
+use super::policy_effect::{Policies, active_nodes_at};
 
 const SITES: &str = "/api/v1/key-sites";
 const NODES: &str = "/api/v1/key-nodes";
@@ -105,7 +105,7 @@ impl SiteChange {
     /// Shows which nodes could open keys after the change, and asks for confirmation.
     async fn ask(&self, client: &Client, before: &SiteView, after: &SiteBody) -> Outcome<()> {
         let name = before.name.as_str();
-        let nodes = nodes_of(client, NODES, name).await?;
+        let nodes = active_nodes_at(client, NODES, name).await?;
         eprintln!("{} nodes at the site {name}", nodes.len());
         match Policies::read(client).await? {
             Some(policies) => {
@@ -135,7 +135,7 @@ impl Run for SiteCommand {
             Self::Show { name, show } => show_one(&client.get(&site(name), &()).await?, show),
             Self::Update(change) => change.make(client).await,
             Self::Delete { name, consent } => {
-                consent.ask_at_terminal(&format!("Delete the site {name:?}?"))?;
+                consent.confirm_at_terminal(&format!("Delete the site {name:?}?"))?;
                 client.send(Method::DELETE, &site(name), None).await.map(drop)
             }
         }
@@ -234,7 +234,7 @@ impl Run for NodeCommand {
             }
             Self::Tokens(listing) => listing.print(client, TOKENS, &(), TOKEN_COLUMNS).await,
             Self::RevokeToken { id, consent } => {
-                consent.ask_at_terminal(&format!("Revoke the token {id}?"))?;
+                consent.confirm_at_terminal(&format!("Revoke the token {id}?"))?;
                 client.send(Method::DELETE, &format!("{TOKENS}/{id}"), None).await.map(drop)
             }
             Self::List { site, retired, listing } => {
@@ -244,7 +244,7 @@ impl Run for NodeCommand {
             Self::Show { name, show } => show_one(&client.get(&one(name), &()).await?, show),
             Self::Retire { name, hostile, consent } => {
                 if *hostile && !consent.is_given() {
-                    ask_of_hostile(client, &client.fetch(&one(name), &()).await?).await?;
+                    confirm_untrusted_node(client, &client.fetch(&one(name), &()).await?).await?;
                 }
                 let body = KeyNodeRetirement { hostile: *hostile };
                 client.submit(Method::POST, &format!("{}/retire", one(name)), &body).await.map(drop)
@@ -254,13 +254,13 @@ impl Run for NodeCommand {
 }
 
 /// Shows which policies become untrusted with a node, and asks for confirmation.
-async fn ask_of_hostile(client: &Client, node: &NodeView) -> Outcome<()> {
+async fn confirm_untrusted_node(client: &Client, node: &NodeView) -> Outcome<()> {
     let (name, at) = (&node.name, &node.site);
     eprintln!(
         "the node {name} at {at} will be refused, and keys sealed under the policies that include it are no longer trusted"
     );
     match Policies::read(client).await? {
-        Some(policies) => match policies.open_to(&node.attributes).as_slice() {
+        Some(policies) => match policies.policies_satisfied_by(&node.attributes).as_slice() {
             [] => eprintln!("  no policy includes it now"),
             open => eprintln!("  rotated, with all keys sealed under them: {}", open.join(", ")),
         },

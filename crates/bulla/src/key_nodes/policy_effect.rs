@@ -39,7 +39,7 @@ impl Policies {
     }
 
     /// Names of the policies that a node with these attributes satisfies.
-    pub(super) fn open_to(&self, given: &BTreeMap<String, String>) -> Vec<&str> {
+    pub(super) fn policies_satisfied_by(&self, given: &BTreeMap<String, String>) -> Vec<&str> {
         let given = attributes(given);
         let open = self.0.iter().filter(|(_, formula)| formula.satisfied_by(&given));
         open.map(|(name, _)| name.as_str()).collect()
@@ -73,7 +73,7 @@ impl Policies {
 }
 
 /// The nodes at a site that are not retired.
-pub(super) async fn nodes_of(client: &Client, path: &str, site: &str) -> Outcome<Vec<Node>> {
+pub(super) async fn active_nodes_at(client: &Client, path: &str, site: &str) -> Outcome<Vec<Node>> {
     let query = KeyNodeQuery { site: Some(site.to_owned()), ..KeyNodeQuery::default() };
     let rows: Vec<NodeView> = all(client, path, &query).await?;
     let node = |row: NodeView| Node { own: attributes(&row.own_attributes), name: row.name };
@@ -131,7 +131,10 @@ mod tests {
         let lines = policies.moved(&nodes, &before, &after);
         assert_eq!(lines, ["eu: lost by 2 nodes (a, b)", "first: gained by 3 nodes (a, b, c)"]);
         assert!(policies.moved(&nodes, &before, &before).is_empty());
-        assert_eq!(policies.open_to(&pairs(&[("region", "EU"), ("security", "high")])), ["eu", "safe"]);
+        assert_eq!(
+            policies.policies_satisfied_by(&pairs(&[("region", "EU"), ("security", "high")])),
+            ["eu", "safe"]
+        );
         assert_eq!(named(&["a"; 7]), "7 nodes (a, a, a, a, a, …)");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client, StatusCode};
-use telemetry::spans::{self, NotTaken, SpanQueue, Spans};
+use telemetry::spans::{self, BatchRejection, SpanQueue, SpanSender};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::TelemetrySettings;
@@ -18,7 +18,7 @@ const SERVICE: &str = "bulla-keys";
 
 /// A collector, and the queue of spans for it.
 pub(crate) struct Export {
-    spans: Spans,
+    spans: SpanSender,
     waiting: SpanQueue,
     http: Client,
     url: String,
@@ -34,7 +34,7 @@ impl Export {
     }
 
     /// The queue for spans.
-    pub(crate) fn spans(&self) -> &Spans {
+    pub(crate) fn spans(&self) -> &SpanSender {
         &self.spans
     }
 
@@ -82,9 +82,9 @@ fn resource(node: Option<(String, String)>) -> Vec<(&'static str, String)> {
     all
 }
 
-async fn post(http: Client, url: String, message: Vec<u8>) -> Result<(), NotTaken> {
+async fn post(http: Client, url: String, message: Vec<u8>) -> Result<(), BatchRejection> {
     let sent = http.post(url).header(CONTENT_TYPE, "application/x-protobuf").body(message).send().await;
-    let mut answer = sent.map_err(|error| NotTaken::Later(chain(&error.without_url())))?;
+    let mut answer = sent.map_err(|error| BatchRejection::Later(chain(&error.without_url())))?;
     let status = answer.status();
     // Read the whole response, so that the connection can be reused. Its content is not needed.
     while let Ok(Some(_)) = answer.chunk().await {}
@@ -93,7 +93,9 @@ async fn post(http: Client, url: String, message: Vec<u8>) -> Result<(), NotTake
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Later(format!("the collector answers {status}"))),
-        status => Err(NotTaken::Never(format!("the collector answers {status}"))),
+        | StatusCode::GATEWAY_TIMEOUT => {
+            Err(BatchRejection::Later(format!("the collector answers {status}")))
+        }
+        status => Err(BatchRejection::Never(format!("the collector answers {status}"))),
     }
 }

@@ -9,7 +9,7 @@ mod serve;
 
 use clap::{Args, Subcommand};
 use cli::control::{self, KeyCommand, Noun};
-use cli::{CommandFuture, Global};
+use cli::{CommandFuture, GlobalArgs};
 
 pub(crate) use self::monitor::Monitor;
 use self::monitor::{TopArgs, TraceArgs};
@@ -60,20 +60,24 @@ impl KeyArgs {
 }
 
 /// Runs `bulla key`.
-pub(crate) fn run<'a>(args: &'a KeyArgs, global: &'a Global) -> CommandFuture<'a> {
+pub(crate) fn run<'a>(args: &'a KeyArgs, global: &'a GlobalArgs) -> CommandFuture<'a> {
     match &args.command {
         Command::Serve(args) => Box::pin(serve::run(args, global)),
         Command::Top(args) => Box::pin(monitor::top(args, global)),
         Command::Trace(args) => Box::pin(monitor::trace(args, global)),
         Command::Records(args) => Box::pin(records::run(args, global)),
         Command::Site(noun) => {
-            Box::pin(async move { control::run(noun, &Configuration::for_client(global)?.client).await })
+            Box::pin(
+                async move { control::run(noun, &Configuration::load_client_settings(global)?.client).await },
+            )
         }
         Command::Node(noun) => {
-            Box::pin(async move { control::run(noun, &Configuration::for_client(global)?.client).await })
+            Box::pin(
+                async move { control::run(noun, &Configuration::load_client_settings(global)?.client).await },
+            )
         }
         Command::Server(command) => {
-            Box::pin(async move { command.run(&Configuration::for_client(global)?.client).await })
+            Box::pin(async move { command.run(&Configuration::load_client_settings(global)?.client).await })
         }
     }
 }

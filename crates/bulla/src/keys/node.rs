@@ -86,7 +86,7 @@ impl NodeSettings {
     }
 
     /// The address at which other nodes reach this one.
-    fn advertised(&self) -> Outcome<String> {
+    fn advertised_address(&self) -> Outcome<String> {
         if !self.advertise.is_empty() {
             return Ok(self.advertise.clone());
         }
@@ -139,7 +139,7 @@ impl Node {
         set: &KeySet,
         custody: Option<&Keyring>,
     ) -> Outcome<Self> {
-        let (folder, advertised) = (settings.folder()?, settings.advertised()?);
+        let (folder, advertised_address) = (settings.folder()?, settings.advertised_address()?);
         match KeyNode::status(&folder).map_err(|error| failed(&error))? {
             None => {
                 let token = token.ok_or_else(|| {
@@ -147,7 +147,8 @@ impl Node {
                         .hint("create a token on the server: `bulla key node token --site NAME`; give it as --token or in \
                          BULLA_NODE_TOKEN")
                 })?;
-                let joined = KeyNode::join(&settings.join_options(token)?, &advertised, custody).await;
+                let joined =
+                    KeyNode::join(&settings.join_options(token)?, &advertised_address, custody).await;
                 let joined = joined.map_err(|error| failed(&error))?;
                 eprintln!("joined {} as the node {} of the site {}", joined.server, joined.name, joined.site);
             }
@@ -164,9 +165,15 @@ impl Node {
         let (metrics, routing) = (NodeMetrics::default(), RoutingMetrics::default());
         let counted = (metrics.clone(), routing.clone());
         let options = RouterOptions { shared_from: settings.shared_from, ..RouterOptions::default() };
-        let node =
-            KeyNode::open(&folder, &advertised, set.clone(), counted, (options, custody), Clock::system())
-                .await;
+        let node = KeyNode::open(
+            &folder,
+            &advertised_address,
+            set.clone(),
+            counted,
+            (options, custody),
+            Clock::system(),
+        )
+        .await;
         Ok(Self { node: node.map_err(|error| failed(&error))?, metrics, routing })
     }
 
@@ -183,7 +190,7 @@ impl Node {
     }
 
     /// Sets the node's name on recorded traces.
-    pub(crate) fn name_in(&self, traces: &Traces) {
+    pub(crate) fn set_node_on_traces(&self, traces: &Traces) {
         traces.is_node(self.node.name(), self.node.site());
     }
 
@@ -199,7 +206,7 @@ impl Node {
 
     /// The reason why the node has no keys, if it has none.
     pub(crate) fn lacks(&self) -> String {
-        format!("node {}: {}", self.node.name(), self.node.why_no_keys())
+        format!("node {}: {}", self.node.name(), self.node.no_usable_key_reason())
     }
 
     /// Runs the node until `stop`.

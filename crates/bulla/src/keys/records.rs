@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use keyless::records::{SegmentHead, verify};
 
@@ -18,7 +18,7 @@ pub(super) struct RecordsArgs {
 }
 
 /// Runs `bulla key records`.
-pub(super) async fn run(args: &RecordsArgs, _global: &Global) -> Outcome<Exit> {
+pub(super) async fn run(args: &RecordsArgs, _global: &GlobalArgs) -> Outcome<Exit> {
     let folder = args.folder.clone();
     let verified = tokio::task::spawn_blocking(move || verify(&folder)).await;
     let verified = verified.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;

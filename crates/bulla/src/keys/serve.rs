@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
 use keyless::records::Recorder;
@@ -14,19 +14,21 @@ use keyless::tenant::TenantOptions;
 use keyless::{Folder, FolderContents, KeySet, Metrics};
 use lifecycle::signing_keys::{SigningKeys, SigningKeysError};
 use outbound::resolve::Resolver;
-use server::listen::{Documents, serve_figures};
+use server::listen::{Documents, serve_metrics};
 use store::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::export::Export;
 use super::node::{Node, NodeArgs};
-use crate::component::{Description, Drained};
+use crate::component::{Description, DrainOutcome};
 use crate::config::{Configuration, KeyServiceSettings, Settings};
 use crate::database;
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
-use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
+use crate::listening::{
+    bind_metrics_listener, bound_connections, descriptors_for_one_of, figures_url, socket,
+};
 use crate::master_keys;
 
 const CLIENT_CRLS: &str = "keys.client_crl_files";
@@ -98,7 +100,7 @@ impl KeyServiceSettings {
 }
 
 /// Runs `bulla key serve`.
-pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
+pub(super) async fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let mut configuration = Configuration::load(global.config.as_deref())?;
     let settings = &mut configuration.settings;
     settings.keys.take(args);
@@ -112,7 +114,7 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let service = start(&configuration, token, descriptors_for_one_of(1), stop.clone()).await?;
     service.announce()?;
     let drained = Box::pin(service.run()).await;
-    if drained == Drained::CutOff {
+    if drained == DrainOutcome::CutOff {
         eprintln!("some requests had not finished and were aborted");
     }
     Ok(Exit::Ok)
@@ -163,7 +165,7 @@ pub(crate) async fn start(
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     settings.bound(descriptors, node.is_some());
     // Bind the metrics listener before the first connection, so that an error shows at startup.
-    let figures = figures_listener("keys", &settings.metrics_listen)?;
+    let figures = bind_metrics_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
     let listeners = Listeners { tls: tls.clone(), nodes };
     let records = records(&settings)?;
@@ -172,11 +174,11 @@ pub(crate) async fn start(
     if let Some(crls) = crls {
         background.spawn(crls.keep(stop.clone()));
     }
-    node.iter().for_each(|node| node.name_in(metrics.traces()));
+    node.iter().for_each(|node| node.set_node_on_traces(metrics.traces()));
     let figures_url = figures.as_ref().and_then(figures_url);
     if let Some(listener) = figures {
         let (all, documents) = figures_of(&metrics, node.as_ref(), export.as_ref());
-        background.spawn(serve_figures(listener, all, Some(documents), stop.clone()));
+        background.spawn(serve_metrics(listener, all, Some(documents), stop.clone()));
     }
     let answered = CancellationToken::new();
     if let Some(records) = records {
@@ -270,7 +272,7 @@ impl RunningKeys {
     }
 
     /// Reloads keys, certificates and tenants periodically until `stop`, then drains.
-    pub(crate) async fn run(mut self) -> Drained {
+    pub(crate) async fn run(mut self) -> DrainOutcome {
         let tenants = TenantWatch { file: self.file.as_deref(), tenants: self.settings.tenants() };
         let (running, stop) = (&self.running, &self.stop);
         let kept = keep(&self.settings, self.sources, self.tls, tenants, running, stop);

@@ -7,7 +7,7 @@ use cli::units;
 use scan::{EstateFinding, Observation};
 
 use super::record::seconds_left;
-use super::{Closing, Report, Sink, Tally};
+use super::{Report, ScanSummary, Sink, Tally};
 use scan::tls::names;
 
 /// The columns, in an order that never changes. New columns are added at the end.
@@ -134,7 +134,7 @@ impl Report for CsvReport {
         self.csv.flush()
     }
 
-    fn close(mut self: Box<Self>, _: &Tally, _: &[EstateFinding], _: &Closing) -> io::Result<()> {
+    fn close(mut self: Box<Self>, _: &Tally, _: &[EstateFinding], _: &ScanSummary) -> io::Result<()> {
         self.begin()?;
         self.csv.flush()
     }

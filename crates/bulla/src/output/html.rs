@@ -8,9 +8,9 @@ use cli::units::{count, day, distance, elapsed, minute};
 use scan::{EstateFinding, Observation};
 use x509::Rule;
 
-use super::row::{Row, Worst, rank_name};
+use super::row::{Row, UrgentRows, rank_name};
 use super::tally::{WEEKS_MAX, rate};
-use super::{Closing, Report, Sink, Tally};
+use super::{Report, ScanSummary, Sink, Tally};
 
 /// Maximum rows of the table of endpoints, because a longer page opens slowly on a phone. The page shows the number of omitted
 /// rows; CSV has all.
@@ -26,7 +26,7 @@ const BARS_MAX: usize = 5;
 pub(crate) struct HtmlReport {
     sink: Sink,
     started_at_us: i64,
-    worst: Worst,
+    worst: UrgentRows,
     groups: BTreeMap<&'static str, Group>,
 }
 
@@ -34,17 +34,17 @@ pub(crate) struct HtmlReport {
 struct Group {
     rule: &'static Rule,
     endpoints: u64,
-    examples: Vec<Example>,
+    examples: Vec<FindingExample>,
 }
 
-struct Example {
+struct FindingExample {
     endpoint: String,
     evidence: String,
 }
 
 impl HtmlReport {
     pub(crate) fn new(sink: Sink, started_at_us: i64) -> Self {
-        Self { sink, started_at_us, worst: Worst::new(ROWS_MAX), groups: BTreeMap::new() }
+        Self { sink, started_at_us, worst: UrgentRows::new(ROWS_MAX), groups: BTreeMap::new() }
     }
 }
 
@@ -59,9 +59,10 @@ impl Report for HtmlReport {
             });
             group.endpoints += 1;
             if group.examples.len() < EXAMPLES_MAX {
-                group
-                    .examples
-                    .push(Example { endpoint: observation.label(), evidence: finding.evidence.clone() });
+                group.examples.push(FindingExample {
+                    endpoint: observation.label(),
+                    evidence: finding.evidence.clone(),
+                });
             }
         }
         Ok(())
@@ -71,7 +72,12 @@ impl Report for HtmlReport {
         Ok(())
     }
 
-    fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()> {
+    fn close(
+        self: Box<Self>,
+        tally: &Tally,
+        estate: &[EstateFinding],
+        closing: &ScanSummary,
+    ) -> io::Result<()> {
         let Self { mut sink, started_at_us, worst, groups } = *self;
         let now_s = started_at_us.div_euclid(1_000_000);
         let mut groups: Vec<_> = groups.into_values().collect();
@@ -227,7 +233,7 @@ impl Timeline {
     const HEIGHT: f64 = 160.0;
 
     fn of(tally: &Tally, now_s: i64) -> Self {
-        let top = nice_top(tally.weeks.values().copied().max().unwrap_or(0));
+        let top = round_axis_max(tally.weeks.values().copied().max().unwrap_or(0));
         let x = |week: i64| Self::LEFT + (week + 1) as f64 * Self::STEP;
         let bars = (-1..=WEEKS_MAX)
             .filter_map(|week| {
@@ -245,7 +251,7 @@ impl Timeline {
                 })
             })
             .collect();
-        Self { bars, ticks: Self::ticks(now_s), top: count(top), half: halved(top) }
+        Self { bars, ticks: Self::ticks(now_s), top: count(top), half: format_half(top) }
     }
 
     fn ticks(now_s: i64) -> Vec<Tick> {
@@ -279,7 +285,7 @@ fn week_title(week: i64, now_s: i64) -> String {
 }
 
 /// The next number of the form 1, 2, 4, 5 or 10 times a power of ten.
-fn nice_top(most: u64) -> u64 {
+fn round_axis_max(most: u64) -> u64 {
     let mut power = 1;
     loop {
         for step in [1, 2, 4, 5, 10] {
@@ -291,7 +297,7 @@ fn nice_top(most: u64) -> u64 {
     }
 }
 
-fn halved(top: u64) -> String {
+fn format_half(top: u64) -> String {
     if top.is_multiple_of(2) { count(top / 2) } else { format!("{:.1}", top as f64 / 2.0) }
 }
 
@@ -299,10 +305,10 @@ fn halved(top: u64) -> String {
 struct Chart {
     title: &'static str,
     height: usize,
-    bars: Vec<Strip>,
+    bars: Vec<ChartBar>,
 }
 
-struct Strip {
+struct ChartBar {
     label: String,
     number: String,
     text_y: usize,
@@ -329,7 +335,7 @@ fn chart(title: &'static str, counts: Vec<(String, u64)>) -> Chart {
     let bars: Vec<_> = counts
         .into_iter()
         .enumerate()
-        .map(|(at, (label, number))| Strip {
+        .map(|(at, (label, number))| ChartBar {
             label: cli::terminal::shorten(&label, 40).into_owned(),
             number: count(number),
             text_y: at * STRIP + 14,
@@ -348,7 +354,7 @@ struct Section {
     source: &'static str,
     advice: &'static str,
     endpoints: String,
-    examples: Vec<Example>,
+    examples: Vec<FindingExample>,
     more: u64,
 }
 
@@ -425,7 +431,7 @@ mod tests {
     #[test]
     fn chart_scale_ends_at_a_round_number() {
         for (most, top) in [(0, 1), (1, 1), (3, 4), (5, 5), (7, 10), (11, 20), (41, 50), (180_000, 200_000)] {
-            assert_eq!(nice_top(most), top, "{most}");
+            assert_eq!(round_axis_max(most), top, "{most}");
         }
     }
 }

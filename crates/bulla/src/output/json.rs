@@ -6,7 +6,7 @@ use scan::{EstateFinding, Observation};
 use serde::Serialize;
 
 use super::record::Endpoint;
-use super::{Closing, Report, ReportStyle, Sink, Summary, Tally};
+use super::{Report, ReportStyle, ScanSummary, Sink, Summary, Tally};
 
 /// Streams observations. At most one is in memory.
 pub(crate) struct JsonReport {
@@ -79,7 +79,7 @@ impl Report for JsonReport {
         mut self: Box<Self>,
         tally: &Tally,
         estate: &[EstateFinding],
-        closing: &Closing,
+        closing: &ScanSummary,
     ) -> io::Result<()> {
         let summary = Summary::of(tally, closing);
         if self.form == Form::Lines {

@@ -15,7 +15,7 @@ use cli::format::Format;
 
 pub(crate) use report::{Report, ReportStyle, Sink, sink};
 pub(crate) use table::expires;
-pub(crate) use tally::{Closing, Stored, Summary, Tally};
+pub(crate) use tally::{ScanSummary, Stored, Summary, Tally};
 
 /// Creates the report in `format`, written to `sink`.
 ///

@@ -8,7 +8,7 @@ use cli::exit::{Exit, Outcome, Problem};
 use cli::terminal::Paint;
 use scan::{EstateFinding, Observation};
 
-use super::tally::{Closing, Tally};
+use super::tally::{ScanSummary, Tally};
 
 /// Destination of the results.
 pub(crate) type Sink = Box<dyn Write + Send>;
@@ -22,7 +22,12 @@ pub(crate) trait Report: Send {
     fn flush(&mut self) -> io::Result<()>;
 
     /// Writes the remaining output, which needs the results of the whole scan.
-    fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()>;
+    fn close(
+        self: Box<Self>,
+        tally: &Tally,
+        estate: &[EstateFinding],
+        closing: &ScanSummary,
+    ) -> io::Result<()>;
 }
 
 /// Options of the output formats.

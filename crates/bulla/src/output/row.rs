@@ -117,14 +117,14 @@ impl PartialOrd for Row {
 
 /// The most urgent rows so far, in bounded memory.
 #[derive(Debug)]
-pub(crate) struct Worst {
+pub(crate) struct UrgentRows {
     limit: usize,
     // The least urgent row is on top, so it is removed first.
     heap: BinaryHeap<Row>,
     seen: u64,
 }
 
-impl Worst {
+impl UrgentRows {
     /// Creates a collection of at most `limit` rows.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, heap: BinaryHeap::new(), seen: 0 }

@@ -6,9 +6,9 @@ use cli::terminal::{Paint, clean, shorten, table};
 use cli::units::{count, counted, day, distance, elapsed};
 use scan::{EstateFinding, Observation};
 
-use super::row::{Row, Worst, rank_name};
+use super::row::{Row, UrgentRows, rank_name};
 use super::tally::rate;
-use super::{Closing, Report, ReportStyle, Sink, Tally};
+use super::{Report, ReportStyle, ScanSummary, Sink, Tally};
 
 /// Maximum number of estate findings written in full. Further ones are counted; the other formats have all.
 const ESTATE_MAX: usize = 10;
@@ -23,7 +23,7 @@ const WIDE_COLUMNS: u16 = 120;
 pub(crate) struct TableReport {
     sink: Sink,
     style: ReportStyle,
-    worst: Worst,
+    worst: UrgentRows,
     started_at_s: i64,
 }
 
@@ -31,7 +31,7 @@ impl TableReport {
     pub(crate) fn new(sink: Sink, style: ReportStyle, started_at_us: i64) -> Self {
         let limit = if style.rows == 0 { usize::MAX } else { style.rows };
         let started_at_s = started_at_us.div_euclid(1_000_000);
-        Self { sink, style, worst: Worst::new(limit), started_at_s }
+        Self { sink, style, worst: UrgentRows::new(limit), started_at_s }
     }
 }
 
@@ -45,7 +45,12 @@ impl Report for TableReport {
         Ok(())
     }
 
-    fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()> {
+    fn close(
+        self: Box<Self>,
+        tally: &Tally,
+        estate: &[EstateFinding],
+        closing: &ScanSummary,
+    ) -> io::Result<()> {
         let Self { mut sink, style, worst, started_at_s } = *self;
         let seen = worst.seen();
         let rows = worst.into_rows();
@@ -82,7 +87,7 @@ fn write_rows(out: &mut Sink, rows: &[Row], style: ReportStyle, now_s: i64) -> i
         if wide {
             cells.push(style.paint.cell("faint", &row.address));
         }
-        cells.push(style.paint.cell(urgency(row, now_s), &expires(row.not_after, now_s)));
+        cells.push(style.paint.cell(expiry_style(row, now_s), &expires(row.not_after, now_s)));
         if wide {
             cells.push(style.paint.cell("", &shorten(&clean(&row.issuer), ISSUER_CHARS_MAX)));
         }
@@ -97,7 +102,7 @@ fn write_rows(out: &mut Sink, rows: &[Row], style: ReportStyle, now_s: i64) -> i
 }
 
 /// The style of an expiry date, by its urgency.
-fn urgency(row: &Row, now_s: i64) -> &'static str {
+fn expiry_style(row: &Row, now_s: i64) -> &'static str {
     match row.not_after.map(|at| at - now_s) {
         Some(left) if left < 0 => "critical",
         Some(left) if left < 7 * 86_400 => "high",
@@ -144,7 +149,7 @@ fn write_estate(out: &mut Sink, estate: &[EstateFinding], paint: Paint) -> io::R
     Ok(())
 }
 
-fn write_summary(out: &mut Sink, tally: &Tally, closing: &Closing, paint: Paint) -> io::Result<()> {
+fn write_summary(out: &mut Sink, tally: &Tally, closing: &ScanSummary, paint: Paint) -> io::Result<()> {
     let line = |name: &str, text: String| format!(" {}  {text}", paint.faint(&format!("{name:<10}")));
     writeln!(out)?;
     let interrupted = if closing.interrupted { ", interrupted: results so far" } else { "" };
@@ -206,7 +211,7 @@ fn ranks(tally: &Tally, paint: Paint) -> String {
     if shown.is_empty() { "no endpoint found".into() } else { shown.join(", ") }
 }
 
-fn notes(closing: &Closing) -> Vec<String> {
+fn notes(closing: &ScanSummary) -> Vec<String> {
     let mut notes = Vec::new();
     if closing.invalid_targets > 0 {
         notes.push(format!(

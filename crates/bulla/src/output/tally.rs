@@ -80,7 +80,8 @@ impl Tally {
         self.endpoints += 1;
         let answered = observation.outcome == ProbeOutcome::Answered;
         self.answered += u64::from(answered);
-        self.no_answer += u64::from(observation.outcome.no_answer() && !observation.target.is_of_network());
+        self.no_answer +=
+            u64::from(observation.outcome.no_answer() && !observation.target.is_from_network_range());
         let severity = observation.severity();
         self.worst = self.worst.max(severity);
         self.by_rank[usize::from(rank(severity, answered))] += 1;
@@ -126,7 +127,7 @@ pub(crate) struct Stored {
 
 /// Result of the scan, known at its end.
 #[derive(Clone, Debug)]
-pub(crate) struct Closing {
+pub(crate) struct ScanSummary {
     pub(crate) started_at_us: i64,
     pub(crate) elapsed: Duration,
     pub(crate) interrupted: bool,
@@ -167,7 +168,7 @@ pub(crate) struct Summary<'a> {
 
 impl<'a> Summary<'a> {
     /// The summary of a scan.
-    pub(crate) fn of(tally: &'a Tally, closing: &'a Closing) -> Self {
+    pub(crate) fn of(tally: &'a Tally, closing: &'a ScanSummary) -> Self {
         let by_severity = Severity::ALL
             .into_iter()
             .map(|severity| (severity.name(), tally.by_rank[usize::from(rank(Some(severity), true))]))

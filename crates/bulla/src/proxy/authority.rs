@@ -36,30 +36,30 @@ pub(crate) async fn load(
     settings: &ProxySettings,
     metrics: ClientMetrics,
 ) -> Outcome<LoadedAuthority> {
-    if settings.authority.is_elsewhere() && settings.ca_certificate_file.as_os_str().is_empty() {
+    if settings.authority.is_key_external() && settings.ca_certificate_file.as_os_str().is_empty() {
         return Err(Problem::usage("the CA key is external, but no CA certificate is configured")
             .hint("give the CA certificate with its chain: --ca-certificate, or proxy.ca_certificate_file"));
     }
-    let is_given = settings.authority.is_elsewhere() || !settings.ca_key_file.as_os_str().is_empty();
+    let is_given = settings.authority.is_key_external() || !settings.ca_key_file.as_os_str().is_empty();
     let (certificate, key) = match is_given {
         true => (settings.ca_certificate_file.clone(), settings.ca_key_file.clone()),
-        false => in_data_folder()?,
+        false => ensure_ca_in_data_folder()?,
     };
     let chain_der = files::certificates("proxy.ca_certificate_file", &certificate)?;
-    let (signer, client) = match settings.authority.is_elsewhere() {
+    let (signer, client) = match settings.authority.is_key_external() {
         true => elsewhere(whole, &settings.authority, &chain_der, metrics).await?,
-        false => (in_file(&key)?, None),
+        false => (load_key_file(&key)?, None),
     };
     let authority = Authority::new(&chain_der, signer, settings.crl_urls.clone());
     let authority = authority.map_err(|error: BadAuthority| {
         Problem::usage(format_args!("the proxy's CA in {}: {error}", certificate.display()))
             .hint("give the CA's own certificate first, and its key: --ca-certificate, --ca-key")
     })?;
-    is_in_force(&authority, &certificate)?;
+    check_validity(&authority, &certificate)?;
     Ok(LoadedAuthority { authority, certificate, client })
 }
 
-fn in_file(key: &Path) -> Outcome<KeyRef> {
+fn load_key_file(key: &Path) -> Outcome<KeyRef> {
     let signer = PrivateKey::from_file(key).map_err(|error| {
         Problem::usage(format_args!("{}: {}", key.display(), chain(&error))).hint("check proxy.ca_key_file")
     })?;
@@ -96,7 +96,7 @@ async fn elsewhere(
     Ok((Arc::new(key), Some(client)))
 }
 
-fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {
+fn check_validity(authority: &Authority, file: &Path) -> Outcome<()> {
     let (own, now) = (authority.certificate(), UnixTime(store::Clock::system().now_seconds()));
     if (own.not_before..=own.not_after).contains(&now) {
         return Ok(());
@@ -108,7 +108,7 @@ fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {
     .hint("give a valid one, --ca-certificate and --ca-key; or check this machine's clock"))
 }
 
-fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
+fn ensure_ca_in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     let folder = data_folder::folder()?;
     // Allow one start at a time: two concurrent starts could each create a CA, and mix their files.
     let _alone = alone(&folder.join(LOCK))?;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, print};
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Uri};
@@ -79,7 +79,7 @@ struct ExplainedRequest {
 }
 
 /// Runs `bulla proxy explain`.
-pub(super) fn run(args: &ExplainArgs, global: &Global) -> Outcome<Exit> {
+pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     let settings = &configuration.settings.proxy;
     settings.check()?;

@@ -82,7 +82,9 @@ pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     };
     match opened(settings, &url).await {
         Ok((store, keystore)) => Ok(Some(SecondLevel::new(store, keystore.ring(), own.options()))),
-        Err(OpenError::Problem(problem) | OpenError::Key(problem)) => Err(hinted(problem, own.backend)),
+        Err(OpenError::Problem(problem) | OpenError::Key(problem)) => {
+            Err(with_backend_hint(problem, own.backend))
+        }
         Err(OpenError::Away(why)) => {
             eprintln!("warning: the store of leaf certificates is unreachable: {why}");
             eprintln!(
@@ -154,7 +156,7 @@ async fn keystore(settings: &Settings, store: &Store, create: bool) -> Outcome<K
     })
 }
 
-fn hinted(problem: Problem, backend: LeafBackend) -> Problem {
+fn with_backend_hint(problem: Problem, backend: LeafBackend) -> Problem {
     match backend {
         // Errors of the schema or the driver.
         LeafBackend::Disk if problem.exit == Exit::Inventory => {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cli::Global;
+use cli::GlobalArgs;
 use cli::configuration::ClientSettings;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
@@ -25,17 +25,19 @@ pub(crate) use self::arguments::ProxyArgs;
 use self::arguments::ProxyCommand;
 use self::rules::ConfiguredRules;
 pub(crate) use self::rules::StoreSecrets;
-use crate::component::{Description, Drained};
+use crate::component::{Description, DrainOutcome};
 use crate::config::{Configuration, ProxySettings, Settings};
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
-use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
+use crate::listening::{
+    bind_metrics_listener, bound_connections, descriptors_for_one_of, figures_url, socket,
+};
 
 /// Additional time for the shutdown, beyond `stop_s` for connections.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla proxy`.
-pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> {
     if let Some(ProxyCommand::Explain(explain)) = &args.command {
         return explain::run(explain, global);
     }
@@ -94,10 +96,10 @@ pub(crate) async fn start(
     let upstream_roots = upstream_roots(&settings)?;
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();
-    options.requests.secrets = secrets.needed_by(&options.requests.rules, configuration)?;
+    options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, configuration)?;
     let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets)?;
     // Bind the metrics listener first, because the proxy refuses connections to its address.
-    let figures = figures_listener("proxy", &settings.metrics_listen)?;
+    let figures = bind_metrics_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = bind(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
@@ -109,7 +111,7 @@ pub(crate) async fn start(
             metrics.register(registry);
             client_metrics.register(registry);
         });
-        background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
+        background.spawn(server::listen::serve_metrics(listener, all, None, stop.clone()));
     }
     let (certificate, keys, args) = (made.certificate, made.client, args.clone());
     Ok(RunningProxy { settings, running, rules, args, certificate, keys, figures_url, background, stop })
@@ -146,7 +148,7 @@ impl RunningProxy {
         for address in &self.running.redirected {
             eprintln!("redirected connections are accepted at {address}");
         }
-        say_how(&self.settings, &self.running, &self.certificate);
+        print_usage_hints(&self.settings, &self.running, &self.certificate);
     }
 
     /// The listen addresses.
@@ -158,7 +160,7 @@ impl RunningProxy {
     }
 
     /// Reloads the rules when the file changes, until `stop`, then drains.
-    pub(crate) async fn run(mut self) -> Drained {
+    pub(crate) async fn run(mut self) -> DrainOutcome {
         self.rules.keep(&self.running, &self.args, &self.stop).await;
         let seconds = self.settings.stop_s;
         eprintln!("stopping the proxy: connections have {seconds} s to finish");
@@ -217,7 +219,7 @@ fn warn(settings: &ProxySettings, listen: SocketAddr) {
 }
 
 /// Prints how clients use the proxy.
-fn say_how(settings: &ProxySettings, running: &Running, certificate: &Path) {
+fn print_usage_hints(settings: &ProxySettings, running: &Running, certificate: &Path) {
     let (access, scheme) = (&settings.access, settings.scheme());
     eprintln!("the proxy listens on {scheme}://{}", running.address);
     if access.speaks_tls() && !access.tls_only {
@@ -273,12 +275,12 @@ pub(crate) async fn bind(
             }
             _ => "check [proxy]",
         };
-        Problem::new(exit_of(&error), chain(&error)).hint(hint)
+        Problem::new(exit_code_of(&error), chain(&error)).hint(hint)
     })
 }
 
 /// Returns the usage exit code for wrong settings, else the machine exit code.
-fn exit_of(error: &proxy::StartError) -> Exit {
+fn exit_code_of(error: &proxy::StartError) -> Exit {
     match error {
         proxy::StartError::Permission(BadPermission::Setup(_)) => Exit::Machine,
         proxy::StartError::Permission(_) | proxy::StartError::Minting(minting::StartError::InTheClear(_)) => {

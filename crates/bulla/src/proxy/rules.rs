@@ -10,7 +10,7 @@ use client::{Error, Limits};
 use ipnet::IpNet;
 use keys::Secret;
 use proxy::policy::Policy;
-use proxy::requests::{Fetched, Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
+use proxy::requests::{Fetched, Fetching, RequestMetrics, RequestRules, SecretUnavailable, Secrets};
 use proxy::{Rules, Running, Token, Users};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -32,7 +32,7 @@ struct StoreClient(client::Client);
 
 impl StoreSecrets {
     /// The store, if these rules use its credentials.
-    pub(crate) fn needed_by(
+    pub(crate) fn secrets_for_rules(
         &self,
         rules: &RequestRules,
         configuration: &Configuration,
@@ -58,18 +58,18 @@ impl Secrets for StoreClient {
     fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a> {
         Box::pin(async move {
             let credential = self.0.get(path).await.map_err(|error| match error {
-                Error::Unavailable(why) => NoSecret::Away(why),
-                other => NoSecret::Unusable(other.to_string()),
+                Error::Unavailable(why) => SecretUnavailable::Away(why),
+                other => SecretUnavailable::Unusable(other.to_string()),
             })?;
             let text = |field: &Vec<String>| {
                 let names: Vec<&str> = field.iter().map(String::as_str).collect();
                 if names.is_empty() && !credential.value().is_string() {
                     let kind = credential.kind();
-                    return Err(NoSecret::Unusable(format!(
+                    return Err(SecretUnavailable::Unusable(format!(
                         "{path} is of type {kind}: the rule must name a field"
                     )));
                 }
-                let missing = || NoSecret::Unusable(format!("{path} has no {}", names.join(".")));
+                let missing = || SecretUnavailable::Unusable(format!("{path} has no {}", names.join(".")));
                 credential.text(&names).ok_or_else(missing)
             };
             let values = fields.iter().map(text).collect::<Result<Vec<Secret>, _>>()?;
@@ -86,14 +86,14 @@ impl Secrets for StoreClient {
 
 /// Settings that a reload does not change. Otherwise a file without policy or users would open the proxy to everyone.
 #[derive(Clone, Debug)]
-struct Fixed {
+struct FixedSettings {
     /// Networks that the guard leaves open since startup; `None` without a policy.
     opened: Option<Vec<IpNet>>,
     /// Whether clients must authenticate.
     asks: bool,
 }
 
-impl Fixed {
+impl FixedSettings {
     fn of(settings: &ProxySettings) -> Self {
         Self { opened: settings.policy.opened(), asks: settings.access.asks() }
     }
@@ -122,7 +122,7 @@ pub(crate) struct ConfiguredRules {
     watch: FileWatch,
     metrics: RequestMetrics,
     secrets: StoreSecrets,
-    fixed: Fixed,
+    fixed: FixedSettings,
     hangup: Signal,
 }
 
@@ -136,7 +136,7 @@ impl ConfiguredRules {
         let hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let file = configuration.file().map(PathBuf::from);
         let watch = FileWatch::new(stamp(file.as_deref()));
-        let fixed = Fixed::of(&configuration.settings.proxy);
+        let fixed = FixedSettings::of(&configuration.settings.proxy);
         Ok(Self { file, watch, metrics, secrets, fixed, hangup })
     }
 
@@ -153,11 +153,11 @@ impl ConfiguredRules {
                 running.reopen();
             }
             let before = stamp(self.file.as_deref());
-            if !self.watch.is_ripe(before) && !is_forced {
+            if !self.watch.is_ready_to_read(before) && !is_forced {
                 continue;
             }
             let read = self.read(args).await;
-            if !self.watch.was_read(before, stamp(self.file.as_deref())) {
+            if !self.watch.confirm_read(before, stamp(self.file.as_deref())) {
                 tracing::info!("the configuration file changed while it was read: reading it again");
                 continue;
             }
@@ -204,7 +204,7 @@ fn read(
     file: Option<&Path>,
     secrets: &StoreSecrets,
     args: &ProxyArgs,
-    fixed: &Fixed,
+    fixed: &FixedSettings,
 ) -> Outcome<LoadedRules> {
     let configuration = Configuration::load(file)?;
     let mut settings = configuration.settings.proxy.clone();
@@ -212,7 +212,7 @@ fn read(
     settings.check()?;
     fixed.check(&settings)?;
     let rules = settings.request_rules()?;
-    let secrets = secrets.needed_by(&rules, &configuration)?;
+    let secrets = secrets.secrets_for_rules(&rules, &configuration)?;
     let (users, tokens) = settings.access.credentials()?;
     Ok(LoadedRules { names: settings.names()?, policy: settings.policy()?, rules, secrets, users, tokens })
 }

@@ -53,7 +53,7 @@ fn no_root(path: &Path) -> Option<PathBuf> {
 }
 
 /// Files that a start creates and that do not exist yet.
-pub(super) fn to_be_made(settings: &Settings) -> Vec<PathBuf> {
+pub(super) fn missing_files(settings: &Settings) -> Vec<PathBuf> {
     let table = toml::Table::try_from(settings).unwrap_or_default();
     let mut missing = Vec::new();
     visit(&table.into(), "", &mut |key, text| {
@@ -148,7 +148,7 @@ mod tests {
         let found = named(&settings);
         assert!(found.contains(&home.join("tls")) && found.contains(&home.join("crl")), "{found:?}");
         assert!(!found.contains(&home.join("seed")), "{found:?}");
-        assert_eq!(to_be_made(&settings), [home.join("seed/wrapped")]);
+        assert_eq!(missing_files(&settings), [home.join("seed/wrapped")]);
         assert_eq!(folder_of(&home.join("seed/wrapped")), Some(home.join("seed")));
     }
 }

@@ -21,7 +21,7 @@ const GO: u8 = 0;
 
 /// The socket of the first process, to which the init process of the namespaces connects. It has a path, because abstract names
 /// belong to a network namespace.
-pub(super) struct Door {
+pub(super) struct ControlSocket {
     socket: UnixListener,
     path: PathBuf,
 }
@@ -29,7 +29,7 @@ pub(super) struct Door {
 /// The first process's side of the connection.
 pub(super) struct Link(UnixStream);
 
-impl Door {
+impl ControlSocket {
     pub(super) fn open(folder: &Path) -> Outcome<Self> {
         let path = folder.join(NAME);
         let socket = UnixListener::bind(&path).map_err(|error| failed(&error))?;
@@ -80,9 +80,9 @@ fn take(stream: &UnixStream) -> io::Result<OwnedFd> {
 }
 
 /// The init process's side of the connection.
-pub(super) struct Inside(UnixStream);
+pub(super) struct InitConnection(UnixStream);
 
-impl Inside {
+impl InitConnection {
     /// Connects, sends the socket, and waits until the command may start.
     pub(super) fn connect(path: &Path, socket: &impl AsFd) -> Outcome<Self> {
         let connect = || -> io::Result<Self> {

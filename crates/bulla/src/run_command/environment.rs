@@ -103,7 +103,7 @@ impl Environment {
         write(&file(BUNDLE), pem(&all).as_bytes())?;
         write(&file(PROXY_ROOT), pem(root).as_bytes())?;
         write(&file(NODE_PROXY), NODE_PROXY_TEXT.as_bytes())?;
-        let java = java_store(&all);
+        let java = java_trust_store(&all);
         if let Some(store) = &java {
             write(&file(JAVA_STORE), store)?;
         }
@@ -169,7 +169,7 @@ fn appended(variable: &str, options: &str) -> String {
 }
 
 /// A trust store for Java. Roots that its format does not support are left out.
-fn java_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
+fn java_trust_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
     let mut store = KeyStore::new();
     for (number, root) in roots.iter().enumerate() {
         if let Ok(root) = Certificate::from_der(root) {

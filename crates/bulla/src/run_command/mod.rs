@@ -24,23 +24,23 @@ mod stages;
 
 use std::path::Path;
 
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
 use tokio::process::{Child, Command};
 
 pub(crate) use self::arguments::RunArgs;
 use self::arguments::{RemoteProxy, Stage};
-use self::control::Door;
+use self::control::ControlSocket;
 use self::environment::{Environment, ProxyUrl};
 use self::files::CommandFiles;
-use self::own_proxy::OwnProxy;
+use self::own_proxy::PreparedProxy;
 use self::processes::{INSIDE, lost, status_of};
 use self::relay::Target;
 use self::signals::Signals;
 use crate::config::Configuration;
 
 /// Runs `bulla run`. Exits with the status of the command.
-pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let status = match &args.stage {
         Some(Stage::Separate) => stages::separate(args)?,
         Some(Stage::Init) => stages::init(args)?,
@@ -59,18 +59,18 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
 }
 
 /// Runs the first process.
-async fn outer(args: &RunArgs, global: &Global) -> Outcome<i32> {
+async fn outer(args: &RunArgs, global: &GlobalArgs) -> Outcome<i32> {
     args.check()?;
     let configuration = Configuration::load(global.config.as_deref())?;
     match args.no_sandbox {
-        true => unconfined(args, &configuration).await,
+        true => run_unconfined(args, &configuration).await,
         false => confined(args, &configuration).await,
     }
 }
 
 /// The proxy that the command uses.
 enum Proxy {
-    Own(Box<OwnProxy>),
+    Own(Box<PreparedProxy>),
     Remote(RemoteProxy),
 }
 
@@ -79,14 +79,14 @@ impl Proxy {
     async fn of(args: &RunArgs, configuration: &Configuration) -> Outcome<Self> {
         match args.remote()? {
             Some(remote) => Ok(Self::Remote(remote)),
-            None => Ok(Self::Own(Box::new(OwnProxy::load(configuration).await?))),
+            None => Ok(Self::Own(Box::new(PreparedProxy::load(configuration).await?))),
         }
     }
 
     fn root(&self, args: &RunArgs, configuration: &Configuration) -> Outcome<Vec<Vec<u8>>> {
         match self {
             Self::Own(own) => own.root(),
-            Self::Remote(_) => own_proxy::root_of_another(args.ca.as_deref(), configuration),
+            Self::Remote(_) => own_proxy::remote_proxy_roots(args.ca.as_deref(), configuration),
         }
     }
 }
@@ -124,7 +124,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
         Proxy::Remote(remote) => ProxyUrl { address: INSIDE, login: remote.login.clone() },
     };
     let environment = Environment::new(url, &root)?;
-    let door = Door::open(environment.folder())?;
+    let door = ControlSocket::open(environment.folder())?;
     let mut signals = Signals::listen()?;
     let mut command = stages::command(args, Stage::Separate, door.path());
     files.pass(&mut command);
@@ -149,7 +149,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
 }
 
 /// Runs the command without namespaces. Sets only the environment.
-async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
+async fn run_unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
     eprintln!("warning: without a sandbox only programs that read the proxy variables use the proxy");
     eprintln!(
         "hint: direct connections (TCP, UDP, DNS, QUIC, Unix sockets) are not blocked, and a program can unset the \
@@ -159,11 +159,11 @@ async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i3
     let root = proxy.root(args, configuration)?;
     let (url, serving) = match proxy {
         Proxy::Own(own) => {
-            let (url, running) = own.serve_open(&args.name).await?;
+            let (url, running) = own.serve_with_password(&args.name).await?;
             (url, Serving::Own(running))
         }
         Proxy::Remote(remote) => {
-            let (address, relay) = relay::start_here(target(args, &remote, &root)?).await?;
+            let (address, relay) = relay::start_local(target(args, &remote, &root)?).await?;
             (ProxyUrl { address, login: remote.login }, Serving::Relay(relay))
         }
     };

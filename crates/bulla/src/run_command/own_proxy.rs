@@ -23,7 +23,7 @@ use crate::proxy::{self as role, StoreSecrets};
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A proxy before it listens.
-pub(super) struct OwnProxy {
+pub(super) struct PreparedProxy {
     configuration: Configuration,
     settings: ProxySettings,
     authority: Authority,
@@ -37,7 +37,7 @@ pub(super) struct Serving {
     client: Option<Client>,
 }
 
-impl OwnProxy {
+impl PreparedProxy {
     pub(super) async fn load(configuration: &Configuration) -> Outcome<Self> {
         let mut all = configuration.settings.clone();
         // Defaults for settings about other clients and other listeners.
@@ -78,7 +78,7 @@ impl OwnProxy {
     }
 
     /// Serves clients on this machine that know the password in the URL.
-    pub(super) async fn serve_open(self, name: &str) -> Outcome<(ProxyUrl, Serving)> {
+    pub(super) async fn serve_with_password(self, name: &str) -> Outcome<(ProxyUrl, Serving)> {
         let password = uuid::Uuid::new_v4().simple().to_string();
         let mut salt = [0; 12];
         salt.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[4..]);
@@ -99,7 +99,7 @@ impl OwnProxy {
         let mut options =
             Options { listen, access, upstream_roots, second_level, ..self.settings.options()? };
         let secrets = StoreSecrets::default();
-        options.requests.secrets = secrets.needed_by(&options.requests.rules, &self.configuration)?;
+        options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, &self.configuration)?;
         // Rules are not reloaded, because the command may be able to write to the configuration file.
         let running = role::bind(options, self.authority, metrics).await?;
         Ok((running.address, Serving { running, client: self.client }))
@@ -116,7 +116,10 @@ impl Serving {
 }
 
 /// The CA of a remote proxy.
-pub(super) fn root_of_another(given: Option<&Path>, configuration: &Configuration) -> Outcome<Vec<Vec<u8>>> {
+pub(super) fn remote_proxy_roots(
+    given: Option<&Path>,
+    configuration: &Configuration,
+) -> Outcome<Vec<Vec<u8>>> {
     if let Some(given) = given {
         return files::certificates("--ca", given);
     }

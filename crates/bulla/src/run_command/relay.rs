@@ -80,7 +80,7 @@ pub(super) fn start(socket: OwnedFd, to: Target) -> Outcome<Relay> {
 }
 
 /// Relays connections of this machine.
-pub(super) async fn start_here(to: Target) -> Outcome<(SocketAddr, Relay)> {
+pub(super) async fn start_local(to: Target) -> Outcome<(SocketAddr, Relay)> {
     let listener =
         TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| failed(&error))?;
     let address = listener.local_addr().map_err(|error| failed(&error))?;

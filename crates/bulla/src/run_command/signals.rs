@@ -39,7 +39,7 @@ impl Signals {
 async fn pass_on(mut incoming: Incoming, kind: Signal, to: mpsc::Sender<i32>) {
     let _live = telemetry::tasks::guard("run-signals");
     while incoming.recv().await.is_some() {
-        if is_typed(kind) && terminal_has_this_group() {
+        if is_terminal_signal(kind) && is_foreground_group() {
             continue;
         }
         if to.send(kind.as_raw()).await.is_err() {
@@ -49,11 +49,11 @@ async fn pass_on(mut incoming: Incoming, kind: Signal, to: mpsc::Sender<i32>) {
 }
 
 /// Whether a terminal sends this signal to its whole foreground group, the command included: Ctrl+C and Ctrl+\.
-fn is_typed(kind: Signal) -> bool {
+fn is_terminal_signal(kind: Signal) -> bool {
     matches!(kind, Signal::INT | Signal::QUIT)
 }
 
-fn terminal_has_this_group() -> bool {
+fn is_foreground_group() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
     terminal.is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }

@@ -12,7 +12,7 @@ use sandbox::{Files, NamespaceError, SandboxError, UnixSockets};
 use tokio::process::Command as AsyncCommand;
 
 use super::arguments::{RunArgs, Stage};
-use super::control::Inside;
+use super::control::InitConnection;
 use super::processes::{BY_SIGNAL, INSIDE, THIS_PROGRAM, lost, status_of};
 use super::signals::{self, Signals};
 
@@ -49,7 +49,7 @@ fn end_with_parent(args: &RunArgs) -> Outcome<()> {
 /// The second process: creates namespaces and waits for the third one.
 pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     end_with_parent(args)?;
-    sandbox::separate().map_err(|error| not_separate(&error))?;
+    sandbox::separate().map_err(|error| namespace_error(&error))?;
     // Set it again: the change of credentials may have reset it.
     end_with_parent(args)?;
     let mut init = AsyncCommand::new(THIS_PROGRAM);
@@ -65,21 +65,21 @@ pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     init.arg("--").args(&args.command);
     // The kernel refuses new threads once children are in another process namespace.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| not_started_inside(&error))?;
+    let runtime = runtime.map_err(|error| spawn_error(&error))?;
     runtime.block_on(async {
         // Signals to the whole process group are for the command. This process only waits.
         let _signals = Signals::listen()?;
-        let mut child = init.spawn().map_err(|error| not_started_inside(&error))?;
+        let mut child = init.spawn().map_err(|error| spawn_error(&error))?;
         child.wait().await.map(status_of).map_err(|error| lost(&error))
     })
 }
 
-fn not_started_inside(error: &io::Error) -> Problem {
+fn spawn_error(error: &io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("cannot start a process in the namespaces: {error}"))
         .hint("check the limits on processes (ulimit -u)")
 }
 
-fn not_separate(error: &NamespaceError) -> Problem {
+fn namespace_error(error: &NamespaceError) -> Problem {
     if let Some(obstacle) = sandbox::obstacle() {
         let hint = format!("{}; --no-sandbox only sets the environment", obstacle.remedy);
         return Problem::new(Exit::Machine, format_args!("{}: {obstacle}", chain(error))).hint(hint);
@@ -99,7 +99,7 @@ fn not_separate(error: &NamespaceError) -> Problem {
     Problem::new(Exit::Machine, chain(error)).hint(hint)
 }
 
-fn not_confined(error: &SandboxError) -> Problem {
+fn sandbox_error(error: &SandboxError) -> Problem {
     let hint = match error {
         SandboxError::NoLandlock(_) | SandboxError::Files(_) => {
             "--read-only needs Landlock in Linux 6.2 or newer, with landlock in the kernel parameter lsm=; otherwise leave \
@@ -116,13 +116,13 @@ pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
     // first process still runs.
     end_with_parent(args)?;
     memory::protect_self()?;
-    let failed = |error: NamespaceError| not_separate(&error);
+    let failed = |error: NamespaceError| namespace_error(&error);
     sandbox::loopback_up().map_err(failed)?;
     let socket = bind().map_err(|error| {
         Problem::new(Exit::Machine, format_args!("cannot listen on {INSIDE} in the namespace: {error}"))
     })?;
     let control = args.control.as_deref().unwrap_or(Path::new(""));
-    let inside = Inside::connect(control, &socket)?;
+    let inside = InitConnection::connect(control, &socket)?;
     drop(socket);
     sandbox::mount_processes().map_err(failed)?;
     args.hide.iter().filter(|path| path.exists()).try_for_each(|path| sandbox::hide(path)).map_err(failed)?;
@@ -137,10 +137,10 @@ pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
     if args.read_only {
         sandbox::mount_read_only(&args.write).map_err(failed)?;
     }
-    sandbox::confine_thread(unix, files).map_err(|error| not_confined(&error))?;
-    let child = match the_command(args).spawn() {
+    sandbox::confine_thread(unix, files).map_err(|error| sandbox_error(&error))?;
+    let child = match build_command(args).spawn() {
         Ok(child) => child,
-        Err(error) => return Ok(not_started(args, &error)),
+        Err(error) => return Ok(report_exec_error(args, &error)),
     };
     let id = child.id();
     std::thread::spawn(move || forward(inside, id));
@@ -157,7 +157,7 @@ fn bind() -> io::Result<std::os::fd::OwnedFd> {
 }
 
 /// Sends signals to the command. When the first process has ended, ends this process and so all processes of the namespace.
-fn forward(mut inside: Inside, command: u32) {
+fn forward(mut inside: InitConnection, command: u32) {
     while let Some(signal) = inside.next() {
         signals::send(Some(command), signal);
     }
@@ -180,7 +180,7 @@ fn code(status: WaitStatus) -> i32 {
     status.exit_status().unwrap_or_else(|| BY_SIGNAL + status.terminating_signal().unwrap_or_default())
 }
 
-fn the_command(args: &RunArgs) -> Command {
+fn build_command(args: &RunArgs) -> Command {
     let mut words = args.command.iter();
     let mut command = Command::new(words.next().map_or("".as_ref(), |program| program.as_os_str()));
     command.args(words);
@@ -193,7 +193,7 @@ fn the_command(args: &RunArgs) -> Command {
 }
 
 /// Prints why the command was not started. Returns the status of a shell.
-fn not_started(args: &RunArgs, error: &io::Error) -> i32 {
+fn report_exec_error(args: &RunArgs, error: &io::Error) -> i32 {
     let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     eprintln!("error: {program}: {error}");
     match error.kind() {
@@ -210,6 +210,6 @@ pub(super) fn bare(args: &RunArgs) -> Problem {
     if let Err(problem) = end_with_parent(args) {
         return problem;
     }
-    let error = the_command(args).exec();
-    std::process::exit(not_started(args, &error))
+    let error = build_command(args).exec();
+    std::process::exit(report_exec_error(args, &error))
 }

@@ -105,7 +105,7 @@ pub(crate) struct ScanArgs {
     ///
     /// A host that does not respond counts as high, and as no-answer. Unresponsive addresses of a network do not count. Separate
     /// several words with commas: critical,no-answer
-    #[arg(long, help_heading = "Judgement", value_name = "SEVERITY", value_parser = fail_on_words)]
+    #[arg(long, help_heading = "Judgement", value_name = "SEVERITY", value_parser = parse_fail_on)]
     pub(crate) fail_on: Option<String>,
 
     /// Name server to use instead of the system's: ADDRESS or ADDRESS:PORT; may be repeated
@@ -171,6 +171,6 @@ pub(crate) struct ScanArgs {
     pub(crate) no_store: bool,
 }
 
-fn fail_on_words(text: &str) -> Result<String, String> {
+fn parse_fail_on(text: &str) -> Result<String, String> {
     text.parse::<FailOn>().map(|_| text.to_owned())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::units::now_us;
 use clouds::{CloudSettings, CloudSource, Database, LIST_LIMIT, Listed, Machine, Pools, State};
-use inventory::sources::{Observer, keep, observe, states_of};
+use inventory::sources::{Observer, keep, observe, source_states};
 use scan::{Run, ScanOptions, Trusted};
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -42,7 +42,7 @@ pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option
     let sources =
         cloud_apis::sources::prepare(&settings, &pools).await.map_err(|error| refused(chain(&error)))?;
     let states = match &store {
-        Some(store) => states_of(store, &sources).await.map_err(|error| database::problem(&error))?,
+        Some(store) => source_states(store, &sources).await.map_err(|error| database::problem(&error))?,
         None => HashMap::new(),
     };
     Ok(Clouds { sources, states, store, raw: pools.raw(), pools })
@@ -88,7 +88,7 @@ impl Ending {
         let ended = self.ended.await.map_err(|error| Problem::new(Exit::Machine, error.to_string()))?;
         let ended = ended.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
         let mut failures = 0;
-        for remark in ended.iter().flat_map(Listed::remarked) {
+        for remark in ended.iter().flat_map(Listed::remark_texts) {
             tracing::warn!(error = remark, "cannot read additional data of the certificates, such as tags");
         }
         for failure in ended.iter().flat_map(Listed::failures) {

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use cli::exit::{Exit, Outcome, Problem};
 
-use crate::output::{Closing, Tally};
+use crate::output::{ScanSummary, Tally};
 use crate::rules;
 
 /// Writes the counts to `path` atomically, as the collector requires.
-pub(crate) fn write(path: &Path, tally: &Tally, closing: &Closing) -> Outcome<()> {
+pub(crate) fn write(path: &Path, tally: &Tally, closing: &ScanSummary) -> Outcome<()> {
     let failed = |error: std::io::Error| {
         Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
             .hint("choose a --metrics-file in a folder that you may write to")
@@ -20,7 +20,7 @@ pub(crate) fn write(path: &Path, tally: &Tally, closing: &Closing) -> Outcome<()
     std::fs::rename(&partial, path).map_err(failed)
 }
 
-fn text(tally: &Tally, closing: &Closing) -> String {
+fn text(tally: &Tally, closing: &ScanSummary) -> String {
     let mut out = String::new();
     let finished_at_us = closing.started_at_us.saturating_add(closing.elapsed.as_micros() as i64);
     gauge(&mut out, "bulla_scan_endpoints", "Endpoints scanned.", tally.endpoints);

@@ -15,7 +15,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::format::Format;
 use cli::terminal::{self, Paint};
@@ -31,12 +31,12 @@ pub(crate) use args::ScanArgs;
 pub(crate) use fail_on::FailOn;
 use plan::Spec;
 use progress::Bar;
-pub(crate) use scan_kit::{ScanKit, SharedRevocationChecker};
-use storing::Storing;
+pub(crate) use scan_kit::{ServerScanEnvironment, SharedRevocationChecker};
+use storing::ScanStorage;
 
 use crate::config::{Configuration, Settings};
 use crate::database;
-use crate::output::{self, Closing, Report, ReportStyle, Summary, Tally};
+use crate::output::{self, Report, ReportStyle, ScanSummary, Summary, Tally};
 
 /// Maximum number of rejected targets that are printed. Further ones are counted.
 const REFUSALS_SHOWN: u64 = 20;
@@ -44,7 +44,7 @@ const REFUSALS_SHOWN: u64 = 20;
 type TargetSource = Box<dyn Iterator<Item = Result<scan::target::Target, scan::target::TargetError>> + Send>;
 
 /// Runs `bulla scan`.
-pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &ScanArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     let mut settings = configuration.settings;
     plan::apply(args, &mut settings)?;
@@ -83,7 +83,7 @@ struct PreparedScan {
     targets: TargetSource,
     expected: Option<u64>,
     known: Known,
-    storing: Option<Storing>,
+    storing: Option<ScanStorage>,
 }
 
 async fn scan(
@@ -100,7 +100,7 @@ async fn scan(
     let clouds = match &args.clouds {
         Some(file) => {
             let in_flight = Some(spec.settings.in_flight).filter(|in_flight| *in_flight > 0);
-            Some(clouds::prepare(file, in_flight, storing.as_ref().map(Storing::store)).await?)
+            Some(clouds::prepare(file, in_flight, storing.as_ref().map(ScanStorage::store)).await?)
         }
         None => None,
     };
@@ -119,7 +119,7 @@ async fn scan(
         None => (run, None),
     };
     let progress = Arc::clone(&run.progress);
-    let bar = Bar::new(Arc::clone(&progress), expected, bar_wanted(args, settings));
+    let bar = Bar::new(Arc::clone(&progress), expected, should_show_progress(args, settings));
     let mut collector = ResultCollector::new(report, started_at_us);
     collector.collect(run, &mut storing, &bar, &stop).await;
     bar.clear();
@@ -129,7 +129,7 @@ async fn scan(
     let estate = estate.finish();
     tally.observe_estate(&estate);
     let end = progress.snapshot();
-    let mut closing = Closing {
+    let mut closing = ScanSummary {
         started_at_us,
         elapsed: began.elapsed(),
         interrupted: stop.is_cancelled(),
@@ -158,7 +158,7 @@ async fn scan(
                 None => {}
             }
         }
-        stow(storing, &tally, &mut closing).await;
+        store_remaining(storing, &tally, &mut closing).await;
     }
     if let Some(error) = unwritable {
         return Err(Problem::output(&error));
@@ -198,18 +198,18 @@ fn scanner(
 }
 
 /// Whether to show the bar: only if it is visible, and does not mix with results that are printed during the scan.
-fn bar_wanted(args: &ScanArgs, settings: &Settings) -> bool {
+fn should_show_progress(args: &ScanArgs, settings: &Settings) -> bool {
     let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
     let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);
     !(args.quiet || streams && to_terminal)
 }
 
 /// Stores the remaining results, and the summary with the scan.
-async fn stow(storing: Storing, tally: &Tally, closing: &mut Closing) {
+async fn store_remaining(storing: ScanStorage, tally: &Tally, closing: &mut ScanSummary) {
     let stowed = storing
         // `--resume` scans the endpoints that the deadline cancelled.
         .finish(closing.interrupted || tally.cancelled() > 0, |stored| {
-            let closing = Closing { stored: stored.cloned(), ..closing.clone() };
+            let closing = ScanSummary { stored: stored.cloned(), ..closing.clone() };
             storing::summary_json(&Summary::of(tally, &closing))
         })
         .await;
@@ -218,7 +218,7 @@ async fn stow(storing: Storing, tally: &Tally, closing: &mut Closing) {
 }
 
 /// The exit code. The most important reason has priority.
-fn conclude(tally: &Tally, closing: &Closing, fail_on: FailOn) -> Outcome<Exit> {
+fn conclude(tally: &Tally, closing: &ScanSummary, fail_on: FailOn) -> Outcome<Exit> {
     if closing.interrupted {
         return Ok(Exit::Interrupted);
     }
@@ -241,7 +241,7 @@ fn conclude(tally: &Tally, closing: &Closing, fail_on: FailOn) -> Outcome<Exit> 
 
 fn style(args: &ScanArgs, settings: &Settings) -> ReportStyle {
     let to_file = args.output_file.is_some();
-    let colour = args.color == terminal::Colour::Always || !to_file && args.color.on_stdout();
+    let colour = args.color == terminal::Colour::Always || !to_file && args.color.applies_to_stdout();
     ReportStyle {
         rows: settings.scan.table_rows,
         paint: Paint(colour),
@@ -270,7 +270,7 @@ async fn prepare(
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
     let resumed = match &args.resume {
-        Some(wanted) => Some(storing::unfinished(&store, wanted).await?),
+        Some(wanted) => Some(storing::find_unfinished_scan(&store, wanted).await?),
         None => None,
     };
     if let Some(scan) = &resumed {
@@ -286,7 +286,7 @@ async fn prepare(
         if spec.again { again(&store, &spec, endpoints, by_address) } else { given(&spec, demo)? };
     let id = resumed.as_ref().map_or_else(Uuid::now_v7, |scan| scan.id);
     let storing =
-        Storing::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?;
+        ScanStorage::begin(store, &url, id, resumed.is_some(), &spec.to_json(), &settings.store).await?;
     Ok(PreparedScan { spec, targets, expected, known, storing: Some(storing) })
 }
 
@@ -345,12 +345,12 @@ impl ResultCollector {
     async fn collect(
         &mut self,
         run: Run,
-        storing: &mut Option<Storing>,
+        storing: &mut Option<ScanStorage>,
         bar: &Bar,
         stop: &CancellationToken,
     ) {
         let Run { mut observations, mut refused, .. } = run;
-        let status = storing.as_ref().map(Storing::status);
+        let status = storing.as_ref().map(ScanStorage::status);
         let mut tick = tokio::time::interval(Bar::interval());
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut refusing = true;
@@ -415,7 +415,7 @@ impl ResultCollector {
 }
 
 /// Stores an observation. Keeps the bar updated while the database is slow.
-async fn keep(storing: &mut Storing, observation: &Observation, stop: &CancellationToken, bar: &Bar) {
+async fn keep(storing: &mut ScanStorage, observation: &Observation, stop: &CancellationToken, bar: &Bar) {
     let status = storing.status();
     let mut kept = std::pin::pin!(storing.keep(observation, stop));
     loop {

@@ -8,7 +8,7 @@ use cli::exit::{Outcome, Problem, chain};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::sources::Observer;
-use inventory::watch::{Clouds, Kit, WatchOptions, WatchSpec};
+use inventory::watch::{Clouds, ScanEnvironment, WatchOptions, WatchSpec};
 use outbound::guard::Guard;
 use outbound::resolve::Resolver;
 use scan::revocation::{RevocationChecker, RevocationCounts};
@@ -26,7 +26,7 @@ use crate::output::record::Detail;
 const IN_FLIGHT: usize = 512;
 
 /// The scan kit of a control plane.
-pub(crate) struct ScanKit {
+pub(crate) struct ServerScanEnvironment {
     settings: ScanSettings,
     resolver: Option<Resolver>,
     /// Shared by all watches and all their runs, so that cached CRLs are reused.
@@ -75,7 +75,7 @@ impl SharedRevocationChecker {
     }
 }
 
-impl ScanKit {
+impl ServerScanEnvironment {
     /// `resolver` is the server's own; configured name servers take precedence over it.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ fn message_of(problem: Problem) -> String {
     problem.message
 }
 
-impl Kit for ScanKit {
+impl ScanEnvironment for ServerScanEnvironment {
     fn targets(&self, watch: &WatchSpec) -> Result<Targets, String> {
         let options = self.spec(watch).target_options().map_err(message_of)?;
         Targets::of_network(&watch.targets, options).map_err(|error| chain(&error))

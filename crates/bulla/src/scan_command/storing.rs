@@ -28,7 +28,7 @@ const SILENT_LOOKUP_MAX: u64 = 100_000;
 const LAST_TRY: Duration = Duration::from_millis(1_000);
 
 /// An open inventory with a scan in progress.
-pub(crate) struct Storing {
+pub(crate) struct ScanStorage {
     store: Store,
     scan: Uuid,
     shown_url: String,
@@ -42,7 +42,7 @@ pub(crate) struct StoreOutcome {
     pub(crate) error: Option<String>,
 }
 
-impl Storing {
+impl ScanStorage {
     /// Records that a scan begins or resumes, and accepts its observations.
     pub(crate) async fn begin(
         store: Store,
@@ -149,7 +149,7 @@ pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
 }
 
 /// The scan to resume: `last`, or a scan by its id.
-pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> {
+pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome<ScanRow> {
     let inventory = |error: StoreError| database::problem(&error);
     if wanted == "last" {
         return store::Scans::of(store).latest_unfinished().await.map_err(inventory)?.ok_or_else(|| {

@@ -10,11 +10,11 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::own_members;
-use super::restarts::Restarts;
+use super::restarts::RoleSupervisor;
 use super::running::RunningControlPlane;
 use crate::agent_command;
 use crate::agent_folder;
-use crate::component::{Component, Description, Drained};
+use crate::component::{Component, Description, DrainOutcome};
 use crate::config::{Configuration, Role, Settings};
 use crate::edge::{self, EdgeArgs};
 use crate::keys;
@@ -32,16 +32,16 @@ pub(super) async fn start(
     // The terminator uses the key service of this process.
     let keys_and_edge = async {
         let keys = key_service(configuration, control_plane, descriptors);
-        let keys = if_chosen(roles, Role::Keys, keys).await;
+        let keys = start_if_enabled(roles, Role::Keys, keys).await;
         // Without its key service the terminator could serve no client.
         let edge = match &keys {
             Some(Err(_)) => None,
-            _ => if_chosen(roles, Role::Edge, terminator(configuration, descriptors)).await,
+            _ => start_if_enabled(roles, Role::Edge, terminator(configuration, descriptors)).await,
         };
         [keys, edge]
     };
-    let proxy = if_chosen(roles, Role::Proxy, proxy(configuration, descriptors));
-    let agent = if_chosen(roles, Role::Agent, agent(&configuration.settings, control_plane));
+    let proxy = start_if_enabled(roles, Role::Proxy, proxy(configuration, descriptors));
+    let agent = start_if_enabled(roles, Role::Agent, agent(&configuration.settings, control_plane));
     let ([keys, edge], proxy, agent) = tokio::join!(keys_and_edge, proxy, agent);
     let (mut started, mut failed) = (Vec::new(), None);
     for outcome in [keys, edge, proxy, agent].into_iter().flatten() {
@@ -61,7 +61,7 @@ pub(super) async fn start(
 }
 
 /// Starts a role if this process has it.
-async fn if_chosen(
+async fn start_if_enabled(
     roles: &Roles,
     role: Role,
     start: impl Future<Output = Outcome<Component>>,
@@ -73,10 +73,10 @@ async fn if_chosen(
 }
 
 /// Stops roles: first those that no other role needs, concurrently, then the key service.
-pub(super) async fn stop(components: Vec<Component>) -> Drained {
+pub(super) async fn stop(components: Vec<Component>) -> DrainOutcome {
     let (keys, others): (Vec<_>, Vec<_>) =
         components.into_iter().partition(|component| component.role == Role::Keys);
-    let mut drained = Drained::All;
+    let mut drained = DrainOutcome::All;
     for stage in [others, keys] {
         for ended in futures_util::future::join_all(stage.into_iter().map(Component::stop)).await {
             drained = drained.and(ended);
@@ -144,7 +144,8 @@ async fn agent(settings: &Settings, control_plane: Option<&RunningControlPlane>)
         format!("policy {}", policy.display()),
     ];
     let stop = CancellationToken::new();
-    let restarts = Restarts::new(Role::Agent, control_plane.map(|control_plane| &control_plane.metrics));
+    let restarts =
+        RoleSupervisor::new(Role::Agent, control_plane.map(|control_plane| &control_plane.metrics));
     let (until, policy) = (stop.clone(), policy.to_owned());
     let run = async move {
         let stop = until.clone();
@@ -162,7 +163,7 @@ async fn agent(settings: &Settings, control_plane: Option<&RunningControlPlane>)
             work.boxed()
         };
         restarts.keep(stop, work).await;
-        Drained::All
+        DrainOutcome::All
     };
     Ok(Component::spawn(Role::Agent, Description { places: Vec::new(), notes }, stop, run))
 }

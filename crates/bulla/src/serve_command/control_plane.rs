@@ -17,7 +17,7 @@ use authority::{Authority, AuthorityOptions};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use credentials::{CaVersions, Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
 use ct::Monitor;
-use enrollment::CertifyByAuthority;
+use enrollment::AuthorityCertifier;
 use futures_util::future::BoxFuture;
 use inventory::history::History;
 use inventory::ownership::Ownership;
@@ -46,12 +46,12 @@ use super::first_start;
 use super::login;
 use super::metrics::Figures;
 use super::transparency;
-use super::watch::Watch;
+use super::watch::ChangeDetector;
 use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, ServerSettings, Settings};
 use crate::database;
 use crate::files;
 use crate::master_keys;
-use crate::scan_command::ScanKit;
+use crate::scan_command::ServerScanEnvironment;
 
 /// Interval of the clean-up of issuers.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);
@@ -92,13 +92,13 @@ impl ControlPlane {
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
         let keystore = master_keys::keystore(settings, store, clock, &resolver, true).await?;
-        keystore.also_sealed(&agent::tables::SEALED_TARGETS);
-        keystore.also_sealed(&authority::tables::SEALED_CHANGES);
+        keystore.register_sealed_column(&agent::tables::SEALED_TARGETS);
+        keystore.register_sealed_column(&authority::tables::SEALED_CHANGES);
         // Values that proxies store in this database are sealed under the same master key.
-        keystore.also_sealed(&proxy::tables::SEALED_LEAVES);
-        keystore.also_sealed(&proxy::tables::SEALED_LEAF_KEYS);
+        keystore.register_sealed_column(&proxy::tables::SEALED_LEAVES);
+        keystore.register_sealed_column(&proxy::tables::SEALED_LEAF_KEYS);
         let authority = authority(settings, addresses, store, keystore.clone(), clock)?;
-        let first = server::access::nobody_can_enter(store).await;
+        let first = server::access::has_no_credentials(store).await;
         first_start::prepare(&authority, first.map_err(|error| database::problem(&error))?).await?;
         let root_pem = first_start::root_pem(&authority).await?;
         let acme = acme(&settings.acme, addresses, &authority, store, clock)?;
@@ -149,7 +149,7 @@ impl ControlPlane {
             keystore: keystore.clone(),
             clock: clock.clone(),
             work: Arc::new(lifecycle.clone()),
-            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
             ca_pem: root_pem.clone(),
         });
@@ -157,7 +157,7 @@ impl ControlPlane {
             store: store.clone(),
             keystore: keystore.clone(),
             clock: clock.clone(),
-            certify: Arc::new(CertifyByAuthority::nodes(authority.clone())),
+            certify: Arc::new(AuthorityCertifier::nodes(authority.clone())),
             identity: Arc::new(uri_identity_key),
             ca_pem: root_pem,
         });
@@ -177,7 +177,7 @@ impl ControlPlane {
             clock: clock.clone(),
             options: settings.audit.options(&posts)?,
         });
-        let kit = ScanKit::open(settings, guard, resolver, store).await?;
+        let kit = ServerScanEnvironment::open(settings, guard, resolver, store).await?;
         let revocation = kit.revocation_checker();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
         let watches = Watches::new(
@@ -191,8 +191,8 @@ impl ControlPlane {
             },
         );
         let credentials = credential_store(&settings.credentials, store, &keystore, clock)?;
-        credentials.post_through(Arc::new(Hooks(posts)));
-        credentials.publish_through(authority.clone());
+        credentials.set_hook_sender(Arc::new(Hooks(posts)));
+        credentials.set_publishing_authority(authority.clone());
         let credhub = CredHubOptions {
             url: Some(settings.credentials.url.trim_end_matches('/').to_owned())
                 .filter(|url| !url.is_empty()),
@@ -305,7 +305,7 @@ impl ControlPlane {
         tasks.spawn(async move { places.run(until).await });
         let (key_policies, until) = (self.key_policies, stop.clone());
         tasks.spawn(async move { key_policies.run(until).await });
-        let watch = Watch {
+        let watch = ChangeDetector {
             store: self.state.store().clone(),
             clock: Clock::system(),
             agents: watched_agents,
@@ -314,7 +314,7 @@ impl ControlPlane {
             audit: self.audit.clone(),
         };
         tasks.spawn(watch.run(stop.clone()));
-        tasks.spawn(keep_issuers(self.issuers, stop.clone()));
+        tasks.spawn(purge_issuer_data(self.issuers, stop.clone()));
         let (alerts, until) = (self.alerts, stop.clone());
         tasks.spawn(async move { alerts.run(until).await });
         let (monitor, until) = (self.monitor, stop.clone());
@@ -324,7 +324,7 @@ impl ControlPlane {
         tasks.spawn(self.history.run(stop.clone()));
         tasks.spawn(self.credentials.run(stop.clone()));
         tasks.spawn(self.audit.run(stop.clone()));
-        tasks.spawn(master_keys::tell_missing(self.keystore));
+        tasks.spawn(master_keys::log_missing_master_keys(self.keystore));
         tasks.spawn(self.estate.run(stop.clone()));
         let (running, until) = (Arc::clone(running), stop.clone());
         tasks.spawn(async move { own.keep(until, |next| running.replace_certificate(next)).await });
@@ -437,7 +437,7 @@ impl HookSender for Hooks {
 }
 
 /// Deletes old data of issuers: completed orders and finished challenges.
-async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
+async fn purge_issuer_data(issuers: Issuers, stop: CancellationToken) {
     let _live = telemetry::tasks::guard("issuers");
     loop {
         tokio::select! {
@@ -477,7 +477,7 @@ fn authority(
     let opened = match settings.signer.is_apart() {
         true => {
             let signer = Arc::new(SignerClient::new(&settings.signer.socket));
-            Authority::open_over(store.clone(), keystore, signer, clock.clone(), options)
+            Authority::open_with_keys(store.clone(), keystore, signer, clock.clone(), options)
         }
         false => Authority::open(store.clone(), keystore, clock.clone(), options),
     };

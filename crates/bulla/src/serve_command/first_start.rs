@@ -26,11 +26,11 @@ pub(super) async fn prepare(authority: &Authority, first: bool) -> Outcome<()> {
     let known = authority.cas().await.map_err(|error| failed(&error))?;
     let begun = first && known.iter().all(|ca| ca.name == ROOT);
     if known.is_empty() {
-        taken_is_fine(authority.create_root(&NewCa::root(ROOT, "CN=Bulla Root"), ACTOR).await)?;
+        ignore_name_taken(authority.create_root(&NewCa::root(ROOT, "CN=Bulla Root"), ACTOR).await)?;
     }
     if known.is_empty() || begun {
         let issuing = NewCa::intermediate(ISSUING, "CN=Bulla Issuing");
-        taken_is_fine(authority.create_intermediate(ROOT, &issuing, ACTOR).await)?;
+        ignore_name_taken(authority.create_intermediate(ROOT, &issuing, ACTOR).await)?;
     }
     let known = authority.profiles(None, 1).await.map_err(|error| failed(&error))?;
     if first || known.rows.is_empty() {
@@ -52,7 +52,7 @@ pub(super) async fn root_pem(authority: &Authority) -> Outcome<String> {
     Ok(roots.map(|ca| x509::pem::encode("CERTIFICATE", &ca.certificate.der)).collect())
 }
 
-fn taken_is_fine(made: Result<Arc<Ca>, authority::tree::NewCaError>) -> Outcome<()> {
+fn ignore_name_taken(made: Result<Arc<Ca>, authority::tree::NewCaError>) -> Outcome<()> {
     match made {
         Ok(_) | Err(authority::tree::NewCaError::NameTaken { .. }) => Ok(()),
         Err(error) => Err(failed(&error)),
@@ -65,7 +65,7 @@ fn failed(error: &dyn std::error::Error) -> Problem {
 }
 
 /// Allows every name. Operators can restrict this with `bulla profile put`.
-fn every_name() -> NameRules {
+fn unrestricted_name_rules() -> NameRules {
     let all = SuffixRule {
         suffix: String::new(),
         itself: true,
@@ -81,7 +81,7 @@ fn every_name() -> NameRules {
 fn server_profile() -> Profile {
     Profile {
         description: "TLS servers; any name. Restrict it to your domains.".to_owned(),
-        ..Profile::for_servers(SERVER, every_name())
+        ..Profile::for_servers(SERVER, unrestricted_name_rules())
     }
 }
 
@@ -94,6 +94,6 @@ fn client_profile() -> Profile {
             max_seconds: Some(90 * DAY_S),
             backdate_seconds: 60,
         },
-        ..Profile::for_servers(CLIENT, every_name())
+        ..Profile::for_servers(CLIENT, unrestricted_name_rules())
     }
 }

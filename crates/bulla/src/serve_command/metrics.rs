@@ -362,7 +362,7 @@ impl Figures {
             "CRLs and OCSP responses from the cache, cached failures included",
             kept.collect(),
         )?;
-        ages(encoder, &counts.list_ages, counts.list_ages_sum_s)
+        encode_crl_ages(encoder, &counts.list_ages, counts.list_ages_sum_s)
     }
 
     fn alerts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
@@ -386,7 +386,7 @@ impl Figures {
 }
 
 /// Age of CRLs when they were used for a verdict.
-fn ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
+fn encode_crl_ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
     let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL used for each verdict");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     let ends = LIST_AGES_S.iter().map(|end| *end as f64).chain([f64::INFINITY]);

@@ -23,14 +23,14 @@ mod watch;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::memory;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::component::{Component, Description, Drained, first_ended};
+use crate::component::{Component, Description, DrainOutcome, wait_for_first_exit};
 use crate::config::{Configuration, Role, ServerSettings, Settings};
 use crate::data_folder;
 use crate::database;
@@ -103,12 +103,12 @@ impl ServeArgs {
 }
 
 /// Runs `bulla serve`.
-pub(crate) async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn serve(args: &ServeArgs, global: &GlobalArgs) -> Outcome<Exit> {
     Box::pin(run(args, global, StartMode::Serve)).await
 }
 
 /// Runs `bulla up`.
-pub(crate) async fn up(args: &UpArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn up(args: &UpArgs, global: &GlobalArgs) -> Outcome<Exit> {
     if args.end_with_parent {
         let followed = set_parent_process_death_signal(Some(Signal::TERM));
         followed.map_err(|error| {
@@ -118,7 +118,7 @@ pub(crate) async fn up(args: &UpArgs, global: &Global) -> Outcome<Exit> {
     Box::pin(run(&args.serve, global, StartMode::Up)).await
 }
 
-async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit> {
+async fn run(args: &ServeArgs, global: &GlobalArgs, mode: StartMode) -> Outcome<Exit> {
     let began = Instant::now();
     let mut configuration = Configuration::load(global.config.as_deref())?;
     let settings = &mut configuration.settings;
@@ -129,10 +129,10 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
         tracing::warn!("{warning}");
     }
     args.apply(settings);
-    let mut roles = args.roles(settings, mode.usual_roles())?;
+    let mut roles = args.roles(settings, mode.default_roles())?;
     data_folder::check()?;
     let stop = cli::stop::on_signal_within(grace(settings, &roles))?;
-    if roles.is_signer() {
+    if roles.is_signer_only() {
         let task = if args.move_ca_keys { SignerTask::MoveKeys } else { SignerTask::Serve };
         return signer::run(settings, &store(settings).await?, task, stop).await;
     }
@@ -146,11 +146,11 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
     let role_file = RoleFile::write(described);
     let failed = tokio::select! {
         () = stop.cancelled() => None,
-        role = first_ended(&process.components) => Some(role),
+        role = wait_for_first_exit(&process.components) => Some(role),
     };
     let drained = process.stop(&configuration.settings).await;
     drop(role_file);
-    if drained == Drained::CutOff {
+    if drained == DrainOutcome::CutOff {
         eprintln!("some requests had not finished and were aborted");
     }
     failed.map_or(Ok(Exit::Ok), |role| Err(ended(role)))
@@ -175,7 +175,7 @@ async fn store(settings: &Settings) -> Outcome<Store> {
 /// The timeout of a graceful shutdown.
 fn grace(settings: &Settings, roles: &Roles) -> Duration {
     let server = Duration::from_secs(settings.server.stop_s) + STOP_MARGIN;
-    let server = if roles.has(Role::Server) || roles.is_signer() { server } else { Duration::ZERO };
+    let server = if roles.has(Role::Server) || roles.is_signer_only() { server } else { Duration::ZERO };
     server + components::grace(settings, roles)
 }
 
@@ -227,7 +227,7 @@ impl Process {
     }
 
     /// Stops the control plane last: the other roles report to it until they end.
-    async fn stop(self, settings: &Settings) -> Drained {
+    async fn stop(self, settings: &Settings) -> DrainOutcome {
         let components = components::stop(self.components).await;
         let Some(control_plane) = self.control_plane else { return components };
         eprintln!("stopping: requests in progress have {} s to finish", settings.server.stop_s);

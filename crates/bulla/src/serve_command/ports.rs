@@ -15,7 +15,7 @@ pub(super) fn leave_out(roles: &mut Roles, settings: &Settings) {
     }
     for role in [Role::Keys, Role::Proxy] {
         let mut addresses = default_addresses(role, settings).into_iter();
-        let Some((key, address)) = addresses.find(|(_, address)| roles.has(role) && is_taken(*address))
+        let Some((key, address)) = addresses.find(|(_, address)| roles.has(role) && is_port_in_use(*address))
         else {
             continue;
         };
@@ -49,6 +49,6 @@ fn default_addresses(role: Role, settings: &Settings) -> Vec<(&'static str, Sock
     all.into_iter().filter_map(|(key, address)| Some((key, address?.parse().ok()?))).collect()
 }
 
-fn is_taken(address: SocketAddr) -> bool {
+fn is_port_in_use(address: SocketAddr) -> bool {
     TcpListener::bind(address).is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
 }

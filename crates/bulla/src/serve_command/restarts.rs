@@ -23,13 +23,13 @@ struct RoleLabel {
 }
 
 /// Runs one role, with restarts.
-pub(super) struct Restarts {
+pub(super) struct RoleSupervisor {
     role: Role,
     failures: Counter,
     pauses: (Duration, Duration),
 }
 
-impl Restarts {
+impl RoleSupervisor {
     /// Counts failures in the metrics of the control plane, if it is a role of this process.
     pub(super) fn new(role: Role, metrics: Option<&Metrics>) -> Self {
         let failures = Family::<RoleLabel, Counter>::default();
@@ -82,9 +82,9 @@ mod tests {
 
     use super::*;
 
-    fn restarts(metrics: &Metrics, longest: Duration) -> Restarts {
+    fn restarts(metrics: &Metrics, longest: Duration) -> RoleSupervisor {
         let pauses = (Duration::from_millis(1), longest);
-        Restarts { pauses, ..Restarts::new(Role::Agent, Some(metrics)) }
+        RoleSupervisor { pauses, ..RoleSupervisor::new(Role::Agent, Some(metrics)) }
     }
 
     #[tokio::test]
@@ -109,7 +109,7 @@ mod tests {
     async fn stop_interrupts_the_restart_backoff() {
         let stop = CancellationToken::new();
         let metrics = Metrics::default();
-        let kept = Restarts { pauses: (PAUSE_MAX, PAUSE_MAX), ..restarts(&metrics, PAUSE_MAX) };
+        let kept = RoleSupervisor { pauses: (PAUSE_MAX, PAUSE_MAX), ..restarts(&metrics, PAUSE_MAX) };
         let work = || {
             stop.cancel();
             async { Err(Problem::new(Exit::Machine, "its folder is gone")) }.boxed()

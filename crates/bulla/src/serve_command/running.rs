@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::addresses::{Addresses, networks};
 use super::control_plane::ControlPlane;
 use super::{certificate, first_start, local_files};
-use crate::component::{Description, Drained};
+use crate::component::{Description, DrainOutcome};
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::listening::{bound_connections, socket};
 use crate::master_keys;
@@ -32,7 +32,7 @@ pub(super) enum StartMode {
 
 impl StartMode {
     /// The default roles of the command.
-    pub(super) fn usual_roles(self) -> DefaultRoles {
+    pub(super) fn default_roles(self) -> DefaultRoles {
         match self {
             Self::Serve => DefaultRoles::Server,
             Self::Up => DefaultRoles::Everything,
@@ -56,13 +56,13 @@ pub(super) struct RunningControlPlane {
 
 impl RunningControlPlane {
     /// Stops background work first, then the listeners.
-    pub(super) async fn stop(mut self) -> Drained {
+    pub(super) async fn stop(mut self) -> DrainOutcome {
         self.stop.cancel();
         // First wait for the tasks that use the server.
         while self.background.join_next().await.is_some() {}
         match Arc::into_inner(self.running) {
             Some(running) => running.stop().await.into(),
-            None => Drained::CutOff,
+            None => DrainOutcome::CutOff,
         }
     }
 
@@ -88,7 +88,7 @@ impl RunningControlPlane {
         let addresses = Addresses::of(&settings.server)?;
         let control_plane = ControlPlane::open(settings, &addresses, &store, &clock).await?;
         let root = first_start::root_pem(&control_plane.authority).await?;
-        first_token(&store, &clock, mode, &settings.authority).await?;
+        create_first_token(&store, &clock, mode, &settings.authority).await?;
         let own = certificate::ServerCertificate::of(
             &settings.server,
             &control_plane.authority,
@@ -123,7 +123,7 @@ impl RunningControlPlane {
         local_files::write_credential_url(&credential_url)?;
         let (agents, sites) = (control_plane.agents.clone(), control_plane.places.clone());
         let console = match mode {
-            StartMode::Up if settings.server.console => console_offer(&store, &url).await?,
+            StartMode::Up if settings.server.console => console_link_lines(&store, &url).await?,
             StartMode::Up | StartMode::Serve => Vec::new(),
         };
         let metrics = control_plane.state.metrics().clone();
@@ -136,7 +136,7 @@ impl RunningControlPlane {
 const LINK_WAIT: Duration = Duration::from_secs(5);
 
 /// A one-time link to the web console, for the admin token on this machine. Without a token: instructions how to create a link.
-async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
+async fn console_link_lines(store: &Store, url: &str) -> Outcome<Vec<String>> {
     let link = match local_files::token()? {
         Some(token) => {
             let clock = Clock::system();
@@ -163,7 +163,7 @@ async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
 
 /// Creates the first admin token if the database has no other login yet. The token is handed over before it becomes valid, so that
 /// a failure never loses a valid token.
-async fn first_token(
+async fn create_first_token(
     store: &Store,
     clock: &Clock,
     mode: StartMode,
@@ -182,7 +182,7 @@ async fn first_token(
             Ok(())
         }
     };
-    let made = server::access::bootstrap_into(store, clock, hand_over).await;
+    let made = server::access::bootstrap_with_handover(store, clock, hand_over).await;
     made.map(drop).map_err(|error| {
         Problem::new(Exit::Inventory, chain(&error))
             .hint("check the database and the data folder, then start again")

@@ -11,7 +11,7 @@ use authority::{Authority, AuthorityOptions};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use futures_util::FutureExt;
 use keys::Keyring;
-use lifecycle::RunConsents;
+use lifecycle::RunApprovals;
 use outbound::resolve::Resolver;
 use serde_json::json;
 use signer::{SealedKeys, SignerOptions, SignerServer, uid_of};
@@ -52,7 +52,7 @@ pub(super) async fn run(
     let own = master_keys::signer_keystore(settings, store, &clock, &resolver).await?;
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
     keystore.add_provider(Arc::new(SealedKeys::new(own.ring())));
-    master_keys::provide_module(settings, &keystore).await?;
+    master_keys::add_pkcs11_module(settings, &keystore).await?;
     let addresses = Addresses::of(&settings.server)?;
     let options: AuthorityOptions = authority_options(&settings.authority, &addresses)?;
     let authority = Authority::open(store.clone(), keystore, clock.clone(), options)
@@ -61,7 +61,7 @@ pub(super) async fn run(
         return move_keys(&authority, &own, store, &clock).await;
     }
     let rules = SignerRules { profiles: settings.signer.pinned()?, crl_folder: Some(crl_folder()?) };
-    let consents = Arc::new(RunConsents::new(store.clone()));
+    let consents = Arc::new(RunApprovals::new(store.clone()));
     let checked = Arc::new(CheckedCaKeys::new(authority, rules, consents));
     let server = SignerServer::start(socket(&settings.signer)?, checked, stop.clone()).await;
     let server = server.map_err(|error| {

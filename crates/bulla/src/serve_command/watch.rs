@@ -26,7 +26,7 @@ const EVENTS_KEPT_US: i64 = 7 * DAY_US;
 const PAGE: usize = 1_000;
 
 /// Detects changes and writes events to the outbox, which alerts read.
-pub(super) struct Watch {
+pub(super) struct ChangeDetector {
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) agents: Agents,
@@ -50,7 +50,7 @@ impl SubjectStates {
     }
 }
 
-impl Watch {
+impl ChangeDetector {
     /// Checks until `stop`. Only one process of a cluster checks at a time.
     pub(super) async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("watch");

@@ -46,12 +46,12 @@ fn cloud_keys_are_rejected_in_a_build_without_the_feature() {
 #[test]
 fn aws_kms_keys_sign() {
     use fleet::cloud::keys::KeyServices;
-    use fleet::cloud::{Fault, Manners};
+    use fleet::cloud::{CloudBehavior, Fault};
 
     use crate::key_service::{figures, sign};
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let services = runtime.block_on(async { KeyServices::start(&Manners::default()) }).unwrap();
+    let services = runtime.block_on(async { KeyServices::start(&CloudBehavior::default()) }).unwrap();
     let mut place = Fixture::new();
     place.environment = vec![
         ("AWS_ACCESS_KEY_ID", "id".to_owned()),

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::configuration::ClientSettings;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::terminal::clean;
-use crate::url::goes_in_clear;
+use crate::url::is_unencrypted;
 
 /// Timeout of a request. Bulk actions over a million certificates take seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
@@ -105,7 +105,7 @@ impl Client {
     /// A client for an address. Token and trust anchors come from the flags, else from the configuration, else from the data
     /// folder.
     fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
-        if goes_in_clear(base) {
+        if is_unencrypted(base) {
             return Err(Problem::usage(format_args!("the token would be sent to {base} unencrypted"))
                 .hint("use https"));
         }
@@ -116,8 +116,11 @@ impl Client {
                 .map(|path| read(&path))
                 .transpose()?,
         };
-        let roots =
-            args.server_ca.clone().or_else(|| given_path(&settings.ca_file)).or_else(|| beside(local::ROOT));
+        let roots = args
+            .server_ca
+            .clone()
+            .or_else(|| non_empty_path(&settings.ca_file))
+            .or_else(|| beside(local::ROOT));
         Ok(Self {
             http: http(roots.as_deref(), None)?,
             roots,
@@ -222,15 +225,15 @@ impl Client {
         let before = self.ask(Method::GET, path, None).await?;
         let revision = before.headers().get(ETAG).cloned();
         let body = to_be(&json(before).await?).await?;
-        json(self.ask_if(Method::PUT, path, (Some(&body), revision)).await?).await
+        json(self.send_if_match(Method::PUT, path, (Some(&body), revision)).await?).await
     }
 
     async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<reqwest::Response> {
-        self.ask_if(method, path, (body, None)).await
+        self.send_if_match(method, path, (body, None)).await
     }
 
     /// Sends a request with a body and, if given, the entity tag that the document must have.
-    async fn ask_if(
+    async fn send_if_match(
         &self,
         method: Method,
         path: &str,
@@ -289,10 +292,10 @@ fn url(args: &ServerArgs, settings: &ClientSettings) -> Option<String> {
 }
 
 fn token_file(args: &ServerArgs, settings: &ClientSettings) -> Option<PathBuf> {
-    args.token_file.clone().or_else(|| given_path(&settings.token_file))
+    args.token_file.clone().or_else(|| non_empty_path(&settings.token_file))
 }
 
-fn given_path(path: &Path) -> Option<PathBuf> {
+fn non_empty_path(path: &Path) -> Option<PathBuf> {
     (!path.as_os_str().is_empty()).then(|| path.to_owned())
 }
 

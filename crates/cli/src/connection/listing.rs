@@ -65,11 +65,11 @@ impl Listing {
         query: &impl Serialize,
         columns: Columns,
     ) -> Outcome<()> {
-        self.print_as(client, path, query, columns, |item| item).await
+        self.print_mapped(client, path, query, columns, |item| item).await
     }
 
     /// Like [`Listing::print`], with each document converted by `shown` first.
-    pub async fn print_as(
+    pub async fn print_mapped(
         &self,
         client: &Client,
         path: &str,
@@ -97,7 +97,7 @@ impl Listing {
     /// Prints documents that do not come from the server.
     pub(crate) fn print_documents(&self, documents: Vec<Value>, columns: Columns) -> Outcome<()> {
         if let Some(query) = &self.show.query {
-            return print_found(query, &Value::Array(documents));
+            return print_query_result(query, &Value::Array(documents));
         }
         let mut printer = Printer::new(self.show.output, self.show.color)?;
         let rows: Vec<DocumentRow> = documents.into_iter().map(DocumentRow::of).collect();
@@ -135,7 +135,7 @@ impl Listing {
             }
         }
         match &self.show.query {
-            Some(query) => print_found(query, &Value::Array(found)),
+            Some(query) => print_query_result(query, &Value::Array(found)),
             None => printer.end(after.as_deref()).map_err(|error| Problem::output(&error)),
         }
     }
@@ -145,7 +145,7 @@ impl Listing {
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Prints the result of `query` on `document`, as JSON.
-fn print_found(query: &Query, document: &Value) -> Outcome<()> {
+fn print_query_result(query: &Query, document: &Value) -> Outcome<()> {
     let found = query.search(document)?;
     let text = serde_json::to_string_pretty(&found).map_err(|error| Problem::new(Exit::Machine, error))?;
     print(&text)
@@ -154,14 +154,14 @@ fn print_found(query: &Query, document: &Value) -> Outcome<()> {
 /// Prints one document: one field per line for people, or the whole document for programs.
 pub fn show_one(document: &Value, output: &Output) -> Outcome<()> {
     if let Some(query) = &output.query {
-        return print_found(query, document);
+        return print_query_result(query, document);
     }
     let mut out = std::io::stdout().lock();
     let mut print = || -> std::io::Result<()> {
         match (output.output, document) {
             (_, Value::Null) => Ok(()),
             (Format::Table, Value::Object(members)) => {
-                let mut shown = table(&[], Paint(output.color.on_stdout()), width());
+                let mut shown = table(&[], Paint(output.color.applies_to_stdout()), width());
                 for (name, value) in members.iter().filter(|(_, value)| !empty(value)) {
                     shown.add_row(vec![Cell::new(name.replace('_', " ")), Cell::new(text(value))]);
                 }

@@ -90,14 +90,14 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     );
     let query = ApprovalQuery { state: Some(state.to_owned()) };
     match listing.show.output {
-        Format::Csv => listing.print_as(client, PATH, &query, CSV, with_fields).await,
-        Format::Table => listing.print_as(client, PATH, &query, TABLE, for_table).await,
+        Format::Csv => listing.print_mapped(client, PATH, &query, CSV, plan_fields_as_object).await,
+        Format::Table => listing.print_mapped(client, PATH, &query, TABLE, to_table_row).await,
         _ => listing.print(client, PATH, &query, TABLE).await,
     }
 }
 
 /// Converts the list of the plan's fields to one object, so that columns can point at fields.
-fn with_fields(mut approval: Value) -> Value {
+fn plan_fields_as_object(mut approval: Value) -> Value {
     let Some(Value::Array(plan)) = approval.get_mut("plan").map(Value::take) else { return approval };
     let fields = plan.into_iter().filter_map(|mut field| {
         let name = field.get("name")?.as_str()?.to_owned();
@@ -107,9 +107,9 @@ fn with_fields(mut approval: Value) -> Value {
     approval
 }
 
-/// Like [`with_fields`], and shortens the plan's SHA-256.
-fn for_table(approval: Value) -> Value {
-    with_short_hash(with_fields(approval))
+/// Like [`plan_fields_as_object`], and shortens the plan's SHA-256.
+fn to_table_row(approval: Value) -> Value {
+    with_short_hash(plan_fields_as_object(approval))
 }
 
 /// Shows the approval at the terminal and asks for confirmation. Returns the SHA-256 of the shown plan.
@@ -209,10 +209,10 @@ mod tests {
         let approval = json!({ "name": "a", "plan": [names], "plan_sha256": "0123456789abcdef" });
         let full =
             json!({ "name": "a", "plan": { "names": ["a.example"] }, "plan_sha256": "0123456789abcdef" });
-        assert_eq!(with_fields(approval.clone()), full);
-        assert_eq!(for_table(approval)["plan_sha256"], "0123456789ab");
+        assert_eq!(plan_fields_as_object(approval.clone()), full);
+        assert_eq!(to_table_row(approval)["plan_sha256"], "0123456789ab");
         // Servers of older versions send no plans.
-        assert_eq!(for_table(json!({ "name": "a" })), json!({ "name": "a" }));
+        assert_eq!(to_table_row(json!({ "name": "a" })), json!({ "name": "a" }));
     }
 
     /// Returns the request that a server receives. The server responds with `{}`.

@@ -9,7 +9,7 @@ use api::audit::{
     AuditKeyView, AuditQuery, AuditView, HeadsQuery, InclusionProof, ProofQuery, SegmentView,
     VerificationView,
 };
-use audit_proof::kept::KeptHeads;
+use audit_proof::kept::StoredHeads;
 use audit_proof::{export, inclusion};
 use clap::Subcommand;
 use reqwest::Method;
@@ -148,7 +148,7 @@ impl Run for AuditCommand {
             Self::Verify { show, .. } => {
                 let verified = client.send(Method::POST, "/api/v1/audit/verify", None).await?;
                 show_one(&verified, show)?;
-                good_or_altered(&read_as(&verified)?)
+                fail_if_altered(&read_as(&verified)?)
             }
             Self::Head { all: true } => {
                 print_bytes(&client.get_bytes("/api/v1/audit/heads", &HeadsQuery::default()).await?)
@@ -203,7 +203,7 @@ fn print_bytes(bytes: &[u8]) -> Outcome<()> {
     std::io::stdout().write_all(bytes).map_err(|error| Problem::output(&error))
 }
 
-fn good_or_altered(verified: &VerificationView) -> Outcome<()> {
+fn fail_if_altered(verified: &VerificationView) -> Outcome<()> {
     if verified.good {
         return Ok(());
     }
@@ -218,10 +218,10 @@ fn unreadable(path: &Path, error: impl std::fmt::Display) -> Problem {
     )
 }
 
-fn kept_heads(head: Option<&Path>) -> Outcome<KeptHeads> {
-    let Some(path) = head else { return Ok(KeptHeads::default()) };
+fn read_saved_heads(head: Option<&Path>) -> Outcome<StoredHeads> {
+    let Some(path) = head else { return Ok(StoredHeads::default()) };
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
-    KeptHeads::parse(&text).map_err(|error| unreadable(path, error))
+    StoredHeads::parse(&text).map_err(|error| unreadable(path, error))
 }
 
 /// Converts a public key from PEM to DER.
@@ -269,18 +269,18 @@ fn list_export(path: &Path, wanted: &EventFilter<'_>, listing: &Listing) -> Outc
 
 /// Verifies an export, and that it continues the stored heads.
 fn verify_export(path: &Path, head: Option<&Path>, key: Option<&Path>, show: &Output) -> Outcome<()> {
-    let (heads, key) = (kept_heads(head)?, public_key(key)?);
+    let (heads, key) = (read_saved_heads(head)?, public_key(key)?);
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let verified = export::verify(BufReader::new(file), &heads, key.as_deref());
     let verified = verified.map_err(|error| unreadable(path, error))?;
     let shown = serde_json::to_value(&verified).map_err(|error| unreadable(path, error))?;
     show_one(&shown, show)?;
-    good_or_altered(&verified)
+    fail_if_altered(&verified)
 }
 
 /// Verifies a proof, and that the stored heads name its segment.
 fn verify_proof(path: &Path, head: Option<&Path>, key: Option<&Path>) -> Outcome<()> {
-    let (heads, key) = (kept_heads(head)?, public_key(key)?);
+    let (heads, key) = (read_saved_heads(head)?, public_key(key)?);
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
     let proof: InclusionProof = serde_json::from_str(&text).map_err(|error| unreadable(path, error))?;
     let wrong = |fault: String| {

@@ -68,7 +68,7 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     );
     let query = ChangeQuery { state: Some(state.to_owned()) };
     match listing.show.output {
-        Format::Table => listing.print_as(client, PATH, &query, TABLE, with_short_hash).await,
+        Format::Table => listing.print_mapped(client, PATH, &query, TABLE, with_short_hash).await,
         _ => listing.print(client, PATH, &query, TABLE).await,
     }
 }

@@ -25,7 +25,7 @@ impl Consent {
     ///
     /// # Errors
     /// The answer was no, or there was no answer.
-    pub fn ask_at_terminal(self, question: &str) -> Outcome<()> {
+    pub fn confirm_at_terminal(self, question: &str) -> Outcome<()> {
         if self.yes || !std::io::stdin().is_terminal() {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use super::consent::Consent;
 use super::key_policy::KeyPolicyCommand;
 use super::master_key::MasterKeyCommand;
-use super::noun::{Noun, OnServer, Run, run, run_one};
+use super::noun::{Noun, Run, ServerCommand, run, run_on_server};
 use super::sealed_key::{self, SealArgs};
 use crate::configuration::ClientSettings;
 use crate::connection::{Client, Listing};
@@ -16,11 +16,11 @@ use crate::exit::Outcome;
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
     /// Seal a private key to a policy, on this machine; the server never receives the unsealed key
-    Seal(OnServer<SealArgs>),
+    Seal(ServerCommand<SealArgs>),
     /// List the keys sealed to policies
-    List(OnServer<ListArgs>),
+    List(ServerCommand<ListArgs>),
     /// Withdraw a sealed key: nodes no longer sign with it
-    Withdraw(OnServer<WithdrawArgs>),
+    Withdraw(ServerCommand<WithdrawArgs>),
     /// Policies: which nodes of the key service may open which keys
     Policy(Noun<KeyPolicyCommand>),
     /// The master key, which seals secrets and keys at rest: status, rotation
@@ -48,9 +48,9 @@ impl KeyCommand {
     /// Runs the command against a server.
     pub fn run<'a>(&'a self, settings: &'a ClientSettings) -> CommandFuture<'a> {
         match self {
-            Self::Seal(command) => Box::pin(run_one(command, settings)),
-            Self::List(command) => Box::pin(run_one(command, settings)),
-            Self::Withdraw(command) => Box::pin(run_one(command, settings)),
+            Self::Seal(command) => Box::pin(run_on_server(command, settings)),
+            Self::List(command) => Box::pin(run_on_server(command, settings)),
+            Self::Withdraw(command) => Box::pin(run_on_server(command, settings)),
             Self::Policy(noun) => Box::pin(run(noun, settings)),
             Self::Master(noun) => Box::pin(run(noun, settings)),
         }

@@ -98,7 +98,7 @@ impl Run for KeyPolicyCommand {
                 show_policy(&done, show)
             }
             Self::Delete { name, consent } => {
-                consent.ask_at_terminal(&format!("Delete the policy {name:?}?"))?;
+                consent.confirm_at_terminal(&format!("Delete the policy {name:?}?"))?;
                 client.send(Method::DELETE, &path(name), None).await.map(drop)
             }
         }

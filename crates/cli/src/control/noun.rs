@@ -17,7 +17,7 @@ pub struct Noun<C: Subcommand> {
 
 /// One command, and the server that it uses.
 #[derive(Args, Debug)]
-pub struct OnServer<A: Args> {
+pub struct ServerCommand<A: Args> {
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
@@ -46,8 +46,8 @@ pub async fn run<C: Subcommand + Run>(noun: &Noun<C>, settings: &ClientSettings)
 }
 
 /// Runs one command against the server that its flags and the configuration name.
-pub(super) async fn run_one<A: Args + Run>(
-    command: &OnServer<A>,
+pub(super) async fn run_on_server<A: Args + Run>(
+    command: &ServerCommand<A>,
     settings: &ClientSettings,
 ) -> Outcome<Exit> {
     let client = Client::open(&command.server, settings)?;

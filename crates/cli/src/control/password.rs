@@ -11,9 +11,9 @@ use crate::exit::{Exit, Outcome, Problem};
 const LINE_MAX: u64 = 4_096;
 
 /// A terminal without echo. The former mode is restored on drop.
-struct Hidden(Termios);
+struct NoEchoTerminal(Termios);
 
-impl Hidden {
+impl NoEchoTerminal {
     /// Disables the terminal's echo.
     fn new() -> std::io::Result<Self> {
         let before = tcgetattr(std::io::stdin())?;
@@ -25,7 +25,7 @@ impl Hidden {
     }
 }
 
-impl Drop for Hidden {
+impl Drop for NoEchoTerminal {
     fn drop(&mut self) {
         // A failure cannot be reported here.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.0);
@@ -37,7 +37,7 @@ pub(super) fn read() -> Outcome<Zeroizing<String>> {
     if !std::io::stdin().is_terminal() {
         return line(std::io::stdin().lock());
     }
-    let hidden = Hidden::new().map_err(|error| {
+    let hidden = NoEchoTerminal::new().map_err(|error| {
         Problem::new(Exit::Machine, format_args!("the terminal cannot hide a password: {error}"))
     })?;
     let first = ask("new password: ")?;

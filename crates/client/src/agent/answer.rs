@@ -70,11 +70,11 @@ pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken
     let bounded = Router::new()
         .route("/api/v1/data", any(data))
         .route("/api/v1/lookup", post(lookup))
-        .route("/api/v1/interpolate", post(interpolated))
+        .route("/api/v1/interpolate", post(interpolate_services))
         .route("/health", get(health))
         .route("/agent/stats", get(stats))
         .fallback(pass)
-        .layer(from_fn_with_state(agent.clone(), in_place));
+        .layer(from_fn_with_state(agent.clone(), limit_concurrency));
     // Each subscriber is a connection or a stream of one, so their number is limited.
     Router::new()
         .route("/api/v1/events", get(events))
@@ -101,7 +101,7 @@ fn refused(error: &Error) -> Response {
     }
 }
 
-async fn in_place(State(agent): State<AgentState>, request: Request, next: Next) -> Response {
+async fn limit_concurrency(State(agent): State<AgentState>, request: Request, next: Next) -> Response {
     let place = tokio::time::timeout(PLACE_WITHIN, agent.places.acquire()).await;
     match place {
         Ok(Ok(_place)) => next.run(request).await,
@@ -183,7 +183,7 @@ fn object(body: &Bytes) -> Option<Map<String, Value>> {
 }
 
 async fn lookup(State(agent): State<AgentState>, body: Bytes) -> Response {
-    let Some(lists) = lists_of(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
+    let Some(lists) = parse_name_lists(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
     if lists.iter().map(Vec::len).sum::<usize>() > NAMES_MAX {
         return refusal(StatusCode::BAD_REQUEST, format!("A request has at most {NAMES_MAX} names."));
     }
@@ -201,13 +201,13 @@ async fn lookup(State(agent): State<AgentState>, body: Bytes) -> Response {
 }
 
 /// Parses lists of names. A single name may be given without a list.
-fn lists_of(body: &Bytes) -> Option<Vec<Vec<String>>> {
+fn parse_name_lists(body: &Bytes) -> Option<Vec<Vec<String>>> {
     let request: LookupRequest = serde_json::from_slice(body).ok()?;
     let lists = request.lookups.into_iter().map(NameList::names);
     lists.map(|names| (!names.is_empty()).then_some(names)).collect()
 }
 
-async fn interpolated(State(agent): State<AgentState>, body: Bytes) -> Response {
+async fn interpolate_services(State(agent): State<AgentState>, body: Bytes) -> Response {
     let Some(services) = object(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
     match interpolate::interpolate(&agent.client, Value::Object(services)).await {
         Ok(services) => Json(&*services).into_response(),
@@ -219,7 +219,7 @@ async fn interpolated(State(agent): State<AgentState>, body: Bytes) -> Response 
 /// machine, are not forwarded.
 async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     let client = &agent.client;
-    let Some(path) = passed_path(request.uri()) else {
+    let Some(path) = forwardable_path(request.uri()) else {
         return refusal(
             StatusCode::NOT_FOUND,
             "The agent does not forward this request: it logs in by itself.",
@@ -257,7 +257,7 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
 
 /// The path and query to forward, if allowed. The check applies to the exact text that is sent. Paths with `..`, `%2e%2e` and `\`
 /// are rejected, because they could lead to another route.
-fn passed_path(uri: &Uri) -> Option<String> {
+fn forwardable_path(uri: &Uri) -> Option<String> {
     let url = Url::parse(&format!("http://agent{}", uri.path_and_query()?)).ok()?;
     let path = url.path();
     let may = path.starts_with("/api/") || ["/info", "/version"].contains(&path.trim_end_matches('/'));

@@ -28,12 +28,12 @@ const OPEN: [&str; 3] = ["/health", "/info", "/oauth/token"];
 
 /// The secrets that clients may present.
 #[derive(Clone)]
-pub(super) struct Callers {
+pub(super) struct AcceptedSecrets {
     own: Arc<Secret>,
     access: Arc<Secret>,
 }
 
-impl Callers {
+impl AcceptedSecrets {
     pub(super) fn new(own: Arc<Secret>) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA256, own.expose().as_bytes());
         let tag = hmac::sign(&key, LABEL);
@@ -60,7 +60,7 @@ fn same(given: &str, secret: &str) -> bool {
 }
 
 /// Adds authentication to these routes, and the routes for login.
-pub(super) fn guarded(answers: Router, callers: Callers) -> Router {
+pub(super) fn guarded(answers: Router, callers: AcceptedSecrets) -> Router {
     Router::new()
         .route("/info", get(info))
         .route("/version", get(version))
@@ -76,7 +76,7 @@ fn refused(error: &str, text: &str) -> Response {
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], Json(body)).into_response()
 }
 
-async fn known(State(callers): State<Callers>, request: Request, next: Next) -> Response {
+async fn known(State(callers): State<AcceptedSecrets>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     if OPEN.contains(&path.trim_end_matches('/')) || callers.is_known(request.headers()) {
         return next.run(request).await;
@@ -106,7 +106,7 @@ async fn version() -> Response {
 
 /// Issues a token. The client secret must be the agent's own token; any client name is accepted.
 async fn token(
-    State(callers): State<Callers>,
+    State(callers): State<AcceptedSecrets>,
     headers: HeaderMap,
     request: Result<Form<TokenRequest<Secret>>, axum::extract::rejection::FormRejection>,
 ) -> Response {

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Searches};
-use super::caller::{self, Callers};
+use super::caller::{self, AcceptedSecrets};
 use super::disk::DiskCache;
 use super::{AgentError, CONNECTIONS_MAX, DRAIN, connection};
 use crate::Client;
@@ -45,7 +45,7 @@ pub struct TlsAgent {
     listener: TcpListener,
     tls: TlsAcceptor,
     client: Client,
-    callers: Callers,
+    callers: AcceptedSecrets,
     disk: Option<DiskCache>,
 }
 
@@ -64,7 +64,7 @@ impl TlsAgent {
         if let Some(disk) = &disk {
             disk.load(&client)?;
         }
-        let callers = Callers::new(token);
+        let callers = AcceptedSecrets::new(token);
         Ok(Self { listener, tls: TlsAcceptor::from(Arc::new(tls)), client, callers, disk })
     }
 
@@ -84,7 +84,7 @@ impl TlsAgent {
         if let Some(disk) = self.disk {
             tasks.spawn(disk.keep(self.client.clone(), stop.clone()));
         }
-        self.client.follow_within(FOLLOWED_WITHIN).await;
+        self.client.wait_until_following(FOLLOWED_WITHIN).await;
         let handler = move |stream: TcpStream, _: SocketAddr| {
             let (tls, router, stop) = (tls.clone(), router.clone(), stop.clone());
             async move {

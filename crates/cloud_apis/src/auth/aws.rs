@@ -72,7 +72,7 @@ pub struct JsonService {
     protocol: JsonProtocol,
     region: String,
     endpoint: String,
-    credentials: Option<Renewable>,
+    credentials: Option<CachedCredentials>,
     http: HttpClient,
 }
 
@@ -91,7 +91,7 @@ impl JsonService {
             None if region.starts_with("cn-") => format!("https://{name}.{region}.amazonaws.com.cn"),
             None => format!("https://{name}.{region}.amazonaws.com"),
         };
-        let credentials = loader.load().await.credentials_provider().map(Renewable::new);
+        let credentials = loader.load().await.credentials_provider().map(CachedCredentials::new);
         Self { protocol, region: region.to_owned(), endpoint, credentials, http }
     }
 
@@ -124,7 +124,7 @@ impl JsonService {
         let mut error = ApiError::of_status(answer.status().as_u16(), code, message, retry_after);
         if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
             if let Some(kept) = &self.credentials {
-                kept.forget_these(&credentials);
+                kept.invalidate_if_cached(&credentials);
             }
             error.verdict = Verdict::MayHeal;
         }
@@ -199,23 +199,24 @@ impl fmt::Debug for JsonService {
 /// Credentials cached until they expire or AWS reports them as expired, and renewed before they expire. Cheap to clone; clones
 /// share the credentials.
 #[derive(Clone)]
-pub struct Renewable(Arc<Lasting<Credentials>>);
+pub struct CachedCredentials(Arc<Lasting<Credentials>>);
 
-impl fmt::Debug for Renewable {
+impl fmt::Debug for CachedCredentials {
     /// Omits the credentials: they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Renewable")
     }
 }
 
-impl Renewable {
+impl CachedCredentials {
     /// Uses the credentials of `provider`.
     #[must_use]
     pub fn new(provider: SharedCredentialsProvider) -> Self {
         let source = move |_| -> Fetching<Credentials> {
             let provider = provider.clone();
             Box::pin(async move {
-                let credentials = provider.provide_credentials().await.map_err(|error| none_given(&error))?;
+                let credentials =
+                    provider.provide_credentials().await.map_err(|error| credentials_error(&error))?;
                 let end = credentials.expiry().unwrap_or_else(|| SystemTime::now() + CREDENTIALS_KEPT);
                 Ok((credentials, end))
             })
@@ -230,7 +231,7 @@ impl Renewable {
 
     /// Drops the cached credentials if they are the `refused` ones. When many calls were refused with the same credentials, only
     /// the first triggers a fetch.
-    fn forget_these(&self, refused: &Credentials) {
+    fn invalidate_if_cached(&self, refused: &Credentials) {
         let id = |of: &Credentials| (of.access_key_id().to_owned(), of.session_token().map(str::to_owned));
         self.0.forget(|kept| id(kept) == id(refused));
     }
@@ -241,16 +242,16 @@ impl Renewable {
 }
 
 /// Converts the SDK's error. A failure of the credentials service may be temporary; a configuration error is not.
-fn none_given(error: &CredentialsError) -> ApiError {
+fn credentials_error(error: &CredentialsError) -> ApiError {
     match error {
         CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_) => {
-            ApiError::credentials_away(error)
+            ApiError::credentials_unavailable(error)
         }
         _ => ApiError::credentials(error),
     }
 }
 
-impl ProvideCredentials for Renewable {
+impl ProvideCredentials for CachedCredentials {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,

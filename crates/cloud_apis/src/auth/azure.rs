@@ -85,7 +85,7 @@ fn no_token(error: &Error) -> ApiError {
     let mut below: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(one) = below {
         if one.downcast_ref().is_some_and(passes) {
-            return ApiError::credentials_away(error);
+            return ApiError::credentials_unavailable(error);
         }
         below = one.source();
     }
@@ -109,10 +109,10 @@ pub fn client_options(http: &HttpClient) -> ClientOptions {
 /// When the configured credentials are invalid.
 pub fn standard(http: &HttpClient) -> Result<Arc<dyn TokenCredential>, Error> {
     let http = http.clone();
-    Ok(Arc::new(Standard::new(Box::new(move || standard_chain(&http)))?))
+    Ok(Arc::new(CredentialSelector::new(Box::new(move || default_credential_chain(&http)))?))
 }
 
-fn standard_chain(http: &HttpClient) -> Result<Chain, Error> {
+fn default_credential_chain(http: &HttpClient) -> Result<Chain, Error> {
     let client_options = || client_options(http);
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let mut credentials: Chain = Vec::new();
@@ -139,13 +139,13 @@ type MakeChain = Box<dyn Fn() -> Result<Chain, Error> + Send + Sync>;
 /// Uses the first of several credentials that returns a token, and from then on only that one. The SDK's credentials cache a token
 /// until five minutes before it expires, even if a service refused it. A credential that returns a refused token is therefore
 /// created again.
-struct Standard {
+struct CredentialSelector {
     make: MakeChain,
     credentials: parking_lot::Mutex<Arc<Chain>>,
     works: parking_lot::Mutex<Option<usize>>,
 }
 
-impl Standard {
+impl CredentialSelector {
     fn new(make: MakeChain) -> Result<Self, Error> {
         let credentials = parking_lot::Mutex::new(Arc::new(make()?));
         Ok(Self { make, credentials, works: parking_lot::Mutex::new(None) })
@@ -175,7 +175,7 @@ impl Standard {
     }
 }
 
-impl fmt::Debug for Standard {
+impl fmt::Debug for CredentialSelector {
     /// Omits the credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Standard")
@@ -183,7 +183,7 @@ impl fmt::Debug for Standard {
 }
 
 #[async_trait]
-impl TokenCredential for Standard {
+impl TokenCredential for CredentialSelector {
     async fn get_token(
         &self,
         scopes: &[&str],
@@ -259,7 +259,8 @@ mod tests {
             let one: Arc<dyn TokenCredential> = Arc::new(Keeps(made.fetch_add(1, Relaxed)));
             Ok(vec![one])
         };
-        let tokens = Tokens::new(Arc::new(Standard::new(Box::new(make)).unwrap()), "scope".to_owned());
+        let tokens =
+            Tokens::new(Arc::new(CredentialSelector::new(Box::new(make)).unwrap()), "scope".to_owned());
         let first = tokens.current().await.unwrap();
         assert_eq!(tokens.current().await.unwrap().token.secret(), first.token.secret());
         // Ten calls that were refused with the same token each report it.

@@ -62,7 +62,7 @@ impl Renewing {
         (now.credentials.clone(), now.number)
     }
 
-    fn were_good(&self, number: u64) {
+    fn record_success(&self, number: u64) {
         let mut now = self.now.lock();
         if now.number == number && now.failures > 0 {
             (now.failures, now.anew_at) = (0, Instant::now());
@@ -107,7 +107,7 @@ impl CredentialsProvider for Renewing {
             Err(error) if !error.is_transient() => error,
             said => {
                 if said.is_ok() {
-                    self.were_good(number);
+                    self.record_success(number);
                 }
                 return said;
             }
@@ -137,7 +137,11 @@ impl fmt::Debug for Renewing {
 #[crate::boxed]
 pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
     let failed = |error: CredentialsError| {
-        if error.is_transient() { ApiError::credentials_away(&error) } else { ApiError::credentials(&error) }
+        if error.is_transient() {
+            ApiError::credentials_unavailable(&error)
+        } else {
+            ApiError::credentials(&error)
+        }
     };
     match credentials.headers(Extensions::new()).await.map_err(failed)? {
         CacheableResource::New { data, .. } => Ok(data),

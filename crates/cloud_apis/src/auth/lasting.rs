@@ -103,7 +103,7 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
 
     fn with_clock(source: Source<T>, now: Clock) -> Self {
         let kept = Mutex::new(Leases { lease: None, refused: None, ended: 0 });
-        let inner = LastingState { source, now, kept, flight: Cache::with_entries(1) };
+        let inner = LastingState { source, now, kept, flight: Cache::with_entries_max(1) };
         Self { inner: Arc::new(inner), fetching: Mutex::default() }
     }
 
@@ -119,17 +119,17 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
         match self.inner.good() {
             Some((value, LeaseAge::Good)) => return Ok(value),
             Some((value, _)) => {
-                self.fetch_aside(before);
+                self.spawn_fetch(before);
                 return Ok(value);
             }
-            None => self.fetch_aside(before),
+            None => self.spawn_fetch(before),
         }
         let inner = Arc::clone(&self.inner);
-        self.inner.flight.fetch(&(), move || async move { inner.fetched_since(before).await }).await
+        self.inner.flight.fetch(&(), move || async move { inner.fetch_unless_newer(before).await }).await
     }
 
     /// Starts a fetch in a separate task, unless one is running or a fetch has finished since `before` was read.
-    fn fetch_aside(&self, before: u64) {
+    fn spawn_fetch(&self, before: u64) {
         let mut fetching = self.fetching.lock();
         if fetching.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
@@ -146,8 +146,10 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
             if is_needed {
                 let making = Arc::clone(&inner);
                 // The result is reported to waiting callers and in the log.
-                let _ =
-                    inner.flight.fetch(&(), move || async move { making.fetched_since(ended).await }).await;
+                let _ = inner
+                    .flight
+                    .fetch(&(), move || async move { making.fetch_unless_newer(ended).await })
+                    .await;
             }
         })));
     }
@@ -171,7 +173,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
     }
 
     /// Returns the value that another task has fetched since `before`, even if it has expired; otherwise fetches it.
-    async fn fetched_since(&self, before: u64) -> Result<Fresh<T>, Failed<ApiError>> {
+    async fn fetch_unless_newer(&self, before: u64) -> Result<Fresh<T>, Failed<ApiError>> {
         let meanwhile = {
             let kept = self.kept.lock();
             kept.lease.as_ref().filter(|lease| lease.number > before).map(|lease| lease.value.clone())
@@ -305,7 +307,7 @@ mod tests {
         let world = world([Ok((1, 0)), Ok((2, 0))]);
         let lasting = lasting(&world);
         assert_eq!(lasting.current().await.unwrap(), 1);
-        assert_eq!(lasting.inner.fetched_since(0).await.unwrap().value, 1);
+        assert_eq!(lasting.inner.fetch_unless_newer(0).await.unwrap().value, 1);
         assert_eq!(world.asked.lock().len(), 1);
         assert_eq!(lasting.current().await.unwrap(), 2, "who comes later has another");
     }

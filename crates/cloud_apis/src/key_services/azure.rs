@@ -175,7 +175,7 @@ fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
             w.sequence(|w| {
                 w.oid(&[1, 2, 840, 113_549, 1, 1, 1]).null();
             });
-            w.bits_of(|w| {
+            w.bits_containing(|w| {
                 w.sequence(|w| {
                     w.unsigned(modulus).unsigned(exponent);
                 });

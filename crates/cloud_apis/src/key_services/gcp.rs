@@ -64,7 +64,7 @@ pub async fn open(
     http: HttpClient,
     calls: &Calls,
 ) -> Result<CloudKey, CloudKeyError> {
-    if !is_version(&key.version) {
+    if !is_key_version_name(&key.version) {
         let problem = "not projects/P/locations/L/keyRings/R/cryptoKeys/K/cryptoKeyVersions/V";
         return Err(CloudKeyError::Name { key: key.version, problem });
     }
@@ -90,7 +90,7 @@ pub async fn open(
     CloudKey::new((key.version, &location), KIND, found, Box::new(version), calls)
 }
 
-fn is_version(name: &str) -> bool {
+fn is_key_version_name(name: &str) -> bool {
     const WORDS: [&str; 5] = ["projects", "locations", "keyRings", "cryptoKeys", "cryptoKeyVersions"];
     let parts: Vec<&str> = name.split('/').collect();
     let plain = |text: &str| {
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn only_full_key_version_names_are_accepted() {
         let whole = "projects/p-1/locations/europe-west1/keyRings/r/cryptoKeys/k_1/cryptoKeyVersions/1";
-        assert!(is_version(whole));
+        assert!(is_key_version_name(whole));
         for other in [
             "",
             "projects/p",
@@ -198,7 +198,7 @@ mod tests {
             "projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1?x",
             "projects/p/locations/l/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1/x",
         ] {
-            assert!(!is_version(other), "{other}");
+            assert!(!is_key_version_name(other), "{other}");
         }
         assert_eq!(
             pem_body("-----BEGIN PUBLIC KEY-----\nAB\nCD\n-----END PUBLIC KEY-----\n").unwrap(),

@@ -22,7 +22,7 @@ use futures_util::future::BoxFuture;
 use keyless::Metrics;
 use keyless::budget::Budget;
 use keys::verify::{input_for_service, verifies};
-use keys::{AtOnce, Deadline, Destination, Hash, KeyType, Scheme, SignError, Signer};
+use keys::{CallLimit, Deadline, Destination, Hash, KeyType, Scheme, SignError, Signer};
 use outbound::pool::Verdict;
 use outbound::retry::{self, Policy};
 use parking_lot::Mutex;
@@ -346,8 +346,9 @@ impl Drop for PendingSignature<'_> {
         }
         self.count_outcome("late");
         if self.key.may_log() {
-            let (key, service, waited_for) = (&self.key.name, self.key.of.name, *self.waits_for.get_mut());
-            tracing::warn!(key, service, waited_for, "a key in a cloud does not sign in time");
+            let (key, service, check_not_timed_out) =
+                (&self.key.name, self.key.of.name, *self.waits_for.get_mut());
+            tracing::warn!(key, service, check_not_timed_out, "a key in a cloud does not sign in time");
         }
     }
 }
@@ -371,7 +372,7 @@ impl Signer for CloudKey {
     }
 
     fn destination(&self) -> Option<Destination<'_>> {
-        Some(Destination { name: &self.destination, at_once: AtOnce::OfKey(CALLS_PER_KEY_MAX) })
+        Some(Destination { name: &self.destination, at_once: CallLimit::OfKey(CALLS_PER_KEY_MAX) })
     }
 }
 

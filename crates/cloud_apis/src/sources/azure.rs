@@ -126,18 +126,18 @@ impl AzureSource {
 
     async fn vaults(&self, deadline: Deadline) -> Result<Vec<String>, SourceError> {
         if !self.subscription.vaults.is_empty() {
-            return Ok(self.subscription.vaults.iter().map(|vault| slashed(vault)).collect());
+            return Ok(self.subscription.vaults.iter().map(|vault| with_trailing_slash(vault)).collect());
         }
         let path = "Microsoft.KeyVault/vaults";
         let found: Vec<Vault> = self.resources(path, VAULTS_API, deadline).await?;
-        Ok(found.into_iter().map(|vault| slashed(&vault.properties.vault_uri)).collect())
+        Ok(found.into_iter().map(|vault| with_trailing_slash(&vault.properties.vault_uri)).collect())
     }
 
     /// Returns the uses by certificate. Without a listing of the gateways the result is empty, and the part is reported as failed.
     async fn gateways(&self, sink: &Sink, deadline: Deadline) -> HashMap<String, Vec<Use>> {
         let path = "Microsoft.Network/applicationGateways";
         match self.resources::<Gateway>(path, GATEWAYS_API, deadline).await {
-            Ok(gateways) => uses_of(&gateways),
+            Ok(gateways) => gateway_uses(&gateways),
             Err(error) => {
                 sink.failed("applicationGateways", error);
                 HashMap::new()
@@ -190,7 +190,7 @@ impl AzureSource {
                 .map_err(|error| ApiError::malformed(&error.to_string()));
         }
         let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
-        let mut error = of_answer(status, response.body(), retry_after);
+        let mut error = error_from_response(status, response.body(), retry_after);
         if status == 401 {
             self.tokens.forget(&token);
             error.verdict = Verdict::MayHeal;
@@ -217,7 +217,7 @@ impl AzureSource {
         loop {
             let from = continuation.clone();
             let (page, next) =
-                pool.call("keyvault:Read", deadline, || one_page(&client, from.clone())).await?;
+                pool.call("keyvault:Read", deadline, || fetch_page(&client, from.clone())).await?;
             let certificates: Vec<_> = page
                 .iter()
                 .map(|properties| one(&client, &pool, vault, sink, properties, uses.clone(), deadline))
@@ -253,7 +253,7 @@ impl CloudSource for AzureSource {
 type VaultPage = (Vec<CertificateProperties>, Option<PagerContinuation>);
 
 /// Fetches one page with a new pager: the SDK's pager ends after an error.
-async fn one_page(
+async fn fetch_page(
     client: &CertificateClient,
     from: Option<PagerContinuation>,
 ) -> Result<VaultPage, ApiError> {
@@ -262,10 +262,11 @@ async fn one_page(
         maxresults: Some(PAGE),
         method_options: PagerOptions { continuation: from, ..PagerOptions::default() },
     };
-    let pager = client.list_certificate_properties(Some(options)).map_err(|error| of_azure(&error))?;
+    let pager =
+        client.list_certificate_properties(Some(options)).map_err(|error| from_azure_error(&error))?;
     let mut pages = pager.into_pages();
     let Some(page) = pages.next().await else { return Ok((Vec::new(), None)) };
-    let page = page.and_then(|page| page.into_model()).map_err(|error| of_azure(&error))?;
+    let page = page.and_then(|page| page.into_model()).map_err(|error| from_azure_error(&error))?;
     let next = pages.continuation().cloned();
     Ok((page.value, next))
 }
@@ -290,7 +291,7 @@ async fn one(
         (None, Some(_)) => {
             let read = || async {
                 let found = client.get_certificate(name, None).await.and_then(|found| found.into_model());
-                found.map_err(|error| of_azure(&error))
+                found.map_err(|error| from_azure_error(&error))
             };
             match pool.call("keyvault:Read", deadline, read).await?.cer {
                 Some(der) if !der.is_empty() => Chain::Read(vec![der]),
@@ -322,13 +323,13 @@ fn name_of(id: &str) -> Option<&str> {
 }
 
 /// Converts the id of a certificate's secret, `https://VAULT/secrets/NAME[/VERSION]`, to the name of the certificate's resource.
-fn place_of_secret(id: &str) -> Option<String> {
+fn certificate_name_of_secret(id: &str) -> Option<String> {
     let (vault, rest) = id.split_once("/secrets/")?;
     let name = rest.split('/').next().filter(|name| !name.is_empty())?;
     Some(format!("{vault}/certificates/{name}").to_ascii_lowercase())
 }
 
-fn slashed(vault: &str) -> String {
+fn with_trailing_slash(vault: &str) -> String {
     format!("{}/", vault.trim_end_matches('/'))
 }
 
@@ -400,12 +401,12 @@ struct Reference {
     id: String,
 }
 
-fn uses_of(gateways: &[Gateway]) -> HashMap<String, Vec<Use>> {
+fn gateway_uses(gateways: &[Gateway]) -> HashMap<String, Vec<Use>> {
     let mut uses: HashMap<String, Vec<Use>> = HashMap::new();
     for gateway in gateways {
         for certificate in &gateway.properties.ssl_certificates {
             let secret = certificate.properties.key_vault_secret_id.as_deref();
-            let Some(place) = secret.and_then(place_of_secret) else { continue };
+            let Some(place) = secret.and_then(certificate_name_of_secret) else { continue };
             let listens = |listener: &&Listener| {
                 let own = listener.properties.ssl_certificate.as_ref();
                 own.is_some_and(|own| own.id.eq_ignore_ascii_case(&certificate.id))
@@ -434,12 +435,12 @@ struct ErrorDetail {
     message: String,
 }
 
-fn of_answer(status: u16, body: &[u8], retry_after: Option<&str>) -> ApiError {
+fn error_from_response(status: u16, body: &[u8], retry_after: Option<&str>) -> ApiError {
     let answer: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
     ApiError::of_status(status, &answer.error.code, &answer.error.message, retry_after)
 }
 
-fn of_azure(error: &Error) -> ApiError {
+fn from_azure_error(error: &Error) -> ApiError {
     match error.kind() {
         ErrorKind::HttpResponse { status, error_code, raw_response } => {
             let raw: Option<&RawResponse> = raw_response.as_deref();
@@ -470,7 +471,7 @@ mod tests {
             ("https://v.vault.azure.net/keys/web", None),
             ("", None),
         ] {
-            assert_eq!(place_of_secret(secret).as_deref(), place, "{secret}");
+            assert_eq!(certificate_name_of_secret(secret).as_deref(), place, "{secret}");
         }
         assert_eq!(name_of("https://v.vault.azure.net/certificates/web/0123"), Some("web"));
         assert_eq!(name_of("https://v.vault.azure.net/certificates/"), None);

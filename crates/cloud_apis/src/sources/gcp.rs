@@ -130,7 +130,7 @@ impl GcpSource {
         let parent = format!("projects/{}/locations/-", self.project);
         let ask = || async {
             let request = self.manager.list_certificates().set_parent(&parent).set_page_size(PAGE);
-            request.set_page_token(token).send().await.map_err(|error| of_google(&error))
+            request.set_page_token(token).send().await.map_err(|error| from_google_error(&error))
         };
         Ok(self.pool.call("certificatemanager:Read", deadline, ask).await?)
     }
@@ -142,7 +142,7 @@ impl GcpSource {
         loop {
             let ask = || async {
                 let request = self.manager.list_certificate_maps().set_parent(&parent).set_page_size(PAGE);
-                request.set_page_token(&token).send().await.map_err(|error| of_google(&error))
+                request.set_page_token(&token).send().await.map_err(|error| from_google_error(&error))
             };
             let page = self.pool.call("certificatemanager:Read", deadline, ask).await?;
             maps.extend(page.certificate_maps);
@@ -171,12 +171,12 @@ impl GcpSource {
         loop {
             let ask = || async {
                 let request = self.manager.list_certificate_map_entries().set_parent(map).set_page_size(PAGE);
-                request.set_page_token(&token).send().await.map_err(|error| of_google(&error))
+                request.set_page_token(&token).send().await.map_err(|error| from_google_error(&error))
             };
             let page = self.pool.call("certificatemanager:Read", deadline, ask).await?;
             for entry in page.certificate_map_entries {
                 let hosts = match &entry.r#match {
-                    Some(certificate_map_entry::Match::Hostname(host)) => vec![host.clone()],
+                    Some(certificate_map_entry::MatchedEntry::Hostname(host)) => vec![host.clone()],
                     _ => Vec::new(),
                 };
                 for certificate in entry.certificates {
@@ -197,7 +197,11 @@ impl GcpSource {
             let ask = || async {
                 let request = self.compute.aggregated_list().set_project(&self.project);
                 let request = request.set_max_results(COMPUTE_PAGE);
-                request.set_or_clear_page_token(token.clone()).send().await.map_err(|error| of_google(&error))
+                request
+                    .set_or_clear_page_token(token.clone())
+                    .send()
+                    .await
+                    .map_err(|error| from_google_error(&error))
             };
             let page = self.pool.call("compute:Read", deadline, ask).await?;
             unreachable.extend(page.unreachables.iter().map(|scope| format!("compute/{scope}")));
@@ -286,7 +290,7 @@ fn chain_of(pem: &str) -> Chain {
     }
 }
 
-fn of_google(error: &Error) -> ApiError {
+fn from_google_error(error: &Error) -> ApiError {
     if error.is_authentication() {
         return ApiError::credentials(error);
     }

@@ -85,11 +85,11 @@ impl KubernetesSource {
     async fn list_all(&self, sink: &Sink, deadline: Deadline) -> Result<(), SourceError> {
         let mut uses: HashMap<String, Vec<Use>> = HashMap::new();
         match self.all::<Ingress>("/apis/networking.k8s.io/v1/ingresses", deadline).await {
-            Ok(ingresses) => ingresses.iter().for_each(|ingress| self.note_ingress(ingress, &mut uses)),
+            Ok(ingresses) => ingresses.iter().for_each(|ingress| self.add_ingress_uses(ingress, &mut uses)),
             Err(error) => sink.failed("ingresses", error),
         }
         match self.all::<Gateway>("/apis/gateway.networking.k8s.io/v1/gateways", deadline).await {
-            Ok(gateways) => gateways.iter().for_each(|gateway| self.note_gateway(gateway, &mut uses)),
+            Ok(gateways) => gateways.iter().for_each(|gateway| self.add_gateway_uses(gateway, &mut uses)),
             Err(error) => sink.failed("gateways", error),
         }
         self.secrets(sink, &uses, deadline).await
@@ -130,7 +130,7 @@ impl KubernetesSource {
         format!("{}/{}/{name}", self.cluster, namespace.unwrap_or("default"))
     }
 
-    fn note_ingress(&self, ingress: &Ingress, uses: &mut HashMap<String, Vec<Use>>) {
+    fn add_ingress_uses(&self, ingress: &Ingress, uses: &mut HashMap<String, Vec<Use>>) {
         let namespace = ingress.metadata.namespace.as_deref();
         let by =
             format!("{}/{}/ingress/{}", self.cluster, namespace.unwrap_or("default"), ingress.metadata.name);
@@ -141,7 +141,7 @@ impl KubernetesSource {
         }
     }
 
-    fn note_gateway(&self, gateway: &Gateway, uses: &mut HashMap<String, Vec<Use>>) {
+    fn add_gateway_uses(&self, gateway: &Gateway, uses: &mut HashMap<String, Vec<Use>>) {
         let own = gateway.metadata.namespace.as_deref();
         let by = format!("{}/{}/gateway/{}", self.cluster, own.unwrap_or("default"), gateway.metadata.name);
         for listener in &gateway.spec.listeners {
@@ -196,7 +196,7 @@ impl KubernetesSource {
             .header("accept", "application/json")
             .body(Body::empty())
             .map_err(|error| ApiError::malformed(&error.to_string()))?;
-        let response = self.client.send(request).await.map_err(|error| of_kube(&error))?;
+        let response = self.client.send(request).await.map_err(|error| from_kube_error(&error))?;
         let status = response.status().as_u16();
         let header = response.headers().get("retry-after");
         let retry_after = header.and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -237,7 +237,7 @@ fn chain_of(pem: Option<&str>) -> Chain {
     }
 }
 
-fn of_kube(error: &kube::Error) -> ApiError {
+fn from_kube_error(error: &kube::Error) -> ApiError {
     match error {
         kube::Error::Auth(_) => ApiError::credentials(error),
         _ => ApiError::unreachable(error),

@@ -35,7 +35,7 @@ pub async fn prepare_named(
         match prepare(&settings.only(&BTreeSet::from([Arc::clone(name)])), pools).await {
             Ok(sources) => available.extend(sources),
             Err(error) => {
-                let provider = Provider::of_source(name);
+                let provider = Provider::from_source_name(name);
                 unavailable.extend(provider.map(|it| Unavailable::new(Arc::clone(name), it, &error)));
             }
         }
@@ -76,7 +76,7 @@ async fn aws_sources(settings: &CloudSettings, http: &Http, pools: &Pools) -> So
 
 #[cfg(not(feature = "aws"))]
 async fn aws_sources(settings: &CloudSettings, _: &Http, _: &Pools) -> Sources {
-    not_built("aws", settings.aws.len())
+    check_feature_built("aws", settings.aws.len())
 }
 
 #[cfg(feature = "azure")]
@@ -93,7 +93,7 @@ fn azure_sources(settings: &CloudSettings, http: &Http, pools: &Pools) -> Source
 
 #[cfg(not(feature = "azure"))]
 fn azure_sources(settings: &CloudSettings, _: &Http, _: &Pools) -> Sources {
-    not_built("azure", settings.azure.len())
+    check_feature_built("azure", settings.azure.len())
 }
 
 #[cfg(feature = "gcp")]
@@ -108,7 +108,7 @@ async fn gcp_sources(settings: &CloudSettings, pools: &Pools) -> Sources {
 
 #[cfg(not(feature = "gcp"))]
 async fn gcp_sources(settings: &CloudSettings, _: &Pools) -> Sources {
-    not_built("gcp", settings.gcp.len())
+    check_feature_built("gcp", settings.gcp.len())
 }
 
 #[cfg(feature = "kubernetes")]
@@ -122,7 +122,7 @@ async fn kubernetes_sources(settings: &CloudSettings, pools: &Pools) -> Sources 
 
 #[cfg(not(feature = "kubernetes"))]
 async fn kubernetes_sources(settings: &CloudSettings, _: &Pools) -> Sources {
-    not_built("kubernetes", settings.kubernetes.len())
+    check_feature_built("kubernetes", settings.kubernetes.len())
 }
 
 #[cfg(feature = "key-services")]
@@ -143,7 +143,7 @@ fn http() -> Result<Http, SourceError> {
 
 /// Rejects sources that this build does not include.
 #[cfg(not(all(feature = "aws", feature = "azure", feature = "gcp", feature = "kubernetes")))]
-fn not_built(feature: &str, configured: usize) -> Sources {
+fn check_feature_built(feature: &str, configured: usize) -> Sources {
     if configured == 0 {
         return Ok(Vec::new());
     }

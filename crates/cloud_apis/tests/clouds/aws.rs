@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use cloud_apis::auth::http::HttpClient;
 use cloud_apis::sources::aws::{AwsAccount, AwsOptions, AwsSource};
 use clouds::{Chain, CloudSource, Pools};
-use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan, no_quotas};
-use fleet::cloud::{Fault, Manners, Quota};
+use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan, unlimited_quotas};
+use fleet::cloud::{CloudBehavior, Fault, Quota};
 
 use crate::world::{Found, http, list, list_within, one_at_a_time, pools, quick_pools};
 
@@ -34,7 +34,7 @@ async fn list_once(cloud: &AwsCloud, pools: &Pools) -> Found {
 /// Two accounts, two regions, pages of five. The listing finds every certificate, with any key type, and the resources that use it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listing_finds_every_certificate_in_all_accounts_and_regions() {
-    let manners = Manners { page_max: 5, quotas: no_quotas(), ..Manners::default() };
+    let manners = CloudBehavior { page_max: 5, quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { accounts: 2, manners, ..AwsPlan::default() }).unwrap();
     let found = list_once(&cloud, &quick_pools()).await;
     assert_eq!(found.failures(), Vec::<String>::new());
@@ -51,7 +51,7 @@ async fn listing_finds_every_certificate_in_all_accounts_and_regions() {
 /// Unchanged certificates are not read again. Renewed certificates are read again, and deleted certificates are reported as gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listing_reads_only_new_and_changed_certificates_again() {
-    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
+    let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (quick_pools(), http());
     let sources = sources(&cloud, &pools, &http).await;
@@ -104,7 +104,7 @@ fn answered(cloud: &AwsCloud, operation: &str) -> u64 {
 /// the next change of the certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tags_are_read_only_for_new_and_changed_certificates() {
-    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
+    let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let sources = sources(&cloud, &quick_pools(), &http()).await;
     let asked =
@@ -116,7 +116,7 @@ async fn tags_are_read_only_for_new_and_changed_certificates() {
     let new = tagged(&first);
     assert!(!new.is_empty() && new.iter().all(|one| one.before.is_none() && !one.tags.is_empty()), "{new:?}");
 
-    let arn = cloud.tag_one(&[("team", "bank"), ("empty", "")]).unwrap();
+    let arn = cloud.replace_first_tags(&[("team", "bank"), ("empty", "")]).unwrap();
     let second = list(&sources, first.states()).await;
     assert_eq!((asked(), tagged(&second)), ((2 * 12, 3), Vec::new()), "nothing is new");
     assert_ne!(second.truth(), cloud.truth(), "AWS does not say that tags have changed");
@@ -134,7 +134,7 @@ async fn tags_are_read_only_for_new_and_changed_certificates() {
 /// certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denied_tag_permission_is_reported_once_per_region() {
-    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
+    let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     cloud.deny(&["ListTagsForCertificate", "ListServerCertificateTags"]);
     let sources = sources(&cloud, &quick_pools(), &http()).await;
@@ -148,8 +148,11 @@ async fn denied_tag_permission_is_reported_once_per_region() {
         remarks[2].starts_with("us-east-2/acm tags: acm:ListTagsForCertificate is not allowed"),
         "{remarks:?}"
     );
-    let bare = |truth: Vec<fleet::cloud::CloudTruth>| -> Vec<_> {
-        truth.into_iter().map(|one| fleet::cloud::CloudTruth { tags: Default::default(), ..one }).collect()
+    let bare = |truth: Vec<fleet::cloud::SimulatedCertificate>| -> Vec<_> {
+        truth
+            .into_iter()
+            .map(|one| fleet::cloud::SimulatedCertificate { tags: Default::default(), ..one })
+            .collect()
     };
     assert_eq!(found.truth(), bare(cloud.truth()), "everything else is there");
 
@@ -164,7 +167,7 @@ async fn denied_tag_permission_is_reported_once_per_region() {
 /// yet released the first one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sequential_calls_reuse_one_connection() {
-    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
+    let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (one_at_a_time(), http());
     let sources = sources(&cloud, &pools, &http).await;
@@ -195,7 +198,7 @@ async fn documented_quotas_are_not_exceeded() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lower_quota_is_learned_from_the_first_throttling_response() {
     let quotas = vec![("GetCertificate", Quota::per_second(3))];
-    let manners = Manners { quotas, ..Manners::default() };
+    let manners = CloudBehavior { quotas, ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { regions: 1, acm: 16, manners, ..AwsPlan::default() }).unwrap();
     let found = list_once(&cloud, &pools()).await;
     assert_eq!(found.truth(), cloud.truth(), "nothing is lost by being throttled");
@@ -209,7 +212,7 @@ async fn lower_quota_is_learned_from_the_first_throttling_response() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_tokens_and_truncated_pages_are_retried() {
     for fault in [Fault::ExpiredTokens(1), Fault::HalfPages(2)] {
-        let manners = Manners { quotas: no_quotas(), ..Manners::default() };
+        let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
         let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
         let (pools, http) = (quick_pools(), http());
         let sources = sources(&cloud, &pools, &http).await;
@@ -226,7 +229,7 @@ async fn expired_tokens_and_truncated_pages_are_retried() {
 /// A cloud that is down, hangs or throttles everything is reported as failed. No certificate is treated as deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_kept_when_the_cloud_does_not_respond() {
-    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
+    let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { regions: 1, manners, ..AwsPlan::default() }).unwrap();
     let (pools, http) = (quick_pools(), http());
     let sources = sources(&cloud, &pools, &http).await;

@@ -9,7 +9,7 @@ use cloud_apis::auth::http::HttpClient;
 use cloud_apis::sources::azure::{AzureOptions, AzureSource, AzureSubscription};
 use clouds::{CloudSource, Pools};
 use fleet::cloud::azure::{AzureCloud, AzurePlan, SUBSCRIPTION};
-use fleet::cloud::{Manners, Quota};
+use fleet::cloud::{CloudBehavior, Quota};
 
 use crate::world::{list, pools, survives_faults};
 
@@ -72,7 +72,7 @@ async fn listing_finds_every_certificate_and_reads_each_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_after_of_a_vault_is_obeyed_and_lowers_the_rate() {
     let quota = Quota { per_second: Some(10), per_minute: None, retry_after: Some(2) };
-    let manners = Manners { quotas: vec![("KeyVault", quota)], ..Manners::default() };
+    let manners = CloudBehavior { quotas: vec![("KeyVault", quota)], ..CloudBehavior::default() };
     let cloud =
         Arc::new(AzureCloud::start(&AzurePlan { vaults: 1, manners, ..AzurePlan::default() }).unwrap());
     let found = list(&[source(&cloud, &pools()).0], HashMap::new()).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cloud_apis::sources::gcp::{GcpOptions, GcpProject, GcpSource};
 use clouds::{CloudSource, Pools};
 use fleet::cloud::gcp::{GcpCloud, GcpPlan};
-use fleet::cloud::{Manners, Quota};
+use fleet::cloud::{CloudBehavior, Quota};
 use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
 
 use crate::world::{list, pools, survives_faults};
@@ -20,7 +20,7 @@ pub(crate) async fn source(cloud: &GcpCloud, project: &str, pools: &Pools) -> Ar
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listing_finds_every_certificate_of_both_services_in_pages() {
-    let manners = Manners { page_max: 4, ..Manners::default() };
+    let manners = CloudBehavior { page_max: 4, ..CloudBehavior::default() };
     let cloud = GcpCloud::start(&GcpPlan { manners, ..GcpPlan::default() }).unwrap();
     let sources = [source(&cloud, "fleet", &pools()).await];
     let first = list(&sources, HashMap::new()).await;
@@ -55,7 +55,7 @@ async fn retry_after_is_obeyed() {
     let quota = Quota { per_second: Some(2), per_minute: None, retry_after: Some(2) };
     let quotas = vec![("CertificateManager", quota)];
     let cloud = GcpCloud::start(&GcpPlan {
-        manners: Manners { quotas, page_max: 2, ..Manners::default() },
+        manners: CloudBehavior { quotas, page_max: 2, ..CloudBehavior::default() },
         ..GcpPlan::default()
     })
     .unwrap();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use clouds::{CloudSource, Listed, State};
-use fleet::cloud::Manners;
-use fleet::cloud::aws::{AwsCloud, AwsPlan, no_quotas};
+use fleet::cloud::CloudBehavior;
+use fleet::cloud::aws::{AwsCloud, AwsPlan, unlimited_quotas};
 use inventory::Recorder;
 use inventory::sources::{CloudRun, Observer, observe};
 use scan::{Observation, ProbeOutcome, ScanOptions, Trusted};
@@ -58,7 +58,7 @@ impl Inventory {
 /// rediscovery.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cloud_certificates_are_stored_renewed_and_deleted_in_the_inventory() {
-    let manners = Manners { quotas: no_quotas(), ..Manners::default() };
+    let manners = CloudBehavior { quotas: unlimited_quotas(), ..CloudBehavior::default() };
     let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
     let sources = aws::sources(&cloud, &quick_pools(), &http()).await;
     let inventory = Inventory::new().await;

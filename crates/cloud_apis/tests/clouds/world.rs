@@ -8,7 +8,7 @@ use cloud_apis::auth::http::HttpClient;
 use clouds::{
     Chain, CloudCertificate, CloudSource, Event, Listed, Machine, PoolSettings, Pools, State, start,
 };
-use fleet::cloud::{CloudTruth, Fault};
+use fleet::cloud::{Fault, SimulatedCertificate};
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 
@@ -90,7 +90,7 @@ pub(crate) async fn list_within(
 pub(crate) async fn survives_faults(
     source: Arc<dyn CloudSource>,
     set_fault: impl Fn(Fault),
-    truth: impl Fn() -> Vec<CloudTruth>,
+    truth: impl Fn() -> Vec<SimulatedCertificate>,
 ) {
     let sources = [source];
     let mut states = list(&sources, HashMap::new()).await.states();
@@ -115,7 +115,7 @@ pub(crate) async fn survives_faults(
 
 impl Found {
     /// Returns the certificates in the form of the simulated cloud's `truth()`.
-    pub(crate) fn truth(&self) -> Vec<CloudTruth> {
+    pub(crate) fn truth(&self) -> Vec<SimulatedCertificate> {
         let mut truth: Vec<_> = self
             .certificates
             .values()
@@ -127,7 +127,7 @@ impl Found {
                 };
                 let mut used_by: Vec<_> = certificate.used_by.iter().map(|used| used.by.clone()).collect();
                 used_by.sort();
-                CloudTruth {
+                SimulatedCertificate {
                     store: certificate.place.store.name(),
                     name: certificate.place.name.to_string(),
                     leaf_sha256: leaf.map(|leaf| leaf.to_string()),

@@ -281,7 +281,7 @@ impl CertificateParameters {
             self_sign: ca.is_none(),
             allow_expired_ca: false,
             ca,
-            is_ca: crate::value::is_authority(certificate),
+            is_ca: crate::value::is_ca_certificate(certificate),
         }
     }
 

@@ -89,12 +89,12 @@ impl Hooks {
         if !found.1.before {
             return Ok(None);
         }
-        self.waited_for(name).map_err(RotateError::Hook)?;
+        self.check_not_timed_out(name).map_err(RotateError::Hook)?;
         Ok(Some(found))
     }
 
     /// Returns an error if the hook has timed out in this round.
-    fn waited_for(&self, name: &str) -> Result<(), String> {
+    fn check_not_timed_out(&self, name: &str) -> Result<(), String> {
         match self.silent.0.lock().contains(name) {
             true => Err(format!("{name}: the hook timed out earlier in this rotation round")),
             false => Ok(()),
@@ -136,7 +136,7 @@ fn context(id: &Uuid) -> Context<'_> {
     Context { table: SEALED_HOOKS.table, row: id.as_bytes(), column: SEALED_HOOKS.column }
 }
 
-fn only_all(requester: &Requester) -> Result<(), CredentialError> {
+fn require_full_access(requester: &Requester) -> Result<(), CredentialError> {
     if requester.everything { Ok(()) } else { Err(CredentialError::Forbidden) }
 }
 
@@ -147,7 +147,7 @@ impl Credentials {
     /// [`CredentialError::Bad`] for an invalid hook, or when there are 1,000; [`CredentialError::Forbidden`].
     #[crate::boxed]
     pub async fn set_hook(&self, requester: &Requester, hook: Hook) -> Result<ShownHook, CredentialError> {
-        only_all(requester)?;
+        require_full_access(requester)?;
         hook.check()?;
         let id = Uuid::now_v7();
         let row = HookRow {
@@ -189,7 +189,7 @@ impl Credentials {
     /// [`CredentialError::Bad`] while a policy names the hook; [`CredentialError::NotFound`]; [`CredentialError::Forbidden`].
     #[crate::boxed]
     pub async fn delete_hook(&self, requester: &Requester, name: &str) -> Result<(), CredentialError> {
-        only_all(requester)?;
+        require_full_access(requester)?;
         let mut event = self.event(requester, "credential.hook_removed", "", json!({}));
         event.resource = format!("credential_hook/{name}");
         let name = name.to_owned();
@@ -221,12 +221,12 @@ impl Credentials {
     /// [`CredentialError::Forbidden`].
     #[crate::boxed]
     pub async fn hooks(&self, requester: &Requester) -> Result<Vec<ShownHook>, CredentialError> {
-        only_all(requester)?;
+        require_full_access(requester)?;
         Ok(tables::Credentials::of(self.store()).hooks().await?.iter().map(shown).collect())
     }
 
     /// Returns all hooks with decrypted secrets. Logs a secret that cannot be decrypted.
-    pub(super) async fn opened_hooks(&self, silent: &Silent) -> Result<Hooks, CredentialError> {
+    pub(super) async fn load_hooks(&self, silent: &Silent) -> Result<Hooks, CredentialError> {
         let mut hooks = Hooks::none(silent);
         for row in tables::Credentials::of(self.store()).hooks().await? {
             let opened = self.keyring().open_sealed(&context(&row.id), &row.sealed);
@@ -251,7 +251,7 @@ impl Credentials {
 
     /// Asks a hook whether a value may become current. The hook reads the value with a single-use token, which is deleted when the
     /// hook responds or times out.
-    pub(super) async fn ask_hook(
+    pub(super) async fn request_hook_approval(
         &self,
         hooks: &Hooks,
         (revision, hook): &(Uuid, Hook),
@@ -269,7 +269,7 @@ impl Credentials {
             "expires_at_us": wrapped.expires_at_us,
         });
         let answer = self.post(hooks, hook, *revision, &body).await;
-        if let Err(error) = self.forget_wrapped(&wrapped).await {
+        if let Err(error) = self.delete_wrapped(&wrapped).await {
             tracing::warn!(%error, "the token of a candidate value could not be deleted; it can be read until it expires");
         }
         answer.map_err(RotateError::Hook)
@@ -285,7 +285,7 @@ impl Credentials {
         let Some(sender) = self.hook_sender() else {
             return Err("this process does not call hooks".to_owned());
         };
-        hooks.waited_for(&hook.name)?;
+        hooks.check_not_timed_out(&hook.name)?;
         let began = tokio::time::Instant::now();
         let sent = sender.post(hook, revision, body.to_string().into_bytes());
         let answer = match tokio::time::timeout(HOOK_LIMIT, sent).await {
@@ -315,7 +315,7 @@ impl Credentials {
             if due.is_empty() {
                 return Ok(());
             }
-            let outcomes = self.call_page(&due, silent).await?;
+            let outcomes = self.call_hooks_page(&due, silent).await?;
             for (call, outcome) in due.into_iter().zip(&outcomes) {
                 match outcome.next_at_us {
                     None => report.told += 1,
@@ -334,12 +334,12 @@ impl Credentials {
     }
 
     /// Makes these calls, and returns their results in the same order.
-    async fn call_page(
+    async fn call_hooks_page(
         &self,
         due: &[HookCall],
         silent: &Silent,
     ) -> Result<Vec<HookOutcome>, CredentialError> {
-        let hooks = self.opened_hooks(silent).await?;
+        let hooks = self.load_hooks(silent).await?;
         let calls: Vec<_> = due.iter().map(|call| self.call(&hooks, call)).collect();
         Ok(futures_util::stream::iter(calls).buffered(HOOK_AT_ONCE).collect().await)
     }

@@ -32,7 +32,7 @@ use crate::{CredentialError, Credentials};
 pub use crate::tables::{PlannedRotation, RotationPolicyRow};
 pub use hook::ShownHook;
 pub(crate) use plan::over;
-pub(crate) use policy::unpaged;
+pub(crate) use policy::map_cursor_error;
 pub use policy::{
     BEFORE_EXPIRY_PERCENT, OVERLAP_MIN_S, OVERLAP_S, ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy,
 };
@@ -90,20 +90,20 @@ impl Credentials {
     #[crate::boxed]
     pub async fn rotation_round(&self) -> Result<RotationReport, CredentialError> {
         let mut report = RotationReport::default();
-        if self.is_read_only() || !self.has_duty().await? {
+        if self.is_read_only() || !self.try_acquire_lease().await? {
             return Ok(report);
         }
         let ended = tokio::select! {
             // The future of a round is too large for the stack of its callers.
-            ended = self.round_of_duty(&mut report).boxed() => ended,
-            () = self.duty_lost() => Ok(()),
+            ended = self.run_leased_round(&mut report).boxed() => ended,
+            () = self.wait_until_lease_lost() => Ok(()),
         };
         // Work done before an error counts too.
         self.rotation_totals().lock().add(&report);
         ended.map(|()| report)
     }
 
-    async fn round_of_duty(&self, report: &mut RotationReport) -> Result<(), CredentialError> {
+    async fn run_leased_round(&self, report: &mut RotationReport) -> Result<(), CredentialError> {
         let silent = hook::Silent::default();
         self.follow_events().await?;
         self.plan_policies().await?;
@@ -113,10 +113,10 @@ impl Credentials {
     }
 
     /// Renews the lease; returns when another node holds it.
-    async fn duty_lost(&self) {
+    async fn wait_until_lease_lost(&self) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.has_duty().await {
+            match self.try_acquire_lease().await {
                 Ok(true) => {}
                 Ok(false) => return tracing::warn!("another node has taken over the rotation lease"),
                 // The round itself sees the same database error.
@@ -125,7 +125,7 @@ impl Credentials {
         }
     }
 
-    async fn has_duty(&self) -> Result<bool, CredentialError> {
+    async fn try_acquire_lease(&self) -> Result<bool, CredentialError> {
         Ok(self.store().lease(DUTY, self.node(), self.now_us(), LEASE_US).await?)
     }
 
@@ -178,7 +178,7 @@ impl Credentials {
     /// Replans the names of changed policies, some pages in each round.
     async fn plan_policies(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
-            let Some(policy) = tables::Credentials::of(self.store()).rotation_policy_planning().await? else {
+            let Some(policy) = tables::Credentials::of(self.store()).policy_being_planned().await? else {
                 return Ok(());
             };
             let now_us = self.now_us();

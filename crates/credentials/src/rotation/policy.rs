@@ -166,7 +166,7 @@ impl Credentials {
         tables::Credentials::of(self.store())
             .rotation_policies(requester, after, limit)
             .await
-            .map_err(unpaged)
+            .map_err(map_cursor_error)
     }
 
     /// Returns a page of the planned rotations below a path that the caller may read, earliest first.
@@ -184,7 +184,7 @@ impl Credentials {
         tables::Credentials::of(self.store())
             .rotations(requester, path.key(), after, limit)
             .await
-            .map_err(unpaged)
+            .map_err(map_cursor_error)
     }
 
     /// Makes a name, or all planned names below a path, due now, if the caller may write them and their rotation has not begun.
@@ -250,7 +250,7 @@ impl Credentials {
 }
 
 /// Converts a cursor error into an error of the caller.
-pub(crate) fn unpaged(error: StoreError) -> CredentialError {
+pub(crate) fn map_cursor_error(error: StoreError) -> CredentialError {
     match error {
         StoreError::BadCursor => {
             CredentialError::bad("The cursor is not valid for this list. Start without a cursor.")

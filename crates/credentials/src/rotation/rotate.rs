@@ -12,7 +12,7 @@ use super::hook::{Hooks, Silent};
 use super::pace::{AGAIN_MAX_US, PAGES, backoff_us};
 use super::plan::{ROTATOR, plan, subject_of};
 use super::report::RotationReport;
-use super::step::{self, Act, Flag};
+use super::step::{self, RotationAction, TransitionalFlag};
 use crate::regenerate::Changes;
 use crate::tables;
 use crate::tables::{
@@ -47,7 +47,7 @@ enum RotationOutcome {
     Failed(RotationFailure),
 }
 
-fn rotator() -> Requester {
+fn rotator_requester() -> Requester {
     Requester::manager(ROTATOR)
 }
 
@@ -66,7 +66,7 @@ impl Credentials {
             if page == 0 {
                 report.behind_s = due.first().map_or(0, |first| (now_us - first.due_at_us) / 1_000_000);
             }
-            if due.is_empty() || (page > 0 && !self.has_duty().await?) {
+            if due.is_empty() || (page > 0 && !self.try_acquire_lease().await?) {
                 return Ok(());
             }
             // Names whose version has changed are planned again for the new version, whether or not its event has arrived.
@@ -125,11 +125,11 @@ impl Credentials {
             return Ok(Vec::new());
         }
         let hooks = match due.iter().any(|one| one.hook.is_some()) {
-            true => self.opened_hooks(silent).await?,
+            true => self.load_hooks(silent).await?,
             false => Hooks::none(silent),
         };
         let names: Vec<String> = due.iter().map(|one| one.name_key.clone()).collect();
-        let mut versions = self.current_of_all(&names).await?;
+        let mut versions = self.current_versions_by_name(&names).await?;
         let mut work = Vec::with_capacity(due.len());
         for one in &due {
             let versions = versions.remove(&one.name_key).unwrap_or_else(|| Ok(Vec::new()));
@@ -139,7 +139,7 @@ impl Credentials {
     }
 
     /// Returns the current versions of each name (lower case): the active version, then the transitional one. Uses one statement.
-    async fn current_of_all(
+    async fn current_versions_by_name(
         &self,
         names: &[String],
     ) -> Result<HashMap<String, Result<Vec<Version>, CredentialError>>, CredentialError> {
@@ -218,10 +218,7 @@ impl Credentials {
             return Err(RotateError::ByHand);
         }
         if authority {
-            return self
-                .continue_authority_change(due, versions, newest, hooks)
-                .await
-                .map(RotationOutcome::Step);
+            return self.continue_ca_rotation(due, versions, newest, hooks).await.map(RotationOutcome::Step);
         }
         let changes = Changes { expected: Some(due.version), ..Changes::default() };
         self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
@@ -236,10 +233,10 @@ impl Credentials {
         hook: Option<&String>,
         hooks: &Hooks,
     ) -> Result<Version, RotateError> {
-        let (requester, asked) = (rotator(), hooks.approving(hook)?);
-        let draft = self.drafted_again(&requester, there, None, changes).await?;
+        let (requester, asked) = (rotator_requester(), hooks.approving(hook)?);
+        let draft = self.draft_regeneration(&requester, there, None, changes).await?;
         if let Some(asked) = asked {
-            self.ask_hook(hooks, asked, &draft).await?;
+            self.request_hook_approval(hooks, asked, &draft).await?;
         }
         if self.is_read_only() {
             return Err(RotateError::ReadOnly);
@@ -248,25 +245,25 @@ impl Credentials {
     }
 
     /// Makes one step of a CA's replacement, and returns when the next step is due.
-    async fn continue_authority_change(
+    async fn continue_ca_rotation(
         &self,
         due: &DueRotation,
         versions: Vec<Version>,
         newest: Version,
         hooks: &Hooks,
     ) -> Result<RotationStep, RotateError> {
-        let requester = rotator();
+        let requester = rotator_requester();
         let name = Name::stored(newest.name.clone());
         let (credential, newest_id) = (newest.credential, newest.id);
         let active = versions.iter().find(|version| !version.transitional);
         let flagged = versions.iter().find(|version| version.transitional).map(|version| version.id);
         let flag = match flagged {
-            None => Flag::Absent,
-            Some(flagged) if flagged == newest_id => Flag::Newest,
-            Some(_) => Flag::Older,
+            None => TransitionalFlag::Absent,
+            Some(flagged) if flagged == newest_id => TransitionalFlag::Newest,
+            Some(_) => TransitionalFlag::Older,
         };
         // A CA with only a transitional version has no version that could sign meanwhile.
-        let old = active.filter(|_| flag != Flag::Older).map(|active| active.id);
+        let old = active.filter(|_| flag != TransitionalFlag::Older).map(|active| active.id);
         let left_us = self.overlap_us(due, &versions);
         let next_step = |version: Uuid, step: ChangeStep, wait_us: i64| RotationStep {
             name_key: due.name_key.clone(),
@@ -275,24 +272,24 @@ impl Credentials {
             due_at_us: self.now_us().saturating_add(wait_us),
         };
         match step::next(due.step, flag) {
-            Act::Begin => Ok(next_step(newest_id, ChangeStep::Begun, 0)),
-            Act::Make => {
+            RotationAction::Begin => Ok(next_step(newest_id, ChangeStep::Begun, 0)),
+            RotationAction::Make => {
                 let changes =
                     Changes { transitional: true, expected: Some(due.version), ..Changes::default() };
                 let made = self.rotated(newest, &changes, due.hook.as_ref(), hooks).await?;
                 self.update_children(&requester, &name).await?;
                 Ok(next_step(made.id, ChangeStep::Trusted, left_us))
             }
-            Act::Spread => {
+            RotationAction::Spread => {
                 self.update_children(&requester, &name).await?;
                 Ok(next_step(newest_id, ChangeStep::Trusted, left_us))
             }
-            Act::Move => {
+            RotationAction::Move => {
                 let old = old.map(|id| id.to_string());
                 self.update_transitional_version(&requester, credential, old.as_deref()).await?;
                 Ok(next_step(newest_id, ChangeStep::Signs, 0))
             }
-            Act::Follow => {
+            RotationAction::Follow => {
                 // The process may have crashed after the flag was moved and before the children were updated.
                 self.update_children(&requester, &name).await?;
                 if self.follow(&name, hooks).await? {
@@ -300,11 +297,11 @@ impl Credentials {
                 }
                 Ok(next_step(newest_id, ChangeStep::Signs, 0))
             }
-            Act::Clear => {
+            RotationAction::Clear => {
                 self.update_transitional_version(&requester, credential, None).await?;
                 Ok(next_step(newest_id, ChangeStep::None, 0))
             }
-            Act::End => {
+            RotationAction::End => {
                 self.update_children(&requester, &name).await?;
                 Ok(next_step(newest_id, ChangeStep::None, 0))
             }
@@ -327,13 +324,14 @@ impl Credentials {
         for _ in 0..DEPTH_MAX {
             let mut below = Vec::new();
             for authority in &level {
-                let (active, _) = self.ca_versions(&rotator(), authority).await?;
+                let (active, _) = self.ca_versions(&rotator_requester(), authority).await?;
                 let names = self.signed_by(authority).await?;
                 for page in names.chunks(FOLLOWERS_PAGE) {
                     if self.is_read_only() {
                         return Err(RotateError::ReadOnly);
                     }
-                    let made = self.follow_page(page, &active.certificate, hooks, &mut below).await?;
+                    let made =
+                        self.regenerate_signed_page(page, &active.certificate, hooks, &mut below).await?;
                     left = left.saturating_sub(made);
                     if left == 0 {
                         return Ok(false);
@@ -349,7 +347,7 @@ impl Credentials {
     }
 
     /// Regenerates a page of certificates that a CA signed, and returns their number. Adds CAs among them to `below`.
-    async fn follow_page(
+    async fn regenerate_signed_page(
         &self,
         names: &[Name],
         signer: &Option<String>,
@@ -367,11 +365,11 @@ impl Credentials {
         let hooks = if told.is_empty() || !hooks.is_empty() {
             hooks
         } else {
-            opened = self.opened_hooks(&hooks.silent).await?;
+            opened = self.load_hooks(&hooks.silent).await?;
             &opened
         };
         let mut behind = Vec::new();
-        for (key, versions) in self.current_of_all(&keys).await? {
+        for (key, versions) in self.current_versions_by_name(&keys).await? {
             let newest = versions?.into_iter().max_by_key(|version| version.number);
             let Some(newest) = newest else { continue };
             let Value::Certificate(value) = &newest.value else { continue };

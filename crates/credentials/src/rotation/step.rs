@@ -7,7 +7,7 @@ use crate::tables::ChangeStep as Step;
 
 /// Which version has the transitional flag.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Flag {
+pub(super) enum TransitionalFlag {
     /// No version has the flag.
     Absent,
     /// The newest version has the flag.
@@ -18,7 +18,7 @@ pub(super) enum Flag {
 
 /// The next action.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Act {
+pub(super) enum RotationAction {
     /// Record that the CA is to be replaced.
     Begin,
     /// Generate a new version that is trusted, but does not sign.
@@ -36,15 +36,15 @@ pub(super) enum Act {
 }
 
 /// Returns the action that follows a step, given the state of the flag.
-pub(super) fn next(step: Step, flag: Flag) -> Act {
+pub(super) fn next(step: Step, flag: TransitionalFlag) -> RotationAction {
     match (step, flag) {
-        (Step::None, _) => Act::Begin,
-        (Step::Begun, Flag::Absent) => Act::Make,
-        (Step::Begun, Flag::Newest) => Act::Spread,
-        (Step::Trusted | Step::Signs | Step::Followed, Flag::Absent) => Act::End,
-        (Step::Trusted | Step::Signs | Step::Followed, Flag::Newest) => Act::Move,
-        (Step::Followed, Flag::Older) => Act::Clear,
-        (Step::Begun | Step::Trusted | Step::Signs, Flag::Older) => Act::Follow,
+        (Step::None, _) => RotationAction::Begin,
+        (Step::Begun, TransitionalFlag::Absent) => RotationAction::Make,
+        (Step::Begun, TransitionalFlag::Newest) => RotationAction::Spread,
+        (Step::Trusted | Step::Signs | Step::Followed, TransitionalFlag::Absent) => RotationAction::End,
+        (Step::Trusted | Step::Signs | Step::Followed, TransitionalFlag::Newest) => RotationAction::Move,
+        (Step::Followed, TransitionalFlag::Older) => RotationAction::Clear,
+        (Step::Begun | Step::Trusted | Step::Signs, TransitionalFlag::Older) => RotationAction::Follow,
     }
 }
 
@@ -55,20 +55,20 @@ mod tests {
     #[test]
     fn rotation_step_follows_from_recorded_step_and_transitional_flag() {
         let cases = [
-            (Step::None, Flag::Absent, Act::Begin),
-            (Step::None, Flag::Older, Act::Begin),
-            (Step::Begun, Flag::Absent, Act::Make),
-            (Step::Begun, Flag::Newest, Act::Spread),
-            (Step::Begun, Flag::Older, Act::Follow),
-            (Step::Trusted, Flag::Newest, Act::Move),
-            (Step::Trusted, Flag::Older, Act::Follow),
-            (Step::Trusted, Flag::Absent, Act::End),
-            (Step::Signs, Flag::Older, Act::Follow),
-            (Step::Signs, Flag::Newest, Act::Move),
-            (Step::Signs, Flag::Absent, Act::End),
-            (Step::Followed, Flag::Older, Act::Clear),
-            (Step::Followed, Flag::Newest, Act::Move),
-            (Step::Followed, Flag::Absent, Act::End),
+            (Step::None, TransitionalFlag::Absent, RotationAction::Begin),
+            (Step::None, TransitionalFlag::Older, RotationAction::Begin),
+            (Step::Begun, TransitionalFlag::Absent, RotationAction::Make),
+            (Step::Begun, TransitionalFlag::Newest, RotationAction::Spread),
+            (Step::Begun, TransitionalFlag::Older, RotationAction::Follow),
+            (Step::Trusted, TransitionalFlag::Newest, RotationAction::Move),
+            (Step::Trusted, TransitionalFlag::Older, RotationAction::Follow),
+            (Step::Trusted, TransitionalFlag::Absent, RotationAction::End),
+            (Step::Signs, TransitionalFlag::Older, RotationAction::Follow),
+            (Step::Signs, TransitionalFlag::Newest, RotationAction::Move),
+            (Step::Signs, TransitionalFlag::Absent, RotationAction::End),
+            (Step::Followed, TransitionalFlag::Older, RotationAction::Clear),
+            (Step::Followed, TransitionalFlag::Newest, RotationAction::Move),
+            (Step::Followed, TransitionalFlag::Absent, RotationAction::End),
         ];
         for (step, flag, act) in cases {
             assert_eq!(next(step, flag), act, "{step} {flag:?}");

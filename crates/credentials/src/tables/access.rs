@@ -6,11 +6,14 @@ use super::handle::Credentials;
 use super::list::list;
 use super::permissions::paths_above;
 use super::requester::CredentialOperation;
-use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit};
+use db::{
+    BulkStatement, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Value, key_or, limit_of, page,
+    with_limit,
+};
 
 /// The source of an actor's access.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum AccessWay {
+pub enum AccessSource {
     /// A permission.
     Permission {
         /// Identity of the permission.
@@ -33,7 +36,7 @@ pub struct AccessRow {
     /// The actor, as named in permissions.
     pub actor: String,
     /// Source of the access.
-    pub way: AccessWay,
+    pub way: AccessSource,
     /// Start of the access, µs since 1970-01-01 UTC. For a role: when its holder was created.
     pub since_us: i64,
     /// The granting actor, if known.
@@ -70,7 +73,7 @@ pub struct AccessChangeRow {
 
 /// Actors with a permission for some paths (?1), and holders of a role (?4) with full access: by assignment, or by a group of their
 /// login.
-const WHO: Bulk = db::bulk! {
+const WHO: BulkStatement = db::bulk! {
     "-- credential_access
 SELECT a.actor, a.id, a.path, a.since, a.changed, a.given_by, a.role, a.place FROM (
 SELECT p.actor AS actor, p.uuid AS id, p.path AS path, p.created_at AS since, p.changed_at AS changed,
@@ -95,7 +98,7 @@ ORDER BY a.actor{| COLLATE \"C\"}, a.place{| COLLATE \"C\"} LIMIT ?7"
 };
 
 /// Actors with access to one of two names (the matching paths: ?1, ?2), but not to the other. Roles give access to both.
-const DIFFER: Bulk = db::bulk! {
+const DIFFER: BulkStatement = db::bulk! {
     "-- credential_access_difference
 SELECT d.actor, d.here, d.there FROM (
 SELECT p.actor AS actor, min(CASE WHEN p.path_key {among ?1 text} THEN p.path END) AS here, min(CASE WHEN p.path_key {among ?2 text} THEN p.path END) AS there
@@ -104,7 +107,7 @@ WHERE (d.here IS NULL) <> (d.there IS NULL) AND d.actor > ?4 ORDER BY d.actor LI
 };
 
 /// Changes of permissions that match a name, oldest first, each with the previous state.
-const SINCE: Bulk = db::bulk! {
+const SINCE: BulkStatement = db::bulk! {
     "-- credential_access_since
 SELECT e.at, e.actor, e.action, e.details,
        (SELECT b.details FROM audit_events b WHERE b.resource = e.resource AND (b.at, b.shard, b.sequence) < (e.at, e.shard, e.sequence)
@@ -117,7 +120,7 @@ AND (e.at, e.shard, e.sequence) > (?2, ?3, ?4) AND lower({json_extract(e.details
 ORDER BY e.at, e.shard, e.sequence LIMIT ?5"
 };
 
-pub(crate) const SENDS: Sends = Sends::of(&[], &[&WHO, &DIFFER, &SINCE]);
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[], &[&WHO, &DIFFER, &SINCE]);
 
 /// Returns the paths of permissions that match a name or path (lower case).
 fn reaching(path_key: &str) -> Value {
@@ -146,7 +149,7 @@ impl Credentials<'_> {
         let mut parameters = vec![reaching(path_key), (operation as i32).into(), now_us.into(), roles.into()];
         parameters.extend(start);
         let rows = self.0.rows(Cost::Walk, WHO.of(self.0), with_limit(parameters, ask)).await?;
-        page(rows, limit, LISTING, access_of)
+        page(rows, limit, LISTING, access_row)
     }
 
     /// Lists the actors that may perform an operation on one of two names (lower case), but not on the other. Sorted by actor. Uses
@@ -207,7 +210,7 @@ impl Credentials<'_> {
     }
 }
 
-fn access_of(mut row: Row) -> Result<(AccessRow, Vec<Value>), StoreError> {
+fn access_row(mut row: Row) -> Result<(AccessRow, Vec<Value>), StoreError> {
     let (actor, id, path) = (row.text()?, row.maybe_uuid()?, row.maybe_text()?);
     let (since_us, changed_at_us, given_by) = (row.int()?, row.maybe_int()?, row.maybe_text()?);
     let (role, place) = (row.maybe_text()?, row.text()?);
@@ -221,10 +224,10 @@ fn way(
     path: Option<String>,
     role: Option<String>,
     changed_at_us: Option<i64>,
-) -> Result<AccessWay, StoreError> {
+) -> Result<AccessSource, StoreError> {
     match (id, path, role) {
-        (Some(id), Some(path), None) => Ok(AccessWay::Permission { id, path, changed_at_us }),
-        (None, None, Some(role)) => Ok(AccessWay::Role { role }),
+        (Some(id), Some(path), None) => Ok(AccessSource::Permission { id, path, changed_at_us }),
+        (None, None, Some(role)) => Ok(AccessSource::Role { role }),
         (id, path, role) => {
             let found = format!("id {id:?}, path {path:?}, role {role:?}");
             Err(StoreError::Corrupt(format!("credential_access: neither a permission nor a role: {found}")))
@@ -240,8 +243,11 @@ mod tests {
     fn access_row_must_hold_either_a_permission_or_a_role() {
         let (id, path, role) = (Uuid::nil(), || Some("/a".to_owned()), || Some("admin".to_owned()));
         let permission = way(Some(id), path(), None, Some(1)).unwrap();
-        assert_eq!(permission, AccessWay::Permission { id, path: "/a".to_owned(), changed_at_us: Some(1) });
-        assert_eq!(way(None, None, role(), None).unwrap(), AccessWay::Role { role: "admin".to_owned() });
+        assert_eq!(
+            permission,
+            AccessSource::Permission { id, path: "/a".to_owned(), changed_at_us: Some(1) }
+        );
+        assert_eq!(way(None, None, role(), None).unwrap(), AccessSource::Role { role: "admin".to_owned() });
         for (id, path, role) in [
             (None, None, None),
             (Some(id), None, None),

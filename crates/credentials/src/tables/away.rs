@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::handle::Credentials;
 use super::requester::{CredentialOperation, Requester, may};
 use super::write::SETTLE;
-use db::{Bulk, Column, Cost, Row, StoreError, Tx};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx};
 use store::states::CredentialKind;
 
 /// Maximum credentials or versions that one transaction destroys.
@@ -78,7 +78,7 @@ pub(super) const RESTORE: &str = "-- credential_restore
 UPDATE credentials SET name_key = substr(name_key, 46), deleted_at = NULL WHERE id = ?1 AND deleted_at IS NOT NULL";
 
 /// Credentials whose retention period ended by ?1.
-pub(super) const AWAY: Bulk = db::bulk! {
+pub(super) const AWAY: BulkStatement = db::bulk! {
     "-- credentials_away
 SELECT id FROM credentials WHERE deleted_at <= ?1 ORDER BY deleted_at, id LIMIT ?2{| FOR UPDATE SKIP LOCKED}"
 };
@@ -94,31 +94,31 @@ SELECT v.id, v.credential_id, c.name_key, CASE WHEN v.id = c.active_id OR v.id =
 FROM (SELECT id, credential_id, created_at FROM credential_versions WHERE id > ?1 ORDER BY id LIMIT ?2) v
 JOIN credentials c ON c.id = v.credential_id ORDER BY v.id";
 
-pub(super) const LOCK: Bulk = db::bulk! { (id bigint)
+pub(super) const LOCK: BulkStatement = db::bulk! { (id bigint)
     "-- credentials_hold
 SELECT id FROM credentials WHERE id = {any id}{| ORDER BY name_key FOR UPDATE}"
 };
 
 /// Deletes versions ?1 that had ended by ?2 and were not restored meanwhile.
-pub(super) const DELETE_ENDED: Bulk = db::bulk! { (id bigint, ended_by bigint)
+pub(super) const DELETE_ENDED: BulkStatement = db::bulk! { (id bigint, ended_by bigint)
     "-- credential_versions_ended_delete
 DELETE FROM credential_versions WHERE id = :id AND ends_at <= :ended_by"
 };
 /// Deletes versions ?1 that are not current.
-pub(super) const DELETE_OLD: Bulk = db::bulk! { (id bigint)
+pub(super) const DELETE_OLD: BulkStatement = db::bulk! { (id bigint)
     "-- credential_versions_old_delete
 DELETE FROM credential_versions AS v WHERE v.id = {any id} AND NOT EXISTS (
     SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND (c.active_id = v.id OR c.transitional_id = v.id))"
 };
 /// Deletes at most ?2 versions of the credentials in the list ?1, one credential after the other.
-pub(super) const DELETE_SOME_VERSIONS: Bulk = db::bulk! {
+pub(super) const DELETE_SOME_VERSIONS: BulkStatement = db::bulk! {
     "-- credential_versions_some_delete
 DELETE FROM credential_versions WHERE id {IN (|= ANY(ARRAY(}
     SELECT v.id FROM credential_versions v WHERE v.credential_id {among ?1 bigint}
     ORDER BY v.credential_id, v.id LIMIT ?2){|)}"
 };
 /// Sets the end of older versions to ?3 for credentials ?1 whose active version had ended by ?2.
-pub(super) const END_OLDER: Bulk = Bulk {
+pub(super) const END_OLDER: BulkStatement = BulkStatement {
     sqlite: "-- credential_versions_older_end
 UPDATE credential_versions SET ends_at = ?3 WHERE credential_id = ?1 AND (ends_at IS NULL OR ends_at > ?3)
 AND id < (SELECT a.id FROM credentials c JOIN credential_versions a ON a.id = c.active_id
@@ -131,7 +131,7 @@ WHERE v.credential_id = u.credential AND v.id < a.id AND a.ends_at <= u.ended_by
   AND (v.ends_at IS NULL OR v.ends_at > u.at)",
 };
 /// Deletes credentials without a version. Returns them and their keys.
-pub(super) const DELETE_EMPTY: Bulk = db::bulk! { (id bigint)
+pub(super) const DELETE_EMPTY: BulkStatement = db::bulk! { (id bigint)
     "-- credentials_empty_delete
 DELETE FROM credentials WHERE id = {any id}
 AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id, name_key"
@@ -149,40 +149,40 @@ pub async fn restore_credential(
     name_key: &str,
     (since_us, now_us): (i64, i64),
 ) -> Result<Option<DeletedCredential>, StoreError> {
-    if !super::permissions::may_do(tx, requester, name_key, CredentialOperation::Write).await? {
+    if !super::permissions::is_permitted(tx, requester, name_key, CredentialOperation::Write).await? {
         return Ok(None);
     }
-    let [everything, actor] = requester.values_at(name_key);
+    let [everything, actor] = requester.name_access_parameters(name_key);
     // An expired credential comes before deleted ones, because it still occupies the name.
     let parameters = vec![everything.clone(), actor.clone(), since_us.into(), now_us.into(), name_key.into()];
     if let Some(mut row) = tx.row(ENDED_NAMED, parameters).await? {
         let change = VersionsChange::TakeBack(now_us);
         let back = change_credential_versions(tx, requester, name_key, None, change).await?;
-        return Ok(if back { Some(deleted_of(&mut row)?.0) } else { None });
+        return Ok(if back { Some(deleted_row(&mut row)?.0) } else { None });
     }
     let parameters = vec![everything, actor, name_key.into(), since_us.into()];
     let Some(mut row) = tx.row(DELETED_NAMED, parameters).await? else {
         return Ok(None);
     };
-    let (deleted, id) = deleted_of(&mut row)?;
+    let (deleted, id) = deleted_row(&mut row)?;
     let restored = tx.execute(RESTORE, vec![id.into()]).await? == 1;
     Ok(restored.then_some(deleted))
 }
 
 /// Sets the end of versions ?2 of credential ?1 to ?3.
-pub(super) const END: Bulk = db::bulk! { (credential bigint, number bigint, ends_at bigint)
+pub(super) const END: BulkStatement = db::bulk! { (credential bigint, number bigint, ends_at bigint)
     "-- credential_versions_end
 UPDATE credential_versions SET ends_at = :ends_at WHERE credential_id = :credential AND number = :number
 AND (ends_at IS NULL OR ends_at > :ends_at)"
 };
 /// Restores versions ?2 of credential ?1 that have ended by ?3. A time to live in the future is kept.
-pub(super) const TAKE_BACK: Bulk = db::bulk! { (credential bigint, number bigint, now bigint)
+pub(super) const TAKE_BACK: BulkStatement = db::bulk! { (credential bigint, number bigint, now bigint)
     "-- credential_versions_take_back
 UPDATE credential_versions SET ends_at = CASE WHEN ttl_ends_at > :now THEN ttl_ends_at END
 WHERE credential_id = :credential AND number = :number AND ends_at <= :now"
 };
 /// Deletes versions ?2 of credential ?1.
-pub(super) const DELETE_NUMBERED: Bulk = db::bulk! { (credential bigint, number bigint)
+pub(super) const DELETE_NUMBERED: BulkStatement = db::bulk! { (credential bigint, number bigint)
     "-- credential_versions_numbered_delete
 DELETE FROM credential_versions WHERE credential_id = :credential AND number = :number"
 };
@@ -260,13 +260,13 @@ async fn settle(tx: &mut Tx, mut credentials: Vec<i64>) -> Result<Vec<String>, S
 
 /// Expired versions, and their credentials.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct EndedVersions {
+pub struct ExpiredVersions {
     versions: Vec<i64>,
     /// Credentials of the versions, without duplicates.
     credentials: Vec<i64>,
 }
 
-impl EndedVersions {
+impl ExpiredVersions {
     fn of(all: Vec<(i64, i64)>) -> Self {
         let (versions, mut credentials): (Vec<i64>, Vec<i64>) = all.into_iter().unzip();
         credentials.sort_unstable();
@@ -288,13 +288,13 @@ impl EndedVersions {
 /// # Errors
 /// Errors of the database.
 #[crate::boxed]
-pub async fn destroy_ended_versions(
+pub async fn destroy_expired_versions(
     tx: &mut Tx,
-    ended: &EndedVersions,
+    ended: &ExpiredVersions,
     ended_by_us: i64,
     now_us: i64,
 ) -> Result<Vec<String>, StoreError> {
-    let EndedVersions { versions, credentials } = ended;
+    let ExpiredVersions { versions, credentials } = ended;
     let by = Column::Int(vec![ended_by_us; versions.len()]);
     tx.bulks(&[
         (&LOCK, vec![Column::Int(credentials.clone())]),
@@ -303,12 +303,12 @@ pub async fn destroy_ended_versions(
     ])
     .await?;
     let gone = settle(tx, credentials.clone()).await?;
-    super::rotation::forget_rotations(tx, gone).await
+    super::rotation::delete_rotations(tx, gone).await
 }
 
 /// Progress of a scan over old versions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct OldVersions {
+pub struct OldVersionScan {
     /// The scan continues after this row.
     pub after: i64,
     /// Whether the scan is complete.
@@ -326,12 +326,12 @@ impl Credentials<'_> {
         (since_us, now_us): (i64, i64),
         most: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
-        let [everything, actor] = requester.values_listed();
+        let [everything, actor] = requester.listing_parameters();
         let parameters = vec![everything.clone(), actor.clone(), since_us.into(), super::list::count(most)];
         let mut rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
         let parameters = vec![everything, actor, since_us.into(), now_us.into(), super::list::count(most)];
         rows.extend(self.0.rows(Cost::Walk, ENDED_NAMES, parameters).await?);
-        let rows = rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0));
+        let rows = rows.into_iter().map(|mut row| Ok(deleted_row(&mut row)?.0));
         let mut all = super::list::listed(requester, rows, |deleted| &deleted.name)?;
         all.sort_by_key(|deleted| std::cmp::Reverse(deleted.deleted_at_us));
         all.truncate(most);
@@ -362,14 +362,14 @@ impl Credentials<'_> {
             .await
     }
 
-    /// Returns some hundred versions that ended before a time, for [`destroy_ended_versions`].
+    /// Returns some hundred versions that ended before a time, for [`destroy_expired_versions`].
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn ended_versions(self, ended_by_us: i64) -> Result<EndedVersions, StoreError> {
+    pub async fn expired_versions(self, ended_by_us: i64) -> Result<ExpiredVersions, StoreError> {
         let rows = self.0.rows(Cost::Walk, ENDED, vec![ended_by_us.into(), DESTROYED_MAX.into()]).await?;
         let found = rows.into_iter().map(|mut row| Ok((row.int()?, row.int()?)));
-        Ok(EndedVersions::of(found.collect::<Result<_, StoreError>>()?))
+        Ok(ExpiredVersions::of(found.collect::<Result<_, StoreError>>()?))
     }
 
     /// Destroys versions that are beyond their retention, but never current versions. `kept_since_us` returns the time from which
@@ -382,9 +382,9 @@ impl Credentials<'_> {
         self,
         after: i64,
         kept_since_us: impl Fn(&str) -> Option<i64>,
-    ) -> Result<(OldVersions, usize), StoreError> {
+    ) -> Result<(OldVersionScan, usize), StoreError> {
         let rows = self.0.rows(Cost::Walk, OLD, vec![after.into(), DESTROYED_MAX.into()]).await?;
-        let mut walk = OldVersions { after, ended: rows.len() < DESTROYED_MAX as usize };
+        let mut walk = OldVersionScan { after, ended: rows.len() < DESTROYED_MAX as usize };
         let mut old = Vec::new();
         for mut row in rows {
             let (id, credential, name) = (row.int()?, row.int()?, row.text()?);
@@ -394,7 +394,7 @@ impl Credentials<'_> {
                 old.push((id, credential));
             }
         }
-        let EndedVersions { versions, credentials } = EndedVersions::of(old);
+        let ExpiredVersions { versions, credentials } = ExpiredVersions::of(old);
         let count = versions.len();
         if count == 0 {
             return Ok((walk, 0));
@@ -412,7 +412,7 @@ impl Credentials<'_> {
     }
 }
 
-fn deleted_of(row: &mut Row) -> Result<(DeletedCredential, i64), StoreError> {
+fn deleted_row(row: &mut Row) -> Result<(DeletedCredential, i64), StoreError> {
     let deleted = DeletedCredential {
         credential: row.uuid()?,
         name: row.text()?,

@@ -6,7 +6,7 @@ use super::handle::Credentials;
 use super::list::count;
 use super::requester::{Requester, may};
 use super::version::{CredentialRow, columns, readable, row_of};
-use db::{Bulk, Cost, StoreError};
+use db::{BulkStatement, Cost, StoreError};
 
 /// Maximum bytes of encrypted values in one response.
 pub const SEALED_OCTETS_MAX: i64 = 64 << 20;
@@ -34,9 +34,9 @@ macro_rules! current {
     };
 }
 
-macro_rules! current_of {
+macro_rules! current_or_empty {
     ($name:literal, $sealed:literal) => {
-        Bulk {
+        BulkStatement {
             sqlite: current!(
                 $name,
                 $sealed,
@@ -59,10 +59,10 @@ CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.name_key = n.name_key LI
 
 /// The newest version of each name that is not transitional, and the transitional one. PostgreSQL treats IN over columns as an OR,
 /// which cannot use an index. Without the LIMIT it may scan a whole table that was empty at planning time.
-pub(super) const CURRENT: Bulk = current_of!("credentials_current", "v.sealed");
+pub(super) const CURRENT: BulkStatement = current_or_empty!("credentials_current", "v.sealed");
 
 /// The same statement for more than [`NAMES_UNBOUNDED`] names. Values are left out once the preceding ones have ?3 bytes in total.
-pub(super) const CURRENT_BOUNDED: Bulk = current_of!(
+pub(super) const CURRENT_BOUNDED: BulkStatement = current_or_empty!(
     "credentials_current_bounded",
     "CASE WHEN sum(length(v.sealed)) OVER (ORDER BY n.place, v.transitional) <= ?3 THEN v.sealed END"
 );
@@ -112,14 +112,14 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn versions_octets(
+    pub async fn versions_byte_size(
         self,
         requester: &Requester,
         name: &str,
         most: usize,
         now_us: i64,
     ) -> Result<i64, StoreError> {
-        let [everything, actor] = requester.values_at(name);
+        let [everything, actor] = requester.name_access_parameters(name);
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS_OCTETS, parameters).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.int())

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::handle::Credentials;
-use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
+use db::{BulkStatement, Column, Cost, ModuleStatements, Row, StoreError, Tx};
 use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
@@ -67,7 +67,7 @@ pub struct HookOutcome {
     pub next_at_us: Option<i64>,
 }
 
-const PUT: Bulk = db::bulk! {
+const PUT: BulkStatement = db::bulk! {
     "-- credential_hook_put
 INSERT INTO credential_hooks (uuid, name, url, ask_before, tell_after, roots, sealed, set_at, set_by)
 SELECT ?1{|::uuid}, ?2{|::text}, ?3{|::text}, ?4{|::bigint}, ?5{|::bigint}, ?6{|::text}, ?7{|::bytea}, ?8{|::bigint}, ?9{|::text}
@@ -82,7 +82,7 @@ const DELETE_CALLS: &str = "-- credential_hook_calls_forget
 DELETE FROM credential_hook_calls WHERE hook = ?1";
 const ALL: &str = "-- credential_hooks
 SELECT uuid, name, url, ask_before, tell_after, roots, sealed, set_at, set_by FROM credential_hooks ORDER BY name LIMIT ?1";
-const CALLS: Bulk = db::bulk! { (hook text, name text, kind text, version uuid, at bigint)
+const CALLS: BulkStatement = db::bulk! { (hook text, name text, kind text, version uuid, at bigint)
     "-- credential_hook_calls_insert
 INSERT INTO credential_hook_calls (hook, name, kind, version, at, next_at, tries) VALUES (:hook, :name, :kind,
   :version, :at, :at, 0)
@@ -90,7 +90,7 @@ ON CONFLICT (version, hook) DO NOTHING"
 };
 /// The first calls of each hook that are due by ?1, at most ?3. Costs a few index probes for each hook, however many calls are
 /// pending. The first call of every hook comes before the second call of any.
-const DUE: Bulk = db::bulk! {
+const DUE: BulkStatement = db::bulk! {
     "-- credential_hook_calls_due
 WITH RECURSIVE hooks (hook) AS (
     SELECT (SELECT min(f.hook) FROM credential_hook_calls f)
@@ -104,16 +104,16 @@ SELECT d.id, d.hook, d.name, d.kind, d.version, d.at, d.tries FROM (
         ORDER BY w.next_at, w.id LIMIT ?3){| c}
 ) d ORDER BY d.place, d.next_at, d.id LIMIT ?2"
 };
-const SETTLED: Bulk = db::bulk! { (id bigint)
+const SETTLED: BulkStatement = db::bulk! { (id bigint)
     "-- credential_hook_calls_told
 DELETE FROM credential_hook_calls WHERE id = {any id}"
 };
-const AGAIN: Bulk = db::bulk! { (id bigint, next_at bigint)
+const AGAIN: BulkStatement = db::bulk! { (id bigint, next_at bigint)
     "-- credential_hook_calls_again
 UPDATE credential_hook_calls SET tries = tries + 1, next_at = :next_at WHERE id = :id"
 };
 
-pub(crate) const SENDS: Sends = Sends {
+pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: &[DELETE, DELETE_CALLS, ALL, SEALED_HOOKS.page, SEALED_HOOKS.count, SEALED_HOOKS.heads],
     sqlite: &[],
     postgres: &[],

@@ -28,15 +28,15 @@ use list::{count, list, listed};
 use requester::may;
 use version::{columns, readable, row_of};
 
-use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
+use db::{BulkStatement, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Value, key_or, limit_of};
 pub use handle::Credentials;
 use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
-pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
+pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessSource};
 pub use away::{
-    DeletedCredential, EndedVersions, OldVersions, VersionsChange, change_credential_versions,
-    destroy_ended_versions, restore_credential,
+    DeletedCredential, ExpiredVersions, OldVersionScan, VersionsChange, change_credential_versions,
+    destroy_expired_versions, restore_credential,
 };
 pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
 pub use found::FoundCredential;
@@ -45,7 +45,7 @@ pub use hooks::{
     settle_hook_calls,
 };
 pub use permissions::{
-    CredentialReaders, PermissionRow, PermissionSettings, PermissionsMark, delete_permission,
+    CredentialReaders, PermissionRow, PermissionSettings, PermissionsFingerprint, delete_permission,
     insert_permission, update_permission,
 };
 pub use requester::{Bounds, CredentialOperation, NameBounds, Requester};
@@ -133,7 +133,7 @@ macro_rules! version_columns {
 }
 
 /// The newest version of each name, transitional or not.
-const NEWEST: Bulk = db::bulk! {
+const NEWEST: BulkStatement = db::bulk! {
     concat!(
         "-- credentials_newest\nSELECT ",
         columns!(),
@@ -207,7 +207,7 @@ WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <=
 
 /// The first name of each child of a path (?1, with its slash; ?2 the same with the character after a slash). Costs one index probe
 /// for each child, independent of the number of names below it.
-const CHILDREN: Bulk = db::bulk! {
+const CHILDREN: BulkStatement = db::bulk! {
     concat!(
         "-- credential_children
 WITH RECURSIVE level (key) AS (
@@ -245,7 +245,7 @@ WHERE c.kind = 'certificate' AND c.deleted_at IS NULL AND ",
 );
 
 /// Certificates that names signed, and whether the caller may write them.
-const SIGNED: Bulk = db::bulk! {
+const SIGNED: BulkStatement = db::bulk! {
     concat!(
         "-- credentials_signed\nSELECT c.name, CASE WHEN ",
         may!("2", "?2", "?3"),
@@ -256,7 +256,7 @@ const SIGNED: Bulk = db::bulk! {
 const LAST_CERTIFICATE: &str = "-- credential_certificates_last
 SELECT max(id) FROM (SELECT id FROM credentials WHERE kind = 'certificate' AND id > ?1 ORDER BY id LIMIT ?2) AS m";
 
-pub(crate) const SENDS: Sends = Sends {
+pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: &[
         VERSIONS,
         current::VERSIONS_OCTETS,
@@ -353,7 +353,7 @@ impl Credentials<'_> {
         most: usize,
         now_us: i64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
-        let [everything, actor] = requester.values_at(name);
+        let [everything, actor] = requester.name_access_parameters(name);
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
         rows.into_iter().map(row_of).collect()
@@ -363,19 +363,19 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn versions_listed(
+    pub async fn version_listing(
         self,
         requester: &Requester,
         name: &str,
         most: usize,
     ) -> Result<ListedVersions, StoreError> {
-        let [everything, actor] = requester.values_at(name);
+        let [everything, actor] = requester.name_access_parameters(name);
         let rows = self.0.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
         let mut listed = ListedVersions::default();
         for mut row in rows {
             (listed.created_at_us, listed.last_number) = (row.int()?, row.number()?);
             listed.metadata = listed.metadata.or(row.maybe_text()?);
-            listed.versions.push(version_row_of(row)?);
+            listed.versions.push(credential_version_row(row)?);
         }
         Ok(listed)
     }
@@ -392,7 +392,7 @@ impl Credentials<'_> {
         name: &str,
         number: Option<u64>,
     ) -> Result<Option<NumberedVersion>, StoreError> {
-        let [everything, actor] = requester.values_at(name);
+        let [everything, actor] = requester.name_access_parameters(name);
         let wanted = number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX));
         let parameters = vec![name.into(), everything, actor, wanted.into()];
         let Some(mut row) = self.0.row(NUMBERED, parameters).await? else { return Ok(None) };
@@ -421,7 +421,7 @@ impl Credentials<'_> {
         version: Uuid,
         now_us: i64,
     ) -> Result<Option<CredentialRow>, StoreError> {
-        let [everything, actor] = requester.values_listed();
+        let [everything, actor] = requester.listing_parameters();
         let parameters = vec![version.into(), everything, actor, now_us.into()];
         let found = self.0.row(VERSION, parameters).await?.map(row_of).transpose()?;
         Ok(found.filter(|row| requester.lists(&row.name)))
@@ -445,7 +445,7 @@ impl Credentials<'_> {
         name: &str,
         now_us: i64,
     ) -> Result<Option<FoundCredential>, StoreError> {
-        let [everything, actor] = requester.values_at(name);
+        let [everything, actor] = requester.name_access_parameters(name);
         let parameters = vec![name.into(), everything, actor, now_us.into()];
         self.0.row(FOUND, parameters).await?.map(found_of).transpose()
     }
@@ -463,7 +463,7 @@ impl Credentials<'_> {
         most: usize,
         now_us: i64,
     ) -> Result<Vec<FoundCredential>, StoreError> {
-        let [everything, actor] = requester.values_listed();
+        let [everything, actor] = requester.listing_parameters();
         let ends = ends_by_us.unwrap_or(0).into();
         let parameters =
             vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
@@ -484,7 +484,7 @@ impl Credentials<'_> {
         now_us: i64,
     ) -> Result<Vec<String>, StoreError> {
         let before = format!("{}0", path.strip_suffix('/').unwrap_or(path));
-        if requester.is_bound() {
+        if requester.is_restricted() {
             let found = self.under(requester, (path, &before), None, CHILDREN_READ_MAX, now_us).await?;
             let child = |found: FoundCredential| {
                 let rest = found.name.get(path.len()..).unwrap_or_default();
@@ -493,7 +493,7 @@ impl Credentials<'_> {
             let children: BTreeSet<String> = found.into_iter().map(child).collect();
             return Ok(children.into_iter().take(most).collect());
         }
-        let [everything, actor] = requester.values_listed();
+        let [everything, actor] = requester.listing_parameters();
         let parameters =
             vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(most)];
         let rows = self.0.rows(Cost::Walk, CHILDREN.of(self.0), parameters).await?;
@@ -520,7 +520,7 @@ impl Credentials<'_> {
     ) -> Result<Page<CredentialVersionRow>, StoreError> {
         let start = key_or(after, "credential-certificates", &[Value::Int(0)])?;
         let (limit, _) = limit_of(limit);
-        let [everything, actor] = requester.values_listed();
+        let [everything, actor] = requester.listing_parameters();
         let range = vec![start[0].clone(), (limit as i64).into()];
         let last = self.0.row(LAST_CERTIFICATE, range.clone()).await?;
         let last = last.map(|mut row| row.maybe_int()).transpose()?.flatten();
@@ -528,7 +528,7 @@ impl Credentials<'_> {
         parameters.extend(range);
         parameters.push(now_us.into());
         let rows = self.0.rows(Cost::Walk, CERTIFICATES, parameters).await?;
-        let rows = listed(requester, rows.into_iter().map(version_row_of), |version| &version.name)?;
+        let rows = listed(requester, rows.into_iter().map(credential_version_row), |version| &version.name)?;
         let next = last.map(|last| Cursor::new("credential-certificates", &[Value::Int(last)]));
         Ok(Page { rows, next })
     }
@@ -543,7 +543,7 @@ impl Credentials<'_> {
         requester: &Requester,
         names: &[String],
     ) -> Result<Vec<(String, bool)>, StoreError> {
-        let [everything, actor] = requester.values_listed();
+        let [everything, actor] = requester.listing_parameters();
         let rows = self.0.rows(Cost::Walk, SIGNED.of(self.0), vec![list(names), everything, actor]).await?;
         let read = |mut row: Row| {
             let (name, may_write) = (row.text()?, row.flag()?);
@@ -554,7 +554,7 @@ impl Credentials<'_> {
     }
 }
 
-fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
+fn credential_version_row(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
     Ok(CredentialVersionRow {
         credential: row.uuid()?,
         name: row.text()?,
@@ -572,4 +572,4 @@ fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
 
 /// Every statement of these tables, for the test that prepares all statements on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[SENDS, ROTATION_SENDS, WRAP_SENDS, ACCESS_SENDS, HOOK_SENDS];
+pub const STATEMENTS: &[ModuleStatements] = &[SENDS, ROTATION_SENDS, WRAP_SENDS, ACCESS_SENDS, HOOK_SENDS];

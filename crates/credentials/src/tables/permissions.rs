@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::handle::Credentials;
 use super::requester::{CredentialOperation, Requester, may};
-use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 /// The settings of a permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -32,7 +32,7 @@ pub struct PermissionRow {
 
 /// A fingerprint of an actor's permissions. It is equal as long as no permission was granted, changed or revoked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct PermissionsMark([i64; 3]);
+pub struct PermissionsFingerprint([i64; 3]);
 
 pub(super) const INSERT: &str = "-- credential_permission_insert
 INSERT INTO credential_permissions (uuid, actor, path, path_key, prefix, operations, created_at, granted_by)
@@ -73,7 +73,7 @@ pub(super) const MAY: &str = concat!(
 );
 
 /// Actors of a list that may read at paths of another list, by exact match. Probes an index, path by path.
-pub(super) const READERS: Bulk = db::bulk! {
+pub(super) const READERS: BulkStatement = db::bulk! {
     "-- credential_readers
 SELECT p.actor, p.path_key FROM {json_each(?1) n CROSS JOIN |}credential_permissions p
 WHERE p.path_key {= n.value|= ANY(ARRAY(SELECT h FROM json_array_elements_text(?1::text::json) AS h))}
@@ -153,11 +153,11 @@ pub async fn delete_permission(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError
 }
 
 fn parameters(requester: &Requester, path_key: &str, operation: CredentialOperation) -> Vec<Value> {
-    let [everything, actor] = requester.values_at(path_key);
+    let [everything, actor] = requester.name_access_parameters(path_key);
     vec![path_key.into(), everything, actor, (operation as i32).into()]
 }
 
-pub(super) async fn may_do(
+pub(super) async fn is_permitted(
     tx: &mut Tx,
     requester: &Requester,
     path_key: &str,
@@ -175,11 +175,11 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn permissions_mark(self, actor: &str) -> Result<PermissionsMark, StoreError> {
+    pub async fn permissions_fingerprint(self, actor: &str) -> Result<PermissionsFingerprint, StoreError> {
         let Some(mut row) = self.0.row(MARK, vec![actor.into()]).await? else {
-            return Ok(PermissionsMark([0; 3]));
+            return Ok(PermissionsFingerprint([0; 3]));
         };
-        Ok(PermissionsMark([row.int()?, row.int()?, row.int()?]))
+        Ok(PermissionsFingerprint([row.int()?, row.int()?, row.int()?]))
     }
 
     /// Returns whether the caller holds the operation on a name or path (lower case), whether or not it exists.

@@ -81,7 +81,7 @@ impl Requester {
 
     /// Returns the same actor with full access, for consequences of a permitted operation.
     #[must_use]
-    pub fn with_everything(&self) -> Self {
+    pub fn with_full_access(&self) -> Self {
         Self::manager(&self.actor)
     }
 
@@ -115,13 +115,13 @@ impl Requester {
         }
     }
 
-    pub(crate) fn values_at(&self, name_key: &str) -> [Value; 2] {
+    pub(crate) fn name_access_parameters(&self, name_key: &str) -> [Value; 2] {
         let (everything, actor) = self.at(name_key);
         [everything.into(), actor.into()]
     }
 
     /// Returns the parameters of a listing, whose rows [`Self::lists`] filters afterwards.
-    pub(crate) fn values_listed(&self) -> [Value; 2] {
+    pub(crate) fn listing_parameters(&self) -> [Value; 2] {
         let manages = self.bounds.0.as_ref().is_some_and(|bounds| bounds.manages_some());
         [(self.everything || manages).into(), self.actor.as_str().into()]
     }
@@ -136,7 +136,7 @@ impl Requester {
 
     /// Returns whether the caller is limited to some names.
     #[must_use]
-    pub fn is_bound(&self) -> bool {
+    pub fn is_restricted(&self) -> bool {
         self.bounds.0.is_some() && !self.everything
     }
 }

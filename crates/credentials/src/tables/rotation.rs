@@ -10,7 +10,8 @@ use super::handle::Credentials;
 use super::list::list;
 use super::requester::{Requester, may};
 use db::{
-    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+    BulkStatement, Column, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or,
+    limit_of, page, with_limit,
 };
 use store::states::CredentialKind;
 
@@ -156,7 +157,7 @@ macro_rules! reaches {
 /// Plans names (?1) of some types (?2) whose version has changed since they were planned, or (?3) all of them. A CA replacement in
 /// progress keeps its due time. Versions with a time to live and deleted versions are never due. A time before expiry is capped at
 /// half of the lifetime, because a longer one would make a new certificate due immediately, without end.
-const PLAN: Bulk = db::bulk! {
+const PLAN: BulkStatement = db::bulk! {
     concat!(
         "-- credential_rotations_plan
 INSERT INTO credential_rotations (name_key, path_key, version, base_at, not_after, due_at, step, asked, failures)
@@ -191,7 +192,7 @@ ON CONFLICT (name_key) DO UPDATE SET
 };
 
 /// Deletes the plans of names (?1) that are deleted, not of the types (?2), or without a policy.
-const UNPLAN: Bulk = db::bulk! {
+const UNPLAN: BulkStatement = db::bulk! {
     concat!(
         "-- credential_rotations_unplan
 DELETE FROM credential_rotations WHERE name_key {among ?1 text} AND (NOT EXISTS (SELECT 1 FROM credentials c WHERE c.name_key = credential_rotations.name_key AND c.kind {among ?2 text})
@@ -202,13 +203,13 @@ DELETE FROM credential_rotations WHERE name_key {among ?1 text} AND (NOT EXISTS 
 };
 
 /// Deletes the plans of names that were permanently removed.
-const GONE: Bulk = db::bulk! { (name_key text)
+const GONE: BulkStatement = db::bulk! { (name_key text)
     "-- credential_rotations_gone
 DELETE FROM credential_rotations WHERE name_key = {any name_key} RETURNING name_key, failures"
 };
 
 /// Names whose rotation failed and whose version has changed since.
-const HEALED: Bulk = db::bulk! {
+const HEALED: BulkStatement = db::bulk! {
     "-- credential_rotations_healed
 SELECT r.name_key FROM credential_rotations r JOIN credentials c ON c.name_key = r.name_key
 WHERE r.name_key {among ?1 text} AND r.failures > 0 AND r.version <> c.current"
@@ -244,14 +245,14 @@ UPDATE credential_rotations SET due_at = ?1, asked = 1 WHERE name_key IN (
     " ORDER BY c.name_key LIMIT ?6)"
 );
 
-const FAIL: Bulk = db::bulk! { (name_key text, version uuid, error text, due_at bigint)
+const FAIL: BulkStatement = db::bulk! { (name_key text, version uuid, error text, due_at bigint)
     "-- credential_rotations_fail
 UPDATE credential_rotations SET failures = failures + 1, error = :error, due_at = :due_at, asked = 0
 WHERE name_key = :name_key AND version = :version
 RETURNING name_key, failures"
 };
 
-const STEP: Bulk = db::bulk! { (name_key text, version uuid, step bigint, due_at bigint)
+const STEP: BulkStatement = db::bulk! { (name_key text, version uuid, step bigint, due_at bigint)
     "-- credential_rotations_step
 UPDATE credential_rotations SET version = :version, step = :step, due_at = :due_at, asked = 0, failures = 0,
   error = NULL WHERE name_key = :name_key"
@@ -293,14 +294,14 @@ DELETE FROM credential_rotation_policies WHERE path_key = ?1 AND set_at = ?2 AND
 const USES: &str = "-- credential_rotation_policy_uses
 SELECT path FROM credential_rotation_policies WHERE hook = ?1 AND removed = 0 ORDER BY path_key LIMIT 1";
 
-const HOOKS_OF: Bulk = db::bulk! {
+const HOOKS_OF: BulkStatement = db::bulk! {
     "-- credential_rotation_hooks_of
 SELECT r.name_key, p.hook FROM credential_rotations r
 JOIN credential_rotation_policies p ON p.path_key = r.path_key AND p.removed = 0
 WHERE p.hook IS NOT NULL AND r.name_key {among ?1 text}"
 };
 
-pub(crate) const SENDS: Sends = Sends {
+pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: &[NAMES, DUE, LIST, NOW, PUT, REMOVE, POLICIES, PLANNING, PLANNED, FORGET, USES],
     sqlite: &[],
     postgres: &[],
@@ -351,19 +352,19 @@ pub async fn plan_rotations(
     let parameters =
         vec![list(names), kinds.as_str().into(), Value::Int((planned == PlannedNames::All).into())];
     tx.execute(tx.text_of(&PLAN), parameters).await?;
-    healed.extend(that_failed(tx.rows(tx.text_of(&UNPLAN), vec![list(names), kinds.into()]).await?)?);
+    healed.extend(failed_names(tx.rows(tx.text_of(&UNPLAN), vec![list(names), kinds.into()]).await?)?);
     healed.sort_unstable();
     healed.dedup();
     Ok(healed)
 }
 
 /// Deletes the plans of deleted names (lower case). Returns the names that had failures. Uses one statement.
-pub(super) async fn forget_rotations(tx: &mut Tx, names: Vec<String>) -> Result<Vec<String>, StoreError> {
-    that_failed(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
+pub(super) async fn delete_rotations(tx: &mut Tx, names: Vec<String>) -> Result<Vec<String>, StoreError> {
+    failed_names(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
 }
 
 /// Returns the names that have failures; each row has a name and its number of consecutive failures.
-fn that_failed(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
+fn failed_names(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
     let mut failed = Vec::new();
     for mut row in rows {
         let name = row.text()?;
@@ -453,7 +454,7 @@ pub async fn rotations_now(
     now_us: i64,
 ) -> Result<u64, StoreError> {
     let (from, before) = rotation_range(path_key);
-    let [everything, actor] = requester.values_at(path_key);
+    let [everything, actor] = requester.name_access_parameters(path_key);
     let parameters =
         vec![now_us.into(), from.into(), before.into(), everything, actor, ROTATIONS_NOW_MAX.into()];
     tx.execute(NOW, parameters).await
@@ -519,7 +520,7 @@ impl Credentials<'_> {
         const LISTING: &str = "credential-rotation-policies";
         let mut parameters = key_or(after, LISTING, &[Value::Text(String::new())])?;
         let (limit, ask) = limit_of(limit);
-        parameters.extend(requester.values_listed());
+        parameters.extend(requester.listing_parameters());
         let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
         let mut page = page(rows, limit, LISTING, |row| {
             let policy = policy_of(row)?;
@@ -546,7 +547,7 @@ impl Credentials<'_> {
         let (limit, ask) = limit_of(limit);
         let (from, before) = rotation_range(path_key);
         parameters.extend([from.into(), before.into()]);
-        parameters.extend(requester.values_listed());
+        parameters.extend(requester.listing_parameters());
         let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
         let mut page = page(rows, limit, LISTING, |mut row| {
             let planned = PlannedRotation {
@@ -604,7 +605,7 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn rotation_policy_planning(self) -> Result<Option<PlanningPolicy>, StoreError> {
+    pub async fn policy_being_planned(self) -> Result<Option<PlanningPolicy>, StoreError> {
         let row = self.0.row(PLANNING, Vec::new()).await?;
         let planning = |mut row: Row| {
             Ok(PlanningPolicy {

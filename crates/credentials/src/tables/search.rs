@@ -4,7 +4,7 @@ use super::found::{FoundCredential, found_of, stands};
 use super::handle::Credentials;
 use super::list::{count, listed};
 use super::requester::{Requester, may};
-use db::{Bulk, Cost, StoreError};
+use db::{BulkStatement, Cost, StoreError};
 
 /// Maximum rows that a search reads as a point query. A search that finds more runs again as a scan, which may take longer.
 const FEW: usize = 64;
@@ -33,7 +33,7 @@ macro_rules! rest {
 
 /// Names that contain a text beginning with a slash: one of their suffixes is from ?1 on and before ?2. Their newest version
 /// expires before ?5; 0 disables this filter. Costs one index range, then one index probe for each name.
-pub(super) const WITH_PATH: Bulk = Bulk {
+pub(super) const WITH_PATH: BulkStatement = BulkStatement {
     sqlite: rest!(
         "-- credentials_with_path
 SELECT c.name, c.current_at, c.current_not_after
@@ -85,7 +85,7 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn with_text(
+    pub async fn names_containing(
         self,
         requester: &Requester,
         text: &str,
@@ -105,7 +105,7 @@ impl Credentials<'_> {
         limits: SearchLimits,
     ) -> Result<Vec<FoundCredential>, StoreError> {
         let search = async |cost, most| {
-            let [everything, actor] = requester.values_listed();
+            let [everything, actor] = requester.listing_parameters();
             let ends = limits.ends_by_us.unwrap_or(0).into();
             let (before, now) = (format!("{text}{LAST}"), limits.now_us.into());
             let parameters =
@@ -127,7 +127,7 @@ impl Credentials<'_> {
         trigrams: Option<String>,
         limits: SearchLimits,
     ) -> Result<Vec<FoundCredential>, StoreError> {
-        let [everything, actor] = requester.values_listed();
+        let [everything, actor] = requester.listing_parameters();
         let ends = limits.ends_by_us.unwrap_or(0).into();
         let (most, now) = (count(limits.most), limits.now_us.into());
         let rows = match trigrams.filter(|_| !self.0.is_postgres()) {

@@ -25,7 +25,7 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn token_ended(self, id: Uuid) -> Result<bool, StoreError> {
+    pub async fn is_token_revoked(self, id: Uuid) -> Result<bool, StoreError> {
         Ok(self.0.row(ENDED, vec![id.as_bytes().as_slice().into()]).await?.is_some())
     }
 
@@ -33,7 +33,7 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn tidy_tokens(self, before_us: i64) -> Result<u64, StoreError> {
+    pub async fn delete_expired_tokens(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(TIDY, vec![before_us.into()]).await
     }
 }

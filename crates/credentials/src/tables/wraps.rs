@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::handle::Credentials;
-use db::{Bulk, Sends, StoreError, Tx};
+use db::{BulkStatement, ModuleStatements, StoreError, Tx};
 use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
@@ -69,7 +69,7 @@ pub enum Unwrapped {
     Unknown,
 }
 
-const INSERT: Bulk = db::bulk! {
+const INSERT: BulkStatement = db::bulk! {
     "-- credential_wrap_insert
 INSERT INTO credential_wraps (token_hash, uuid, name, kind, version, sealed, created_at, created_by, expires_at)
 SELECT ?1{|::bytea}, ?2{|::uuid}, ?3{|::text}, ?4{|::text}, ?5{|::uuid}, ?6{|::bytea}, ?7{|::bigint}, ?8{|::text},
@@ -96,7 +96,7 @@ DELETE FROM credential_wraps WHERE expires_at <= ?1";
 const TIDY_READ: &str = "-- credential_unwraps_tidy
 DELETE FROM credential_unwraps WHERE read_at < ?1";
 
-pub(crate) const SENDS: Sends = Sends {
+pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: &[
         TAKE,
         NOTE,
@@ -170,7 +170,7 @@ impl Credentials<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn forget_wrap(self, token_hash: [u8; 32]) -> Result<(), StoreError> {
+    pub async fn delete_wrap(self, token_hash: [u8; 32]) -> Result<(), StoreError> {
         self.0.execute(FORGET, vec![token_hash.into()]).await.map(drop)
     }
 

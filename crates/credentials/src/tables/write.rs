@@ -9,7 +9,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::requester::{CredentialOperation, Requester, may};
-use db::{Bulk, Column, Row, StoreError, Tx, Value};
+use db::{BulkStatement, Column, Row, StoreError, Tx, Value};
 use store::states::CredentialKind;
 
 /// A version to be stored.
@@ -53,7 +53,7 @@ pub struct NewCredentialVersion {
 
 impl NewCredentialVersion {
     /// Returns whether the version may create its name.
-    fn may_be_first(&self) -> bool {
+    fn can_create_name(&self) -> bool {
         !matches!(self.expected, Some(Some(_))) && self.expected_number.is_none_or(|number| number == 0)
     }
 }
@@ -94,7 +94,7 @@ macro_rules! names {
 }
 
 /// Inserts names that do not exist yet.
-pub(super) const NAMES: Bulk = Bulk {
+pub(super) const NAMES: BulkStatement = BulkStatement {
     sqlite: names!(
         "(SELECT ?1 AS uuid, ?2 AS name, ?3 AS name_key, ?4 AS kind, ?5 AS at, ?6 AS everything, ?7 AS actor) c",
         "",
@@ -125,7 +125,7 @@ macro_rules! lock {
 }
 
 /// Reads and locks the credential of each name until the transaction ends.
-pub(super) const LOCK: Bulk = Bulk {
+pub(super) const LOCK: BulkStatement = BulkStatement {
     sqlite: lock!("credentials c", " WHERE c.name_key = ?2", "?3", "?4", "?1", "?5"),
     postgres: lock!(
         "UNNEST(?1::bigint[], ?2::text[], ?3::bigint[], ?4::text[], ?5::bigint[])
@@ -139,7 +139,7 @@ JOIN credentials c ON c.name_key = u.name_key",
     ),
 };
 
-pub(super) const VERSIONS: Bulk = Bulk {
+pub(super) const VERSIONS: BulkStatement = BulkStatement {
     sqlite: "-- credential_versions_insert
 INSERT INTO credential_versions (uuid, credential_id, created_at, sealed, metadata, parameters, facts, not_after,
                                  transitional, number, ends_at, ttl_ends_at, signed_by)
@@ -160,7 +160,7 @@ pub(super) const SET_ASIDE: &str = "-- credential_set_aside
 UPDATE credentials SET name_key = 'deleted:' || CAST(?2 AS TEXT) || ':' || name_key, deleted_at = ?3 WHERE id = ?1";
 
 /// Updates the current version of credentials; each has at least one version.
-pub(super) const SETTLE: Bulk = db::bulk! { (id bigint)
+pub(super) const SETTLE: BulkStatement = db::bulk! { (id bigint)
     "-- credential_settle
 UPDATE credentials AS c SET
     (current, current_at, current_not_after, current_ends_at, signed_by, last_number) = (
@@ -174,7 +174,7 @@ WHERE c.id = {any id}"
 };
 
 /// Deletes versions of credentials ?1 that are not current and older than the last ?2 versions.
-pub(super) const PRUNE: Bulk = db::bulk! { (id bigint, keep bigint)
+pub(super) const PRUNE: BulkStatement = db::bulk! { (id bigint, keep bigint)
     "-- credential_prune
 DELETE FROM credential_versions AS v WHERE v.credential_id = :id AND EXISTS (
     SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND v.number <= c.last_number - :keep
@@ -228,14 +228,14 @@ pub async fn put_credential_versions(
     let mut may_write = vec![None; versions.len()];
     for mut row in locked {
         let place: usize = row.number()?;
-        let (found, may) = held_of(&mut row)?;
+        let (found, may) = stored_credential_row(&mut row)?;
         may_write[place] = Some(may);
         held.entry(versions[place].name_key.clone()).or_insert(found);
     }
     let mut fates = Vec::with_capacity(versions.len());
     let mut stored = Vec::new();
     for (new, may) in versions.iter().zip(may_write) {
-        let fate = fate_of(new, may, held.get_mut(&new.name_key));
+        let fate = decide_put(new, may, held.get_mut(&new.name_key));
         if let (Put::Stored { number, .. }, Some(of)) = (&fate, held.get(&new.name_key)) {
             stored.push(Numbered { new, credential: of.id, number: *number });
         }
@@ -246,10 +246,10 @@ pub async fn put_credential_versions(
 }
 
 /// Decides whether a version is stored, and if so records it as the newest one.
-fn fate_of(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut StoredCredential>) -> Put {
+fn decide_put(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut StoredCredential>) -> Put {
     let Some(held) = held.filter(|_| may == Some(true)) else {
         // For a missing name, its creation was either denied, or the version requires an existing name.
-        let absent = may.is_none() && !new.may_be_first();
+        let absent = may.is_none() && !new.can_create_name();
         return if absent { Put::Newer(None) } else { Put::Denied };
     };
     if held.kind != new.kind {
@@ -267,7 +267,7 @@ fn fate_of(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut Stor
 
 /// Returns the names to insert, from versions that may create their name.
 fn names_of(versions: &[NewCredentialVersion]) -> Vec<Column> {
-    let mut all: Vec<&NewCredentialVersion> = versions.iter().filter(|new| new.may_be_first()).collect();
+    let mut all: Vec<&NewCredentialVersion> = versions.iter().filter(|new| new.can_create_name()).collect();
     all.sort_by(|a, b| a.name_key.cmp(&b.name_key));
     vec![
         Column::Uuid(all.iter().map(|_| Uuid::now_v7()).collect()),
@@ -290,7 +290,7 @@ fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a Requester, i64)> + Cl
     ]
 }
 
-fn held_of(row: &mut Row) -> Result<(StoredCredential, bool), StoreError> {
+fn stored_credential_row(row: &mut Row) -> Result<(StoredCredential, bool), StoreError> {
     let held = StoredCredential {
         id: row.int()?,
         uuid: row.uuid()?,
@@ -343,12 +343,12 @@ pub(super) async fn hold(
     let locked = tx.bulk(&LOCK, keys_of(std::iter::once((&key, requester, i64::MIN)))).await?;
     let Some(mut row) = locked.into_iter().next() else { return Ok(None) };
     row.skip()?;
-    let (held, _) = held_of(&mut row)?;
-    let may = super::permissions::may_do(tx, requester, name_key, operation).await?;
+    let (held, _) = stored_credential_row(&mut row)?;
+    let may = super::permissions::is_permitted(tx, requester, name_key, operation).await?;
     Ok(may.then_some(held))
 }
 
-async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
+async fn soft_delete(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let parameters = vec![id.into(), uuid.to_string().into(), at_us.into()];
     Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
 }
@@ -369,7 +369,7 @@ pub async fn delete_credential(
         return Ok(false);
     };
     if let Some(at_us) = kept_since_us {
-        return set_aside(tx, held.id, held.uuid, at_us).await;
+        return soft_delete(tx, held.id, held.uuid, at_us).await;
     }
     tx.execute(DELETE_VERSIONS, vec![held.id.into()]).await?;
     Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)

@@ -1,6 +1,6 @@
 //! Tests of the access report: who can read a credential, and why.
 
-use credentials::{AccessWay, CredentialError, Kind, Operation, Operations, PermissionPath};
+use credentials::{AccessSource, CredentialError, Kind, Operation, Operations, PermissionPath};
 use serde_json::json;
 use store::{IdentityKind, IdentitySettings, NewIdentity, insert_identity};
 use uuid::Uuid;
@@ -77,8 +77,8 @@ pub(crate) async fn readers_are_listed_with_the_reason_of_their_access(place: Fi
     let told: Vec<(String, String)> = rows
         .iter()
         .map(|row| match &row.way {
-            AccessWay::Permission { path, .. } => (row.actor.clone(), path.clone()),
-            AccessWay::Role { role } => (row.actor.clone(), format!("role {role}")),
+            AccessSource::Permission { path, .. } => (row.actor.clone(), path.clone()),
+            AccessSource::Role { role } => (row.actor.clone(), format!("role {role}")),
         })
         .collect();
     let expected = [

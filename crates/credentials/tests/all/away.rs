@@ -1,8 +1,8 @@
 //! Expiry, deletion, undeletion and destruction.
 
 use credentials::{
-    CaVersions, CredentialError, Credentials, CredentialsOptions, Find, Kind, Mode, PermissionPath,
-    Retention, SetRequest, VersionsChange,
+    CaVersions, CredentialError, Credentials, CredentialsOptions, Kind, Mode, PermissionPath, Retention,
+    SearchFilter, SetRequest, VersionsChange,
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +17,7 @@ async fn text(credentials: &Credentials, at: &str) -> Option<String> {
 }
 
 async fn names(credentials: &Credentials) -> Vec<String> {
-    let found = credentials.find(&admin(), &Find::NameLike(String::new()), None).await.unwrap();
+    let found = credentials.find(&admin(), &SearchFilter::NameLike(String::new()), None).await.unwrap();
     found.into_iter().map(|found| found.name).collect()
 }
 
@@ -59,12 +59,12 @@ pub(crate) async fn version_expires_at_its_time_to_live(place: Fixture) {
     place.advance(60 + 7 * DAY_S);
     store.set_read_only(true);
     destroy_past(store).await;
-    assert!(store.listed_versions(&admin(), &name("/gone")).await.is_ok(), "nothing is to be changed");
+    assert!(store.list_versions(&admin(), &name("/gone")).await.is_ok(), "nothing is to be changed");
     store.set_read_only(false);
     destroy_past(store).await;
-    let left = store.listed_versions(&admin(), &name("/short")).await.unwrap().versions;
+    let left = store.list_versions(&admin(), &name("/short")).await.unwrap().versions;
     assert_eq!(left.iter().map(|version| version.number).collect::<Vec<_>>(), [2]);
-    let error = store.listed_versions(&admin(), &name("/gone")).await.unwrap_err();
+    let error = store.list_versions(&admin(), &name("/gone")).await.unwrap_err();
     assert!(matches!(error, CredentialError::NotFound));
     assert_eq!(text(store, "/short").await.as_deref(), Some("two"));
 }
@@ -159,7 +159,7 @@ pub(crate) async fn versions_are_deleted_undeleted_and_destroyed_by_number(place
     change(None, VersionsChange::Delete).await;
     assert_eq!(text(store, "/v").await, None, "the newest is deleted, and no older one takes its place");
     assert_eq!(names(store).await, Vec::<String>::new());
-    let listed = store.listed_versions(&admin(), &name("/v")).await.unwrap().versions;
+    let listed = store.list_versions(&admin(), &name("/v")).await.unwrap().versions;
     let ended: Vec<bool> = listed.iter().map(|version| version.ends_at_us.is_some()).collect();
     assert_eq!(ended, [true, false, false]);
     change(Some(vec![3]), VersionsChange::Undelete).await;
@@ -180,7 +180,7 @@ pub(crate) async fn versions_are_deleted_undeleted_and_destroyed_by_number(place
     let denied = store.change_versions(&reader, &name("/v"), None, VersionsChange::Delete).await;
     assert!(matches!(denied, Err(CredentialError::NotFound)));
     change(Some(vec![2, 4]), VersionsChange::Destroy).await;
-    assert!(matches!(store.listed_versions(&admin(), &name("/v")).await, Err(CredentialError::NotFound)));
+    assert!(matches!(store.list_versions(&admin(), &name("/v")).await, Err(CredentialError::NotFound)));
 }
 
 pub(crate) async fn old_versions_are_retained_as_the_path_policy_allows(place: Fixture) {
@@ -198,7 +198,7 @@ pub(crate) async fn old_versions_are_retained_as_the_path_policy_allows(place: F
     let numbers = |at: &'static str| {
         let store = store.clone();
         async move {
-            let listed = store.listed_versions(&admin(), &name(at)).await.unwrap().versions;
+            let listed = store.list_versions(&admin(), &name(at)).await.unwrap().versions;
             listed.into_iter().map(|version| version.number).collect::<Vec<_>>()
         }
     };
@@ -272,7 +272,7 @@ pub(crate) async fn expired_version_is_not_replaced_by_an_older_one(place: Fixtu
     destroy_past(store).await;
     place.advance(7 * DAY_S);
     destroy_past(store).await;
-    let gone = store.listed_versions(&admin(), &name("/x")).await;
+    let gone = store.list_versions(&admin(), &name("/x")).await;
     assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
     // The same if deletion destroys at once.
     let at_once =
@@ -283,7 +283,7 @@ pub(crate) async fn expired_version_is_not_replaced_by_an_older_one(place: Fixtu
     at_once.change_versions(&admin(), &name("/y"), None, VersionsChange::Delete).await.unwrap();
     assert_eq!(text(&at_once, "/y").await, None);
     destroy_past(&at_once).await;
-    let gone = at_once.listed_versions(&admin(), &name("/y")).await;
+    let gone = at_once.list_versions(&admin(), &name("/y")).await;
     assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
 }
 

@@ -1,7 +1,8 @@
 //! Tests of permissions.
 
 use credentials::{
-    CredentialError, Find, GenerateRequest, Kind, Mode, Operations, Parameters, PermissionPath, SetRequest,
+    CredentialError, GenerateRequest, Kind, Mode, Operations, Parameters, PermissionPath, SearchFilter,
+    SetRequest,
 };
 use serde_json::json;
 
@@ -27,7 +28,7 @@ pub(crate) async fn credential_names_and_permission_paths_ignore_case(place: Fix
     for at in ["/teama/key", "/TeamA/key", "/TEAMA/KEY"] {
         assert!(place.credentials.current(&a, &name(at)).await.is_ok(), "{at}");
     }
-    let found = place.credentials.find(&a, &Find::Path("/".to_owned()), None).await.unwrap();
+    let found = place.credentials.find(&a, &SearchFilter::Path("/".to_owned()), None).await.unwrap();
     assert_eq!(found.len(), 1);
     let twice =
         place.credentials.grant(&admin(), "uaa-client:a", &path("/TeamA/*"), operations(&["write"])).await;
@@ -114,7 +115,7 @@ pub(crate) async fn unreadable_credentials_are_reported_as_not_found(place: Fixt
     let names = [name("/hidden/x"), name("/shown/x")];
     let found = place.credentials.lookup(&e, &names).await.unwrap();
     assert!(found[0].is_none() && found[1].is_some());
-    for what in [Find::Path("/".to_owned()), Find::NameLike("x".to_owned())] {
+    for what in [SearchFilter::Path("/".to_owned()), SearchFilter::NameLike("x".to_owned())] {
         let found = place.credentials.find(&e, &what, None).await.unwrap();
         assert_eq!(found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/shown/x"]);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use authority::keystore::KeyStore;
 use authority::{Authority, AuthorityOptions};
 use credentials::{Credentials, CredentialsOptions, Kind, Name, Requester, SetRequest, Version};
-use keys::{Keyring, KeyringConfig, MasterKey};
+use keys::{Keyring, KeyringConfig, MasterKeySource};
 use serde_json::Value as Json;
 use store::{AuditFilter, Clock, Store};
 use testbed::Database;
@@ -72,8 +72,8 @@ impl Fixture {
         open(&self.store, &keystore, &self.clock, options).0
     }
 
-    pub(crate) fn master(&self, name: &str) -> MasterKey {
-        MasterKey::File { path: self.database.path(name), create: true }
+    pub(crate) fn master(&self, name: &str) -> MasterKeySource {
+        MasterKeySource::File { path: self.database.path(name), create: true }
     }
 
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
@@ -110,12 +110,12 @@ fn open(
     let credentials = Credentials::open(store.clone(), keystore.clone(), clock.clone(), options);
     let published = AuthorityOptions { base_url: PUBLISHED.to_owned(), ..AuthorityOptions::default() };
     let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), published).unwrap();
-    credentials.publish_through(authority.clone());
+    credentials.set_publishing_authority(authority.clone());
     (credentials, authority)
 }
 
 pub(crate) fn ring(folder: &Path, masters: &[&str]) -> Keyring {
-    let file = |name: &&str| MasterKey::File { path: folder.join(name), create: true };
+    let file = |name: &&str| MasterKeySource::File { path: folder.join(name), create: true };
     let config = KeyringConfig { current: file(&masters[0]), older: masters[1..].iter().map(file).collect() };
     Keyring::open(&config).unwrap()
 }

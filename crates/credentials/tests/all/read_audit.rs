@@ -43,7 +43,7 @@ pub(crate) async fn read_is_logged_before_the_response(place: Fixture) {
     assert_eq!(place.reads_of("/a").await, 6, "what generating found there");
     credentials.wrap(&admin(), &name("/a"), 60).await.unwrap();
     assert_eq!(place.reads_of("/a").await, 7, "wrap");
-    let listed = credentials.listed_versions(&admin(), &name("/a")).await.unwrap();
+    let listed = credentials.list_versions(&admin(), &name("/a")).await.unwrap();
     assert_eq!((listed.versions.len(), place.reads_of("/a").await), (1, 7), "no value, no record");
 }
 

@@ -44,7 +44,7 @@ async fn pair_with(alone: Duration, options: StoreOptions, read_audit: ReadAudit
     let credentials = Credentials::open(store.clone(), keystore, clock, options);
     let pair = Pair { primary, _standby: standby, store, credentials, _folder: folder };
     pair.set("one").await.unwrap();
-    pair.primary.followed_by(&pair._standby);
+    pair.primary.wait_for_standby(&pair._standby);
     pair
 }
 

@@ -549,7 +549,7 @@ impl HookSender for Posts {
 
 async fn hook(place: &Fixture, asked: (bool, bool), answers: Answers) -> Posts {
     let posts = Posts { seen: Arc::default(), answers: Arc::new(answers) };
-    place.credentials.post_through(Arc::new(posts.clone()));
+    place.credentials.set_hook_sender(Arc::new(posts.clone()));
     set_hook(place, "ops", asked).await;
     posts
 }

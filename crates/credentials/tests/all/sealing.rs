@@ -81,7 +81,7 @@ pub(crate) async fn values_under_a_missing_master_key_are_counted(place: Fixture
         place.set(&format!("/n/{number}"), Kind::Value, json!("v")).await;
     }
     let (keystore, newer) = place.with_masters(&["newer"]);
-    let missing = keystore.masters_in_use().await.unwrap();
+    let missing = keystore.master_keys_in_use().await.unwrap();
     let old = place.master("master").id().unwrap();
     let of_old = missing.iter().find(|key| key.id == old).unwrap();
     assert_eq!((of_old.configured, of_old.current, of_old.total()), (false, false, 3));
@@ -117,7 +117,7 @@ pub(crate) async fn credentials_are_unreadable_without_their_master_key(place: F
 
 /// The ID of the newest version. Logs no read.
 async fn newest(place: &Fixture, at: &str) -> uuid::Uuid {
-    place.credentials.listed_versions(&admin(), &name(at)).await.unwrap().versions[0].id
+    place.credentials.list_versions(&admin(), &name(at)).await.unwrap().versions[0].id
 }
 
 pub(crate) async fn secrets_are_absent_from_logs_events_and_debug_output(place: Fixture) {

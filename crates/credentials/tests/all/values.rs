@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use credentials::tables::{NewCredentialVersion, Put, put_credential_versions};
 use credentials::{
-    CaVersions, CredentialError, Find, GenerateRequest, Kind, Mode, Name, Operations, Parameters,
-    PasswordParameters, PermissionPath, Requester, SetRequest, Value,
+    CaVersions, CredentialError, GenerateRequest, Kind, Mode, Name, Operations, Parameters,
+    PasswordParameters, PermissionPath, Requester, SearchFilter, SetRequest, Value,
 };
 use serde_json::json;
 
@@ -318,15 +318,15 @@ pub(crate) async fn names_are_found_by_path_and_by_substring(place: Fixture) {
         place.set(at, Kind::Value, json!("x")).await;
         place.advance(1);
     }
-    let find = |what: Find| {
+    let find = |what: SearchFilter| {
         let credentials = place.credentials.clone();
         async move {
             let found = credentials.find(&admin(), &what, None).await.unwrap();
             found.into_iter().map(|one| one.name).collect::<Vec<_>>()
         }
     };
-    let path = |text: &str| Find::Path(text.to_owned());
-    let like = |text: &str| Find::NameLike(text.to_owned());
+    let path = |text: &str| SearchFilter::Path(text.to_owned());
+    let like = |text: &str| SearchFilter::NameLike(text.to_owned());
     assert_eq!(find(path("/a")).await, ["/A/D", "/a/bc", "/a/b/c", "/a/b"], "newest first, whole segments");
     assert_eq!(find(path("/A/B/")).await, ["/a/b/c"]);
     assert_eq!(find(path("/")).await.len(), 6);
@@ -345,7 +345,8 @@ pub(crate) async fn names_are_found_by_path_and_by_substring(place: Fixture) {
 
 /// The names that a search finds, sorted.
 async fn like(place: &Fixture, requester: &Requester, text: &str) -> Vec<String> {
-    let found = place.credentials.find(requester, &Find::NameLike(text.to_owned()), None).await.unwrap();
+    let found =
+        place.credentials.find(requester, &SearchFilter::NameLike(text.to_owned()), None).await.unwrap();
     let mut names: Vec<String> = found.into_iter().map(|one| one.name).collect();
     names.sort();
     names
@@ -367,9 +368,11 @@ pub(crate) async fn substring_search_finds_text_anywhere_in_the_name(place: Fixt
     assert_eq!(like(&place, &admin(), "/a%main").await, ["/a/b/Main/X/y", "/a/main/x"]);
     assert_eq!(like(&place, &admin(), "/main/x/nothing").await, [""; 0]);
     assert_eq!(like(&place, &admin(), "\"main").await, [""; 0]);
-    let found = place.credentials.find(&admin(), &Find::NameLike("/Main/x".to_owned()), None).await.unwrap();
+    let found =
+        place.credentials.find(&admin(), &SearchFilter::NameLike("/Main/x".to_owned()), None).await.unwrap();
     assert_eq!(found[0].name, "/main/x", "the name itself comes first, whatever is newer");
-    let found = place.credentials.find(&admin(), &Find::NameLike("ain/x".to_owned()), None).await.unwrap();
+    let found =
+        place.credentials.find(&admin(), &SearchFilter::NameLike("ain/x".to_owned()), None).await.unwrap();
     assert_eq!(found[0].name, "/a/b/Main/X/y", "otherwise the newest");
     // Names without read permission are not found.
     assert_eq!(like(&place, &client("c"), "/main/x").await, [""; 0]);

@@ -7,7 +7,7 @@ use flate2::read::GzDecoder;
 use http::StatusCode;
 use outbound::Deadline;
 use outbound::http::{Client, Reply};
-use outbound::rate::Paced;
+use outbound::rate::PacerCounts;
 use store::Clock;
 
 use super::options::FollowOptions;
@@ -55,7 +55,7 @@ impl LogClient {
         Self { http, base, gate, answer_limit: options.answer_limit, clock }
     }
 
-    pub(super) fn paced(&self) -> Paced {
+    pub(super) fn paced(&self) -> PacerCounts {
         self.gate.paced()
     }
 
@@ -136,7 +136,7 @@ impl LogClient {
         };
         let told = reply.retry_after(self.clock.now_seconds());
         match reply.status {
-            StatusCode::OK => match unpacked(reply, most) {
+            StatusCode::OK => match decompress_body(reply, most) {
                 Ok(octets) => {
                     turn.answered();
                     Ok(octets)
@@ -155,7 +155,7 @@ impl LogClient {
 }
 
 /// Returns the body without its Content-Encoding: static-ct-api lets logs send gzip without negotiation.
-fn unpacked(reply: Reply, most: usize) -> Result<Vec<u8>, String> {
+fn decompress_body(reply: Reply, most: usize) -> Result<Vec<u8>, String> {
     match reply.header("content-encoding") {
         None | Some("identity") => Ok(reply.body.to_vec()),
         Some("gzip" | "x-gzip") => {

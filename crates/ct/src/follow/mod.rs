@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
 use outbound::http::Client;
-use outbound::rate::Paced;
+use outbound::rate::PacerCounts;
 use parking_lot::Mutex;
 use store::Clock;
 use tokio::sync::mpsc;
@@ -37,7 +37,7 @@ use super::note::{Checkpoint, LogKey};
 use super::tile::{Edge, TILE_WIDTH, TileId};
 
 pub use error::FollowError;
-pub use options::{FollowOptions, Start};
+pub use options::{FollowOptions, StartPosition};
 pub use position::{Alarm, LogPosition};
 
 /// Approximate maximum of certificate bytes in the matches of one step: a step with more ends after the current tile. A log that
@@ -50,7 +50,7 @@ const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// A log entry that matches a watched domain.
 #[derive(Clone, Debug)]
-pub struct Match {
+pub struct MatchedEntry {
     /// Index of the entry in the log.
     pub index: u64,
     /// Time at which the log accepted the entry, milliseconds since 1970-01-01 UTC.
@@ -69,7 +69,7 @@ pub struct Step {
     /// Position of the next step; must be stored together with the matches.
     pub place: LogPosition,
     /// Matches in log order.
-    pub matches: Vec<Match>,
+    pub matches: Vec<MatchedEntry>,
     /// Number of entries read.
     pub entries: u64,
     /// Number of these entries that do not parse completely; they were searched for names anyway.
@@ -124,7 +124,7 @@ impl Follower {
 
     /// Returns counters of requests and throttling, and the learned rate.
     #[must_use]
-    pub fn paced(&self) -> Paced {
+    pub fn paced(&self) -> PacerCounts {
         self.source.paced()
     }
 
@@ -145,7 +145,7 @@ impl Follower {
         };
         let read = self.read(&place, domains).await?;
         place.next += read.entries;
-        self.note_waiting(&mut place);
+        self.update_waiting_since(&mut place);
         let age = self.age(&place);
         Ok(Step {
             matches: read.matches,
@@ -228,8 +228,8 @@ impl Follower {
     async fn begin(&self) -> Result<LogPosition, FollowError> {
         let (checkpoint, note) = self.checkpoint().await?;
         let next = match self.options.start {
-            Start::Head => checkpoint.size,
-            Start::Beginning => 0,
+            StartPosition::Head => checkpoint.size,
+            StartPosition::Beginning => 0,
         };
         let Checkpoint { size, root, timestamp_ms } = checkpoint;
         let place = LogPosition { size, root, timestamp_ms, note, next, waiting_since_ms: None };
@@ -281,7 +281,7 @@ impl Follower {
         }
         let mut tree = Tree::open(&self.source, place, &self.edge).await?;
         for id in &ids {
-            tree.prove_above(*id).await?;
+            tree.verify_ancestors(*id).await?;
         }
         let tree = &tree;
         let at_once = self.options.tiles_at_once.max(1);
@@ -301,18 +301,18 @@ impl Follower {
         let first = place.next / TILE_WIDTH;
         let most = self.options.tiles_a_step.max(1);
         let all = (first..first + most as u64).map_while(|index| TileId::at(0, index, place.size));
-        all.filter(|id| id.is_full() || self.partial_is_due(place))
+        all.filter(|id| id.is_full() || self.is_partial_due(place))
             .filter(|id| end(*id) > place.next)
             .collect()
     }
 
-    fn partial_is_due(&self, place: &LogPosition) -> bool {
+    fn is_partial_due(&self, place: &LogPosition) -> bool {
         let patience = i64::try_from(self.options.partial_patience.as_millis()).unwrap_or(i64::MAX);
         let waited = place.waiting_since_ms.map_or(0, |since| self.now_ms().saturating_sub(since));
         waited >= patience
     }
 
-    fn note_waiting(&self, place: &mut LogPosition) {
+    fn update_waiting_since(&self, place: &mut LogPosition) {
         let waiting = place.behind() > 0 && full_tiles(place) == 0;
         place.waiting_since_ms = match place.waiting_since_ms {
             _ if !waiting => None,
@@ -333,7 +333,7 @@ impl Follower {
         let mut reason = String::new();
         for _ in 0..2 {
             let octets = self.source.entries(id).await?;
-            match entries_of(&octets, id) {
+            match parse_tile_entries(&octets, id) {
                 Ok((entries, hashes)) if tree.is_proven(id, &hashes) => {
                     return Ok(matched(id, &entries, place.next, domains));
                 }
@@ -348,7 +348,7 @@ impl Follower {
 /// The content of one or more tiles.
 #[derive(Default)]
 struct ReadTiles {
-    matches: Vec<Match>,
+    matches: Vec<MatchedEntry>,
     entries: u64,
     unreadable: u64,
     octets: usize,
@@ -364,7 +364,7 @@ impl ReadTiles {
 }
 
 /// Parses the entries of a tile and computes their hashes. Returns as many as the tile's width, even if more are served.
-fn entries_of(octets: &[u8], id: TileId) -> Result<(Vec<Entry<'_>>, Vec<Hash>), String> {
+fn parse_tile_entries(octets: &[u8], id: TileId) -> Result<(Vec<Entry<'_>>, Vec<Hash>), String> {
     let width = usize::from(id.width);
     let entries: Result<Vec<_>, _> = Entries::new(octets).take(width).collect();
     let entries = entries.map_err(|error| error.to_string())?;
@@ -391,7 +391,7 @@ fn matched(id: TileId, entries: &[Entry<'_>], next: u64, domains: &DomainSet) ->
         if !found.is_empty() {
             let issuance = Issuance::from_logged(entry.logged);
             read.octets += entry.logged.der().len();
-            read.matches.push(Match {
+            read.matches.push(MatchedEntry {
                 index,
                 timestamp_ms: entry.timestamp_ms,
                 issuance,

@@ -6,7 +6,7 @@ use outbound::rate::{Pace, Rate};
 
 /// Start position in a log that was not followed before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Start {
+pub enum StartPosition {
     /// New entries only. Search services cover older ones.
     Head,
     /// The first entry. A large log has terabytes.
@@ -17,7 +17,7 @@ pub enum Start {
 #[derive(Clone, Copy, Debug)]
 pub struct FollowOptions {
     /// Start position in a new log.
-    pub start: Start,
+    pub start: StartPosition,
     /// Tiles fetched concurrently. Each may take [`crate::entry::DATA_TILE_OCTETS_MAX`], usually a megabyte.
     pub tiles_at_once: usize,
     /// Maximum tiles of one step, which the caller stores in one transaction.
@@ -38,7 +38,7 @@ pub struct FollowOptions {
 impl Default for FollowOptions {
     fn default() -> Self {
         Self {
-            start: Start::Head,
+            start: StartPosition::Head,
             tiles_at_once: 4,
             tiles_a_step: 64,
             // The largest logs fill a tile in two seconds, the smallest in hours.

@@ -8,7 +8,7 @@ use super::error::{FollowError, wrong};
 use super::fetch::LogClient;
 use super::position::LogPosition;
 use crate::merkle::Hash;
-use crate::tile::{Edge, EdgeError, TILE_WIDTH, TileId, ancestors, is_below};
+use crate::tile::{Edge, TILE_WIDTH, TileId, TreeEdgeError, ancestors, is_below};
 
 /// Maximum cached full tiles above level 0. One tile of level 1 covers 65,536 entries; a log of 2³² entries has about 65,000 of
 /// them, which a follower reads in order.
@@ -43,7 +43,7 @@ impl<'s> Tree<'s> {
                     *memory.lock() = Some(edge.clone());
                     return Ok(Self { source, note: &at.note, edge, kept: HashMap::new() });
                 }
-                Err(EdgeError::Root) if again => again = false,
+                Err(TreeEdgeError::Root) if again => again = false,
                 Err(error) => {
                     let path = Edge::ids(at.size).last().map_or_else(String::new, |id| id.path());
                     return Err(wrong(path, error.to_string(), &at.note));
@@ -67,11 +67,11 @@ impl<'s> Tree<'s> {
 
     /// Returns the verified hashes of a tile of this tree.
     async fn tile(&mut self, id: TileId) -> Result<Vec<Hash>, FollowError> {
-        self.prove_above(id).await?;
+        self.verify_ancestors(id).await?;
         if let Some(known) = self.known(id) {
             return Ok(known.to_vec());
         }
-        let tile = self.fetch_below(id).await?;
+        let tile = self.fetch_verified_tile(id).await?;
         if id.level > 0 {
             self.keep(id, tile.clone());
         }
@@ -79,10 +79,10 @@ impl<'s> Tree<'s> {
     }
 
     /// Fetches and verifies the tiles above a tile, as [`Tree::is_proven`] requires.
-    pub(super) async fn prove_above(&mut self, id: TileId) -> Result<(), FollowError> {
+    pub(super) async fn verify_ancestors(&mut self, id: TileId) -> Result<(), FollowError> {
         for above in ancestors(id, self.edge.size()).into_iter().rev() {
             if self.known(above).is_none() {
-                let tile = self.fetch_below(above).await?;
+                let tile = self.fetch_verified_tile(above).await?;
                 self.keep(above, tile);
             }
         }
@@ -99,7 +99,7 @@ impl<'s> Tree<'s> {
     }
 
     /// Fetches a full tile whose parent is verified. A tile that fails verification is fetched once more.
-    async fn fetch_below(&self, id: TileId) -> Result<Vec<Hash>, FollowError> {
+    async fn fetch_verified_tile(&self, id: TileId) -> Result<Vec<Hash>, FollowError> {
         for _ in 0..2 {
             let tile = self.source.hashes(id).await?;
             if self.is_proven(id, &tile) {

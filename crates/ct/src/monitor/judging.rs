@@ -88,7 +88,7 @@ impl Monitor {
     /// Database errors.
     #[doc(hidden)]
     #[crate::boxed]
-    pub async fn round_once(&self) -> Result<(), StoreError> {
+    pub async fn run_single_round(&self) -> Result<(), StoreError> {
         self.round(&mut BehindBySubject::new(), 0).await
     }
 
@@ -100,7 +100,7 @@ impl Monitor {
             self.judge_range(CtVerdict::Unasked, now_us.saturating_sub(in_us(AGAIN_FOR)), before).await?;
         }
         if looks.is_multiple_of(BEHIND_EVERY) {
-            self.tell_behind(seen).await?;
+            self.report_lag(seen).await?;
         }
         if looks % TRIM_EVERY == 1 {
             self.trim(now_us.saturating_sub(in_us(KEPT_AFTER_END))).await?;
@@ -114,7 +114,7 @@ impl Monitor {
         let mut after: Option<Cursor> = None;
         for _ in 0..PAGES {
             let page = tables::Ct::of(&self.0.store)
-                .issuances_judgeable(verdict, from_us..=to_us, after.as_ref(), CT_JUDGED_MAX)
+                .judgeable_issuances(verdict, from_us..=to_us, after.as_ref(), CT_JUDGED_MAX)
                 .await?;
             if page.rows.is_empty() {
                 return Ok(());
@@ -133,7 +133,7 @@ impl Monitor {
                 let mut counters = self.0.counters.lock();
                 for one in &judged {
                     let stored =
-                        if one.verdict.is_unasked() { CtVerdict::Unasked } else { CtVerdict::Expected };
+                        if one.verdict.raises_alert() { CtVerdict::Unasked } else { CtVerdict::Expected };
                     counters.verdict(stored.name());
                 }
             }
@@ -146,7 +146,7 @@ impl Monitor {
     }
 
     /// Reports services and logs that have lagged for too long, and those that have recovered.
-    async fn tell_behind(&self, seen: &mut BehindBySubject) -> Result<(), StoreError> {
+    async fn report_lag(&self, seen: &mut BehindBySubject) -> Result<(), StoreError> {
         let (store, now_us) = (&self.0.store, self.0.clock.now_us());
         let too_long = in_us(self.0.options.behind_after);
         let mut events = Vec::new();
@@ -223,7 +223,7 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
     let more = issuance.names.len().saturating_sub(NAMES_LISTED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let why = match verdict {
-        Verdict::Unasked(why) => why.iter().map(said_of).collect::<Vec<_>>().join("; "),
+        Verdict::Unasked(why) => why.iter().map(describe_reason).collect::<Vec<_>>().join("; "),
         Verdict::NotWatched => "the domain is no longer watched".to_owned(),
         _ => "the issuance is known by now".to_owned(),
     };
@@ -231,7 +231,7 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
 }
 
 /// Describes the reason for people.
-fn said_of(why: &Unasked) -> String {
+fn describe_reason(why: &Unasked) -> String {
     match why {
         Unasked::IssuerNotAllowed => {
             "the issuer has no known certificate for the domain, or is not allowed".to_owned()

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::{Monitor, Watched, in_us, log_subject};
 use crate::LIST_SIGNATURE_OCTETS_MAX;
 use crate::follow::{Alarm, FollowError, FollowOptions, Follower, LogPosition, Step};
-use crate::ledger::{Sighting, record};
+use crate::ledger::{ReportedIssuance, record};
 use crate::log_list::{LIST_OCTETS_MAX, LogList, TiledLog};
 use crate::merkle::Hash;
 use crate::tables;
@@ -54,7 +54,7 @@ impl Monitor {
             };
             let again = match lists {
                 Ok(list) => {
-                    self.follow_these(list, node, stop, &mut tasks, &mut followed);
+                    self.update_followed_logs(list, node, stop, &mut tasks, &mut followed);
                     LISTS_EVERY
                 }
                 Err(error) => {
@@ -93,7 +93,7 @@ impl Monitor {
     /// different versions. The next attempt fetches both again; until then the logs of the last valid list are followed.
     async fn verify_list(&self, url: &str, list: &[u8]) -> Result<(), String> {
         for signer in &self.0.lists.signers {
-            if let Some(beside) = signer.signature_of(url) {
+            if let Some(beside) = signer.signature_url(url) {
                 let signature = self.fetched(&beside, LIST_SIGNATURE_OCTETS_MAX).await?;
                 signer.verify(list, &signature.body).map_err(|error| format!("{url}: {error}"))?;
             }
@@ -108,7 +108,7 @@ impl Monitor {
     }
 
     /// Starts following logs that are new on the list, and stops for logs that were removed or are no longer active.
-    fn follow_these(
+    fn update_followed_logs(
         &self,
         list: LogList,
         node: Uuid,
@@ -132,7 +132,7 @@ impl Monitor {
             }
             stays
         });
-        self.0.counters.lock().keep_logs(wanted.iter().map(|log| log.description.as_str()));
+        self.0.counters.lock().retain_logs(wanted.iter().map(|log| log.description.as_str()));
         for log in wanted {
             followed.entry(*log.key.log_id()).or_insert_with(|| {
                 let (monitor, until) = (self.clone(), stop.child_token());
@@ -158,7 +158,7 @@ impl Monitor {
         loop {
             let more = tokio::select! {
                 () = stop.cancelled() => break,
-                stepped = self.step(&follower, log, &lease, node) => stepped.unwrap_or_else(|error| {
+                store_step = self.step(&follower, log, &lease, node) => store_step.unwrap_or_else(|error| {
                     tracing::warn!(log = log.description, error = chain(&error), "the position in a CT log was not stored");
                     false
                 }),
@@ -216,7 +216,7 @@ impl Monitor {
             lost = self.keep(lease, node) => return lost.map(|()| false),
         };
         match step {
-            Ok(step) => self.stepped(log, row, step, &watched).await,
+            Ok(step) => self.store_step(log, row, step, &watched).await,
             Err(FollowError::Alarm(alarm)) => {
                 self.alarm(log, row.as_ref(), &alarm).await?;
                 Ok(false)
@@ -239,7 +239,7 @@ impl Monitor {
     }
 
     /// Stores the position, the matches and the end of an alarm in one transaction.
-    async fn stepped(
+    async fn store_step(
         &self,
         log: &TiledLog,
         row: Option<CtLogRow>,
@@ -268,7 +268,11 @@ impl Monitor {
             warning: stale,
             at_us: now_us,
         };
-        let found = step.matches.into_iter().map(|one| Sighting::in_log(one, &watched.logs, name)).collect();
+        let found = step
+            .matches
+            .into_iter()
+            .map(|one| ReportedIssuance::from_log_match(one, &watched.logs, name))
+            .collect();
         let over = row.filter(|row| row.alarm.is_some()).map(|_| self.log_event(log, None));
         let new = self.0.store.write("ct_step", move |tx| {
             async move {
@@ -330,7 +334,7 @@ impl Monitor {
             Some(alarm) => Event::CtLogInconsistent(CtLogInconsistent {
                 name,
                 operator,
-                alarm: alarm_of(alarm),
+                alarm: to_event_alarm(alarm),
                 detail: alarm.to_string(),
             }),
             None => Event::CtLogConsistent(CtLogConsistent::Recovered(CtLogRecovered {
@@ -343,7 +347,7 @@ impl Monitor {
     }
 }
 
-fn alarm_of(alarm: &Alarm) -> CtLogAlarm {
+fn to_event_alarm(alarm: &Alarm) -> CtLogAlarm {
     match alarm {
         Alarm::Forked { .. } => CtLogAlarm::Forked,
         Alarm::RolledBack { .. } => CtLogAlarm::RolledBack,

@@ -316,11 +316,11 @@ impl Monitor {
     /// [`MonitorError::Invalid`], [`MonitorError::Taken`], [`MonitorError::Full`]; database errors.
     #[crate::boxed]
     pub async fn watch(&self, new: &NewDomain, actor: &str) -> Result<CtDomainRow, MonitorError> {
-        let name = watchable(&new.name)?;
+        let name = canonical_domain(&new.name)?;
         let settings = self.checked(new)?;
         let at_us = self.0.clock.now_us();
         let event = self.audited(actor, "ct.watch", format!("ct-domain/{name}"), details(new));
-        let services = self.searching();
+        let services = self.service_names();
         let made = {
             let name = name.clone();
             self.0.store.write("ct_watch", move |tx| {
@@ -338,7 +338,7 @@ impl Monitor {
             })
         };
         match made.await? {
-            CtDomainInsertion::Made => self.changed_here(&name).await,
+            CtDomainInsertion::Made => self.notify_and_reload(&name).await,
             CtDomainInsertion::There => Err(MonitorError::Taken(name)),
             CtDomainInsertion::Full => Err(MonitorError::Full),
         }
@@ -398,7 +398,7 @@ impl Monitor {
     ) -> Result<CtDomainRow, MonitorError> {
         let (name, revision, at_us) = (row.name.clone(), row.revision, self.0.clock.now_us());
         let event = self.audited(actor, action, format!("ct-domain/{name}"), details);
-        let services = self.searching();
+        let services = self.service_names();
         let changed = self.0.store.write("ct_change", move |tx| {
             async move {
                 let changed = update_ct_domain(tx, &name, &settings, at_us, revision).await?;
@@ -412,10 +412,10 @@ impl Monitor {
             }
             .boxed()
         });
-        if changed.await? { self.changed_here(&row.name).await } else { Err(MonitorError::Changed) }
+        if changed.await? { self.notify_and_reload(&row.name).await } else { Err(MonitorError::Changed) }
     }
 
-    async fn changed_here(&self, name: &str) -> Result<CtDomainRow, MonitorError> {
+    async fn notify_and_reload(&self, name: &str) -> Result<CtDomainRow, MonitorError> {
         self.0.wake.notify_waiters();
         self.domain(name).await
     }
@@ -446,7 +446,7 @@ impl Monitor {
     /// # Errors
     /// [`MonitorError::NotNow`] when the domain is paused or no search can be made due; database errors.
     #[crate::boxed]
-    pub async fn ask_now(&self, row: &CtDomainRow, actor: &str) -> Result<(), MonitorError> {
+    pub async fn run_searches_now(&self, row: &CtDomainRow, actor: &str) -> Result<(), MonitorError> {
         let (name, at_us) = (row.name.clone(), self.0.clock.now_us());
         if !row.enabled {
             return Err(MonitorError::NotNow(name));
@@ -548,7 +548,7 @@ impl Monitor {
     }
 
     /// Returns the names of the search services.
-    fn searching(&self) -> Vec<String> {
+    fn service_names(&self) -> Vec<String> {
         self.0.services.iter().map(|service| service.name().to_owned()).collect()
     }
 
@@ -626,7 +626,7 @@ fn compiled(names: &[String]) -> DomainSet {
 }
 
 /// Returns the canonical form of a domain to watch.
-fn watchable(name: &str) -> Result<String, MonitorError> {
+fn canonical_domain(name: &str) -> Result<String, MonitorError> {
     let invalid = |why: String| MonitorError::Invalid(why);
     let set = DomainSet::compile([name], 0).map_err(|error| invalid(error.to_string()))?;
     let name = set.domain(0).unwrap_or_default().to_owned();

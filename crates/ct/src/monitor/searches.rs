@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{Monitor, in_us};
 use crate::issuance::Verdict;
-use crate::ledger::{Sighting, record, settle};
+use crate::ledger::{ReportedIssuance, record, settle};
 use crate::search::{SearchCursor, SearchError, SearchOutcome, SearchPage, SearchQuery, SearchService, poll};
 use crate::tables;
 use crate::tables::{CtSearchRow, leave_ct_search, seed_ct_searches};
@@ -80,7 +80,7 @@ impl Monitor {
         let storing = async move {
             let mut row = row;
             while let Some(answer) = answers.recv().await {
-                match self.store_answer(node, &row, answer.result).await {
+                match self.store_search_result(node, &row, answer.result).await {
                     Ok(Some(left)) => row = left,
                     Ok(None) => return,
                     Err(error) => {
@@ -100,7 +100,7 @@ impl Monitor {
     }
 
     /// Stores a page and the next cursor in one transaction; `None` when another node has the search by now.
-    async fn store_answer(
+    async fn store_search_result(
         &self,
         node: Uuid,
         row: &CtSearchRow,
@@ -112,7 +112,8 @@ impl Monitor {
             Ok(page) => {
                 let left = self.after(row, &page, node, now_us);
                 let watched = self.0.watched.read().clone();
-                let of = |one| Sighting::in_search(one, &row.domain, &watched.all, &row.service);
+                let of =
+                    |one| ReportedIssuance::from_search_result(one, &row.domain, &watched.all, &row.service);
                 (left, page.issuances.into_iter().map(of).collect())
             }
             Err(error) => (failed(row, &error, now_us), Vec::new()),

@@ -14,7 +14,7 @@ pub struct IssuancesFound {
 /// The response does not have the documented format.
 #[derive(Debug, thiserror::Error)]
 #[error("the response cannot be parsed: {0}")]
-pub struct BadAnswer(#[from] serde_json::Error);
+pub struct InvalidResponse(#[from] serde_json::Error);
 
 /// Parses an RFC 3339 time; without an offset it is UTC. Returns 1970-01-01 for an invalid time.
 pub(super) fn time(text: &str) -> x509::UnixTime {

@@ -7,7 +7,7 @@ use outbound::http::percent_encoded;
 use serde::Deserialize;
 use x509::Fingerprint;
 
-use super::answer::{BadAnswer, IssuancesFound, time};
+use super::answer::{InvalidResponse, IssuancesFound, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::{Hash, sha256};
 
@@ -51,7 +51,7 @@ struct CertificateJson {
 /// # Errors
 /// When the body is not a JSON array of objects with an id; then the whole page is rejected. Other missing fields make an issuance
 /// unreadable, not the page.
-pub fn read(body: &[u8]) -> Result<IssuancesFound, BadAnswer> {
+pub fn read(body: &[u8]) -> Result<IssuancesFound, InvalidResponse> {
     let page: Vec<IssuanceJson> = serde_json::from_slice(body)?;
     let after = page.last().map(|last| last.id.clone());
     Ok(IssuancesFound { issuances: page.into_iter().map(issuance).collect(), after })
@@ -62,7 +62,7 @@ fn issuance(json: IssuanceJson) -> Issuance {
     let encoded = json.cert_der.as_deref().or_else(|| json.cert.as_ref()?.data.as_deref());
     let mut issuance = match encoded.and_then(|text| STANDARD.decode(text).ok()) {
         Some(der) => Issuance::from_der(&der),
-        None => parsed_issuance(&json, tbs),
+        None => issuance_from_metadata(&json, tbs),
     };
     issuance.id.tbs = tbs.or(issuance.id.tbs);
     let told = json.dns_names.into_iter().map(|name| name.to_lowercase());
@@ -74,7 +74,7 @@ fn issuance(json: IssuanceJson) -> Issuance {
 }
 
 /// Creates an issuance from the metadata, for objects without a certificate.
-fn parsed_issuance(json: &IssuanceJson, tbs: Option<Hash>) -> Issuance {
+fn issuance_from_metadata(json: &IssuanceJson, tbs: Option<Hash>) -> Issuance {
     let issuer = json.issuer.as_ref().and_then(|issuer| issuer.name.clone()).unwrap_or_default();
     // Without a serial number the issuance is identified by its hash, or else by the service's id.
     let apart = tbs.unwrap_or_else(|| sha256(json.id.as_bytes()));

@@ -7,7 +7,7 @@ use outbound::http::percent_encoded;
 use serde::Deserialize;
 use x509::SerialNumber;
 
-use super::answer::{BadAnswer, IssuancesFound, time};
+use super::answer::{InvalidResponse, IssuancesFound, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::sha256;
 
@@ -37,7 +37,7 @@ struct RowJson {
 ///
 /// # Errors
 /// When the body is not a JSON array of objects with an id.
-pub fn read(body: &[u8], domain: &str, after: Option<&str>) -> Result<IssuancesFound, BadAnswer> {
+pub fn read(body: &[u8], domain: &str, after: Option<&str>) -> Result<IssuancesFound, InvalidResponse> {
     let rows: Vec<RowJson> = serde_json::from_slice(body)?;
     let highest = rows.iter().map(|row| row.id).max();
     let before: u64 = after.and_then(|after| after.parse().ok()).unwrap_or(0);

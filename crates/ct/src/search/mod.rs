@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use http::StatusCode;
 use outbound::Deadline;
 use outbound::http::{Client, Reply};
-use outbound::rate::{Pace, Paced, Rate};
+use outbound::rate::{Pace, PacerCounts, Rate};
 use serde::{Deserialize, Serialize};
 use store::Clock;
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use super::gate::Gate;
 use super::issuance::Issuance;
 
-pub use answer::{BadAnswer, IssuancesFound};
+pub use answer::{InvalidResponse, IssuancesFound};
 pub use cert_spotter::read as read_cert_spotter;
 pub use crt_sh::read as read_crt_sh;
 
@@ -240,7 +240,7 @@ impl SearchService {
 
     /// Returns counters of requests and throttling, and the learned rate.
     #[must_use]
-    pub fn paced(&self) -> Paced {
+    pub fn paced(&self) -> PacerCounts {
         self.gate.paced()
     }
 
@@ -293,7 +293,7 @@ impl SearchService {
             Ok(found) => found,
             Err(error) => return Err(failing(error.to_string(), turn.failed(None))),
         };
-        if found.issuances.is_empty() && self.must_have(cursor, now, &found) {
+        if found.issuances.is_empty() && self.is_empty_implausible(cursor, now, &found) {
             let (service, domain) = (service(), domain.to_owned());
             return Err(SearchError::SuspiciousEmpty { service, domain, retry_after: turn.failed(None) });
         }
@@ -316,7 +316,7 @@ impl SearchService {
 
     /// Returns whether an empty response cannot be correct: crt.sh always returns all valid certificates, and an earlier one is
     /// still valid.
-    fn must_have(&self, cursor: &SearchCursor, now: i64, found: &IssuancesFound) -> bool {
+    fn is_empty_implausible(&self, cursor: &SearchCursor, now: i64, found: &IssuancesFound) -> bool {
         let whole = self.options.dialect == Dialect::CrtSh;
         whole && found.after.is_none() && cursor.newest_end.is_some_and(|end| end > now)
     }

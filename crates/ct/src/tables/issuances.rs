@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::handle::Ct;
 use db::{
-    Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, reversed, storable,
+    BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, reversed,
+    storable,
 };
 
 /// Maximum issuances judged in one call: each may load some dozens of known certificates of 2 kB.
@@ -156,7 +157,7 @@ macro_rules! with_verdicts {
 }
 
 /// Adds the hash to issuances that were reported without one.
-pub(super) const LEARN_TBS: Bulk = Bulk {
+pub(super) const LEARN_TBS: BulkStatement = BulkStatement {
     sqlite: "-- ct_issuances_learn_tbs
 UPDATE ct_issuances SET tbs = ?2, spki_sha256 = COALESCE(spki_sha256, ?3), sha256 = COALESCE(sha256, ?4)
 WHERE issuer_serial = ?1 AND tbs = x'' AND NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.tbs = ?2)",
@@ -169,7 +170,7 @@ WHERE i.issuer_serial = n.issuer_serial AND i.tbs = ''::bytea
   AND NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.tbs = n.tbs)",
 };
 
-pub(super) const INSERT: Bulk = db::bulk! {
+pub(super) const INSERT: BulkStatement = db::bulk! {
     (uuid uuid, issuer_serial bytea, tbs bytea, issuer text, serial text, names text, not_before bigint,
      not_after bigint, spki bytea, sha256 bytea, source text, logged bigint, found bigint)
     with_verdicts!("-- ct_issuances_insert
@@ -184,7 +185,7 @@ ON CONFLICT DO NOTHING RETURNING uuid")
 };
 
 /// Finds the row of each issuance by its hashes. ?3 is returned unchanged.
-pub(super) const FIND: Bulk = Bulk {
+pub(super) const FIND: BulkStatement = BulkStatement {
     sqlite: "-- ct_issuances_find
 SELECT ?3, id, uuid FROM (
     SELECT id, uuid FROM ct_issuances WHERE issuer_serial = ?1 AND (tbs = ?2 OR ?2 = x'')
@@ -197,25 +198,25 @@ JOIN LATERAL (
     UNION ALL SELECT o.id, o.uuid FROM ct_issuances o WHERE o.tbs = n.tbs AND n.tbs <> ''::bytea LIMIT 1) f ON true",
 };
 
-pub(super) const LINK: Bulk = db::bulk! { (domain text, id bigint)
+pub(super) const LINK: BulkStatement = db::bulk! { (domain text, id bigint)
     "-- ct_issuances_link
 INSERT INTO ct_issuance_domains (domain, issuance_id) VALUES (:domain, :id){| ORDER BY :domain COLLATE \"C\", :id}
   ON CONFLICT DO NOTHING"
 };
 
-pub(super) const NAMES: Bulk = db::bulk! { (name text, id bigint)
+pub(super) const NAMES: BulkStatement = db::bulk! { (name text, id bigint)
     "-- ct_issuances_names
 INSERT INTO ct_issuance_names (name_reversed, issuance_id) VALUES (:name, :id){| ORDER BY :name COLLATE \"C\", :id}
   ON CONFLICT DO NOTHING"
 };
 
-pub(super) const DERS: Bulk = db::bulk! { (id bigint, der bytea)
+pub(super) const DERS: BulkStatement = db::bulk! { (id bigint, der bytea)
     "-- ct_issuances_ders
 INSERT INTO ct_issuance_ders (issuance_id, der) VALUES (:id, :der){| ORDER BY :id} ON CONFLICT DO NOTHING"
 };
 
 /// Stores verdicts. A decided issuance keeps its verdict, except that an unexpected one may become expected or acknowledged.
-pub(super) const JUDGE: Bulk = db::bulk! { (uuid uuid, verdict bigint, reason text)
+pub(super) const JUDGE: BulkStatement = db::bulk! { (uuid uuid, verdict bigint, reason text)
     with_verdicts!("-- ct_issuances_judge
 UPDATE ct_issuances SET verdict = :verdict, reason = :reason
 WHERE uuid = :uuid AND (verdict = {CtVerdict::Pending}
@@ -239,7 +240,7 @@ WHERE c.not_after >= "
 
 /// Known certificates in the inventory by exact reversed name. Limited to the newest 64 per name, so that a name on every
 /// certificate of a large installation does not cost more.
-pub(super) const KNOWN: Bulk = Bulk {
+pub(super) const KNOWN: BulkStatement = BulkStatement {
     sqlite: concat!(
         "-- ct_known\n",
         known!(
@@ -259,7 +260,7 @@ pub(super) const KNOWN: Bulk = Bulk {
 };
 
 /// Versions of managed certificates by exact reversed name. They are in the database before any scan finds the certificate.
-pub(super) const MANAGED: Bulk = Bulk {
+pub(super) const MANAGED: BulkStatement = BulkStatement {
     sqlite: "-- ct_managed
 SELECT v.chain FROM (SELECT certificate_id FROM managed_names WHERE name_reversed = ?1
                      ORDER BY certificate_id DESC LIMIT 64) n
@@ -272,7 +273,7 @@ JOIN managed_versions v ON v.certificate_id = n.certificate_id WHERE v.not_after
 };
 
 /// Expected issuances by exact reversed name, from the newest 64 per name.
-pub(super) const EXPECTED: Bulk = Bulk {
+pub(super) const EXPECTED: BulkStatement = BulkStatement {
     sqlite: with_verdicts!(concat!(
         "-- ct_expected\nSELECT ",
         columns!(),
@@ -360,7 +361,7 @@ pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Resu
     let hashed: Vec<&NewCtIssuance> = found.iter().filter(|one| one.tbs.is_some()).collect();
     let columns = vec![
         Column::Blob(hashed.iter().map(|one| one.issuer_serial.to_vec()).collect()),
-        Column::Blob(hashed.iter().map(|one| tbs_of(one)).collect()),
+        Column::Blob(hashed.iter().map(|one| tbs_bytes(one)).collect()),
         Column::MaybeBlob(hashed.iter().map(|one| one.spki_sha256.map(Vec::from)).collect()),
         Column::MaybeBlob(hashed.iter().map(|one| one.sha256.map(Vec::from)).collect()),
     ];
@@ -375,7 +376,7 @@ pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Resu
 async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Blob(found.iter().map(|one| one.issuer_serial.to_vec()).collect()),
-        Column::Blob(found.iter().map(tbs_of).collect()),
+        Column::Blob(found.iter().map(tbs_bytes).collect()),
         Column::Int((0..found.len() as i64).collect()),
     ];
     let (mut domains, mut linked) = (Vec::new(), Vec::new());
@@ -434,7 +435,7 @@ fn merged(found: Vec<NewCtIssuance>) -> Vec<NewCtIssuance> {
     out
 }
 
-fn tbs_of(one: &NewCtIssuance) -> Vec<u8> {
+fn tbs_bytes(one: &NewCtIssuance) -> Vec<u8> {
     one.tbs.map(Vec::from).unwrap_or_default()
 }
 
@@ -449,7 +450,7 @@ fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
     vec![
         Column::Uuid(found.iter().map(|one| one.id).collect()),
         Column::Blob(found.iter().map(|one| one.issuer_serial.to_vec()).collect()),
-        Column::Blob(found.iter().map(tbs_of).collect()),
+        Column::Blob(found.iter().map(tbs_bytes).collect()),
         text(|one| &one.issuer),
         text(|one| &one.serial),
         Column::Text(found.iter().map(names).collect()),
@@ -589,7 +590,7 @@ impl Ct<'_> {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
-    pub async fn issuances_judgeable(
+    pub async fn judgeable_issuances(
         self,
         verdict: CtVerdict,
         found_us: RangeInclusive<i64>,

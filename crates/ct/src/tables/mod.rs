@@ -7,7 +7,8 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use db::{
-    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, storable,
+    BulkStatement, Column, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or,
+    limit_of, page, storable,
 };
 pub use handle::Ct;
 
@@ -196,7 +197,7 @@ ORDER BY d.name ON CONFLICT DO NOTHING"
 /// Adds a search for every domain that the service watches and has not searched.
 const SEED: &str = seed!("ct_searches_seed", "");
 const SEED_ONE: &str = seed!("ct_searches_seed_one", "AND d.name = ?4 ");
-const CLAIM: Bulk = db::bulk! {
+const CLAIM: BulkStatement = db::bulk! {
     concat!(
         "-- ct_searches_claim
 UPDATE ct_searches SET lease_holder = ?3, lease_until = ?4
@@ -206,7 +207,7 @@ WHERE (service, domain) IN (SELECT s.service, s.domain FROM ct_searches s JOIN c
         search_columns!()
     )
 };
-const RENEW: Bulk = db::bulk! { (service text, domain text, holder uuid, until bigint)
+const RENEW: BulkStatement = db::bulk! { (service text, domain text, holder uuid, until bigint)
     "-- ct_searches_renew
 UPDATE ct_searches SET lease_until = :until WHERE service = :service AND domain = :domain AND lease_holder = :holder
   RETURNING service, domain"
@@ -297,7 +298,7 @@ const ALL: &[&str] = &[
     issuances::TRIM,
 ];
 
-pub(crate) const SENDS: Sends = Sends {
+pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: ALL,
     sqlite: &[],
     postgres: &[issuances::LOCK],
@@ -524,7 +525,7 @@ impl Ct<'_> {
     /// # Errors
     /// Database errors.
     pub async fn domain(self, name: &str) -> Result<Option<CtDomainRow>, StoreError> {
-        self.0.row(DOMAIN, vec![name.into()]).await?.map(|mut row| domain_of(&mut row)).transpose()
+        self.0.row(DOMAIN, vec![name.into()]).await?.map(|mut row| domain_row(&mut row)).transpose()
     }
 
     /// Returns a page of the watched domains, by name.
@@ -541,7 +542,7 @@ impl Ct<'_> {
         parameters.push(asked.into());
         let rows = self.0.rows(Cost::Walk, DOMAINS, parameters).await?;
         page(rows, limit, "ct-domains", |mut row| {
-            let domain = domain_of(&mut row)?;
+            let domain = domain_row(&mut row)?;
             let key = vec![domain.name.as_str().into()];
             Ok((domain, key))
         })
@@ -574,7 +575,7 @@ impl Ct<'_> {
         let limit = limit_of(limit).0 as i64;
         let parameters = vec![service.into(), now_us.into(), holder.into(), until_us.into(), limit.into()];
         let claimed = self.0.write("ct_searches_claim", move |tx| tx.rows(statement, parameters).boxed());
-        claimed.await?.into_iter().map(search_of).collect()
+        claimed.await?.into_iter().map(search_row).collect()
     }
 
     /// Extends `holder`'s claims, given by service and domain, to `until_us`; returns those that `holder` still has.
@@ -612,7 +613,7 @@ impl Ct<'_> {
     pub async fn searches_of(self, domain: &str) -> Result<Vec<CtSearchRow>, StoreError> {
         let most = limit_of(db::PAGE_ROWS_MAX).0 as i64;
         let rows = self.0.rows(Cost::Walk, SEARCHES_OF, vec![domain.into(), most.into()]).await?;
-        rows.into_iter().map(search_of).collect()
+        rows.into_iter().map(search_row).collect()
     }
 
     /// Returns a page of search states, by domain and service.
@@ -630,7 +631,7 @@ impl Ct<'_> {
         parameters.push(asked.into());
         let rows = self.0.rows(Cost::Walk, SEARCHES, parameters).await?;
         page(rows, limit, "ct-searches", |row| {
-            let search = search_of(row)?;
+            let search = search_row(row)?;
             let key = vec![search.domain.as_str().into(), search.service.as_str().into()];
             Ok((search, key))
         })
@@ -660,7 +661,7 @@ impl Ct<'_> {
     /// Database errors.
     pub async fn logs(self) -> Result<Vec<CtLogRow>, StoreError> {
         let most = limit_of(db::PAGE_ROWS_MAX).0 as i64;
-        self.0.rows(Cost::Walk, LOGS, vec![most.into()]).await?.into_iter().map(log_of).collect()
+        self.0.rows(Cost::Walk, LOGS, vec![most.into()]).await?.into_iter().map(log_row).collect()
     }
 
     /// Returns a followed log.
@@ -668,11 +669,11 @@ impl Ct<'_> {
     /// # Errors
     /// Database errors.
     pub async fn log(self, log_id: [u8; 32]) -> Result<Option<CtLogRow>, StoreError> {
-        self.0.row(LOG, vec![log_id.into()]).await?.map(log_of).transpose()
+        self.0.row(LOG, vec![log_id.into()]).await?.map(log_row).transpose()
     }
 }
 
-fn domain_of(row: &mut Row) -> Result<CtDomainRow, StoreError> {
+fn domain_row(row: &mut Row) -> Result<CtDomainRow, StoreError> {
     Ok(CtDomainRow {
         name: row.text()?,
         rule: row.text()?,
@@ -687,7 +688,7 @@ fn domain_of(row: &mut Row) -> Result<CtDomainRow, StoreError> {
     })
 }
 
-fn search_of(mut row: Row) -> Result<CtSearchRow, StoreError> {
+fn search_row(mut row: Row) -> Result<CtSearchRow, StoreError> {
     Ok(CtSearchRow {
         service: row.text()?,
         domain: row.text()?,
@@ -703,7 +704,7 @@ fn search_of(mut row: Row) -> Result<CtSearchRow, StoreError> {
     })
 }
 
-fn log_of(mut row: Row) -> Result<CtLogRow, StoreError> {
+fn log_row(mut row: Row) -> Result<CtLogRow, StoreError> {
     Ok(CtLogRow {
         log_id: row.hash()?,
         name: row.text()?,
@@ -720,4 +721,4 @@ fn log_of(mut row: Row) -> Result<CtLogRow, StoreError> {
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[SENDS];
+pub const STATEMENTS: &[ModuleStatements] = &[SENDS];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ct::follow::{Alarm, FollowError, FollowOptions, Follower, LogPosition, Start, Step};
+use ct::follow::{Alarm, FollowError, FollowOptions, Follower, LogPosition, StartPosition, Step};
 use ct::{DomainSet, Issuance, LogKey, LogList};
 use fleet::ct::{CtAuthority, CtLog, CtLogOptions, IssuedPair, Quota, Trouble};
 use outbound::http::Client;
@@ -23,7 +23,7 @@ fn now() -> i64 {
 /// Follows from the beginning and reads partial tiles at once, so that tests need not wait for tiles to fill.
 fn options() -> FollowOptions {
     FollowOptions {
-        start: Start::Beginning,
+        start: StartPosition::Beginning,
         partial_patience: Duration::ZERO,
         pace: Pace::default(),
         ..FollowOptions::default()
@@ -131,7 +131,7 @@ async fn follower_starts_at_the_tree_head_of_a_listed_log() {
     let before = world.fill(300, &[299]);
     let list = LogList::parse(world.log.log_list().as_bytes()).unwrap();
     let log = &list.tiled[0];
-    let options = FollowOptions { start: Start::Head, ..options() };
+    let options = FollowOptions { start: StartPosition::Head, ..options() };
     let follower =
         Follower::new(log.key.clone(), &log.monitoring_url, client(), options, world.clock.clone());
     let step = follower.step(None, &world.domains).await.unwrap();
@@ -266,7 +266,8 @@ async fn corrupt_tile_is_retried_once_and_then_raises_an_alarm() {
     let place = LogPosition { next: 0, ..world.step(None).await.unwrap().place };
     world.log.trouble(&[Trouble::Status(404)]);
     assert!(matches!(world.step(Some(&place)).await, Err(FollowError::Unavailable { .. })), "no checkpoint");
-    let broken = FollowOptions { start: Start::Beginning, tiles_at_once: 1, tiles_a_step: 1, ..options() };
+    let broken =
+        FollowOptions { start: StartPosition::Beginning, tiles_at_once: 1, tiles_a_step: 1, ..options() };
     let key = LogKey::new(world.log.submission_url(), world.log.spki()).unwrap();
     let follower = Follower::new(key, &world.log.monitoring_url(), client(), broken, world.clock.clone());
     // With a whole step left to read, the follower fetches no checkpoint. The data tile is fetched twice.
@@ -318,7 +319,7 @@ async fn malformed_certificate_is_matched_by_its_names() {
     let mut broken = pair.certificate.clone();
     broken.extend([0, 0]);
     broken[1] = 0x80;
-    world.log.add_octets(&broken, &pair.issuer);
+    world.log.add_raw_certificate(&broken, &pair.issuer);
     world.log.publish().unwrap();
     let step = world.step(None).await.unwrap();
     assert_eq!((step.entries, step.unreadable), (1, 1));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ct::follow::{FollowError, FollowOptions, Follower, LogPosition, Start};
-use ct::ledger::{GRACE, Judged, Sighting, judge_issuances, record};
+use ct::follow::{FollowError, FollowOptions, Follower, LogPosition, StartPosition};
+use ct::ledger::{GRACE, Judged, ReportedIssuance, judge_issuances, record};
 use ct::tables::{
     CtDomainSettings, CtFilter, CtLogStep, CtVerdict, alarm_ct_log, insert_ct_domain, step_ct_log,
 };
@@ -48,8 +48,14 @@ impl World {
         let found = pairs
             .iter()
             .flat_map(|pair| {
-                let of =
-                    |der| Sighting::in_search(Issuance::from_der(der), "ours.example", &self.domains, "test");
+                let of = |der| {
+                    ReportedIssuance::from_search_result(
+                        Issuance::from_der(der),
+                        "ours.example",
+                        &self.domains,
+                        "test",
+                    )
+                };
                 [of(&pair.precertificate), of(&pair.certificate)]
             })
             .collect();
@@ -86,7 +92,7 @@ impl World {
     async fn judge_range(&self, verdict: CtVerdict, after: Duration) -> Vec<Judged> {
         let before = self.now_us() + after.as_micros() as i64 - GRACE.as_micros() as i64;
         let page = ct::tables::Ct::of(&self.store)
-            .issuances_judgeable(verdict, 0..=before, None, 100)
+            .judgeable_issuances(verdict, 0..=before, None, 100)
             .await
             .unwrap();
         let pending = page.rows;
@@ -120,7 +126,7 @@ async fn renewal_is_expected_and_unrelated_issuance_is_not() {
     assert_eq!(of(&old), Verdict::Known(KnownAs::Inventory));
     assert!(matches!(of(&renewed), Verdict::Renewal { same_key: false, .. }));
     assert_eq!(of(&foreign), Verdict::Unasked(vec![Unasked::IssuerNotAllowed]));
-    assert!(of(&strange).is_unasked());
+    assert!(of(&strange).raises_alert());
     let unasked = CtFilter {
         domain: Some("ours.example".to_owned()),
         verdict: Some(CtVerdict::Unasked),
@@ -138,7 +144,7 @@ async fn unexpected_issuance_becomes_known_after_an_inventory_scan() {
     let world = World::new().await;
     let pair = CtAuthority::new(1).unwrap().issue(&["new.ours.example"], world.now, 90).unwrap();
     world.find(&[&pair]).await;
-    assert!(world.judge(GRACE).await[0].verdict.is_unasked());
+    assert!(world.judge(GRACE).await[0].verdict.raises_alert());
     assert!(world.judge_range(CtVerdict::Unasked, GRACE).await.is_empty(), "nothing has changed");
     world.know(&pair).await;
     let judged = world.judge_range(CtVerdict::Unasked, GRACE).await;
@@ -170,7 +176,7 @@ impl Stored<'_> {
     async fn step(&self, crash: bool) -> bool {
         let client = Client::new(&Resolver::with_upstreams(Vec::new()), &outbound::http::Options::default());
         let options = FollowOptions {
-            start: Start::Beginning,
+            start: StartPosition::Beginning,
             partial_patience: Duration::ZERO,
             tiles_a_step: 1,
             pace: Pace::default(),
@@ -201,7 +207,7 @@ impl Stored<'_> {
                 let found = step
                     .matches
                     .into_iter()
-                    .map(|one| Sighting::in_log(one, domains, "Fleet 2026"))
+                    .map(|one| ReportedIssuance::from_log_match(one, domains, "Fleet 2026"))
                     .collect();
                 self.world
                     .store

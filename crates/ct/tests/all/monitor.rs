@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ct::ledger::{Sighting, record, settle};
+use ct::ledger::{ReportedIssuance, record, settle};
 use ct::monitor::{LogLists, NewDomain, Review};
 use ct::search::{SearchOptions, SearchService};
 use ct::tables::{CtFilter, CtSearchRow, leave_ct_search};
@@ -56,7 +56,12 @@ impl World {
 
     async fn find(&self, pair: &IssuedPair) -> Uuid {
         let domains = DomainSet::compile([DOMAIN], 3).unwrap();
-        let found = Sighting::in_search(Issuance::from_der(&pair.certificate), DOMAIN, &domains, "test");
+        let found = ReportedIssuance::from_search_result(
+            Issuance::from_der(&pair.certificate),
+            DOMAIN,
+            &domains,
+            "test",
+        );
         let now_us = self.clock.now_us();
         let new = self.store.write("found", move |tx| record(tx, vec![found], now_us).boxed());
         new.await.unwrap()[0]
@@ -80,15 +85,15 @@ async fn verdict_waits_for_grace_time_and_clears_when_domain_is_unwatched() {
     let authority = CtAuthority::new(1).unwrap();
     let id = world.find(&authority.issue(&["a.ours.example"], world.now(), 90).unwrap()).await;
     let subject = format!("ct-issuance/{id}");
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     assert_eq!(world.verdict(id).await, "pending");
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.round_once().await.unwrap();
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     assert_eq!(world.told(&subject).await, ["ct.unexpected_issuance"], "once");
     let row = world.monitor.domain(DOMAIN).await.unwrap();
     world.monitor.unwatch(&row, "test").await.unwrap();
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     assert_eq!(world.told(&subject).await, ["ct.unexpected_issuance", "ct.issuance_expected"]);
     assert_eq!(world.verdict(id).await, "expected");
 }
@@ -107,7 +112,7 @@ async fn renewals_are_expected_after_expected_but_not_acknowledged_ones() {
     let bought = world.find(&issue("bought.ours.example", -60)).await;
     let bad = world.find(&issue("bad.ours.example", -60)).await;
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     world.monitor.decide(bought, Review::Expected, "the shop's", "test").await.unwrap();
     world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await.unwrap();
     let again = world.monitor.decide(bad, Review::Acknowledged, "revoked", "test").await;
@@ -118,7 +123,7 @@ async fn renewals_are_expected_after_expected_but_not_acknowledged_ones() {
     }
     let early = world.find(&issue("there.ours.example", -59)).await;
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     let mut verdicts = Vec::new();
     for id in renewals {
         verdicts.push(world.verdict(id).await);
@@ -130,7 +135,7 @@ async fn renewals_are_expected_after_expected_but_not_acknowledged_ones() {
     world.clock.advance(Duration::from_secs(70 * 86_400));
     let next = world.find(&issue("there.ours.example", 0)).await;
     world.clock.advance(Duration::from_secs(901));
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     assert_eq!(world.verdict(next).await, "expected");
     let all = world.monitor.issuances(&CtFilter::default(), None, 100).await.unwrap();
     assert_eq!(all.rows.len(), 8);
@@ -159,15 +164,15 @@ async fn failing_search_service_is_reported_behind_and_later_caught_up() {
     let began = world.clock.now_us();
     let failed = CtSearchRow { failures: 1, failing_since_us: Some(began), ..claim().await };
     leave(CtSearchRow { due_at_us: began + 60_000_000, ..failed }).await;
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     assert_eq!(world.told(subject).await, ["ct.caught_up"], "nothing is wrong yet");
     world.clock.advance(Duration::from_secs(6 * 3_600));
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.behind"));
     assert!(world.monitor.figures().services[0].1.lag_s >= 21_600.0);
     let answered = CtSearchRow { failures: 0, failing_since_us: None, ..claim().await };
     leave(CtSearchRow { due_at_us: world.clock.now_us() + 1, ..answered }).await;
-    world.monitor.round_once().await.unwrap();
+    world.monitor.run_single_round().await.unwrap();
     assert_eq!(world.told(subject).await.last().map(String::as_str), Some("ct.caught_up"));
 }
 

@@ -8,7 +8,7 @@ use ct::Issuance;
 use ct::search::{
     Dialect, SearchCursor, SearchError, SearchOptions, SearchOutcome, SearchQuery, SearchService, poll,
 };
-use fleet::ct::{CtAuthority, IssuedPair, Quota, SearchFake, SearchKind, Trouble};
+use fleet::ct::{CtAuthority, FakeSearchService, IssuedPair, Quota, SearchKind, Trouble};
 use outbound::http::Client;
 use outbound::rate::{Pace, Rate};
 use outbound::resolve::Resolver;
@@ -19,7 +19,7 @@ fn now() -> i64 {
 }
 
 fn service_with(
-    fake: &SearchFake,
+    fake: &FakeSearchService,
     dialect: Dialect,
     change: impl FnOnce(&mut SearchOptions),
 ) -> SearchService {
@@ -34,14 +34,14 @@ fn service_with(
     SearchService::new(options, client.unwrap(), Clock::system())
 }
 
-fn service(fake: &SearchFake, dialect: Dialect) -> SearchService {
+fn service(fake: &FakeSearchService, dialect: Dialect) -> SearchService {
     service_with(fake, dialect, |_| {})
 }
 
-async fn fake(kind: SearchKind, change: impl FnOnce(&mut fleet::ct::SearchOptions)) -> SearchFake {
+async fn fake(kind: SearchKind, change: impl FnOnce(&mut fleet::ct::SearchOptions)) -> FakeSearchService {
     let mut options = fleet::ct::SearchOptions::new(kind);
     change(&mut options);
-    SearchFake::start(&options).await.unwrap()
+    FakeSearchService::start(&options).await.unwrap()
 }
 
 fn issue(authority: &CtAuthority, name: &str) -> IssuedPair {
@@ -273,7 +273,7 @@ async fn hanging_search_service_does_not_delay_the_others() {
     let (silent, healthy) = (fake(SearchKind::CrtSh, |_| {}).await, fake(SearchKind::CrtSh, |_| {}).await);
     healthy.add(&[issue(&authority, "a.one.example"), issue(&authority, "a.two.example")]);
     silent.trouble(&[Trouble::Hang; 2]);
-    let ask = |fake: &SearchFake, name: &str| {
+    let ask = |fake: &FakeSearchService, name: &str| {
         let service = service_with(fake, Dialect::CrtSh, |options| options.name = name.to_owned());
         let question =
             |domain: &str| SearchQuery { domain: domain.to_owned(), cursor: SearchCursor::default() };

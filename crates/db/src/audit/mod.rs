@@ -17,7 +17,7 @@ use crate::dialect::bulk;
 use crate::error::StoreError;
 use crate::outbox::{self, NewEvent};
 use crate::page::{Page, limit_of};
-use crate::statement::{Bulk, Sends};
+use crate::statement::{BulkStatement, ModuleStatements};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 
@@ -72,7 +72,7 @@ pub struct AuditFilter {
     pub before_us: Option<i64>,
 }
 
-const HEAD_FREE: Bulk = bulk! {
+const HEAD_FREE: BulkStatement = bulk! {
     "-- audit_head_free
 SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1{| FOR UPDATE SKIP LOCKED}"
 };
@@ -80,12 +80,12 @@ SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1{| FOR UPDA
 const HEAD_WAIT: &str = "-- audit_head_wait
 SELECT shard, sequence, hash FROM audit_chains WHERE shard = ?1 FOR UPDATE";
 
-const HEAD_MOVE: Bulk = bulk! { (shard bigint, sequence bigint, hash bytea)
+const HEAD_MOVE: BulkStatement = bulk! { (shard bigint, sequence bigint, hash bytea)
     "-- audit_head_move
 UPDATE audit_chains SET sequence = :sequence, hash = :hash WHERE shard = :shard"
 };
 
-const EVENTS_INSERT: Bulk = bulk! {
+const EVENTS_INSERT: BulkStatement = bulk! {
     (shard bigint, sequence bigint, at bigint, actor text, action text, resource text, details text, hash bytea)
     "-- audit_insert
 INSERT INTO audit_events (shard, sequence, at, actor, action, resource, details, hash)
@@ -106,7 +106,7 @@ AND sequence < (SELECT MIN(sequence) FROM audit_events WHERE shard = ?1) + ?3";
 
 const ALL: &[&str] = &[CHAINS, CHAIN_PAGE, TRIM];
 const POSTGRES: &[&str] = &[HEAD_WAIT];
-const BULKS: &[&Bulk] = &[&HEAD_FREE, &EVENTS_INSERT, &HEAD_MOVE];
+const BULKS: &[&BulkStatement] = &[&HEAD_FREE, &EVENTS_INSERT, &HEAD_MOVE];
 
 /// Appends events to the log, in the caller's transaction. Three statements for any number of events.
 ///
@@ -144,7 +144,7 @@ pub async fn audit_and_emit(
     }
     let mut head = match tx.audit_head {
         Some(head) => head,
-        None => free_head(tx).await?,
+        None => lock_free_chain(tx).await?,
     };
     let mut rows = Vec::with_capacity(events.len());
     for event in events {
@@ -188,7 +188,7 @@ fn columns_of(rows: &[AuditRow]) -> Vec<Column> {
 }
 
 /// Returns a chain that no other writer has locked. When all are locked, waits for the first one.
-async fn free_head(tx: &mut Tx) -> Result<AuditHead, StoreError> {
+async fn lock_free_chain(tx: &mut Tx) -> Result<AuditHead, StoreError> {
     let mut found = tx.row(tx.text_of(&HEAD_FREE), Vec::new()).await?;
     if found.is_none() {
         found = tx.row(HEAD_WAIT, vec![0.into()]).await?;
@@ -331,7 +331,8 @@ fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String,
     (statement, parameters)
 }
 
-pub(crate) const SENDS: Sends = Sends { both: ALL, sqlite: &[], postgres: POSTGRES, bulks: BULKS, composed };
+pub(crate) const SENDS: ModuleStatements =
+    ModuleStatements { both: ALL, sqlite: &[], postgres: POSTGRES, bulks: BULKS, composed };
 
 /// Returns every form of the page statement, for the test that prepares all statements.
 fn composed() -> Vec<String> {

@@ -117,14 +117,14 @@ fn percent_decoded(text: &str) -> Result<String, String> {
 
 /// When a statement is planned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Planned {
+pub(crate) enum StatementPlanning {
     /// On each execution, for the actual parameters.
     EachTime,
     /// Once per connection, preferring indexes.
     Once,
 }
 
-impl Planned {
+impl StatementPlanning {
     fn session(self) -> &'static str {
         match self {
             Self::EachTime => PLANNED_EACH_TIME,
@@ -137,12 +137,12 @@ impl Planned {
 pub(crate) struct Connected {
     pub(super) client: Client,
     statements: HashMap<String, Statement>,
-    planned: Option<Planned>,
+    planned: Option<StatementPlanning>,
 }
 
 impl Connected {
     /// Sets when the following statements are planned.
-    async fn plan(&mut self, planned: Planned) -> Result<(), StoreError> {
+    async fn plan(&mut self, planned: StatementPlanning) -> Result<(), StoreError> {
         if self.planned != Some(planned) {
             let session = planned.session();
             self.client.batch_execute(session).await.map_err(|error| translate(session, error))?;
@@ -181,7 +181,7 @@ impl Connected {
     ///
     /// # Errors
     /// The error of the first failed statement.
-    pub(crate) async fn pipelined(
+    pub(crate) async fn execute_pipelined(
         &mut self,
         begin: bool,
         all: &[BoundStatement<'_>],
@@ -275,17 +275,17 @@ impl Pool {
     }
 
     /// Returns a free connection slot, or `None` if all are in use.
-    pub(super) fn free_permit(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) fn try_acquire_permit(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }
 
-    pub(super) async fn take(&self, planned: Planned) -> Result<Checkout<'_>, StoreError> {
+    pub(super) async fn take(&self, planned: StatementPlanning) -> Result<Checkout<'_>, StoreError> {
         let permit = self.permit().await?;
         Ok(Checkout { connected: self.connected(planned).await?, permit })
     }
 
     /// Returns an idle connection with this planning mode, if there is one.
-    async fn connected(&self, planned: Planned) -> Result<Connected, StoreError> {
+    async fn connected(&self, planned: StatementPlanning) -> Result<Connected, StoreError> {
         let kept = || {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             let fits = idle.iter().rposition(|connected| connected.planned == Some(planned));
@@ -307,7 +307,7 @@ impl Pool {
     pub(super) async fn rows(
         &self,
         _permit: &SemaphorePermit<'_>,
-        planned: Planned,
+        planned: StatementPlanning,
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
@@ -338,7 +338,7 @@ impl Pool {
 pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreError {
     let away = |error: tokio_postgres::Error| StoreError::Unavailable { source: error.into() };
     let Some(code) = error.code() else {
-        let lost = error.is_closed() || caused_by_the_network(&error);
+        let lost = error.is_closed() || is_network_error(&error);
         return if lost { away(error) } else { refused(statement, error) };
     };
     match *code {
@@ -363,7 +363,7 @@ pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreE
     }
 }
 
-fn caused_by_the_network(error: &tokio_postgres::Error) -> bool {
+fn is_network_error(error: &tokio_postgres::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
         if error.is::<std::io::Error>() {

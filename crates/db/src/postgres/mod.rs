@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 
 pub use connection::Parameter;
-pub(crate) use connection::{BoundStatement, Connected, Planned};
+pub(crate) use connection::{BoundStatement, Connected, StatementPlanning};
 use connection::{Checkout, Pool, Server, translate};
 use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};
 use statements::{PING, SCHEMA_LOCK, TABLE_EXISTS};
@@ -22,7 +22,8 @@ pub(crate) use statements::{PLANNED_ONCE, STATEMENTS};
 use crate::error::StoreError;
 use crate::joint::Work;
 use crate::migrate::{
-    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration, OLDEST_COMPATIBLE,
+    self, AppliedMigration, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration,
+    OLDEST_COMPATIBLE,
 };
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
@@ -73,7 +74,7 @@ impl Postgres {
     }
 
     async fn migrate(&self, database: &str, migrations: &[Migration], now_us: i64) -> Result<(), StoreError> {
-        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let mut taken = self.writers.take(StatementPlanning::EachTime).await?;
         let lock = taken.connected.prepared(SCHEMA_LOCK).await?;
         let exists = taken.connected.prepared(TABLE_EXISTS).await?;
         let run = |statement: &'static str| move |error| translate(statement, error);
@@ -84,9 +85,9 @@ impl Postgres {
             transaction.batch_execute(MIGRATIONS_TABLE).await.map_err(run(MIGRATIONS_TABLE))?;
         }
         let rows = transaction.query(MIGRATIONS_APPLIED, &[]).await.map_err(run(MIGRATIONS_APPLIED))?;
-        let applied: Vec<Applied> =
-            rows.iter().map(|row| Applied { version: row.get(0), checksum: row.get(1) }).collect();
-        let oldest = match migrate::is_ahead(migrations, &applied) {
+        let applied: Vec<AppliedMigration> =
+            rows.iter().map(|row| AppliedMigration { version: row.get(0), checksum: row.get(1) }).collect();
+        let oldest = match migrate::has_newer_migration(migrations, &applied) {
             true => {
                 let found = transaction.query_opt(OLDEST_COMPATIBLE, &[]).await;
                 found.map_err(run(OLDEST_COMPATIBLE))?.map(|row| row.get(0))
@@ -109,7 +110,7 @@ impl Postgres {
 
     /// Runs `create` when no table has this name.
     pub(crate) async fn create_table_if_missing(&self, table: &str, create: &str) -> Result<(), StoreError> {
-        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let mut taken = self.writers.take(StatementPlanning::EachTime).await?;
         let exists = taken.connected.prepared(TABLE_EXISTS).await?;
         let run = |statement: &'static str| move |error| translate(statement, error);
         let there = taken.connected.client.query_one(&exists, &[&table]).await;
@@ -127,7 +128,7 @@ impl Postgres {
     }
 
     pub(crate) async fn execute(&self, statement: &str, parameters: &[Value]) -> Result<u64, StoreError> {
-        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let mut taken = self.writers.take(StatementPlanning::EachTime).await?;
         let changed = taken.connected.execute(statement, parameters).await?;
         self.sent.fetch_add(1, Ordering::Relaxed);
         self.writers.give_back(taken);
@@ -140,7 +141,7 @@ impl Postgres {
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
-        let mut taken = self.writers.take(Planned::Once).await?;
+        let mut taken = self.writers.take(StatementPlanning::Once).await?;
         let rows = taken.connected.rows(statement, parameters).await?;
         self.sent.fetch_add(1, Ordering::Relaxed);
         self.writers.give_back(taken);
@@ -159,7 +160,7 @@ impl Postgres {
     /// Reads rows, from the standby while the database is unreachable. The standby rejects writing statements.
     pub(crate) async fn rows(
         &self,
-        planned: Planned,
+        planned: StatementPlanning,
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
@@ -168,16 +169,16 @@ impl Postgres {
             return self.primary_rows(&permit, planned, statement, parameters).await;
         };
         // Waiting for a free connection does not count as a timeout: busy connections say nothing about the database.
-        let Some(permit) = self.permit_to_read(replica).await? else {
+        let Some(permit) = self.acquire_read_permit(replica).await? else {
             return Box::pin(replica.rows(planned, statement, parameters)).await;
         };
         let asked = Box::pin(self.primary_rows(&permit, planned, statement, parameters));
         let answer = match planned {
-            Planned::EachTime => asked.await,
-            Planned::Once => within(POINT_WITHIN, asked).await,
+            StatementPlanning::EachTime => asked.await,
+            StatementPlanning::Once => within(POINT_WITHIN, asked).await,
         };
         match answer {
-            Err(StoreError::Unavailable { source }) if replica.primary_is_away() => {
+            Err(StoreError::Unavailable { source }) if replica.record_primary_unreachable() => {
                 drop(permit);
                 let read = Box::pin(replica.rows(planned, statement, parameters)).await;
                 // If the standby fails, too, return the database's error: it is more useful.
@@ -185,14 +186,17 @@ impl Postgres {
             }
             Err(error @ StoreError::Unavailable { .. }) => Err(error),
             answer => {
-                replica.primary_is_back();
+                replica.record_primary_reachable();
                 answer
             }
         }
     }
 
     /// Waits for a connection to the database. `None` when the standby is to be read.
-    async fn permit_to_read(&self, replica: &Replica) -> Result<Option<SemaphorePermit<'_>>, StoreError> {
+    async fn acquire_read_permit(
+        &self,
+        replica: &Replica,
+    ) -> Result<Option<SemaphorePermit<'_>>, StoreError> {
         match replica.reading() {
             Reading::Replica => Ok(None),
             Reading::Probe => Ok(Box::pin(self.probed(replica)).await),
@@ -206,17 +210,17 @@ impl Postgres {
 
     /// Probes the database on a free connection. Returns a permit to read from it, if it is back.
     async fn probed(&self, replica: &Replica) -> Option<SemaphorePermit<'_>> {
-        let permit = self.readers.free_permit()?;
-        let ping = self.primary_rows(&permit, Planned::Once, PING, &[]);
+        let permit = self.readers.try_acquire_permit()?;
+        let ping = self.primary_rows(&permit, StatementPlanning::Once, PING, &[]);
         within(PROBE_WITHIN, ping).await.ok()?;
-        replica.primary_is_back();
+        replica.record_primary_reachable();
         Some(permit)
     }
 
     async fn primary_rows(
         &self,
         permit: &SemaphorePermit<'_>,
-        planned: Planned,
+        planned: StatementPlanning,
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {
@@ -256,12 +260,12 @@ impl Postgres {
     /// Returns one row of a statement without parameters, over a new connection. Does not migrate the database.
     pub(crate) async fn ask(url: &str, shown: String, statement: &str) -> Result<Option<Row>, StoreError> {
         let pool = Pool::new(Server::parse(url, shown)?, 1);
-        let mut taken = pool.take(Planned::EachTime).await?;
+        let mut taken = pool.take(StatementPlanning::EachTime).await?;
         Ok(taken.connected.rows(statement, &[]).await?.into_iter().next())
     }
 
     /// Runs `work` in one transaction.
-    pub(crate) async fn write(&self, planned: Planned, work: Work) -> Result<(), StoreError> {
+    pub(crate) async fn write(&self, planned: StatementPlanning, work: Work) -> Result<(), StoreError> {
         let Checkout { connected, permit } = self.writers.take(planned).await?;
         let mut tx = Tx {
             connection: TxConnection::Postgres(Box::new(connected)),
@@ -296,7 +300,7 @@ impl Postgres {
 
     /// Prepares one statement without running it.
     pub(crate) async fn check(&self, statement: &str) -> Result<(), StoreError> {
-        let mut taken = self.writers.take(Planned::EachTime).await?;
+        let mut taken = self.writers.take(StatementPlanning::EachTime).await?;
         taken.connected.prepared(statement).await?;
         self.writers.give_back(taken);
         Ok(())

@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::connection::{Planned, Pool, Server};
+use super::connection::{Pool, Server, StatementPlanning};
 use crate::error::StoreError;
 use crate::value::{Row, Value};
 
@@ -66,7 +66,7 @@ impl Replica {
     }
 
     /// Records that the database did not respond. Returns whether the standby may be read.
-    pub(super) fn primary_is_away(&self) -> bool {
+    pub(super) fn record_primary_unreachable(&self) -> bool {
         let mut away = self.away();
         let since = match *away {
             Some(away) => away.since,
@@ -80,7 +80,7 @@ impl Replica {
         since.elapsed() <= self.alone
     }
 
-    pub(super) fn primary_is_back(&self) {
+    pub(super) fn record_primary_reachable(&self) {
         if self.away().take().is_some() {
             tracing::warn!("the primary database is reachable again");
         }
@@ -101,7 +101,7 @@ impl Replica {
     /// Reads rows from the standby.
     pub(super) async fn rows(
         &self,
-        planned: Planned,
+        planned: StatementPlanning,
         statement: &str,
         parameters: &[Value],
     ) -> Result<Vec<Row>, StoreError> {

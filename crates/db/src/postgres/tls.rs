@@ -57,14 +57,14 @@ impl MakeTls {
     pub(super) fn new(mode: SslMode, roots: Option<&str>) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let checking = match (mode, roots) {
-            (SslMode::VerifyFull, _) => Checking::ChainAndName,
+            (SslMode::VerifyFull, _) => CertificateCheck::ChainAndName,
             // Same as libpq when a root is given without a mode.
-            (SslMode::VerifyCa, _) | (SslMode::Require, Some(_)) => Checking::Chain,
-            (SslMode::Disable | SslMode::Prefer | SslMode::Require, _) => Checking::Nothing,
+            (SslMode::VerifyCa, _) | (SslMode::Require, Some(_)) => CertificateCheck::Chain,
+            (SslMode::Disable | SslMode::Prefer | SslMode::Require, _) => CertificateCheck::Nothing,
         };
         let webpki = match checking {
-            Checking::Nothing => None,
-            Checking::Chain | Checking::ChainAndName => Some(
+            CertificateCheck::Nothing => None,
+            CertificateCheck::Chain | CertificateCheck::ChainAndName => Some(
                 WebPkiServerVerifier::builder_with_provider(
                     Arc::new(load_roots(roots)?),
                     Arc::clone(&provider),
@@ -107,7 +107,7 @@ fn load_roots(roots: Option<&str>) -> Result<RootCertStore, String> {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Checking {
+enum CertificateCheck {
     Nothing,
     Chain,
     ChainAndName,
@@ -116,7 +116,7 @@ enum Checking {
 /// Verifies what the mode requires. Always checks that the server has its certificate's key.
 #[derive(Debug)]
 struct Verifier {
-    checking: Checking,
+    checking: CertificateCheck,
     webpki: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -135,7 +135,7 @@ impl ServerCertVerifier for Verifier {
             // rustls checks the chain before the name (`WebPkiServerVerifier`), so the chain is valid.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if self.checking == Checking::Chain => Ok(ServerCertVerified::assertion()),
+            )) if self.checking == CertificateCheck::Chain => Ok(ServerCertVerified::assertion()),
             verdict => verdict,
         }
     }

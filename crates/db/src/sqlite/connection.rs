@@ -119,7 +119,7 @@ impl ToSql for Value {
 
 /// Creates a missing directory (0700) and file (0600). They are private, because an inventory reveals an organization's network.
 /// SQLite gives its log the same permissions.
-pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
+pub(super) fn create_private_file(path: &Path) -> std::io::Result<()> {
     let mut folder = std::fs::DirBuilder::new();
     let mut file = std::fs::OpenOptions::new();
     file.write(true).create_new(true);
@@ -144,14 +144,14 @@ pub(super) fn open_error(path: &Path, source: impl Into<Cause>) -> StoreError {
 
 /// Where SQLite stores the index of its log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum LogIndex {
+pub(super) enum WalIndexLocation {
     /// In a file beside the database, so that other processes may open the database, too.
     File,
     /// In memory. No other process may then open the database. Used when a full disk has no space for the file.
     Memory,
 }
 
-impl LogIndex {
+impl WalIndexLocation {
     /// Returns `File`, or `Memory` if the disk has no space for the index file.
     pub(super) fn of(path: &Path) -> Self {
         let works = || {
@@ -174,7 +174,11 @@ impl LogIndex {
     }
 }
 
-pub(super) fn connect(path: &Path, cache_kib: i64, index: LogIndex) -> Result<Connection, StoreError> {
+pub(super) fn connect(
+    path: &Path,
+    cache_kib: i64,
+    index: WalIndexLocation,
+) -> Result<Connection, StoreError> {
     let open = || -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags_and_vfs(path, flags, index.vfs())?;
@@ -217,9 +221,11 @@ pub(super) fn translate(connection: &Connection, statement: &str, error: rusqlit
         Some(ErrorCode::ConstraintViolation) => {
             StoreError::Conflict { statement: name_of(statement).to_owned(), source: error.into() }
         }
-        Some(ErrorCode::DiskFull) => StoreError::Full { disk: disk_of(connection), source: error.into() },
+        Some(ErrorCode::DiskFull) => {
+            StoreError::Full { disk: database_disk(connection), source: error.into() }
+        }
         // May be transient, such as a remounted file system or a quota: worth a retry.
-        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => match disk_of(connection) {
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => match database_disk(connection) {
             // SQLite reports missing space for the log's index as an I/O error.
             disk if disk.is_full() => StoreError::Full { disk, source: error.into() },
             _ => StoreError::Unavailable { source: error.into() },
@@ -228,6 +234,6 @@ pub(super) fn translate(connection: &Connection, statement: &str, error: rusqlit
     }
 }
 
-fn disk_of(connection: &Connection) -> Disk {
+fn database_disk(connection: &Connection) -> Disk {
     connection.path().map(|path| Disk::of(Path::new(path))).unwrap_or_default()
 }

@@ -17,14 +17,17 @@ use futures_util::FutureExt;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use connection::{LogIndex, connect, create_private, execute, open_error, pragma, rows, translate};
+use connection::{
+    WalIndexLocation, connect, create_private_file, execute, open_error, pragma, rows, translate,
+};
 pub use transaction::{Parameter, SqliteTransaction};
 
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::joint::{JointWork, Work, WorkResult};
 use crate::migrate::{
-    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration, OLDEST_COMPATIBLE,
+    self, AppliedMigration, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration,
+    OLDEST_COMPATIBLE,
 };
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
@@ -81,9 +84,9 @@ impl Sqlite {
         migrations: &[Migration],
         now_us: i64,
     ) -> Result<Self, StoreError> {
-        create_private(path).map_err(|source| open_error(path, source))?;
-        let index = LogIndex::of(path);
-        if index == LogIndex::Memory {
+        create_private_file(path).map_err(|source| open_error(path, source))?;
+        let index = WalIndexLocation::of(path);
+        if index == WalIndexLocation::Memory {
             let disk = Disk::of(path);
             tracing::warn!(
                 "{disk} is full: no other process can open this database until this process restarts"
@@ -257,7 +260,7 @@ impl WriterState {
     /// Runs several jobs in one transaction. A failed job is rolled back alone. Faults are injected only into transactions, not
     /// into single statements.
     fn together(&mut self, mut jobs: Vec<JointWork>, meets_faults: bool) {
-        let failed = self.try_together(&mut jobs, meets_faults).err();
+        let failed = self.run_in_one_transaction(&mut jobs, meets_faults).err();
         if failed.is_some() && self.connection().is_ok_and(|connection| !connection.is_autocommit()) {
             // A failed rollback needs no handling: the next BEGIN will report it.
             let _ = self.run("ROLLBACK");
@@ -269,7 +272,11 @@ impl WriterState {
         }
     }
 
-    fn try_together(&mut self, jobs: &mut [JointWork], meets_faults: bool) -> Result<(), StoreError> {
+    fn run_in_one_transaction(
+        &mut self,
+        jobs: &mut [JointWork],
+        meets_faults: bool,
+    ) -> Result<(), StoreError> {
         self.run("BEGIN IMMEDIATE")?;
         let alone = jobs.len() == 1;
         for job in jobs.iter_mut() {
@@ -387,9 +394,9 @@ fn migrate(
     transaction.execute_batch(MIGRATIONS_TABLE).map_err(|source| open_error(path, source))?;
     let mut applied = Vec::new();
     for mut row in rows(&transaction, MIGRATIONS_APPLIED, Vec::new())? {
-        applied.push(Applied { version: row.int()?, checksum: row.text()? });
+        applied.push(AppliedMigration { version: row.int()?, checksum: row.text()? });
     }
-    let oldest = match migrate::is_ahead(migrations, &applied) {
+    let oldest = match migrate::has_newer_migration(migrations, &applied) {
         true => rows(&transaction, OLDEST_COMPATIBLE, Vec::new())?.first_mut().map(Row::int).transpose()?,
         false => None,
     };
@@ -414,11 +421,11 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data/inventory.db");
-        create_private(&path).unwrap();
+        create_private_file(&path).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().unwrap()), 0o700);
-        create_private(&path).unwrap();
+        create_private_file(&path).unwrap();
     }
 
     // A requested fault is injected once: the next batch is stored.

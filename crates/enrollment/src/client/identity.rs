@@ -70,11 +70,11 @@ impl IdentityFolder {
     /// # Errors
     /// [`JoinError`]
     #[crate::boxed]
-    pub async fn key_or_new(&self) -> Result<PrivateKey, JoinError> {
+    pub async fn load_or_generate_key(&self) -> Result<PrivateKey, JoinError> {
         if let Some(key) = self.key()? {
             return Ok(key);
         }
-        let made = PrivateKey::generate_aside(KeyType::P256).await;
+        let made = PrivateKey::generate_in_background(KeyType::P256).await;
         let made = made.map_err(|error| JoinError::Identity(error.to_string()))?;
         write_private(&self.path("identity-key.pem"), made.to_pkcs8_pem().as_bytes())?;
         Ok(made)

@@ -46,7 +46,7 @@ impl JoinOptions {
     /// # Errors
     /// [`JoinError::Server`]
     pub fn server(&self) -> Result<String, JoinError> {
-        trust::server_of(&self.server)
+        trust::parse_server_url(&self.server)
     }
 
     /// Creates a client for the first request, which has no client certificate. `program` is its user agent.
@@ -67,14 +67,18 @@ impl JoinOptions {
     ///
     /// # Errors
     /// [`JoinError::State`]
-    pub fn keep_trust(&self, folder: &IdentityFolder, told: &str) -> Result<Option<String>, JoinError> {
+    pub fn store_trust_anchors(
+        &self,
+        folder: &IdentityFolder,
+        told: &str,
+    ) -> Result<Option<String>, JoinError> {
         let ca_pem = format!("{}{told}", self.ca_pem.as_deref().unwrap_or_default());
         folder.write_ca(&ca_pem)?;
         Ok(if ca_pem.is_empty() { self.ca_sha256.map(|pin| pin.to_string()) } else { None })
     }
 }
 
-/// Creates a client for all later requests. `pin` is the result of [`JoinOptions::keep_trust`].
+/// Creates a client for all later requests. `pin` is the result of [`JoinOptions::store_trust_anchors`].
 ///
 /// # Errors
 /// [`JoinError`] when the directory cannot be read, or TLS cannot be set up with it.

@@ -40,8 +40,8 @@ impl Trust {
             .with_safe_default_protocol_versions()
             .map_err(failed)?;
         let builder = match self {
-            Self::System => builder.with_root_certificates(store_of(outbound::tls::system_roots())?),
-            Self::Roots(roots) => builder.with_root_certificates(store_of(roots.clone())?),
+            Self::System => builder.with_root_certificates(root_store(outbound::tls::system_roots())?),
+            Self::Roots(roots) => builder.with_root_certificates(root_store(roots.clone())?),
             Self::Pinned(pin) => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { pin: *pin, provider }))
             }
@@ -59,7 +59,7 @@ impl Trust {
     }
 }
 
-fn store_of(roots: Vec<Vec<u8>>) -> Result<RootCertStore, JoinError> {
+fn root_store(roots: Vec<Vec<u8>>) -> Result<RootCertStore, JoinError> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.into_iter().map(CertificateDer::from));
     if store.is_empty() {
@@ -72,7 +72,7 @@ fn store_of(roots: Vec<Vec<u8>>) -> Result<RootCertStore, JoinError> {
 }
 
 /// Parses `https://HOST[:PORT]` and removes a trailing slash.
-pub(super) fn server_of(text: &str) -> Result<String, JoinError> {
+pub(super) fn parse_server_url(text: &str) -> Result<String, JoinError> {
     let wrong = || JoinError::Server(text.to_owned());
     let url = text.trim_end_matches('/');
     let uri: http::Uri = url.parse().map_err(|_| wrong())?;
@@ -142,7 +142,7 @@ impl ServerCertVerifier for Pinned {
 
 #[cfg(test)]
 mod tests {
-    use super::server_of;
+    use super::parse_server_url;
 
     #[test]
     fn server_url_must_be_https_with_a_host() {
@@ -157,7 +157,7 @@ mod tests {
             ("https://pki.example/path", None),
             ("https://pki.example/?a=b", None),
         ] {
-            assert_eq!(server_of(text).ok().as_deref(), expected, "{text}");
+            assert_eq!(parse_server_url(text).ok().as_deref(), expected, "{text}");
         }
     }
 }

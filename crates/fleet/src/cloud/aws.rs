@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::server::{Cloud, Gate};
 use super::{
-    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
+    CertificateFactory, CloudBehavior, CloudRequest, Fault, MintedCertificate, OperationCounts, Quota, Reply,
+    Server, SimulatedCertificate, page,
 };
 use crate::FleetError;
 use crate::key_kind::KeyKind;
@@ -53,19 +54,19 @@ pub struct AwsPlan {
     /// Load balancers per region, each with two of its ACM certificates.
     pub balancers: usize,
     /// Behavior of the cloud.
-    pub manners: Manners,
+    pub manners: CloudBehavior,
 }
 
 impl Default for AwsPlan {
     fn default() -> Self {
-        Self { accounts: 1, regions: 2, acm: 12, iam: 3, balancers: 1, manners: Manners::default() }
+        Self { accounts: 1, regions: 2, acm: 12, iam: 3, balancers: 1, manners: CloudBehavior::default() }
     }
 }
 
 struct StoredCertificate {
     arn: String,
     id: String,
-    minted: Option<Minted>,
+    minted: Option<MintedCertificate>,
     acme: bool,
     issued: i64,
     used_by: Vec<String>,
@@ -96,7 +97,7 @@ struct Aws(std::sync::Arc<Mutex<Contents>>);
 pub struct AwsCloud {
     server: Server,
     contents: std::sync::Arc<Mutex<Contents>>,
-    press: Press,
+    press: CertificateFactory,
 }
 
 impl AwsCloud {
@@ -105,7 +106,7 @@ impl AwsCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &AwsPlan) -> Result<Self, FleetError> {
-        let press = Press::new()?;
+        let press = CertificateFactory::new()?;
         let regions: Vec<_> = REGIONS.into_iter().take(plan.regions.clamp(1, REGIONS.len())).collect();
         let mut accounts = BTreeMap::new();
         for number in 0..plan.accounts {
@@ -153,7 +154,7 @@ impl AwsCloud {
     }
 
     /// Replaces the tags of the first ACM certificate of the first account and region; returns its ARN.
-    pub fn tag_one(&self, tags: &[(&str, &str)]) -> Option<String> {
+    pub fn replace_first_tags(&self, tags: &[(&str, &str)]) -> Option<String> {
         let mut contents = self.contents.lock();
         let kept = contents.accounts.values_mut().next()?.acm.values_mut().next()?.first_mut()?;
         kept.tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -174,7 +175,7 @@ impl AwsCloud {
 
     /// Returns the certificates that a scanner should find.
     #[must_use]
-    pub fn truth(&self) -> Vec<CloudTruth> {
+    pub fn truth(&self) -> Vec<SimulatedCertificate> {
         let contents = self.contents.lock();
         let mut truth = Vec::new();
         for account in contents.accounts.values() {
@@ -212,12 +213,12 @@ impl AwsCloud {
 }
 
 impl StoredCertificate {
-    fn truth(&self, store: &'static str) -> CloudTruth {
+    fn truth(&self, store: &'static str) -> SimulatedCertificate {
         let mut used_by = self.used_by.clone();
         used_by.extend(self.elsewhere.then(|| elsewhere(&self.arn)));
         used_by.sort();
-        let leaf_sha256 = self.minted.as_ref().map(Minted::sha256);
-        CloudTruth { store, name: self.arn.clone(), leaf_sha256, used_by, tags: self.tags.clone() }
+        let leaf_sha256 = self.minted.as_ref().map(MintedCertificate::sha256);
+        SimulatedCertificate { store, name: self.arn.clone(), leaf_sha256, used_by, tags: self.tags.clone() }
     }
 
     fn summary(&self) -> Value {
@@ -254,7 +255,12 @@ fn balancer_arn(region: &str, account: &str, number: usize) -> String {
     format!("arn:aws:elasticloadbalancing:{region}:{account}:loadbalancer/app/web{number}/50dc6c495c0c9188")
 }
 
-fn furnish(press: &Press, plan: &AwsPlan, regions: &[&str], account: &str) -> Result<Account, FleetError> {
+fn furnish(
+    press: &CertificateFactory,
+    plan: &AwsPlan,
+    regions: &[&str],
+    account: &str,
+) -> Result<Account, FleetError> {
     let kinds = [KeyKind::Rsa2048, KeyKind::P256, KeyKind::P384];
     let mut found = Account::default();
     for region in regions {
@@ -442,7 +448,7 @@ const OPERATIONS: [&str; 13] = [
 
 /// Returns quotas for every operation that no client reaches, for tests that are not about rates.
 #[must_use]
-pub fn no_quotas() -> Vec<(&'static str, Quota)> {
+pub fn unlimited_quotas() -> Vec<(&'static str, Quota)> {
     OPERATIONS.map(|operation| (operation, Quota::default())).into()
 }
 

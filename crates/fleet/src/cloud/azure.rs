@@ -19,7 +19,8 @@ use x509::DAY;
 
 use super::server::{Cloud, Gate};
 use super::{
-    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
+    CertificateFactory, CloudBehavior, CloudRequest, Fault, MintedCertificate, OperationCounts, Quota, Reply,
+    Server, SimulatedCertificate, page,
 };
 use crate::FleetError;
 use crate::forge::{AlternativeName, Order, Role, forge, random_serial};
@@ -45,18 +46,18 @@ pub struct AzurePlan {
     /// Certificates per vault. The first is used by an Application Gateway, the last is still being issued.
     pub certificates: usize,
     /// Behavior of the cloud.
-    pub manners: Manners,
+    pub manners: CloudBehavior,
 }
 
 impl Default for AzurePlan {
     fn default() -> Self {
-        Self { vaults: 2, certificates: 30, manners: Manners::default() }
+        Self { vaults: 2, certificates: 30, manners: CloudBehavior::default() }
     }
 }
 
 struct StoredCertificate {
     name: String,
-    minted: Option<Minted>,
+    minted: Option<MintedCertificate>,
     updated: i64,
     tags: BTreeMap<String, String>,
 }
@@ -76,7 +77,7 @@ struct Azure {
 pub struct AzureCloud {
     server: Server,
     contents: Arc<Mutex<Contents>>,
-    press: Press,
+    press: CertificateFactory,
     root: CertificateDer<'static>,
     given: AtomicU64,
 }
@@ -90,7 +91,7 @@ impl AzureCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &AzurePlan) -> Result<Self, FleetError> {
-        let press = Press::new()?;
+        let press = CertificateFactory::new()?;
         let count = plan.vaults.clamp(1, VAULTS_MAX) as u32;
         let addresses: Vec<Ipv4Addr> =
             (0..count).map(|number| Ipv4Addr::from(FIRST_VAULT + number)).collect();
@@ -160,16 +161,22 @@ impl AzureCloud {
 
     /// Returns the certificates that a scanner should find.
     #[must_use]
-    pub fn truth(&self) -> Vec<CloudTruth> {
+    pub fn truth(&self) -> Vec<SimulatedCertificate> {
         let contents = self.contents.lock();
         let mut truth = Vec::new();
         for (address, vault) in &contents.vaults {
             for (index, kept) in vault.iter().enumerate() {
                 let name = format!("{}certificates/{}", vault_url(*address, self.server.port()), kept.name);
                 let used_by = (index == 0).then(|| gateway_id(*address)).into_iter().collect();
-                let leaf_sha256 = kept.minted.as_ref().map(Minted::sha256);
+                let leaf_sha256 = kept.minted.as_ref().map(MintedCertificate::sha256);
                 let tags = kept.tags.clone();
-                truth.push(CloudTruth { store: "azure-key-vault", name, leaf_sha256, used_by, tags });
+                truth.push(SimulatedCertificate {
+                    store: "azure-key-vault",
+                    name,
+                    leaf_sha256,
+                    used_by,
+                    tags,
+                });
             }
         }
         truth.sort();
@@ -194,7 +201,7 @@ impl AzureCloud {
 
 /// Creates the TLS configuration: one certificate for the addresses of all vaults and Resource Manager.
 fn server_tls(
-    press: &Press,
+    press: &CertificateFactory,
     vaults: &[Ipv4Addr],
 ) -> Result<(Arc<ServerConfig>, CertificateDer<'static>), FleetError> {
     let (now, root) = press.anchor();

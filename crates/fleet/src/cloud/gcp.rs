@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::server::{Cloud, Gate};
 use super::{
-    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
-    rfc3339,
+    CertificateFactory, CloudBehavior, CloudRequest, Fault, MintedCertificate, OperationCounts, Quota, Reply,
+    Server, SimulatedCertificate, page, rfc3339,
 };
 use crate::FleetError;
 use crate::key_kind::KeyKind;
@@ -29,18 +29,18 @@ pub struct GcpPlan {
     /// SSL certificates in Compute Engine, global and in one region.
     pub classic: usize,
     /// Behavior of the cloud.
-    pub manners: Manners,
+    pub manners: CloudBehavior,
 }
 
 impl Default for GcpPlan {
     fn default() -> Self {
-        Self { project: "fleet".to_owned(), managed: 12, classic: 5, manners: Manners::default() }
+        Self { project: "fleet".to_owned(), managed: 12, classic: 5, manners: CloudBehavior::default() }
     }
 }
 
 struct StoredCertificate {
     name: String,
-    minted: Option<Minted>,
+    minted: Option<MintedCertificate>,
     updated: i64,
     /// Labels in Certificate Manager; certificates in Compute Engine have none.
     labels: BTreeMap<String, String>,
@@ -68,7 +68,7 @@ impl GcpCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &GcpPlan) -> Result<Self, FleetError> {
-        let press = Press::new()?;
+        let press = CertificateFactory::new()?;
         let project = &plan.project;
         let mut managed = Vec::new();
         for index in 0..plan.managed {
@@ -128,12 +128,12 @@ impl GcpCloud {
 
     /// Returns all certificates, including those in unreachable locations.
     #[must_use]
-    pub fn truth(&self) -> Vec<CloudTruth> {
+    pub fn truth(&self) -> Vec<SimulatedCertificate> {
         let contents = self.contents.lock();
-        let truth = |kept: &StoredCertificate, store, used_by| CloudTruth {
+        let truth = |kept: &StoredCertificate, store, used_by| SimulatedCertificate {
             store,
             name: kept.name.clone(),
-            leaf_sha256: kept.minted.as_ref().map(Minted::sha256),
+            leaf_sha256: kept.minted.as_ref().map(MintedCertificate::sha256),
             used_by,
             tags: kept.labels.clone(),
         };

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use x509::der::{Reader, tag};
 
 use super::server::{Cloud, Gate};
-use super::{CloudRequest, Fault, Manners, OperationCounts, Quota, Reply, Server};
+use super::{CloudBehavior, CloudRequest, Fault, OperationCounts, Quota, Reply, Server};
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
@@ -76,7 +76,7 @@ impl KeyServices {
     ///
     /// # Errors
     /// [`FleetError`].
-    pub fn start(manners: &Manners) -> Result<Self, FleetError> {
+    pub fn start(manners: &CloudBehavior) -> Result<Self, FleetError> {
         let keys = vec![
             ServedKey::rsa()?,
             ServedKey::ec(
@@ -360,7 +360,7 @@ impl KeysState {
                 match signature {
                     Some(signature) => Reply::json(
                         200,
-                        &json!({"KeyId": arn, "Signature": STANDARD.encode(marred(ask, signature)),
+                        &json!({"KeyId": arn, "Signature": STANDARD.encode(apply_signature_fault(ask, signature)),
                             "SigningAlgorithm": text("SigningAlgorithm")}),
                     ),
                     None => said(400, "ValidationException"),
@@ -410,7 +410,7 @@ impl KeysState {
         {
             Some(signature) => Reply::json(
                 200,
-                &json!({"kid": kid, "value": URL_SAFE_NO_PAD.encode(marred(ask, signature))}),
+                &json!({"kid": kid, "value": URL_SAFE_NO_PAD.encode(apply_signature_fault(ask, signature))}),
             ),
             None => problem(400, "BadParameter"),
         }
@@ -475,7 +475,7 @@ impl KeysState {
         match input.and_then(|input| key.sign(of, &input, true)).filter(|_| signs && is_one) {
             Some(signature) => Reply::json(
                 200,
-                &json!({"signature": STANDARD.encode(marred(ask, signature)), "protectionLevel": "HSM"}),
+                &json!({"signature": STANDARD.encode(apply_signature_fault(ask, signature)), "protectionLevel": "HSM"}),
             ),
             None => problem(400, "INVALID_ARGUMENT"),
         }
@@ -483,7 +483,7 @@ impl KeysState {
 }
 
 /// Flips one bit of the signature if the fault requires it.
-fn marred(ask: &CloudRequest, mut signature: Vec<u8>) -> Vec<u8> {
+fn apply_signature_fault(ask: &CloudRequest, mut signature: Vec<u8>) -> Vec<u8> {
     if ask.wrong
         && let Some(last) = signature.last_mut()
     {

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::server::{Cloud, Gate};
 use super::{
-    CloudRequest, CloudTruth, Fault, Manners, Minted, OperationCounts, Press, Quota, Reply, Server, page,
+    CertificateFactory, CloudBehavior, CloudRequest, Fault, MintedCertificate, OperationCounts, Quota, Reply,
+    Server, SimulatedCertificate, page,
 };
 use crate::FleetError;
 use crate::key_kind::KeyKind;
@@ -27,19 +28,19 @@ pub struct KubernetesPlan {
     /// Whether the Gateway API is installed.
     pub gateways: bool,
     /// Behavior of the API server.
-    pub manners: Manners,
+    pub manners: CloudBehavior,
 }
 
 impl Default for KubernetesPlan {
     fn default() -> Self {
-        Self { secrets: 120, gateways: true, manners: Manners::default() }
+        Self { secrets: 120, gateways: true, manners: CloudBehavior::default() }
     }
 }
 
 struct StoredCertificate {
     namespace: String,
     name: String,
-    minted: Option<Minted>,
+    minted: Option<MintedCertificate>,
     version: u64,
     labels: BTreeMap<String, String>,
 }
@@ -63,7 +64,7 @@ impl KubernetesCloud {
     /// # Errors
     /// [`FleetError`].
     pub fn start(plan: &KubernetesPlan) -> Result<Self, FleetError> {
-        let press = Press::new()?;
+        let press = CertificateFactory::new()?;
         let mut secrets = Vec::new();
         for index in 0..plan.secrets {
             let empty = plan.secrets > 3 && index == plan.secrets - 1;
@@ -103,7 +104,7 @@ impl KubernetesCloud {
 
     /// Returns the certificates that a scanner should find in a cluster called `cluster`.
     #[must_use]
-    pub fn truth(&self, cluster: &str) -> Vec<CloudTruth> {
+    pub fn truth(&self, cluster: &str) -> Vec<SimulatedCertificate> {
         let contents = self.contents.lock();
         let mut truth: Vec<_> = contents
             .secrets
@@ -115,10 +116,10 @@ impl KubernetesCloud {
                     1 if contents.gateways => vec![format!("{cluster}/{}/gateway/edge", kept.namespace)],
                     _ => Vec::new(),
                 };
-                CloudTruth {
+                SimulatedCertificate {
                     store: "kubernetes-secret",
                     name: format!("{cluster}/{}/{}", kept.namespace, kept.name),
-                    leaf_sha256: kept.minted.as_ref().map(Minted::sha256),
+                    leaf_sha256: kept.minted.as_ref().map(MintedCertificate::sha256),
                     used_by,
                     tags: kept.labels.clone(),
                 }

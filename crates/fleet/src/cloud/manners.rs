@@ -7,7 +7,7 @@ use super::ledger::Quota;
 
 /// Behavior of a simulated cloud.
 #[derive(Clone, Debug)]
-pub struct Manners {
+pub struct CloudBehavior {
     /// Delay of each response, uniformly distributed.
     pub latency: RangeInclusive<Duration>,
     /// Maximum items on a page, whatever the client requests.
@@ -18,7 +18,7 @@ pub struct Manners {
     pub seed: u64,
 }
 
-impl Default for Manners {
+impl Default for CloudBehavior {
     fn default() -> Self {
         Self { latency: Duration::ZERO..=Duration::ZERO, page_max: 1_000, quotas: Vec::new(), seed: 1 }
     }

@@ -20,7 +20,7 @@ use rustls::pki_types::CertificateDer;
 use x509::{DAY, Fingerprint, UnixTime};
 
 pub use ledger::{OperationCounts, Quota};
-pub use manners::Manners;
+pub use manners::CloudBehavior;
 pub use server::Fault;
 pub(crate) use server::{CloudRequest, Reply, Server};
 
@@ -31,7 +31,7 @@ use crate::key_kind::KeyKind;
 
 /// A certificate in a simulated cloud.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct CloudTruth {
+pub struct SimulatedCertificate {
     /// Kind of certificate store in the inventory: `aws-acm`.
     pub store: &'static str,
     /// Full name of the resource.
@@ -55,7 +55,7 @@ pub(crate) fn tags_of(number: usize) -> BTreeMap<String, String> {
 
 /// A certificate with its issuers.
 #[derive(Clone, Debug)]
-pub(crate) struct Minted {
+pub(crate) struct MintedCertificate {
     pub(crate) leaf: CertificateDer<'static>,
     pub(crate) above: CertificateDer<'static>,
     pub(crate) names: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Minted {
     pub(crate) serial: String,
 }
 
-impl Minted {
+impl MintedCertificate {
     pub(crate) fn leaf_pem(&self) -> String {
         crate::pem(&self.leaf)
     }
@@ -80,7 +80,7 @@ impl Minted {
 }
 
 /// Creates the certificates of simulated clouds, with its own CA.
-pub(crate) struct Press {
+pub(crate) struct CertificateFactory {
     now: UnixTime,
     root: Authority,
     issuing: Authority,
@@ -88,7 +88,7 @@ pub(crate) struct Press {
     rsa: Arc<Key>,
 }
 
-impl Press {
+impl CertificateFactory {
     pub(crate) fn new() -> Result<Self, FleetError> {
         let now = crate::clock::now();
         let (from, to) = (now.plus(-365 * DAY), now.plus(3_650 * DAY));
@@ -104,7 +104,12 @@ impl Press {
     }
 
     /// Creates a certificate for `names` that expires in `days`.
-    pub(crate) fn mint(&self, names: Vec<String>, kind: KeyKind, days: i64) -> Result<Minted, FleetError> {
+    pub(crate) fn mint(
+        &self,
+        names: Vec<String>,
+        kind: KeyKind,
+        days: i64,
+    ) -> Result<MintedCertificate, FleetError> {
         let (not_before, not_after) = (self.now.plus(-10 * DAY), self.now.plus(days * DAY));
         let serial = random_serial();
         let order = Order {
@@ -128,7 +133,7 @@ impl Press {
         let leaf = forge(&order, key, &self.issuing)?;
         let serial = HEXLOWER.encode(&serial);
         let above = self.issuing.certificate.clone();
-        Ok(Minted { leaf, above, names, not_before, not_after, kind, serial })
+        Ok(MintedCertificate { leaf, above, names, not_before, not_after, kind, serial })
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::ledger::Ledger;
-use super::{Manners, OperationCounts, Quota};
+use super::{CloudBehavior, OperationCounts, Quota};
 use crate::random::Random;
 use crate::serve::listen;
 
@@ -114,7 +114,7 @@ pub(crate) trait Cloud: Send + Sync + 'static {
 
 /// The quotas in force, and the counters.
 pub(crate) struct Gate {
-    manners: Manners,
+    manners: CloudBehavior,
     pub(crate) ledger: Ledger,
 }
 
@@ -167,7 +167,7 @@ impl Server {
     /// Serves `cloud` on every address of 127.0.0.0/8, over TLS if `tls` is given.
     pub(crate) fn start(
         cloud: impl Cloud,
-        manners: Manners,
+        manners: CloudBehavior,
         tls: Option<Arc<ServerConfig>>,
     ) -> io::Result<Self> {
         let listener = listen(0)?;

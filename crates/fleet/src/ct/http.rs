@@ -113,7 +113,7 @@ struct Shared {
     handler: Box<Handler>,
     latency: Duration,
     quota: Quota,
-    windows: Mutex<Windows>,
+    windows: Mutex<QuotaWindows>,
     troubles: Mutex<VecDeque<Trouble>>,
     connections: AtomicU64,
     requests: AtomicU64,
@@ -122,7 +122,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Windows {
+struct QuotaWindows {
     second: Option<(Instant, u32)>,
     minute: Option<(Instant, u32)>,
 }
@@ -204,7 +204,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let under_way = shared.under_way.fetch_add(1, Relaxed) + 1;
     let _guard = UnderWay(&shared);
     tokio::time::sleep(shared.latency).await;
-    if let Some(wait) = shared.over_quota(under_way) {
+    if let Some(wait) = shared.quota_wait(under_way) {
         shared.throttled.fetch_add(1, Relaxed);
         let mut page = Page::status(429, "Too Many Requests\n");
         if shared.quota.retry_after {
@@ -240,7 +240,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
 
 impl Shared {
     /// Returns the time until the quota allows a request, if it is exceeded.
-    fn over_quota(&self, under_way: u64) -> Option<Duration> {
+    fn quota_wait(&self, under_way: u64) -> Option<Duration> {
         let now = Instant::now();
         let mut windows = self.windows.lock();
         let second = taken(&mut windows.second, now, Duration::from_secs(1), self.quota.per_second);

@@ -148,11 +148,11 @@ impl CtLog {
 
     /// Adds a certificate; it is visible after [`CtLog::publish`].
     pub fn add_certificate(&self, pair: &IssuedPair) {
-        self.add_octets(&pair.certificate, &pair.issuer);
+        self.add_raw_certificate(&pair.certificate, &pair.issuer);
     }
 
     /// Adds arbitrary bytes as a certificate.
-    pub fn add_octets(&self, der: &[u8], issuer: &[u8]) {
+    pub fn add_raw_certificate(&self, der: &[u8], issuer: &[u8]) {
         self.state.write().add([0, 0], &with_length::<3>(der), chain_of(issuer), issuer);
     }
 
@@ -173,7 +173,7 @@ impl CtLog {
     }
 
     /// Advances the log's clock.
-    pub fn pass_time(&self, by: Duration) {
+    pub fn advance_clock(&self, by: Duration) {
         self.state.write().clock_ms += by.as_millis() as u64;
     }
 

@@ -1,5 +1,5 @@
 //! Simulated Certificate Transparency: a static-ct log with a real Merkle tree ([`CtLog`]), and two search services
-//! ([`SearchFake`]) with the APIs, pages, quotas and errors of Cert Spotter and crt.sh.
+//! ([`FakeSearchService`]) with the APIs, pages, quotas and errors of Cert Spotter and crt.sh.
 //!
 //! The simulation has the properties that clients must handle: immutable tiles with a moving checkpoint, 429 with and without
 //! Retry-After, pagination, empty responses instead of errors, truncated bodies, and missing responses.
@@ -13,4 +13,4 @@ mod tree;
 pub use http::{CtCounts, Quota, Trouble};
 pub use log::{CtLog, CtLogOptions};
 pub use paper::{CtAuthority, IssuedPair};
-pub use search::{SearchFake, SearchKind, SearchOptions};
+pub use search::{FakeSearchService, SearchKind, SearchOptions};

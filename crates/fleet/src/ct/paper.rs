@@ -59,7 +59,7 @@ const SCT_LIST: &[u64] = &[1, 3, 6, 1, 4, 1, 11_129, 2, 4, 2];
 
 /// The extension to add.
 #[derive(Clone, Copy)]
-enum With {
+enum CtExtension {
     Poison,
     Timestamps,
     Neither,
@@ -82,7 +82,7 @@ impl CtAuthority {
             not_after: crate::clock::now().plus(3_650 * DAY),
             names: &[],
             spki: &spki,
-            with: With::Neither,
+            with: CtExtension::Neither,
         });
         authority.certificate = authority.signed(&tbs)?;
         Ok(authority)
@@ -107,9 +107,9 @@ impl CtAuthority {
             })
         };
         Ok(IssuedPair {
-            precertificate: self.signed(&of(With::Poison))?,
-            certificate: self.signed(&of(With::Timestamps))?,
-            tbs: of(With::Neither),
+            precertificate: self.signed(&of(CtExtension::Poison))?,
+            certificate: self.signed(&of(CtExtension::Timestamps))?,
+            tbs: of(CtExtension::Neither),
             issuer_key_hash: sha256(&self.key.spki()),
             issuer: self.certificate.clone(),
             issuer_name: format!("C=XX, O={}, CN={}", self.organization, self.common_name),
@@ -174,9 +174,9 @@ impl CtAuthority {
         });
         extension(w, &[2, 5, 29, 35], false, &authority_key_id);
         match leaf.with {
-            With::Poison => extension(w, POISON, true, &[5, 0]),
+            CtExtension::Poison => extension(w, POISON, true, &[5, 0]),
             // An OCTET STRING with a list of one SCT, which is not verified in tests.
-            With::Timestamps => {
+            CtExtension::Timestamps => {
                 let sct = [&[0_u8][..], &[3; 32], &[0; 8], &[0, 0], &[4, 3, 0, 2, 0x30, 0]].concat();
                 let length = |octets: usize| (octets as u16).to_be_bytes();
                 let list = [&length(sct.len() + 2)[..], &length(sct.len()), &sct].concat();
@@ -185,7 +185,7 @@ impl CtAuthority {
                 });
                 extension(w, SCT_LIST, false, &value);
             }
-            With::Neither => {}
+            CtExtension::Neither => {}
         }
         if !leaf.names.is_empty() {
             let names = der::write(|w| {
@@ -215,5 +215,5 @@ struct Leaf<'a> {
     not_after: UnixTime,
     names: &'a [&'a str],
     spki: &'a [u8],
-    with: With,
+    with: CtExtension,
 }

@@ -50,13 +50,13 @@ impl SearchOptions {
 }
 
 /// A running service. Stops when dropped.
-pub struct SearchFake {
+pub struct FakeSearchService {
     server: Server,
     issued: Arc<RwLock<Vec<IssuedPair>>>,
     asked: Arc<RwLock<HashMap<String, u64>>>,
 }
 
-impl SearchFake {
+impl FakeSearchService {
     /// Starts a service without issuances.
     ///
     /// # Errors

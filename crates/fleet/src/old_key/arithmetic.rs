@@ -72,7 +72,7 @@ impl Modulus {
         let mut sum = a.to_vec();
         sum.push(0);
         add_into(&mut sum, b);
-        subtract_once(&mut sum, &self.n);
+        reduce_once(&mut sum, &self.n);
         sum.truncate(self.n.len());
         sum
     }
@@ -89,7 +89,7 @@ impl Modulus {
             t[size + 1] = 0;
         }
         t.truncate(size + 1);
-        subtract_once(&mut t, &self.n);
+        reduce_once(&mut t, &self.n);
         t.truncate(size);
         t
     }
@@ -111,7 +111,7 @@ fn add_into(sum: &mut [u64], b: &[u64]) {
 }
 
 /// value −= n where value is at least n.
-fn subtract_once(value: &mut [u64], n: &[u64]) {
+fn reduce_once(value: &mut [u64], n: &[u64]) {
     if less(value, n) {
         return;
     }
@@ -142,7 +142,7 @@ fn remainder(value: &[u64], n: &[u64]) -> Limbs {
             rest[i] = rest[i] << 1 | rest[i - 1] >> 63;
         }
         rest[0] = rest[0] << 1 | bit;
-        subtract_once(&mut rest, n);
+        reduce_once(&mut rest, n);
     }
     rest.truncate(n.len());
     rest

@@ -87,11 +87,11 @@ impl OldRsa {
                 w.octets(&digest.of(message));
             });
         });
-        self.sign_block(&info)
+        self.sign_unhashed(&info)
     }
 
     /// Adds PKCS #1 v1.5 padding to `content` and signs it, without a hash.
-    pub(crate) fn sign_block(&self, content: &[u8]) -> Vec<u8> {
+    pub(crate) fn sign_unhashed(&self, content: &[u8]) -> Vec<u8> {
         let mut block = vec![0, 1];
         block.resize(self.length.saturating_sub(content.len() + 1), 0xff);
         block.push(0);
@@ -129,7 +129,7 @@ impl Dsa {
                 w.unsigned(&hex(numbers::DSA_P)).unsigned(&hex(numbers::DSA_Q)).unsigned(&self.g);
             });
         });
-        w.bits_of(|w| {
+        w.bits_containing(|w| {
             w.unsigned(&self.y);
         });
     }

@@ -18,7 +18,7 @@ type Numbers = Cache<&'static str, u64, &'static str>;
 type Made = Result<Fresh<u64>, Failed<&'static str>>;
 
 fn cache() -> Numbers {
-    Cache::with_entries(100)
+    Cache::with_entries_max(100)
 }
 
 const fn seconds(seconds: u64) -> Duration {
@@ -93,7 +93,7 @@ async fn concurrent_fetches_of_one_key_run_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn fetches_of_one_key_never_run_concurrently_on_many_threads() {
-    let cache: Cache<u64, u64, ()> = Cache::with_entries(8);
+    let cache: Cache<u64, u64, ()> = Cache::with_entries_max(8);
     let now: Arc<[AtomicUsize; 4]> = Arc::default();
     let mut callers = JoinSet::new();
     for n in 0..4_000_u64 {
@@ -234,7 +234,7 @@ async fn invalidated_run_is_not_cached() {
 #[tokio::test(start_paused = true)]
 async fn new_entry_is_cached_and_least_recently_used_is_evicted() {
     let cache: Cache<u64, u64, ()> =
-        Cache::with_weight(10, |_, outcome| outcome.as_ref().map_or(1, |&weight| weight as u32));
+        Cache::with_weight_max(10, |_, outcome| outcome.as_ref().map_or(1, |&weight| weight as u32));
     for key in 0..20 {
         let make = || async { Ok(Fresh { value: 5, lifetime: seconds(60) }) };
         assert_eq!(cache.fetch(&key, make).await, Ok(5));
@@ -252,7 +252,7 @@ proptest! {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(async {
-            let cache: Cache<u64, u64, u64> = Cache::with_entries(1_000);
+            let cache: Cache<u64, u64, u64> = Cache::with_entries_max(1_000);
             let mut model = std::collections::HashMap::new();
             let mut now = 0;
             for (serial, (step, key, amount)) in steps.into_iter().enumerate() {

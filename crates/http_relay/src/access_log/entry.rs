@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use x509::SpkiHash;
 
 use super::super::client::Client;
-use super::line::{Judgement, Line, LoggedQuery, path_of, trace_of};
+use super::line::{Judgement, Line, LoggedQuery, path_of, trace_id_of};
 use super::log::Log;
 use crate::relay::{Count, CountedStream};
 
@@ -77,7 +77,7 @@ pub struct CapturedBody {
 
 /// Origin of the upstream connection that a request was sent on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum UpstreamConnection {
+pub enum ConnectionReuse {
     /// A connection from the pool.
     Kept,
     /// A new connection, opened for the request.
@@ -205,7 +205,7 @@ impl Entry {
         let method = request.method().as_str().chars().take(METHOD_OCTETS_MAX).collect();
         let mut entry = Self::new(log, client, method, host);
         entry.line.path = path_of(request.uri(), query);
-        entry.line.trace_id = trace_of(request.headers());
+        entry.line.trace_id = trace_id_of(request.headers());
         entry
     }
 
@@ -230,7 +230,7 @@ impl Entry {
     }
 
     /// Adds the names of the rules that match the response.
-    pub fn more_rules(&mut self, rules: Vec<Arc<str>>) {
+    pub fn add_response_rules(&mut self, rules: Vec<Arc<str>>) {
         self.line.rules.extend(rules);
     }
 
@@ -264,7 +264,7 @@ impl Entry {
     }
 
     /// Decides whether the recording is kept, once the response is known. Only the first call has an effect.
-    pub fn set_recorded(&mut self, is_recorded: bool) {
+    pub fn set_keep_recording(&mut self, is_recorded: bool) {
         if !std::mem::replace(&mut self.is_decided, true) && !is_recorded {
             self.recording = None;
             self.up.forget();
@@ -283,10 +283,10 @@ impl Entry {
     }
 
     /// Sets the connection that the request went out on.
-    pub fn upstream(&mut self, connection: UpstreamConnection) {
+    pub fn upstream(&mut self, connection: ConnectionReuse) {
         self.line.upstream = Some(match connection {
-            UpstreamConnection::Kept => "kept",
-            UpstreamConnection::New => "new",
+            ConnectionReuse::Kept => "kept",
+            ConnectionReuse::New => "new",
         });
     }
 
@@ -311,7 +311,7 @@ impl Entry {
     }
 
     /// Sets the reason why the request was rejected.
-    pub fn refused_for(&mut self, reason: &'static str) {
+    pub fn set_refusal_reason(&mut self, reason: &'static str) {
         self.line.reason = Some(reason);
     }
 

@@ -107,7 +107,7 @@ pub(super) fn path_of(uri: &hyper::Uri, query: LoggedQuery) -> String {
     whole.chars().take(PATH_OCTETS_MAX).collect()
 }
 
-pub(super) fn trace_of(headers: &HeaderMap) -> Option<String> {
+pub(super) fn trace_id_of(headers: &HeaderMap) -> Option<String> {
     let id = headers.get("traceparent")?.to_str().ok()?.split('-').nth(1)?;
     (id.len() == 32 && id.bytes().all(|octet| octet.is_ascii_hexdigit())).then(|| id.to_owned())
 }

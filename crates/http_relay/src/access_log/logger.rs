@@ -65,11 +65,11 @@ impl AccessLogger {
 
     /// Creates the entry of a tunnel to `host` if requests are logged.
     pub fn tunnel(&self, client: &Client, host: String) -> Option<Box<Entry>> {
-        self.is_enabled().then(|| self.tunnel_of(client, host))
+        self.is_enabled().then(|| self.tunnel_entry(client, host))
     }
 
     /// Creates the entry of a tunnel to `host`, even if requests are not logged.
-    pub fn tunnel_of(&self, client: &Client, host: String) -> Box<Entry> {
+    pub fn tunnel_entry(&self, client: &Client, host: String) -> Box<Entry> {
         Box::new(Entry::new(Arc::clone(&self.log), client, "CONNECT".to_owned(), host))
     }
 }

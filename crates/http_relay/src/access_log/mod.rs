@@ -11,7 +11,7 @@ mod logger;
 mod spool;
 
 pub use entry::{
-    CapturedBody, Ended, Entry, Lasting, Recording, ServerKey, Tee, Timings, UpstreamConnection, counted,
+    CapturedBody, ConnectionReuse, Ended, Entry, Lasting, Recording, ServerKey, Tee, Timings, counted,
 };
 pub use file::AccessLog;
 pub use file::private;

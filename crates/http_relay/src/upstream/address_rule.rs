@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use x509::HostOrIp;
 
-type MayReach = dyn Fn(&HostOrIp, IpAddr, u16) -> bool + Send + Sync;
+type AddressPredicate = dyn Fn(&HostOrIp, IpAddr, u16) -> bool + Send + Sync;
 
 /// Decides whether an address may be dialled for a name and a port. The default permits all addresses.
 #[derive(Clone, Default)]
-pub struct AddressRule(Option<Arc<MayReach>>);
+pub struct AddressRule(Option<Arc<AddressPredicate>>);
 
 impl AddressRule {
     /// Creates a rule that is called for each address before it is dialled.

@@ -11,7 +11,7 @@ use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::super::access_log::Entry;
-use super::super::stall::{AnswerGuard, Stall, UploadStatus};
+use super::super::stall::{ResponseGuard, StallTimeout, UploadStatus};
 use super::super::target::Origin;
 use super::http2::StreamSlot;
 use super::idle::Pool;
@@ -21,13 +21,13 @@ use super::sender::{Http1, Sender};
 const READY_WITHIN: Duration = Duration::from_secs(1);
 
 /// A connection that returns to the pool once the body is read.
-pub(super) struct GiveBack {
+pub(super) struct ReturningConnection {
     pub(super) pool: Arc<Pool>,
     pub(super) origin: Arc<Origin>,
     pub(super) sender: Http1,
 }
 
-impl GiveBack {
+impl ReturningConnection {
     /// Returns the connection immediately if it is ready. Otherwise waits until it is, for example when a response came before the
     /// whole request was sent.
     fn give(mut self) {
@@ -77,14 +77,14 @@ const CUT: &str = "response-filter";
 
 /// Body of a response from an upstream. It fails if no data arrives within its timeout. After the last byte, its connection returns
 /// to the pool; if it is dropped earlier, the connection is closed.
-pub struct Relayed {
+pub struct UpstreamResponseBody {
     body: Incoming,
-    back: Option<GiveBack>,
+    back: Option<ReturningConnection>,
     /// Slot on a shared connection, until the response has ended.
     stream: Option<StreamSlot>,
     /// Signals the upload timer that the response is in progress.
-    answering: Option<AnswerGuard>,
-    stall: Stall,
+    answering: Option<ResponseGuard>,
+    stall: StallTimeout,
     /// The request's entry in the access log.
     entry: Option<Box<Entry>>,
     filter: Option<Box<dyn BodyFilter>>,
@@ -96,14 +96,14 @@ pub struct Relayed {
     held: Option<Box<dyn Send + Sync>>,
 }
 
-impl Relayed {
+impl UpstreamResponseBody {
     pub(super) fn new(
         body: Incoming,
-        back: Option<GiveBack>,
+        back: Option<ReturningConnection>,
         stream: Option<StreamSlot>,
         idle: Duration,
     ) -> Self {
-        let stall = Stall::new(idle);
+        let stall = StallTimeout::new(idle);
         let mut relayed = Self {
             body,
             back,
@@ -125,7 +125,7 @@ impl Relayed {
     /// Sets the log `entry` that counts the body, and the `filter` that it passes.
     pub fn logged(mut self, entry: Option<Box<Entry>>, filter: Option<Box<dyn BodyFilter>>) -> Self {
         (self.entry, self.filter) = (entry, filter);
-        self.note_removed();
+        self.record_removed();
         if self.body.is_end_stream() {
             self.filter = None;
             self.complete();
@@ -149,7 +149,7 @@ impl Relayed {
         self.entry.iter_mut().for_each(|entry| entry.complete());
     }
 
-    fn note_removed(&mut self) {
+    fn record_removed(&mut self) {
         if let (Some(entry), Some(filter)) = (&mut self.entry, &self.filter) {
             entry.removed(filter.removed());
         }
@@ -178,14 +178,14 @@ impl Relayed {
             Ok(None) => Poll::Pending,
             Err(error) => {
                 tracing::warn!(%error, "a response was cut off");
-                self.entry.iter_mut().for_each(|entry| entry.refused_for(CUT));
+                self.entry.iter_mut().for_each(|entry| entry.set_refusal_reason(CUT));
                 Poll::Ready(Some(Err(error)))
             }
         }
     }
 
     /// Gives a frame to the filter; returns it if there is no filter.
-    fn enter_filter(
+    fn feed_filter(
         &mut self,
         frame: Option<Result<Frame<Bytes>, hyper::Error>>,
     ) -> Option<Option<Result<Frame<Bytes>, hyper::Error>>> {
@@ -223,7 +223,7 @@ impl Relayed {
     }
 }
 
-impl Body for Relayed {
+impl Body for UpstreamResponseBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -247,7 +247,7 @@ impl Body for Relayed {
             if is_over {
                 self.end();
             }
-            if let Some(frame) = self.enter_filter(frame) {
+            if let Some(frame) = self.feed_filter(frame) {
                 if let (Some(entry), Some(Ok(frame))) = (&self.entry, &frame)
                     && let Some(data) = frame.data_ref()
                 {

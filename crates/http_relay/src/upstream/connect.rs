@@ -10,7 +10,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use outbound::Deadline;
 use outbound::dial::happy_eyeballs;
-use outbound::guard::{Guard, addresses_within};
+use outbound::guard::{Guard, address_and_embedded};
 use outbound::resolve::{Families, Resolver};
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
@@ -23,10 +23,10 @@ use x509::HostOrIp;
 use super::super::access_log::ServerKey;
 use super::super::target::{Origin, Target};
 use super::address_rule::AddressRule;
-use super::error::{NoConnection, NoParent};
+use super::error::{ParentProxyError, UpstreamConnectError};
 use super::http2::Http2;
 use super::parent::{Link, Parent};
-use super::policy::{Policies, UpstreamWay};
+use super::policy::{Policies, UpstreamRoute};
 use super::sender::{Http1, Sender};
 use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
 use super::tls::server_name;
@@ -51,18 +51,18 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     server: &HostOrIp,
     stream: S,
     deadline: Deadline,
-) -> Result<TlsStream<S>, NoConnection> {
+) -> Result<TlsStream<S>, UpstreamConnectError> {
     let name = server_name(server)?;
     let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
-    done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
+    done.map_err(|_| UpstreamConnectError::Late)?.map_err(UpstreamConnectError::Tls)
 }
 
 /// Removes the addresses that the guard blocks. The address decides, independently of the name.
-fn guarded(guard: Guard, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, NoConnection> {
+fn guarded(guard: Guard, mut found: Vec<IpAddr>) -> Result<Vec<IpAddr>, UpstreamConnectError> {
     let mut refused = None;
     found.retain(|address| guard.address(*address).map_err(|error| refused = Some(error)).is_ok());
     match refused {
-        Some(refused) if found.is_empty() => Err(NoConnection::Guarded(refused)),
+        Some(refused) if found.is_empty() => Err(UpstreamConnectError::Guarded(refused)),
         _ => Ok(found),
     }
 }
@@ -74,19 +74,19 @@ fn reachable(
     target: &Target,
     may_be_here: bool,
     policies: &Policies,
-) -> Result<Vec<IpAddr>, NoConnection> {
+) -> Result<Vec<IpAddr>, UpstreamConnectError> {
     if may_be_here || found.is_empty() || policies.name(&target.name) {
         return Ok(found);
     }
     found.retain(|address| {
         let address = address.to_canonical();
-        !addresses_within(address).any(is_of_this_place) || policies.name(&HostOrIp::Ip(address))
+        !address_and_embedded(address).any(is_machine_local) || policies.name(&HostOrIp::Ip(address))
     });
-    if found.is_empty() { Err(NoConnection::NotAllowed) } else { Ok(found) }
+    if found.is_empty() { Err(UpstreamConnectError::NotAllowed) } else { Ok(found) }
 }
 
 /// Returns whether the address is local to a machine: loopback, unspecified or link-local.
-fn is_of_this_place(address: IpAddr) -> bool {
+fn is_machine_local(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_loopback() || v4.octets()[0] == 0 || v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_loopback() || v6.is_unspecified() || v6.is_unicast_link_local(),
@@ -130,19 +130,23 @@ impl Dialler {
     }
 
     /// Returns the parent proxy that gets whole requests for `origin`, instead of CONNECT, if any.
-    pub(super) fn asked_by_request(&self, origin: &Origin) -> Option<&Parent> {
+    pub(super) fn parent_for_requests(&self, origin: &Origin) -> Option<&Parent> {
         match &self.policies.of_origin(origin).way {
-            UpstreamWay::Parent(parent) if origin.in_full && origin.server.is_none() => Some(parent),
+            UpstreamRoute::Parent(parent) if origin.in_full && origin.server.is_none() => Some(parent),
             _ => None,
         }
     }
 
     /// Opens a connection for requests.
-    pub(super) async fn connect(&self, origin: &Origin, deadline: Deadline) -> Result<Sender, NoConnection> {
-        if let Some(parent) = self.asked_by_request(origin) {
-            self.judge_named(&origin.target, origin.may_be_here)?;
+    pub(super) async fn connect(
+        &self,
+        origin: &Origin,
+        deadline: Deadline,
+    ) -> Result<Sender, UpstreamConnectError> {
+        if let Some(parent) = self.parent_for_requests(origin) {
+            self.check_before_parent(&origin.target, origin.may_be_here)?;
             let mut slot = self.slots.take(&origin.target, deadline).await?;
-            return self.http1(self.to_parent(parent, &mut slot, deadline).await?, slot, None).await;
+            return self.http1(self.connect_to_parent(parent, &mut slot, deadline).await?, slot, None).await;
         }
         let Some(server) = &origin.server else {
             let (link, slot) = self
@@ -153,16 +157,16 @@ impl Dialler {
                 false => self.http1(link, slot, None).await,
             };
         };
-        Ok(self.connect_by_tls(origin, server, deadline).await?.0)
+        Ok(self.connect_tls(origin, server, deadline).await?.0)
     }
 
     /// Opens a TLS connection to `origin` as `server`, and returns the certificate that the upstream presented.
-    pub(super) async fn connect_by_tls(
+    pub(super) async fn connect_tls(
         &self,
         origin: &Origin,
         server: &HostOrIp,
         deadline: Deadline,
-    ) -> Result<(Sender, Option<CertificateDer<'static>>), NoConnection> {
+    ) -> Result<(Sender, Option<CertificateDer<'static>>), UpstreamConnectError> {
         let (stream, slot) = self.tls(origin, server, origin.http2, deadline).await?;
         let (shown, speaks_http2) = {
             let tls = &stream.get_ref().1;
@@ -183,7 +187,7 @@ impl Dialler {
         server: &HostOrIp,
         http2: bool,
         deadline: Deadline,
-    ) -> Result<(TlsStream<Link>, Slot), NoConnection> {
+    ) -> Result<(TlsStream<Link>, Slot), UpstreamConnectError> {
         let (link, slot) = self.link(&origin.target, server, origin.may_be_here, &|_| true, deadline).await?;
         let policy = self.policies.of(server);
         let connector = match &origin.tls {
@@ -199,39 +203,41 @@ impl Dialler {
         &self,
         origin: &Origin,
         deadline: Deadline,
-    ) -> Result<(http2::SendRequest<RequestBody>, Option<ServerKey>), NoConnection> {
+    ) -> Result<(http2::SendRequest<RequestBody>, Option<ServerKey>), UpstreamConnectError> {
         let Some(server) = &origin.server else {
             let (link, slot) = self
                 .link(&origin.target, &origin.target.name, origin.may_be_here, &|_| true, deadline)
                 .await?;
-            return Ok((self.websockets_on(link, slot, deadline).await?, None));
+            return Ok((self.websocket_handshake(link, slot, deadline).await?, None));
         };
         let (stream, slot) = self.tls(origin, server, true, deadline).await?;
         if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-            return Err(NoConnection::Tls(std::io::Error::other("the server no longer negotiates HTTP/2")));
+            return Err(UpstreamConnectError::Tls(std::io::Error::other(
+                "the server no longer negotiates HTTP/2",
+            )));
         }
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let server_key = shown.and_then(key_of);
-        Ok((self.websockets_on(stream, slot, deadline).await?, server_key))
+        Ok((self.websocket_handshake(stream, slot, deadline).await?, server_key))
     }
 
-    async fn websockets_on<S>(
+    async fn websocket_handshake<S>(
         &self,
         stream: S,
         slot: Slot,
         deadline: Deadline,
-    ) -> Result<http2::SendRequest<RequestBody>, NoConnection>
+    ) -> Result<http2::SendRequest<RequestBody>, UpstreamConnectError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let mut builder = self.http2_builder(slot);
         builder.initial_max_send_streams(NOT_SAID);
         let made = builder.handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = made.map_err(NoConnection::Http)?;
-        let connection = self.driven(connection);
+        let (sender, connection) = made.map_err(UpstreamConnectError::Http)?;
+        let connection = self.spawn_driver(connection);
         let mut pause = SAID_FIRST;
         loop {
-            let connection = connection.upgrade().ok_or(NoConnection::ClosedAtOnce)?;
+            let connection = connection.upgrade().ok_or(UpstreamConnectError::ClosedAtOnce)?;
             let said = {
                 let connection = connection.lock();
                 let has_said = connection.current_max_send_streams() != NOT_SAID;
@@ -240,8 +246,8 @@ impl Dialler {
             drop(connection);
             match said {
                 Some(true) => return Ok(sender),
-                Some(false) => return Err(NoConnection::NoWebsockets),
-                None if deadline.remaining().is_zero() => return Err(NoConnection::Late),
+                Some(false) => return Err(UpstreamConnectError::NoWebsockets),
+                None if deadline.remaining().is_zero() => return Err(UpstreamConnectError::Late),
                 None => tokio::time::sleep(pause).await,
             }
             pause = (2 * pause).min(SAID_LAST);
@@ -249,7 +255,7 @@ impl Dialler {
     }
 
     /// Spawns the task that drives a connection. The returned weak reference gives access to the upstream's settings.
-    fn driven<S>(&self, connection: Http2Connection<S>) -> Weak<Mutex<Http2Connection<S>>>
+    fn spawn_driver<S>(&self, connection: Http2Connection<S>) -> Weak<Mutex<Http2Connection<S>>>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -287,29 +293,31 @@ impl Dialler {
         may_be_here: bool,
         is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
         deadline: Deadline,
-    ) -> Result<(Link, Slot), NoConnection> {
+    ) -> Result<(Link, Slot), UpstreamConnectError> {
         let mut slot = self.slots.take(target, deadline).await?;
-        let UpstreamWay::Parent(parent) = &self.policies.of(name).way else {
+        let UpstreamRoute::Parent(parent) = &self.policies.of(name).way else {
             let found = self.addresses(&target.name, deadline).await?;
             let found = self.reachable(found, target, may_be_here)?;
             let found = self.allowed(found, name, target.port, is_meant)?;
             let stream = self.dial(&found, target.port, &mut slot, deadline).await?;
             return Ok((Link::Direct(stream), slot));
         };
-        self.judge_named(target, may_be_here)?;
-        let link = self.to_parent(parent, &mut slot, deadline).await?;
+        self.check_before_parent(target, may_be_here)?;
+        let link = self.connect_to_parent(parent, &mut slot, deadline).await?;
         let asked =
             tokio::time::timeout(deadline.remaining(), parent.connect(link, target, &self.tasks)).await;
-        let link = asked.unwrap_or(Err(NoParent::Late)).map_err(|why| NoConnection::by(parent, why))?;
+        let link = asked
+            .unwrap_or(Err(ParentProxyError::Late))
+            .map_err(|why| UpstreamConnectError::by(parent, why))?;
         Ok((link, slot))
     }
 
-    async fn to_parent(
+    async fn connect_to_parent(
         &self,
         parent: &Parent,
         slot: &mut Slot,
         deadline: Deadline,
-    ) -> Result<Link, NoConnection> {
+    ) -> Result<Link, UpstreamConnectError> {
         let reached = async {
             let found = self.addresses(&parent.target.name, deadline).await?;
             // The operator configures the parent: networks that are blocked for clients do not apply to it.
@@ -322,12 +330,14 @@ impl Dialler {
             let connector = &self.policies.usual().http1;
             Ok(Link::Tls(Box::new(handshake(connector, &parent.target.name, stream, deadline).await?)))
         };
-        reached.await.map_err(|error| NoConnection::by(parent, NoParent::Connection(Box::new(error))))
+        reached
+            .await
+            .map_err(|error| UpstreamConnectError::by(parent, ParentProxyError::Connection(Box::new(error))))
     }
 
     /// Checks an address before a parent is asked to connect to it. The parent may be on this machine, and it resolves names
     /// itself.
-    fn judge_named(&self, target: &Target, may_be_here: bool) -> Result<(), NoConnection> {
+    fn check_before_parent(&self, target: &Target, may_be_here: bool) -> Result<(), UpstreamConnectError> {
         match &target.name {
             HostOrIp::Ip(address) => self.reachable(vec![*address], target, may_be_here).map(drop),
             HostOrIp::Dns(_) => Ok(()),
@@ -339,7 +349,7 @@ impl Dialler {
         &self,
         name: &HostOrIp,
         deadline: Deadline,
-    ) -> Result<Vec<IpAddr>, NoConnection> {
+    ) -> Result<Vec<IpAddr>, UpstreamConnectError> {
         match name {
             HostOrIp::Ip(address) => Ok(vec![*address]),
             HostOrIp::Dns(name) => {
@@ -355,7 +365,7 @@ impl Dialler {
         found: Vec<IpAddr>,
         target: &Target,
         may_be_here: bool,
-    ) -> Result<Vec<IpAddr>, NoConnection> {
+    ) -> Result<Vec<IpAddr>, UpstreamConnectError> {
         reachable(guarded(self.guard, found)?, target, may_be_here, &self.policies)
     }
 
@@ -366,14 +376,14 @@ impl Dialler {
         name: &HostOrIp,
         port: u16,
         is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
-    ) -> Result<Vec<IpAddr>, NoConnection> {
+    ) -> Result<Vec<IpAddr>, UpstreamConnectError> {
         found.retain(|address| self.address_rule.allows(name, *address, port) && is_meant(*address));
-        if found.is_empty() { Err(NoConnection::Rejected) } else { Ok(found) }
+        if found.is_empty() { Err(UpstreamConnectError::Rejected) } else { Ok(found) }
     }
 
     /// Returns whether `name` is dialled directly rather than through a parent.
     pub(super) fn is_direct(&self, name: &HostOrIp) -> bool {
-        matches!(self.policies.of(name).way, UpstreamWay::Direct)
+        matches!(self.policies.of(name).way, UpstreamRoute::Direct)
     }
 
     async fn dial(
@@ -382,13 +392,13 @@ impl Dialler {
         port: u16,
         slot: &mut Slot,
         deadline: Deadline,
-    ) -> Result<TcpStream, NoConnection> {
+    ) -> Result<TcpStream, UpstreamConnectError> {
         let dialled = happy_eyeballs(found, port, deadline.remaining()).await;
-        let (stream, _) = dialled.map_err(|(_, error)| NoConnection::Dial(error))?;
+        let (stream, _) = dialled.map_err(|(_, error)| UpstreamConnectError::Dial(error))?;
         if self.is_own(&stream) {
-            return Err(NoConnection::Loop);
+            return Err(UpstreamConnectError::Loop);
         }
-        slot.taken_by(&stream);
+        slot.assign_to(&stream);
         let _ = stream.set_nodelay(true);
         Ok(stream)
     }
@@ -409,7 +419,7 @@ impl Dialler {
         stream: S,
         slot: Slot,
         server_key: Option<ServerKey>,
-    ) -> Result<Sender, NoConnection>
+    ) -> Result<Sender, UpstreamConnectError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
@@ -417,7 +427,7 @@ impl Dialler {
             .max_buf_size(HEAD_OCTETS_MAX)
             .handshake(TokioIo::new(UpstreamStream::new(SlottedStream::new(stream, slot))))
             .await
-            .map_err(NoConnection::Http)?;
+            .map_err(UpstreamConnectError::Http)?;
         self.tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream");
             if let Err(error) = connection.with_upgrades().await {
@@ -432,13 +442,13 @@ impl Dialler {
         stream: S,
         slot: Slot,
         server_key: Option<ServerKey>,
-    ) -> Result<Sender, NoConnection>
+    ) -> Result<Sender, UpstreamConnectError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let made = self.http2_builder(slot).handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = made.map_err(NoConnection::Http)?;
-        let asked = self.driven(connection);
+        let (sender, connection) = made.map_err(UpstreamConnectError::Http)?;
+        let asked = self.spawn_driver(connection);
         let allowed = move || asked.upgrade().map_or(0, |asked| asked.lock().current_max_send_streams());
         Ok(Sender::Http2(Http2::new(sender, server_key, allowed)))
     }
@@ -485,7 +495,7 @@ mod tests {
             let address: IpAddr = text.parse().unwrap();
             for name in ["a.example", "localhost", text] {
                 let judged = reachable(vec![address], &target(name), false, &policies);
-                assert!(matches!(judged, Err(NoConnection::NotAllowed)), "{name} at {text}");
+                assert!(matches!(judged, Err(UpstreamConnectError::NotAllowed)), "{name} at {text}");
                 assert!(reachable(vec![address], &target(name), true, &policies).is_ok(), "{name} at {text}");
             }
         }
@@ -514,7 +524,10 @@ mod tests {
             "2001:0:5ef5:79fb:0:0:5601:5601",
             "fe80::1",
         ] {
-            assert!(matches!(judged(Guard::default(), text), Err(NoConnection::Guarded(_))), "{text}");
+            assert!(
+                matches!(judged(Guard::default(), text), Err(UpstreamConnectError::Guarded(_))),
+                "{text}"
+            );
             let opened = Guard { allow_link_local: true, ..Guard::default() };
             assert!(judged(opened, text).is_ok(), "{text}, opened");
         }

@@ -14,7 +14,7 @@ use rustls::AlertDescription;
 pub enum NoAnswer {
     /// The connection failed. The error is shared by all requests that waited for it.
     #[error(transparent)]
-    Connection(#[from] Arc<NoConnection>),
+    Connection(#[from] Arc<UpstreamConnectError>),
     /// The upstream did not respond within the timeout.
     #[error("the upstream did not answer in time")]
     Late,
@@ -25,7 +25,7 @@ pub enum NoAnswer {
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub enum NoConnection {
+pub enum UpstreamConnectError {
     /// The name cannot be resolved.
     #[error("cannot resolve the host name: {0}")]
     Name(#[from] ResolveError),
@@ -56,7 +56,7 @@ pub enum NoConnection {
         /// The parent's URL.
         parent: String,
         /// The reason.
-        why: NoParent,
+        why: ParentProxyError,
     },
     /// All connection slots are in use.
     #[error("the maximum number of upstream connections is reached")]
@@ -72,13 +72,13 @@ pub enum NoConnection {
     NoWebsockets,
 }
 
-impl NoConnection {
-    pub(super) fn by(parent: &dyn fmt::Display, why: NoParent) -> Self {
+impl UpstreamConnectError {
+    pub(super) fn by(parent: &dyn fmt::Display, why: ParentProxyError) -> Self {
         Self::Parent { parent: parent.to_string(), why }
     }
 
     /// Returns whether the upstream supports none of the offered ALPN protocols (RFC 7301 section 3.2).
-    pub(super) fn wants_another_protocol(&self) -> bool {
+    pub(super) fn is_alpn_mismatch(&self) -> bool {
         let Self::Tls(error) = self else { return false };
         let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
         matches!(of_tls, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
@@ -87,10 +87,10 @@ impl NoConnection {
 
 /// Why a parent proxy did not connect.
 #[derive(Debug, thiserror::Error)]
-pub enum NoParent {
+pub enum ParentProxyError {
     /// The parent cannot be reached.
     #[error("{0}")]
-    Connection(Box<NoConnection>),
+    Connection(Box<UpstreamConnectError>),
     /// The parent did not respond within the timeout.
     #[error("timeout")]
     Late,

@@ -12,8 +12,8 @@ const HTTP2_ALONE_MAX: u64 = 4_096;
 const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);
 
 /// Servers that support only HTTP/2.
-pub(super) type Http2Alone = BoundedMap<Arc<Origin>, ()>;
+pub(super) type Http2OnlyServers = BoundedMap<Arc<Origin>, ()>;
 
-pub(super) fn http2_alone() -> Http2Alone {
+pub(super) fn http2_alone() -> Http2OnlyServers {
     BoundedMap::builder(HTTP2_ALONE_MAX).time_to_live(HTTP2_ALONE_LIFE).build()
 }

@@ -59,8 +59,8 @@ impl Pool {
     }
 
     /// Closes connections whose idle time has expired.
-    pub(super) fn close_old(&self) {
-        let old = self.idle.lock().take_old();
+    pub(super) fn close_expired(&self) {
+        let old = self.idle.lock().take_expired();
         drop(old);
     }
 
@@ -149,7 +149,7 @@ impl Idle {
     }
 
     /// Takes the connections whose idle time has expired.
-    fn take_old(&mut self) -> Vec<Sender> {
+    fn take_expired(&mut self) -> Vec<Sender> {
         let mut old = Vec::new();
         while let Some((number, origin)) = self.order.front().cloned() {
             let since = self.waiting.get(&origin).and_then(|all| all.iter().find(|one| one.number == number));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::target::Origin;
-use super::error::NoConnection;
+use super::error::UpstreamConnectError;
 use super::http2::Http2;
 
 /// Maximum origins that are remembered as supporting only HTTP/1.1. Requests to them open connections without waiting for each
@@ -21,4 +21,4 @@ pub(super) enum SharedConnection {
 }
 
 /// Connections in progress, by origin.
-pub(super) type Making = flight::Cache<Arc<Origin>, SharedConnection, Arc<NoConnection>>;
+pub(super) type PendingConnections = flight::Cache<Arc<Origin>, SharedConnection, Arc<UpstreamConnectError>>;

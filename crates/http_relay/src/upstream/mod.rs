@@ -32,10 +32,10 @@ mod upstreams;
 mod websocket;
 
 pub use address_rule::AddressRule;
-pub use body::{BodyFilter, Relayed};
-pub use error::{NoAnswer, NoConnection, NoParent};
+pub use body::{BodyFilter, UpstreamResponseBody};
+pub use error::{NoAnswer, ParentProxyError, UpstreamConnectError};
 pub use parent::{BadParent, Link, Parent};
-pub use policy::{UpstreamPolicies, UpstreamPolicy, UpstreamWay};
+pub use policy::{UpstreamPolicies, UpstreamPolicy, UpstreamRoute};
 pub use send::Unanswered;
 pub use slot::Slot;
 pub use tls::UpstreamTls;

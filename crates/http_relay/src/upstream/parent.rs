@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
 
 use super::super::target::Target;
-use super::error::NoParent;
+use super::error::ParentProxyError;
 use inbound::ServiceTasks;
 
 /// Maximum bytes of a parent's response to CONNECT.
@@ -58,7 +58,7 @@ impl Parent {
     /// # Errors
     /// [`BadParent`]
     pub fn new(url: &str, credentials: Option<&str>) -> Result<Self, BadParent> {
-        let wrong = || BadParent::Url(without_user(url).to_owned());
+        let wrong = || BadParent::Url(without_credentials(url).to_owned());
         let uri: Uri = url.parse().map_err(|_| wrong())?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
@@ -68,7 +68,7 @@ impl Parent {
         if uri.path() != "/" || uri.query().is_some() {
             return Err(wrong());
         }
-        let target = Target::of_connect(&uri).map_err(|_| wrong())?;
+        let target = Target::from_connect_uri(&uri).map_err(|_| wrong())?;
         let authorization = credentials.map(basic).transpose()?;
         Ok(Self { target, tls, authorization })
     }
@@ -99,7 +99,7 @@ impl Parent {
         link: Link,
         target: &Target,
         tasks: &ServiceTasks,
-    ) -> Result<Link, NoParent> {
+    ) -> Result<Link, ParentProxyError> {
         let (mut sender, connection) =
             http1::Builder::new().max_buf_size(HEAD_OCTETS_MAX).handshake(TokioIo::new(link)).await?;
         tasks.spawn_bounded(async move {
@@ -110,14 +110,14 @@ impl Parent {
         });
         let (authority, host) =
             (target.to_string().parse::<Authority>(), HeaderValue::try_from(target.to_string()));
-        let (Ok(authority), Ok(host)) = (authority, host) else { return Err(NoParent::Name) };
+        let (Ok(authority), Ok(host)) = (authority, host) else { return Err(ParentProxyError::Name) };
         let mut request =
             Request::connect(Uri::from(authority)).body(Empty::<Bytes>::new()).unwrap_or_default();
         request.headers_mut().insert(HOST, host);
         self.authorize(&mut request);
         let response = sender.send_request(request).await?;
         if !response.status().is_success() {
-            return Err(NoParent::Refused(response.status()));
+            return Err(ParentProxyError::Refused(response.status()));
         }
         Ok(Link::Tunnel(TokioIo::new(hyper::upgrade::on(response).await?)))
     }
@@ -130,7 +130,7 @@ impl fmt::Display for Parent {
 }
 
 /// Returns an invalid URL without its credentials, for error messages.
-fn without_user(url: &str) -> &str {
+fn without_credentials(url: &str) -> &str {
     url.rsplit_once('@').map_or(url, |(_, rest)| rest)
 }
 

@@ -26,7 +26,7 @@ pub struct UpstreamPolicy {
     /// Client certificate to present if an upstream requests one.
     pub certificate: Option<Arc<CertifiedKey>>,
     /// Route to the upstreams, if it differs from the default.
-    pub way: Option<UpstreamWay>,
+    pub way: Option<UpstreamRoute>,
 }
 
 impl Default for UpstreamPolicy {
@@ -37,7 +37,7 @@ impl Default for UpstreamPolicy {
 
 /// Route to an upstream.
 #[derive(Clone, Debug, Default)]
-pub enum UpstreamWay {
+pub enum UpstreamRoute {
     /// Directly.
     #[default]
     Direct,
@@ -49,7 +49,7 @@ pub enum UpstreamWay {
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamPolicies {
     /// Route to hosts without a policy.
-    pub way: UpstreamWay,
+    pub way: UpstreamRoute,
     policies: Vec<UpstreamPolicy>,
     names: Names<usize>,
 }
@@ -75,7 +75,7 @@ impl UpstreamPolicies {
 pub(super) struct Compiled {
     pub(super) http1: TlsConnector,
     pub(super) http2: TlsConnector,
-    pub(super) way: UpstreamWay,
+    pub(super) way: UpstreamRoute,
     /// Whether certificates of upstreams are verified.
     pub(super) verifies: bool,
 }
@@ -120,7 +120,7 @@ impl Policies {
 fn compiled(
     policy: &UpstreamPolicy,
     usual: &Arc<RootCertStore>,
-    way: &UpstreamWay,
+    way: &UpstreamRoute,
 ) -> Result<Compiled, rustls::Error> {
     let provider = Arc::new(provider());
     let builder =

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hyper::{Request, Response, StatusCode, Version};
 
 use super::super::target::Origin;
-use super::body::Relayed;
-use super::error::{NoAnswer, NoConnection, NoParent};
+use super::body::UpstreamResponseBody;
+use super::error::{NoAnswer, ParentProxyError, UpstreamConnectError};
 use super::parent::Parent;
 use super::upstreams::{Upstreams, marked};
 use super::websocket::is_websocket;
@@ -24,7 +24,7 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    fn unsent(error: Arc<NoConnection>, request: Request<RequestBody>) -> Self {
+    fn unsent(error: Arc<UpstreamConnectError>, request: Request<RequestBody>) -> Self {
         Self { error: NoAnswer::Connection(error), unsent: Some(Box::new(request)) }
     }
 }
@@ -43,7 +43,7 @@ impl Upstreams {
         origin: &Arc<Origin>,
         request: Request<RequestBody>,
         prepare: impl Fn(&mut Request<RequestBody>, Version),
-    ) -> Result<Response<Relayed>, NoAnswer> {
+    ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
         self.try_send(origin, request, prepare).await.map_err(|unanswered| unanswered.error)
     }
 
@@ -56,10 +56,10 @@ impl Upstreams {
         origin: &Arc<Origin>,
         mut request: Request<RequestBody>,
         prepare: impl Fn(&mut Request<RequestBody>, Version),
-    ) -> Result<Response<Relayed>, Unanswered> {
+    ) -> Result<Response<UpstreamResponseBody>, Unanswered> {
         let is_websocket = is_websocket(&request);
-        if is_websocket && (origin.is_http2_alone() || self.0.http2_alone.contains_key(origin)) {
-            return Ok(Box::pin(self.send_by_connect(origin, request, prepare)).await?);
+        if is_websocket && (origin.is_http2_prior_knowledge() || self.0.http2_alone.contains_key(origin)) {
+            return Ok(Box::pin(self.send_by_extended_connect(origin, request, prepare)).await?);
         }
         for tries in 0.. {
             let kept = if tries < KEPT_TRIES { self.0.pool.take(origin) } else { None };
@@ -67,9 +67,9 @@ impl Upstreams {
                 Some(ready) => ready,
                 // Boxed to keep the future of the usual case, a pooled connection, small.
                 None if tries < KEPT_TRIES => match Box::pin(self.connection(origin)).await {
-                    Err(error) if is_websocket && error.wants_another_protocol() => {
+                    Err(error) if is_websocket && error.is_alpn_mismatch() => {
                         self.0.http2_alone.insert(Arc::clone(origin), ());
-                        return Ok(Box::pin(self.send_by_connect(origin, request, prepare)).await?);
+                        return Ok(Box::pin(self.send_by_extended_connect(origin, request, prepare)).await?);
                     }
                     Err(error) => return Err(Unanswered::unsent(error, request)),
                     Ok(made) => made,
@@ -82,7 +82,7 @@ impl Upstreams {
             let reused = ready.kept;
             self.0.reuse.request(reused);
             prepare(&mut request, ready.sender.version());
-            let parent = self.0.dialler.asked_by_request(origin);
+            let parent = self.0.dialler.parent_for_requests(origin);
             if let Some(parent) = parent {
                 parent.address(&mut request, &origin.target);
             }
@@ -97,16 +97,16 @@ impl Upstreams {
                 Ok(response) => return Ok(marked(response, reused)),
                 Err(unsent) if reused => request = *unsent,
                 Err(unsent) => {
-                    return Err(Unanswered::unsent(Arc::new(NoConnection::ClosedAtOnce), *unsent));
+                    return Err(Unanswered::unsent(Arc::new(UpstreamConnectError::ClosedAtOnce), *unsent));
                 }
             }
         }
-        Err(NoAnswer::Connection(Arc::new(NoConnection::ClosedAtOnce)).into())
+        Err(NoAnswer::Connection(Arc::new(UpstreamConnectError::ClosedAtOnce)).into())
     }
 }
 
 fn refused(parent: &Parent, status: StatusCode) -> NoAnswer {
-    NoAnswer::Connection(Arc::new(NoConnection::by(parent, NoParent::Refused(status))))
+    NoAnswer::Connection(Arc::new(UpstreamConnectError::by(parent, ParentProxyError::Refused(status))))
 }
 
 #[cfg(test)]
@@ -124,7 +124,7 @@ mod tests {
     use super::super::sender::{Http1, Sender};
     use super::super::upstreams::{PoolOptions, Reuse};
     use super::*;
-    use crate::access_log::UpstreamConnection;
+    use crate::access_log::ConnectionReuse;
     use crate::client_body::ClientBody;
     use crate::fields::{address, clean_trailers};
     use crate::stall::UploadTimer;
@@ -169,7 +169,7 @@ mod tests {
         let host = HeaderValue::from_static("a.example");
         let prepare = |request: &mut Request<RequestBody>, version| address(request, origin, &host, version);
         let response = pool.send(origin, request, prepare).await?;
-        let kept = response.extensions().get::<UpstreamConnection>() == Some(&UpstreamConnection::Kept);
+        let kept = response.extensions().get::<ConnectionReuse>() == Some(&ConnectionReuse::Kept);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         Ok((kept, String::from_utf8(body.to_vec()).unwrap()))
     }

@@ -8,21 +8,21 @@ use outbound::Deadline;
 use parking_lot::Mutex;
 
 use super::super::target::Origin;
-use super::error::NoConnection;
+use super::error::UpstreamConnectError;
 use super::making::{HTTP1_LIFE, SharedConnection};
 use super::sender::{Ready, Sender};
 use super::upstreams::Upstreams;
 
 /// The new connection, for the task that requested it.
-type OwnConnection = Arc<Mutex<Option<Ready>>>;
+type RequestedConnection = Arc<Mutex<Option<Ready>>>;
 
 impl Upstreams {
     /// Returns a connection for one more request when none is idle: one that another task opened meanwhile, or a new one.
-    pub(super) async fn connection(&self, origin: &Arc<Origin>) -> Result<Ready, Arc<NoConnection>> {
+    pub(super) async fn connection(&self, origin: &Arc<Origin>) -> Result<Ready, Arc<UpstreamConnectError>> {
         if !origin.http2 || !self.0.keeps {
             return self.connect(origin).await.map_err(Arc::new);
         }
-        let own = OwnConnection::default();
+        let own = RequestedConnection::default();
         let deadline = Deadline::within(self.0.connect_timeout);
         // In each iteration a connection was opened and others took all of its slots. The loop ends when no more connections may be
         // opened.
@@ -43,7 +43,7 @@ impl Upstreams {
                 return Ok(ready);
             }
         }
-        Err(Arc::new(NoConnection::Late))
+        Err(Arc::new(UpstreamConnectError::Late))
     }
 
     /// Opens a connection. It is left in `own` for the first task, and shared with all later tasks if it uses HTTP/2.
@@ -51,7 +51,7 @@ impl Upstreams {
         &self,
         origin: &Arc<Origin>,
         own: &Mutex<Option<Ready>>,
-    ) -> Result<Fresh<SharedConnection>, Failed<Arc<NoConnection>>> {
+    ) -> Result<Fresh<SharedConnection>, Failed<Arc<UpstreamConnectError>>> {
         // Another request may just have returned a connection.
         let ready = match self.0.pool.take(origin) {
             Some(ready) => ready,

@@ -20,7 +20,7 @@ use x509::HostOrIp;
 
 use super::super::address::canonical;
 use super::super::target::Target;
-use super::error::NoConnection;
+use super::error::UpstreamConnectError;
 use inbound::ServiceTasks;
 
 /// Maximum wait for a slot when all are in use, after the longest idle connection was closed.
@@ -30,7 +30,7 @@ const SLOT_WITHIN: Duration = Duration::from_millis(500);
 type HostPort = (HostOrIp, u16);
 
 /// Local and remote address of a connection. No two open connections have the same pair.
-type Ends = (SocketAddr, SocketAddr);
+type AddressPair = (SocketAddr, SocketAddr);
 
 /// The connection slots of the pool.
 pub(super) struct Slots {
@@ -38,7 +38,7 @@ pub(super) struct Slots {
     per_host_max: AtomicUsize,
     hosts: Arc<Mutex<HashMap<HostPort, usize>>>,
     /// Addresses of the open connections: at most one entry for each slot.
-    open: Arc<Mutex<HashSet<Ends>>>,
+    open: Arc<Mutex<HashSet<AddressPair>>>,
 }
 
 impl Slots {
@@ -52,15 +52,19 @@ impl Slots {
     }
 
     /// Takes a slot for a connection to `target`. Waits briefly for a slot that a closing connection is about to free.
-    pub(super) async fn take(&self, target: &Target, deadline: Deadline) -> Result<Slot, NoConnection> {
+    pub(super) async fn take(
+        &self,
+        target: &Target,
+        deadline: Deadline,
+    ) -> Result<Slot, UpstreamConnectError> {
         let waiting = Arc::clone(&self.free).acquire_owned();
         let permit = tokio::time::timeout(deadline.remaining().min(SLOT_WITHIN), waiting).await;
-        let Ok(Ok(permit)) = permit else { return Err(NoConnection::Full) };
+        let Ok(Ok(permit)) = permit else { return Err(UpstreamConnectError::Full) };
         let mut hosts = self.hosts.lock();
         let host = (target.name.clone(), target.port);
         let taken = hosts.entry(host.clone()).or_default();
         if *taken >= self.per_host_max.load(Relaxed) {
-            return Err(NoConnection::Full);
+            return Err(UpstreamConnectError::Full);
         }
         *taken += 1;
         drop(hosts);
@@ -91,13 +95,13 @@ pub struct Slot {
     host: HostPort,
     hosts: Arc<Mutex<HashMap<HostPort, usize>>>,
     /// Addresses of the connection that uses the slot; `None` until it is connected.
-    ends: Option<Ends>,
-    open: Arc<Mutex<HashSet<Ends>>>,
+    ends: Option<AddressPair>,
+    open: Arc<Mutex<HashSet<AddressPair>>>,
 }
 
 impl Slot {
     /// Assigns the slot to the connection of `stream`.
-    pub(super) fn taken_by(&mut self, stream: &TcpStream) {
+    pub(super) fn assign_to(&mut self, stream: &TcpStream) {
         let (Ok(from), Ok(to)) = (stream.local_addr(), stream.peer_addr()) else { return };
         let ends = (canonical(from), canonical(to));
         self.ends = Some(ends);

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509::HostOrIp;
 
-use super::error::NoConnection;
+use super::error::UpstreamConnectError;
 use crate::cipher_suites::provider;
 
 /// TLS options for the servers of an upstream. Equal if roots, server name and client certificate are equal.
@@ -68,17 +68,17 @@ impl UpstreamTls {
     /// Performs a TLS handshake over `stream` within `limit`. Offers the ALPN protocols `alpn` (RFC 7301), none if empty.
     ///
     /// # Errors
-    /// [`NoConnection`]
+    /// [`UpstreamConnectError`]
     pub async fn connect(
         &self,
         stream: TcpStream,
         alpn: Vec<Vec<u8>>,
         limit: Duration,
-    ) -> Result<TlsStream<TcpStream>, NoConnection> {
+    ) -> Result<TlsStream<TcpStream>, UpstreamConnectError> {
         let name = server_name(&self.0.server)?;
         let connecting = self.0.http1.with_alpn(alpn).connect(name, stream);
         let done = tokio::time::timeout(Deadline::within(limit).remaining(), connecting).await;
-        done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
+        done.map_err(|_| UpstreamConnectError::Late)?.map_err(UpstreamConnectError::Tls)
     }
 }
 
@@ -90,11 +90,11 @@ pub(super) fn connectors(mut config: ClientConfig) -> (TlsConnector, TlsConnecto
     (http1, TlsConnector::from(Arc::new(config)))
 }
 
-pub(super) fn server_name(server: &HostOrIp) -> Result<ServerName<'static>, NoConnection> {
+pub(super) fn server_name(server: &HostOrIp) -> Result<ServerName<'static>, UpstreamConnectError> {
     match server {
         HostOrIp::Ip(address) => Ok(ServerName::from(*address)),
         HostOrIp::Dns(name) => ServerName::try_from(name.as_str().to_owned())
-            .map_err(|error| NoConnection::Tls(std::io::Error::other(error))),
+            .map_err(|error| UpstreamConnectError::Tls(std::io::Error::other(error))),
     }
 }
 

@@ -19,16 +19,16 @@ use rustls::pki_types::CertificateDer;
 use tokio_util::sync::CancellationToken;
 use x509::HostOrIp;
 
-use super::super::access_log::{ServerKey, UpstreamConnection};
+use super::super::access_log::{ConnectionReuse, ServerKey};
 use super::super::target::{Origin, Target};
 use super::address_rule::AddressRule;
-use super::body::{GiveBack, Relayed};
+use super::body::{ReturningConnection, UpstreamResponseBody};
 use super::connect::Dialler;
-use super::error::{NoAnswer, NoConnection};
+use super::error::{NoAnswer, UpstreamConnectError};
 use super::http2::Http2;
-use super::http2_alone::{Http2Alone, http2_alone};
+use super::http2_alone::{Http2OnlyServers, http2_alone};
 use super::idle::Pool;
-use super::making::{HTTP1_ORIGINS_MAX, Making};
+use super::making::{HTTP1_ORIGINS_MAX, PendingConnections};
 use super::parent::Link;
 use super::policy::{Policies, UpstreamPolicies};
 use super::sender::{Ready, Sender};
@@ -101,8 +101,8 @@ pub(super) struct PoolState {
     slots: Arc<Slots>,
     /// Whether the pool keeps idle connections.
     pub(super) keeps: bool,
-    pub(super) making: Making,
-    pub(super) http2_alone: Http2Alone,
+    pub(super) making: PendingConnections,
+    pub(super) http2_alone: Http2OnlyServers,
     pub(super) connect_timeout: Duration,
     response_timeout: Duration,
     pub(super) idle_body: Duration,
@@ -138,7 +138,7 @@ impl Upstreams {
             pool: Arc::new(pool),
             slots,
             keeps: options.idle_max > 0,
-            making: Making::with_entries(HTTP1_ORIGINS_MAX),
+            making: PendingConnections::with_entries_max(HTTP1_ORIGINS_MAX),
             http2_alone: http2_alone(),
             connect_timeout: options.connect_timeout,
             response_timeout: options.response_timeout,
@@ -154,7 +154,7 @@ impl Upstreams {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(SWEEP) => {}
             }
-            self.0.pool.close_old();
+            self.0.pool.close_expired();
         }
         self.0.pool.close_all();
     }
@@ -202,14 +202,18 @@ impl Upstreams {
 
     /// Opens a TLS connection to `origin` as `server`, with HTTP/2 if both sides support it. The connection goes to the pool, for
     /// the first request of a client with the same HTTP version.
-    pub async fn probe(&self, origin: &Origin, server: &HostOrIp) -> Result<ProbedServer, NoConnection> {
+    pub async fn probe(
+        &self,
+        origin: &Origin,
+        server: &HostOrIp,
+    ) -> Result<ProbedServer, UpstreamConnectError> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.pool.evict_oldest();
-        let (mut sender, certificate) = self.0.dialler.connect_by_tls(origin, server, deadline).await?;
+        let (mut sender, certificate) = self.0.dialler.connect_tls(origin, server, deadline).await?;
         if let Sender::Http1(one) = &mut sender {
             // A pooled connection must be ready for use.
             let ready = tokio::time::timeout(deadline.remaining(), one.sender.ready()).await;
-            ready.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Http)?;
+            ready.map_err(|_| UpstreamConnectError::Late)?.map_err(UpstreamConnectError::Http)?;
         }
         let http2 = matches!(sender, Sender::Http2(_));
         self.0.pool.keep(&Arc::new(Origin { http2, ..origin.clone() }), sender);
@@ -224,14 +228,14 @@ impl Upstreams {
         name: &HostOrIp,
         may_be_here: bool,
         is_meant: &(dyn Fn(IpAddr) -> bool + Sync),
-    ) -> Result<(Link, Slot), NoConnection> {
+    ) -> Result<(Link, Slot), UpstreamConnectError> {
         self.0.pool.evict_oldest();
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.dialler.link(target, name, may_be_here, is_meant, deadline).await
     }
 
     /// Opens a new connection, which other requests may share if it uses HTTP/2.
-    pub(super) async fn connect(&self, origin: &Arc<Origin>) -> Result<Ready, NoConnection> {
+    pub(super) async fn connect(&self, origin: &Arc<Origin>) -> Result<Ready, UpstreamConnectError> {
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.pool.evict_oldest();
         let sender = self.0.dialler.connect(origin, deadline).await?;
@@ -248,7 +252,7 @@ impl Upstreams {
         origin: &Arc<Origin>,
         ready: Ready,
         request: Request<RequestBody>,
-    ) -> Result<Result<Response<Relayed>, Box<Request<RequestBody>>>, NoAnswer> {
+    ) -> Result<Result<Response<UpstreamResponseBody>, Box<Request<RequestBody>>>, NoAnswer> {
         let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
         let Ready { sender, stream, .. } = ready;
         let mut copy = None;
@@ -257,7 +261,7 @@ impl Upstreams {
                 let sent = self.in_time(request, |request| one.sender.try_send_request(request)).await;
                 let server_key = one.server_key;
                 let (pool, origin) = (Arc::clone(&self.0.pool), Arc::clone(origin));
-                (sent, Some(GiveBack { pool, origin, sender: one }), server_key)
+                (sent, Some(ReturningConnection { pool, origin, sender: one }), server_key)
             }
             Sender::Http2(Http2 { mut sender, server_key, .. }) => {
                 copy = copy_of(&request);
@@ -269,11 +273,11 @@ impl Upstreams {
                 response.extensions_mut().extend(with_key(server_key));
                 let asked_for = authenticates_connection(response.headers().get_all(WWW_AUTHENTICATE));
                 let back = back.filter(|_| !is_of_one && !asked_for);
-                Ok(Ok(response.map(|body| Relayed::new(body, back, stream, self.0.idle_body))))
+                Ok(Ok(response.map(|body| UpstreamResponseBody::new(body, back, stream, self.0.idle_body))))
             }
             Err(error) => match copy {
                 Some(copy) if is_unprocessed(error.error()) => Ok(Err(copy)),
-                _ => unsent_or_broken(error).map(Err),
+                _ => unsent_request(error).map(Err),
             },
         }
     }
@@ -301,13 +305,16 @@ pub(super) fn with_key(key: Option<ServerKey>) -> Extensions {
 }
 
 /// Marks the response with the kind of its connection: pooled or new.
-pub(super) fn marked(mut response: Response<Relayed>, reused: bool) -> Response<Relayed> {
-    let connection = if reused { UpstreamConnection::Kept } else { UpstreamConnection::New };
+pub(super) fn marked(
+    mut response: Response<UpstreamResponseBody>,
+    reused: bool,
+) -> Response<UpstreamResponseBody> {
+    let connection = if reused { ConnectionReuse::Kept } else { ConnectionReuse::New };
     response.extensions_mut().insert(connection);
     response
 }
 
-pub(super) fn unsent_or_broken(
+pub(super) fn unsent_request(
     mut error: TrySendError<Request<RequestBody>>,
 ) -> Result<Box<Request<RequestBody>>, NoAnswer> {
     match error.take_message() {

@@ -9,9 +9,9 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use outbound::Deadline;
 
 use super::super::target::Origin;
-use super::body::Relayed;
-use super::error::{NoAnswer, NoConnection};
-use super::upstreams::{Upstreams, marked, unsent_or_broken, with_key};
+use super::body::UpstreamResponseBody;
+use super::error::{NoAnswer, UpstreamConnectError};
+use super::upstreams::{Upstreams, marked, unsent_request, with_key};
 use crate::request_body::RequestBody;
 use crate::websocket_key::accept_of;
 
@@ -29,12 +29,12 @@ pub(super) fn is_websocket(request: &Request<RequestBody>) -> bool {
 impl Upstreams {
     /// Opens a WebSocket over a separate HTTP/2 connection to `origin`. The response is translated to that of an HTTP/1.1
     /// server.
-    pub(super) async fn send_by_connect(
+    pub(super) async fn send_by_extended_connect(
         &self,
         origin: &Arc<Origin>,
         mut request: Request<RequestBody>,
         prepare: impl Fn(&mut Request<RequestBody>, Version),
-    ) -> Result<Response<Relayed>, NoAnswer> {
+    ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
         let inner = &self.0;
         let deadline = Deadline::within(inner.connect_timeout);
         inner.pool.evict_oldest();
@@ -42,7 +42,7 @@ impl Upstreams {
             Ok(sender) => sender,
             Err(error) => {
                 // The server may support HTTP/1.1 meanwhile.
-                if matches!(error, NoConnection::Tls(_)) {
+                if matches!(error, UpstreamConnectError::Tls(_)) {
                     inner.http2_alone.invalidate(origin);
                 }
                 return Err(Arc::new(error).into());
@@ -61,8 +61,8 @@ impl Upstreams {
         let mut response = match sent? {
             Ok(response) => response,
             Err(error) => {
-                unsent_or_broken(error)?;
-                return Err(Arc::new(NoConnection::ClosedAtOnce).into());
+                unsent_request(error)?;
+                return Err(Arc::new(UpstreamConnectError::ClosedAtOnce).into());
             }
         };
         response.extensions_mut().extend(with_key(server_key));
@@ -77,6 +77,6 @@ impl Upstreams {
                 headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
             }
         }
-        Ok(marked(response.map(|body| Relayed::new(body, None, None, inner.idle_body)), false))
+        Ok(marked(response.map(|body| UpstreamResponseBody::new(body, None, None, inner.idle_body)), false))
     }
 }

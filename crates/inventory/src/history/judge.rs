@@ -39,7 +39,7 @@ pub struct Piece {
 
 /// Measurements of a series in the last seven days.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Past {
+pub struct SeriesHistory {
     /// Time of the first measurement, µs since 1970-01-01 UTC.
     pub began_us: Option<i64>,
     /// Sketch of the values older than a day.
@@ -158,7 +158,7 @@ fn median(sketch: &Sketch) -> Option<f64> {
     sketch.quantile(0.5)
 }
 
-fn times_the_median(value: f64, base: &Sketch) -> f64 {
+fn ratio_to_median(value: f64, base: &Sketch) -> f64 {
     match median(base) {
         Some(base) if base > 0.0 => value / base,
         _ => 0.0,
@@ -176,7 +176,7 @@ impl Rule {
                 by_node: false,
                 least_base: Some(RUNS_BASE_MIN),
                 value: median,
-                off: times_the_median,
+                off: ratio_to_median,
                 begins_past: 1.25,
                 over_at: 1.15,
                 usual: Some(0.75),
@@ -223,7 +223,7 @@ impl Rule {
                 by_node: true,
                 least_base: Some(TASKS_BASE_MIN),
                 value: median,
-                off: times_the_median,
+                off: ratio_to_median,
                 begins_past: 5.0,
                 over_at: 3.0,
                 usual: Some(0.95),
@@ -235,7 +235,7 @@ impl Rule {
 
 /// The open alert about a series.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Reported {
+pub enum OpenDriftAlert {
     /// No alert.
     Nothing,
     /// An alert about a drift.
@@ -244,10 +244,10 @@ pub enum Reported {
 
 /// Judges a series at `now_us`. `reported` is its open alert.
 #[must_use]
-pub fn judge(series: Series, past: &Past, reported: Reported, now_us: i64) -> Judgement {
+pub fn judge(series: Series, past: &SeriesHistory, reported: OpenDriftAlert, now_us: i64) -> Judgement {
     let rule = Rule::of(series);
     let window = rule.as_ref().map_or(Window { least_us: HOUR_US, values: 0 }, |rule| rule.window);
-    let (before, now) = past.recent.split_at(begin_of(window, &past.recent, now_us));
+    let (before, now) = past.recent.split_at(window_start(window, &past.recent, now_us));
     let (last, mut base) = (sum(now), past.older.clone());
     before.iter().for_each(|piece| base.merge(&piece.sketch));
     let mut judgement = Judgement {
@@ -266,7 +266,7 @@ pub fn judge(series: Series, past: &Past, reported: Reported, now_us: i64) -> Ju
     let old = past.began_us.is_some_and(|began| began <= now_us.saturating_sub(BASE_SPAN_MIN_US));
     let known = rule.least_base.is_none_or(|least| old && base.count() >= least);
     judgement.verdict = match value.filter(|_| known) {
-        Some(value) if rule.is_off(value, &base, reported) => Verdict::Drifting,
+        Some(value) if rule.has_drifted(value, &base, reported) => Verdict::Drifting,
         Some(_) => Verdict::Steady,
         None => Verdict::Learning,
     };
@@ -276,9 +276,9 @@ pub fn judge(series: Series, past: &Past, reported: Reported, now_us: i64) -> Ju
 impl Rule {
     /// Returns whether the value has drifted. The end threshold is below the start threshold (hysteresis), so that a value between
     /// the two does not start and end alerts repeatedly.
-    fn is_off(&self, value: f64, base: &Sketch, reported: Reported) -> bool {
+    fn has_drifted(&self, value: f64, base: &Sketch, reported: OpenDriftAlert) -> bool {
         let off = (self.off)(value, base);
-        if reported == Reported::Drift {
+        if reported == OpenDriftAlert::Drift {
             return off > self.over_at;
         }
         let usual = self.usual.and_then(|part| base.quantile(part));
@@ -287,7 +287,7 @@ impl Rule {
 }
 
 /// Returns the index of the first piece in the window.
-fn begin_of(window: Window, pieces: &[Piece], now_us: i64) -> usize {
+fn window_start(window: Window, pieces: &[Piece], now_us: i64) -> usize {
     let at_least = pieces.partition_point(|piece| piece.from_us < now_us.saturating_sub(window.least_us));
     let mut values = sum(&pieces[at_least..]).count();
     let (mut begin, day) = (at_least, now_us.saturating_sub(DAY_US));
@@ -365,9 +365,12 @@ mod tests {
             self
         }
 
-        fn past(mut self) -> Past {
+        fn past(mut self) -> SeriesHistory {
             self.0.sort_by_key(|piece| piece.from_us);
-            let mut past = Past { began_us: self.0.first().map(|piece| piece.from_us), ..Past::default() };
+            let mut past = SeriesHistory {
+                began_us: self.0.first().map(|piece| piece.from_us),
+                ..SeriesHistory::default()
+            };
             for piece in self.0 {
                 if piece.from_us < NOW - DAY_US {
                     past.older.merge(&piece.sketch);
@@ -378,7 +381,7 @@ mod tests {
             past
         }
 
-        fn verdict(self, series: Series, reported: Reported) -> Verdict {
+        fn verdict(self, series: Series, reported: OpenDriftAlert) -> Verdict {
             judge(series, &self.past(), reported, NOW).verdict
         }
     }
@@ -398,7 +401,7 @@ mod tests {
             (1.26, Verdict::Drifting),
             (3.0, Verdict::Drifting),
         ] {
-            assert_eq!(a_week_and_then(part).verdict(scans(), Reported::Nothing), wanted, "{part}");
+            assert_eq!(a_week_and_then(part).verdict(scans(), OpenDriftAlert::Nothing), wanted, "{part}");
         }
     }
 
@@ -410,7 +413,7 @@ mod tests {
             (1.14, Verdict::Steady),
             (1.0, Verdict::Steady),
         ] {
-            assert_eq!(a_week_and_then(part).verdict(scans(), Reported::Drift), wanted, "{part}");
+            assert_eq!(a_week_and_then(part).verdict(scans(), OpenDriftAlert::Drift), wanted, "{part}");
         }
     }
 
@@ -442,7 +445,7 @@ mod tests {
         ];
         for told in too_little {
             let past = told.past();
-            for reported in [Reported::Nothing, Reported::Drift] {
+            for reported in [OpenDriftAlert::Nothing, OpenDriftAlert::Drift] {
                 assert_eq!(judge(scans(), &past, reported, NOW).verdict, Verdict::Learning, "{past:?}");
             }
         }
@@ -453,14 +456,14 @@ mod tests {
         let week = [WEEK_US, 3 * HOUR_US];
         let both = Measurements::nothing().of_node(1, week, HOUR_US, &[(1.0, 5), (60.0, 4)]);
         assert_eq!(
-            both.then([3 * HOUR_US, 0], HOUR_US, 1, 60.0).verdict(scans(), Reported::Nothing),
+            both.then([3 * HOUR_US, 0], HOUR_US, 1, 60.0).verdict(scans(), OpenDriftAlert::Nothing),
             Verdict::Steady
         );
     }
 
     #[test]
     fn baseline_excludes_the_current_window() {
-        let judgement = judge(scans(), &a_week_and_then(2.0).past(), Reported::Nothing, NOW);
+        let judgement = judge(scans(), &a_week_and_then(2.0).past(), OpenDriftAlert::Nothing, NOW);
         let (last, base) = (judgement.last.unwrap(), judgement.base.unwrap());
         assert_eq!((last.count, base.count), (3, 7 * 24 - 3));
         assert!((base.p99 / 87.0 - 1.0).abs() < 0.003, "{base:?}");
@@ -473,15 +476,15 @@ mod tests {
             let values = [(0.0, of - errors), (1.0, errors)];
             Measurements::nothing().of_node(1, [SLOT_US, 0], SLOT_US, &values)
         };
-        assert_eq!(calls(9, 99).verdict(clouds(), Reported::Nothing), Verdict::Learning);
-        assert_eq!(calls(10, 1_000).verdict(clouds(), Reported::Nothing), Verdict::Steady);
-        assert_eq!(calls(11, 1_000).verdict(clouds(), Reported::Nothing), Verdict::Drifting);
-        assert_eq!(calls(6, 1_000).verdict(clouds(), Reported::Drift), Verdict::Drifting);
-        assert_eq!(calls(5, 1_000).verdict(clouds(), Reported::Drift), Verdict::Steady);
+        assert_eq!(calls(9, 99).verdict(clouds(), OpenDriftAlert::Nothing), Verdict::Learning);
+        assert_eq!(calls(10, 1_000).verdict(clouds(), OpenDriftAlert::Nothing), Verdict::Steady);
+        assert_eq!(calls(11, 1_000).verdict(clouds(), OpenDriftAlert::Nothing), Verdict::Drifting);
+        assert_eq!(calls(6, 1_000).verdict(clouds(), OpenDriftAlert::Drift), Verdict::Drifting);
+        assert_eq!(calls(5, 1_000).verdict(clouds(), OpenDriftAlert::Drift), Verdict::Steady);
         // One listing per night: the window extends to a day.
         let night =
             Measurements::nothing().of_node(1, [9 * HOUR_US, 8 * HOUR_US], HOUR_US, &[(0.0, 90), (1.0, 10)]);
-        assert_eq!(night.verdict(clouds(), Reported::Nothing), Verdict::Drifting);
+        assert_eq!(night.verdict(clouds(), OpenDriftAlert::Nothing), Verdict::Drifting);
     }
 
     #[test]
@@ -493,11 +496,11 @@ mod tests {
             let told = week.of_node(1, day, HOUR_US, &[(0.0, 1_000 - today), (1.0, today)]);
             told.verdict(Series::ProviderErrors(CallTarget::Endpoints), reported)
         };
-        assert_eq!(of(50, Reported::Nothing), Verdict::Steady);
-        assert_eq!(of(59, Reported::Nothing), Verdict::Steady);
-        assert_eq!(of(61, Reported::Nothing), Verdict::Drifting);
-        assert_eq!(of(56, Reported::Drift), Verdict::Drifting);
-        assert_eq!(of(54, Reported::Drift), Verdict::Steady);
+        assert_eq!(of(50, OpenDriftAlert::Nothing), Verdict::Steady);
+        assert_eq!(of(59, OpenDriftAlert::Nothing), Verdict::Steady);
+        assert_eq!(of(61, OpenDriftAlert::Nothing), Verdict::Drifting);
+        assert_eq!(of(56, OpenDriftAlert::Drift), Verdict::Drifting);
+        assert_eq!(of(54, OpenDriftAlert::Drift), Verdict::Steady);
     }
 
     #[test]
@@ -506,7 +509,7 @@ mod tests {
             let quarter = [3 * SLOT_US, 0];
             let idle = Measurements::nothing().then(quarter, SLOT_US, 20, 0.1);
             let values = [(busy, samples), (0.0, 1)];
-            idle.of_node(2, quarter, SLOT_US, &values).verdict(Series::DatabasePool, Reported::Nothing)
+            idle.of_node(2, quarter, SLOT_US, &values).verdict(Series::DatabasePool, OpenDriftAlert::Nothing)
         };
         assert_eq!(pool(0.75, 19), Verdict::Steady);
         assert_eq!(pool(0.875, 19), Verdict::Drifting);
@@ -520,21 +523,21 @@ mod tests {
             let week = Measurements::nothing().then([WEEK_US, since_us], SLOT_US, 20, 40.0);
             week.then([since_us, 0], SLOT_US, 20, count).verdict(Series::Tasks, reported)
         };
-        assert_eq!(tasks(190.0, HOUR_US, Reported::Nothing), Verdict::Steady);
-        assert_eq!(tasks(210.0, HOUR_US, Reported::Nothing), Verdict::Drifting);
+        assert_eq!(tasks(190.0, HOUR_US, OpenDriftAlert::Nothing), Verdict::Steady);
+        assert_eq!(tasks(210.0, HOUR_US, OpenDriftAlert::Nothing), Verdict::Drifting);
         assert_eq!(
-            tasks(2_000.0, HOUR_US / 3, Reported::Nothing),
+            tasks(2_000.0, HOUR_US / 3, OpenDriftAlert::Nothing),
             Verdict::Steady,
             "a scan of twenty minutes"
         );
-        assert_eq!(tasks(150.0, HOUR_US, Reported::Drift), Verdict::Drifting);
-        assert_eq!(tasks(110.0, HOUR_US, Reported::Drift), Verdict::Steady);
+        assert_eq!(tasks(150.0, HOUR_US, OpenDriftAlert::Drift), Verdict::Drifting);
+        assert_eq!(tasks(110.0, HOUR_US, OpenDriftAlert::Drift), Verdict::Steady);
     }
 
     #[test]
     fn series_without_a_rule_is_only_shown() {
         let told = Measurements::nothing().then([WEEK_US, 0], HOUR_US, 10, 500.0);
-        let judgement = judge(Series::WriterBatch, &told.past(), Reported::Nothing, NOW);
+        let judgement = judge(Series::WriterBatch, &told.past(), OpenDriftAlert::Nothing, NOW);
         assert_eq!(judgement.verdict, Verdict::Shown);
         assert!(judgement.ratio().is_some_and(|ratio| (ratio - 1.0).abs() < 0.01), "{judgement:?}");
     }

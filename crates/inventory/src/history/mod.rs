@@ -23,9 +23,9 @@ use telemetry::sketch::Sketch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::slot::{DAY_US, HOUR_US, SLOT_US, start_of};
+use self::slot::{DAY_US, HOUR_US, SLOT_US, slot_start};
 
-pub use judge::{Figures, Judgement, Past, Piece, Reported, Verdict, judge};
+pub use judge::{Figures, Judgement, OpenDriftAlert, Piece, SeriesHistory, Verdict, judge};
 pub use samples::{CloudCalls, Samples};
 pub use series::{CallTarget, FleetSize, Series};
 
@@ -71,13 +71,13 @@ struct HistoryState {
     /// Call counters of this process's listings.
     clouds: Option<Mutex<CloudCalls>>,
     /// Measurements older than a day, read once an hour.
-    older: tokio::sync::Mutex<Older>,
+    older: tokio::sync::Mutex<OlderMeasurements>,
     seen: Mutex<Vec<SeriesStatus>>,
 }
 
 /// Measurements older than a day.
 #[derive(Default)]
-struct Older {
+struct OlderMeasurements {
     until_us: i64,
     sketches: HashMap<Series, Sketch>,
     began_us: HashMap<Series, i64>,
@@ -185,7 +185,7 @@ impl History {
     #[crate::boxed]
     pub async fn judge_measurements(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
-        let day_us = start_of(now_us, HOUR_US) - DAY_US;
+        let day_us = slot_start(now_us, HOUR_US) - DAY_US;
         let mut recent: HashMap<Series, Vec<Piece>> = HashMap::new();
         self.read(day_us, now_us.saturating_add(SLOT_US), |series, piece| {
             recent.entry(series).or_default().push(piece);
@@ -200,7 +200,7 @@ impl History {
         for series in Series::all() {
             let recent = recent.remove(&series).unwrap_or_default();
             let first = recent.first().map(|piece| piece.from_us);
-            let past = Past {
+            let past = SeriesHistory {
                 began_us: older.began_us.get(&series).copied().or(first),
                 older: older.sketches.get(&series).cloned().unwrap_or_default(),
                 recent,
@@ -208,7 +208,8 @@ impl History {
             let since_us =
                 told.iter().find(|drift| drift.series == series.name()).map(|drift| drift.began_at_us);
             if past.began_us.is_some() || since_us.is_some() {
-                let reported = if since_us.is_some() { Reported::Drift } else { Reported::Nothing };
+                let reported =
+                    if since_us.is_some() { OpenDriftAlert::Drift } else { OpenDriftAlert::Nothing };
                 let judgement = judge(series, &past, reported, now_us);
                 seen.push(SeriesStatus { judgement, since_us });
             }
@@ -217,8 +218,8 @@ impl History {
         Ok(())
     }
 
-    async fn older(&self, until_us: i64) -> Result<Older, StoreError> {
-        let mut older = Older { until_us, ..Older::default() };
+    async fn older(&self, until_us: i64) -> Result<OlderMeasurements, StoreError> {
+        let mut older = OlderMeasurements { until_us, ..OlderMeasurements::default() };
         self.read(until_us + DAY_US - BASE_US, until_us, |series, piece| {
             older.began_us.entry(series).or_insert(piece.from_us);
             older.sketches.entry(series).or_default().merge(&piece.sketch);
@@ -295,7 +296,7 @@ impl History {
     #[crate::boxed]
     pub async fn tidy(&self) -> Result<(), StoreError> {
         let now_us = self.0.clock.now_us();
-        let before_us = start_of(now_us - FOLD_AFTER_US, HOUR_US);
+        let before_us = slot_start(now_us - FOLD_AFTER_US, HOUR_US);
         for _ in 0..PAGES_MAX {
             let fold = self
                 .0
@@ -313,11 +314,11 @@ impl History {
 async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
     let rows = unfolded_history(tx, before_us, PAGE).await?;
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(0) };
-    let (first_us, last_us) = (start_of(first.key.from_us, HOUR_US), start_of(last.key.from_us, HOUR_US));
+    let (first_us, last_us) = (slot_start(first.key.from_us, HOUR_US), slot_start(last.key.from_us, HOUR_US));
     let mut hours: BTreeMap<(i64, String), Sketch> = BTreeMap::new();
     let mut add = |row: &HistoryRow| match row.sketch.parse::<Sketch>() {
         Ok(sketch) => {
-            let hour = (start_of(row.key.from_us, HOUR_US), row.key.series.clone());
+            let hour = (slot_start(row.key.from_us, HOUR_US), row.key.series.clone());
             hours.entry(hour).or_default().merge(&sketch);
         }
         Err(error) => {

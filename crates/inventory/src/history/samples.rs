@@ -13,7 +13,7 @@ use telemetry::sketch::Sketch;
 use uuid::Uuid;
 
 use super::series::{CallTarget, FleetSize, Series};
-use super::slot::{SLOT_US, start_of};
+use super::slot::{SLOT_US, slot_start};
 use crate::tables::history::{HistoryKey, HistoryRow, put_history};
 
 /// Maximum time slots buffered while the database is unavailable: two hours. Older ones are dropped.
@@ -49,7 +49,7 @@ impl Samples {
             return;
         }
         let mut kept = self.0.kept.lock();
-        let slot = kept.entry(start_of(self.0.clock.now_us(), SLOT_US)).or_default();
+        let slot = kept.entry(slot_start(self.0.clock.now_us(), SLOT_US)).or_default();
         let sketch = slot.entry(series).or_default();
         values.iter().for_each(|(value, times)| sketch.record_many(*value, *times));
         while kept.len() > SLOTS_MAX {
@@ -105,7 +105,7 @@ impl Samples {
     #[crate::boxed]
     pub async fn store(&self, store: &Store) -> Result<(), StoreError> {
         // Read before the rows: nothing is added to an earlier slot afterwards.
-        let under_way = start_of(self.0.clock.now_us(), SLOT_US);
+        let under_way = slot_start(self.0.clock.now_us(), SLOT_US);
         let rows = self.rows();
         if rows.is_empty() {
             return Ok(());
@@ -147,7 +147,7 @@ impl CloudCalls {
     pub fn count(&mut self, samples: &Samples) {
         let mut now: BTreeMap<Provider, [u64; 2]> = BTreeMap::new();
         for pool in self.pools.gauges() {
-            if let Some(provider) = Provider::of_source(&pool.name) {
+            if let Some(provider) = Provider::from_source_name(&pool.name) {
                 let [calls, failed] = now.entry(provider).or_default();
                 *calls += pool.calls;
                 *failed += pool.failed;

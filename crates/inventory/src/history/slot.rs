@@ -8,6 +8,6 @@ pub(super) const DAY_US: i64 = 24 * HOUR_US;
 pub(super) const SLOT_US: i64 = HOUR_US / 12;
 
 /// Returns the start of the slot of this length that contains a time.
-pub(super) fn start_of(at_us: i64, length_us: i64) -> i64 {
+pub(super) fn slot_start(at_us: i64, length_us: i64) -> i64 {
     at_us - at_us.rem_euclid(length_us)
 }

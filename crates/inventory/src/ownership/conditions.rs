@@ -34,7 +34,7 @@ pub struct Conditions {
 /// Parsed conditions.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct When {
+pub struct RuleConditions {
     /// Pattern for the host or the server name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<Glob>,
@@ -57,7 +57,7 @@ pub struct When {
 
 /// A condition that is not met.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Unmet {
+pub(super) enum UnmetCondition {
     Host,
     Name,
     Network,
@@ -68,7 +68,7 @@ pub(super) enum Unmet {
     Taken,
 }
 
-impl When {
+impl RuleConditions {
     /// Parses conditions.
     ///
     /// # Errors
@@ -93,42 +93,42 @@ impl When {
     }
 
     /// Returns the first condition that is not met. `place` must be in lower case.
-    pub(super) fn unmet(&self, place: &Candidate) -> Option<Unmet> {
+    pub(super) fn unmet(&self, place: &Candidate) -> Option<UnmetCondition> {
         let like = |glob: &Option<Glob>, texts: [&str; 2]| {
             let one = |glob: &Glob| texts.iter().any(|text| !text.is_empty() && glob.matches_lower(text));
             glob.as_ref().is_none_or(one)
         };
         if !like(&self.host, [&place.host, &place.server_name]) {
-            return Some(Unmet::Host);
+            return Some(UnmetCondition::Host);
         }
         let named = |glob: &Glob| place.names.iter().any(|name| glob.matches_lower(name));
         if !self.name.as_ref().is_none_or(named) {
-            return Some(Unmet::Name);
+            return Some(UnmetCondition::Name);
         }
         let within = |network: &IpNet| place.address.is_some_and(|address| network.contains(&address));
         if !self.network.as_ref().is_none_or(within) {
-            return Some(Unmet::Network);
+            return Some(UnmetCondition::Network);
         }
         if !like(&self.source, [&place.protocol, &place.group]) {
-            return Some(Unmet::Source);
+            return Some(UnmetCondition::Source);
         }
         let issued = |part: &String| place.issuer.contains(part.as_str());
         if !self.issuer.as_ref().is_none_or(issued) {
-            return Some(Unmet::Issuer);
+            return Some(UnmetCondition::Issuer);
         }
         let tagged = |wanted: &Tagged| place.tags.iter().any(|tag| wanted.matches_lower(tag));
-        (!self.tag.as_ref().is_none_or(tagged)).then_some(Unmet::Tag)
+        (!self.tag.as_ref().is_none_or(tagged)).then_some(UnmetCondition::Tag)
     }
 
     /// Explains for people why a condition is not met.
-    pub(super) fn why(&self, unmet: Unmet, place: &Candidate) -> String {
+    pub(super) fn why(&self, unmet: UnmetCondition, place: &Candidate) -> String {
         let shown = |wanted: Option<String>| wanted.unwrap_or_default();
         match unmet {
-            Unmet::Host => {
+            UnmetCondition::Host => {
                 let is = listed(&[place.host.as_str(), place.server_name.as_str()]);
                 format!("host {}: the host is {is}", shown(self.host.as_ref().map(Glob::to_string)))
             }
-            Unmet::Name => {
+            UnmetCondition::Name => {
                 let names: Vec<&str> = place.names.iter().map(String::as_str).collect();
                 format!(
                     "name {}: the certificate has {}",
@@ -136,25 +136,27 @@ impl When {
                     listed(&names)
                 )
             }
-            Unmet::Network => {
+            UnmetCondition::Network => {
                 let is = place.address.map_or_else(|| "not known".to_owned(), |address| address.to_string());
                 format!("network {}: the address is {is}", shown(self.network.map(|one| one.to_string())))
             }
-            Unmet::Source => {
+            UnmetCondition::Source => {
                 let is = listed(&[place.protocol.as_str(), place.group.as_str()]);
                 format!("source {}: the source is {is}", shown(self.source.as_ref().map(Glob::to_string)))
             }
-            Unmet::Issuer => {
+            UnmetCondition::Issuer => {
                 format!(
                     "issuer {}: the issuer is {}",
                     shown(self.issuer.clone()),
                     listed(&[place.issuer.as_str()])
                 )
             }
-            Unmet::Tag => {
+            UnmetCondition::Tag => {
                 format!("tag {}: the tags are {}", shown(self.tag.clone().map(String::from)), tags_of(place))
             }
-            Unmet::Taken => format!("no tag to copy the value from: the tags are {}", tags_of(place)),
+            UnmetCondition::Taken => {
+                format!("no tag to copy the value from: the tags are {}", tags_of(place))
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ impl Rules {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn of_found(
+    pub async fn assignments_for(
         &self,
         store: &Store,
         found: &[InventoryRow],
@@ -36,14 +36,14 @@ impl Rules {
     #[crate::boxed]
     pub async fn places(&self, store: &Store, found: &[InventoryRow]) -> Result<Vec<Candidate>, StoreError> {
         let mut leaves = Vec::new();
-        if self.need_names() {
+        if self.uses_names() {
             leaves.extend(found.iter().filter_map(|row| row.leaf.as_ref()).map(|leaf| leaf.sha256));
             leaves.sort_unstable();
             leaves.dedup();
         }
         let names = tables::Ownership::of(store).names(leaves).await?;
         let mut endpoints = Vec::new();
-        if self.need_sources() {
+        if self.uses_sources() {
             endpoints.extend(found.iter().map(|row| row.endpoint.clone()));
         }
         let mut groups = tables::Ownership::of(store).groups(&endpoints).await?;
@@ -73,7 +73,7 @@ impl Rules {
         found: Vec<(EndpointKey, Option<[u8; 32]>)>,
     ) -> Result<Vec<Vec<(String, String)>>, StoreError> {
         let mut tags = vec![Vec::new(); found.len()];
-        if !self.need_tags() {
+        if !self.uses_tags() {
             return Ok(tags);
         }
         let (mut numbers, mut places, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
@@ -90,7 +90,7 @@ impl Rules {
         for (index, text) in tables::PlaceTags::of(store).of_places(&places).await? {
             tags[numbers[index]] = read(&text);
         }
-        let of_leaves = tables::PlaceTags::of(store).of_certificates(leaves).await?;
+        let of_leaves = tables::PlaceTags::of(store).tags_of_certificates(leaves).await?;
         for (number, (endpoint, leaf)) in found.iter().enumerate() {
             let kept = leaf.as_ref().and_then(|leaf| of_leaves.get(leaf));
             if let (None, Some(kept)) = (endpoint.protocol.parse::<CloudStore>().ok(), kept) {

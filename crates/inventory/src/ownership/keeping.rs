@@ -7,10 +7,10 @@ use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit};
 use uuid::Uuid;
 
 use super::assignment::Assignment;
-use super::conditions::{Conditions, When};
+use super::conditions::{Conditions, RuleConditions};
 use super::error::BadRule;
 use super::rule::{Rule, Rules};
-use super::tagged::FromTags;
+use super::tagged::TagKeys;
 use crate::tables;
 use crate::tables::ownership::{
     OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipRow, OwnershipSettings, delete_ownership_rule,
@@ -38,7 +38,7 @@ pub struct NewRule {
     /// The owner, team and environment that the rule assigns.
     pub assign: Assignment,
     /// Values that are taken from tags.
-    pub from_tags: FromTags,
+    pub from_tags: TagKeys,
 }
 
 /// A stored rule.
@@ -86,10 +86,10 @@ impl From<BadRule> for OwnershipError {
 /// The part of a rule that is stored as JSON.
 #[derive(Deserialize, Serialize)]
 struct Body {
-    when: When,
+    when: RuleConditions,
     assign: Assignment,
-    #[serde(default, skip_serializing_if = "FromTags::is_empty")]
-    from_tags: FromTags,
+    #[serde(default, skip_serializing_if = "TagKeys::is_empty")]
+    from_tags: TagKeys,
 }
 
 /// Access to the stored rules of a cluster. Cheap to clone.
@@ -277,7 +277,11 @@ fn checked(new: &NewRule) -> Result<Body, OwnershipError> {
     if new.from_tags.is_empty() {
         new.assign.check()?;
     }
-    Ok(Body { when: When::parse(&new.when)?, assign: new.assign.clone(), from_tags: new.from_tags.clone() })
+    Ok(Body {
+        when: RuleConditions::parse(&new.when)?,
+        assign: new.assign.clone(),
+        from_tags: new.from_tags.clone(),
+    })
 }
 
 fn record_of(row: OwnershipRow) -> Result<RuleRecord, StoreError> {

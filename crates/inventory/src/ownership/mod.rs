@@ -16,10 +16,10 @@ mod tagged;
 
 pub use assignment::{Assignment, is_label};
 pub use candidate::Candidate;
-pub use conditions::{Conditions, When};
+pub use conditions::{Conditions, RuleConditions};
 pub use error::BadRule;
 pub use glob::{BadGlob, GLOB_OCTETS_MAX, Glob};
 pub use keeping::{NAME_MAX, NewRule, Ownership, OwnershipError, POSITION_MAX, RuleRecord};
 pub use limits::{ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, TAGS_MAX};
 pub use rule::{Rule, Rules, Step};
-pub use tagged::{FromTags, Tagged};
+pub use tagged::{TagKeys, Tagged};

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::assignment::Assignment;
 use super::candidate::Candidate;
-use super::conditions::{Unmet, When};
-use super::tagged::FromTags;
+use super::conditions::{RuleConditions, UnmetCondition};
+use super::tagged::TagKeys;
 
 /// An ownership rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -20,17 +20,17 @@ pub struct Rule {
     /// Position among the rules, lowest first; for equal positions the order is by name.
     pub position: u32,
     /// The conditions of the rule.
-    pub when: When,
+    pub when: RuleConditions,
     /// The owner, team and environment that the rule assigns.
     pub assign: Assignment,
     /// Values that are taken from tags.
-    pub from_tags: FromTags,
+    pub from_tags: TagKeys,
 }
 
 impl Rule {
     /// Returns the first condition that is not met by `lower`, a candidate in lower case.
-    fn unmet(&self, lower: &Candidate) -> Option<Unmet> {
-        let taken = || self.from_tags.finds_nothing(&lower.tags).then_some(Unmet::Taken);
+    fn unmet(&self, lower: &Candidate) -> Option<UnmetCondition> {
+        let taken = || self.from_tags.matches_no_tag(&lower.tags).then_some(UnmetCondition::Taken);
         self.when.unmet(lower).or_else(taken)
     }
 
@@ -80,25 +80,28 @@ impl Rules {
 
     /// Returns whether a rule uses the names of certificates.
     #[must_use]
-    pub fn need_names(&self) -> bool {
+    pub fn uses_names(&self) -> bool {
         self.0.iter().any(|rule| rule.when.name.is_some())
     }
 
     /// Returns whether a rule uses protocols or groups.
     #[must_use]
-    pub fn need_sources(&self) -> bool {
+    pub fn uses_sources(&self) -> bool {
         self.0.iter().any(|rule| rule.when.source.is_some())
     }
 
     /// Returns whether a rule uses tags.
     #[must_use]
-    pub fn need_tags(&self) -> bool {
+    pub fn uses_tags(&self) -> bool {
         self.0.iter().any(Rule::needs_tags)
     }
 
     /// Returns whether a rule uses a tag whose values differ between the tags of one of these pairs.
     #[must_use]
-    pub(crate) fn tell_apart<'t>(&self, pairs: impl IntoIterator<Item = (&'t Tags, &'t Tags)>) -> bool {
+    pub(crate) fn uses_differing_tag<'t>(
+        &self,
+        pairs: impl IntoIterator<Item = (&'t Tags, &'t Tags)>,
+    ) -> bool {
         let keys: BTreeSet<String> =
             self.0.iter().flat_map(Rule::needed_tags).map(|key| key.to_ascii_lowercase()).collect();
         let seen = |tags: &'t Tags| -> Vec<(String, &'t String)> {
@@ -185,9 +188,9 @@ mod tests {
             id: Uuid::nil(),
             name: name.to_owned(),
             position,
-            when: When::parse(&conditions(of)).unwrap(),
+            when: RuleConditions::parse(&conditions(of)).unwrap(),
             assign: Assignment { team: Some(name.to_owned()), ..Assignment::default() },
-            from_tags: FromTags::default(),
+            from_tags: TagKeys::default(),
         }
     }
 
@@ -295,7 +298,7 @@ mod tests {
     #[test]
     fn ownership_is_taken_from_tags_if_present() {
         let key = |key: &str| Some(key.to_owned());
-        let taking = |from_tags: FromTags, assign: Assignment| {
+        let taking = |from_tags: TagKeys, assign: Assignment| {
             Rules::new(vec![Rule { assign, from_tags, ..rule("tags", 1, &[]) }, rule("rest", 2, &[])])
         };
         let platform = Assignment {
@@ -305,40 +308,40 @@ mod tests {
         };
         for (from_tags, team, owner, environment) in [
             // The first of several values is taken, with its original case.
-            (FromTags { team: key("team"), ..FromTags::default() }, "Pay", None, Some("lab")),
+            (TagKeys { team: key("team"), ..TagKeys::default() }, "Pay", None, Some("lab")),
             (
-                FromTags { owner: key("COST-CENTER"), ..FromTags::default() },
+                TagKeys { owner: key("COST-CENTER"), ..TagKeys::default() },
                 "platform",
                 Some("4711"),
                 Some("lab"),
             ),
             // One value is enough; others come from the rule itself.
             (
-                FromTags { team: key("none"), owner: key("cost-center"), environment: key("empty") },
+                TagKeys { team: key("none"), owner: key("cost-center"), environment: key("empty") },
                 "platform",
                 Some("4711"),
                 Some("lab"),
             ),
             // No value is found: the rule does not match.
-            (FromTags { team: key("none"), ..FromTags::default() }, "rest", None, None),
-            (FromTags { team: key("empty"), ..FromTags::default() }, "rest", None, None),
+            (TagKeys { team: key("none"), ..TagKeys::default() }, "rest", None, None),
+            (TagKeys { team: key("empty"), ..TagKeys::default() }, "rest", None, None),
         ] {
             let rules = taking(from_tags.clone(), platform.clone());
             let named = rules.of(&place()).unwrap();
             let said = (named.team.as_deref(), named.owner.as_deref(), named.environment.as_deref());
             assert_eq!(said, (Some(team), owner, environment), "{from_tags:?}");
         }
-        let none = taking(FromTags { team: key("none"), ..FromTags::default() }, Assignment::default());
+        let none = taking(TagKeys { team: key("none"), ..TagKeys::default() }, Assignment::default());
         let why = none.explain(&place())[0].unmet.clone().unwrap();
         assert_eq!(
             why,
             "no tag to copy the value from: the tags are Team=Pay, cost-center=4711, empty=, Team=web"
         );
-        assert!(none.need_tags() && !Rules::new(vec![rule("one", 1, &[])]).need_tags());
-        assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).need_tags());
+        assert!(none.uses_tags() && !Rules::new(vec![rule("one", 1, &[])]).uses_tags());
+        assert!(Rules::new(vec![rule("one", 1, &[("tag", "team")])]).uses_tags());
         // With several candidates, the first one that the rule matches provides the values.
         let other = Candidate { tags: vec![("team".to_owned(), "web".to_owned())], ..Candidate::default() };
-        let rules = taking(FromTags { team: key("team"), ..FromTags::default() }, Assignment::default());
+        let rules = taking(TagKeys { team: key("team"), ..TagKeys::default() }, Assignment::default());
         let named = rules.of_any(&[Candidate::default(), other, place()]).unwrap();
         assert_eq!(named.team.as_deref(), Some("web"));
     }
@@ -349,7 +352,7 @@ mod tests {
         let tags = |of: &[(&str, &str)]| -> Tags {
             of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
-        let from_tags = FromTags { owner: Some("Who".to_owned()), ..FromTags::default() };
+        let from_tags = TagKeys { owner: Some("Who".to_owned()), ..TagKeys::default() };
         let all = vec![rule("one", 1, &[("tag", "Team=pay*")]), Rule { from_tags, ..rule("two", 2, &[]) }];
         let (rules, none) = (Rules::new(all), Rules::new(vec![rule("one", 1, &[("host", "*")])]));
         let was = tags(&[("TEAM", "pay"), ("who", "ann"), ("version", "1")]);
@@ -359,14 +362,14 @@ mod tests {
             (tags(&[("team", "pay"), ("who", "bob")]), true),
             (tags(&[("who", "ann")]), true),
         ] {
-            assert_eq!(rules.tell_apart([(&was, &was), (&was, &now)]), apart, "{now:?}");
-            assert!(!none.tell_apart([(&was, &now)]));
+            assert_eq!(rules.uses_differing_tag([(&was, &was), (&was, &now)]), apart, "{now:?}");
+            assert!(!none.uses_differing_tag([(&was, &now)]));
         }
     }
 
     #[test]
     fn invalid_rules_are_rejected() {
-        let refused = |of: (&str, &str)| When::parse(&conditions(&[of])).unwrap_err();
+        let refused = |of: (&str, &str)| RuleConditions::parse(&conditions(&[of])).unwrap_err();
         assert_eq!(refused(("host", "")), BadRule::Glob { field: "host", source: BadGlob });
         assert_eq!(refused(("network", "10.0.0.0/33")), BadRule::Network("10.0.0.0/33".to_owned()));
         assert_eq!(refused(("network", "pay.example")), BadRule::Network("pay.example".to_owned()));
@@ -374,7 +377,7 @@ mod tests {
         for odd in ["", "=pay", " =pay", "team=", "te\nam", &"x".repeat(TAG_KEY_OCTETS_MAX + 1)] {
             assert_eq!(refused(("tag", odd)), BadRule::Tag, "{odd:?}");
         }
-        assert_eq!(FromTags { owner: Some(String::new()), ..FromTags::default() }.check(), Err(BadRule::Tag));
+        assert_eq!(TagKeys { owner: Some(String::new()), ..TagKeys::default() }.check(), Err(BadRule::Tag));
         let assign = |team: &str| Assignment { team: Some(team.to_owned()), ..Assignment::default() };
         assert_eq!(assign("pay").check(), Ok(()));
         assert_eq!(assign(" ").check(), Err(BadRule::Label("the team")));
@@ -422,8 +425,8 @@ mod tests {
             let of = [
                 ("host", host.as_str()), ("network", network.as_str()), ("issuer", issuer.as_str()), ("tag", tag.as_str()),
             ];
-            let when = When::parse(&conditions(&of)).unwrap();
-            let kept: When = serde_json::from_value(json!(when)).unwrap();
+            let when = RuleConditions::parse(&conditions(&of)).unwrap();
+            let kept: RuleConditions = serde_json::from_value(json!(when)).unwrap();
             prop_assert_eq!(kept, when);
         }
     }

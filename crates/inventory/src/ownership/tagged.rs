@@ -61,7 +61,7 @@ fn is_key(text: &str) -> bool {
 /// of the tags has a value; the others come from the rule's assignment.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct FromTags {
+pub struct TagKeys {
     /// Tag that contains the responsible team.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
@@ -73,7 +73,7 @@ pub struct FromTags {
     pub environment: Option<String>,
 }
 
-impl FromTags {
+impl TagKeys {
     /// Returns whether the rule takes no values from tags.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -107,7 +107,7 @@ impl FromTags {
     }
 
     /// Returns whether the rule takes values from tags and none of the tags has one.
-    pub(super) fn finds_nothing(&self, tags: &[(String, String)]) -> bool {
+    pub(super) fn matches_no_tag(&self, tags: &[(String, String)]) -> bool {
         !self.is_empty() && self.keys().all(|key| value_of(key, tags).is_none())
     }
 }

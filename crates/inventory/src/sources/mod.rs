@@ -7,4 +7,4 @@ mod observer;
 mod states;
 
 pub use observer::{CloudRun, ObserveError, Observer, observe};
-pub use states::{keep, states_of};
+pub use states::{keep, source_states};

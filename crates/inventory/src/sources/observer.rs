@@ -138,7 +138,7 @@ impl Observer {
                 break;
             }
         }
-        if place.store.gives_chains() {
+        if place.store.provides_chains() {
             self.judge.judge_file(&mut seen);
         } else {
             self.judge.judge_leaf(&mut seen);

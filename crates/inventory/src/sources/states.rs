@@ -21,7 +21,7 @@ const TAGGED_AT_ONCE: usize = 500;
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn states_of(
+pub async fn source_states(
     store: &Store,
     sources: &[Arc<dyn CloudSource>],
 ) -> Result<HashMap<String, State>, StoreError> {
@@ -39,9 +39,9 @@ pub async fn states_of(
 pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), StoreError> {
     let tagged = listed.iter().flat_map(|one| &one.tagged);
     let retagged: Vec<_> = tagged.filter_map(|one| Some((one.before.as_ref()?, &one.tags))).collect();
-    let another = !retagged.is_empty() && Rules::read(store).await?.tell_apart(retagged);
+    let another = !retagged.is_empty() && Rules::read(store).await?.uses_differing_tag(retagged);
     for one in listed {
-        keep_tags(store, one).await?;
+        store_tags(store, one).await?;
     }
     if another {
         let noting = store.write("tags_changed", move |tx| note_ownership_changed(tx, at_us).boxed());
@@ -54,7 +54,7 @@ pub async fn keep(store: &Store, listed: &[Listed], at_us: i64) -> Result<(), St
     Ok(())
 }
 
-async fn keep_tags(store: &Store, listed: &Listed) -> Result<(), StoreError> {
+async fn store_tags(store: &Store, listed: &Listed) -> Result<(), StoreError> {
     let tagged = listed.tagged.iter().map(|tagged| TagsRow {
         protocol: tagged.place.store.name().to_owned(),
         host: tagged.place.name.to_string(),

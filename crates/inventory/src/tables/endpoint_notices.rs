@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use events::ProbeOutcome;
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, limit_of};
 use store::{EndpointKey, Scans, address, endpoint_key};
 
 store::handle! {
@@ -71,7 +71,7 @@ pub struct SeenLeaf {
     /// Row of the chain; 0 when the certificate came alone.
     pub chain: i64,
     /// The issuer in the chain that expires first, among those that were valid when the leaf's validity began.
-    pub above: Option<SeenAbove>,
+    pub above: Option<SeenIssuer>,
     /// Whether the certificate is a version of a managed certificate.
     pub managed: bool,
     /// Since when that managed certificate has a later version, µs since 1970-01-01 UTC.
@@ -84,7 +84,7 @@ pub struct SeenLeaf {
 
 /// An issuer certificate in the chain that an endpoint showed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SeenAbove {
+pub struct SeenIssuer {
     /// Subject of the certificate.
     pub subject: String,
     /// Start of validity, µs since 1970-01-01 UTC.
@@ -166,7 +166,7 @@ WHERE t.watch = ?1 AND t.endpoint_id > ?2 AND NOT o.answered AND o.outcome <> 'g
   AND NOT EXISTS (SELECT 1 FROM dismissals d WHERE d.fingerprint = c.sha256 AND (d.until IS NULL OR d.until > ?4))
 ORDER BY t.endpoint_id LIMIT ?5";
 
-const TELL: Bulk = db::bulk! {
+const TELL: BulkStatement = db::bulk! {
     (endpoint_id bigint, watch uuid, leaf_id bigint, issuer_id bigint, chain_id bigint, conditions bigint,
      expiry bigint)
     "-- tell
@@ -177,19 +177,19 @@ ON CONFLICT (endpoint_id) DO UPDATE SET watch = excluded.watch, leaf_id = exclud
   expiry = excluded.expiry"
 };
 
-const UNTELL: Bulk = db::bulk! { (endpoint_id bigint)
+const UNTELL: BulkStatement = db::bulk! { (endpoint_id bigint)
     "-- untell
 DELETE FROM endpoints_told WHERE endpoint_id = {any endpoint_id}"
 };
 
-const UNSERVED: Bulk = db::bulk! { (id bigint)
+const UNSERVED: BulkStatement = db::bulk! { (id bigint)
     "-- unserved
 SELECT c.sha256 FROM certificates c WHERE c.id = :id
   AND NOT EXISTS (SELECT 1 FROM endpoints_told t WHERE t.leaf_id = c.id AND t.expiry = 1)"
 };
 
 pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN, SILENT];
-pub(crate) const BULKS: &[&Bulk] = &[&TELL, &UNTELL, &UNSERVED];
+pub(crate) const BULKS: &[&BulkStatement] = &[&TELL, &UNTELL, &UNSERVED];
 
 /// Stores the notices of `watch` about endpoints, by row.
 ///
@@ -215,7 +215,7 @@ pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> R
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn untell(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), StoreError> {
+pub async fn delete_notices(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&UNTELL, vec![Column::Int(endpoints)]).await.map(drop)
 }
 
@@ -309,9 +309,9 @@ fn silent(mut row: Row) -> Result<SilentEndpoint, StoreError> {
     Ok(SilentEndpoint { row: number, endpoint, at_us, outcome, sha256, name, issuer_name, told })
 }
 
-fn above(row: &mut Row) -> Result<Option<SeenAbove>, StoreError> {
+fn above(row: &mut Row) -> Result<Option<SeenIssuer>, StoreError> {
     let (subject, not_before, not_after) = (row.maybe_text()?, row.maybe_int()?, row.maybe_int()?);
-    Ok(subject.zip(not_before.zip(not_after)).map(|(subject, (not_before_us, not_after_us))| SeenAbove {
+    Ok(subject.zip(not_before.zip(not_after)).map(|(subject, (not_before_us, not_after_us))| SeenIssuer {
         subject,
         not_before_us,
         not_after_us,

@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, limit_of};
 
 store::handle! {
     /// Table of measurements of the last days, as sketches, and of reported drifts.
@@ -44,12 +44,12 @@ pub struct DriftRow {
     pub began_at_us: i64,
 }
 
-const PUT: Bulk = db::bulk! { (from_at bigint, series text, node uuid, sketch text)
+const PUT: BulkStatement = db::bulk! { (from_at bigint, series text, node uuid, sketch text)
     "-- history_put
 INSERT INTO history_sketches (from_at, series, node, sketch) VALUES (:from_at, :series, :node, :sketch)
 ON CONFLICT (from_at, series, node) DO UPDATE SET sketch = excluded.sketch"
 };
-const DELETE: Bulk = db::bulk! { (from_at bigint, series text, node uuid)
+const DELETE: BulkStatement = db::bulk! { (from_at bigint, series text, node uuid)
     "-- history_delete
 DELETE FROM history_sketches WHERE from_at = :from_at AND series = :series AND node = :node"
 };
@@ -72,7 +72,7 @@ const DRIFT_END: &str = "-- drift_end
 DELETE FROM history_drifts WHERE series = ?1";
 
 pub(crate) const ALL: &[&str] = &[PAGE, UNFOLDED, FOLDED_ROWS, TRIM, DRIFTS, DRIFT_BEGIN, DRIFT_END];
-pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DELETE];
+pub(crate) const BULKS: &[&BulkStatement] = &[&PUT, &DELETE];
 
 /// Stores rows and replaces those with the same keys, in one statement. Keys must be distinct.
 ///

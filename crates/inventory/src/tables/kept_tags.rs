@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use futures_util::FutureExt;
 
-use db::{Bulk, Column, StoreError, Tx};
+use db::{BulkStatement, Column, StoreError, Tx};
 use store::{EndpointKey, stored_key};
 
 store::handle! {
@@ -29,23 +29,23 @@ pub struct TagsRow {
     pub tags: Option<String>,
 }
 
-const PUT: Bulk = db::bulk! { (protocol text, host text, sha256 bytea, tags text)
+const PUT: BulkStatement = db::bulk! { (protocol text, host text, sha256 bytea, tags text)
     "-- kept_tags_put
 INSERT INTO kept_tags (protocol, host, sha256, tags) VALUES (:protocol, :host, :sha256, :tags)
 ON CONFLICT (protocol, host) DO UPDATE SET sha256 = excluded.sha256, tags = excluded.tags"
 };
 
-const DROP: Bulk = db::bulk! { (protocol text, host text)
+const DROP: BulkStatement = db::bulk! { (protocol text, host text)
     "-- kept_tags_drop
 DELETE FROM kept_tags WHERE protocol = :protocol AND host = :host"
 };
 
-const OF_PLACES: Bulk = db::bulk! { (number bigint, protocol text, host text)
+const OF_PLACES: BulkStatement = db::bulk! { (number bigint, protocol text, host text)
     "-- kept_tags_of_places
 SELECT :number, t.tags FROM kept_tags t WHERE t.protocol = :protocol AND t.host = :host"
 };
 
-const OF_CERTIFICATES: Bulk = Bulk {
+const OF_CERTIFICATES: BulkStatement = BulkStatement {
     sqlite: "-- kept_tags_of_certificates
 SELECT t.sha256, t.tags FROM kept_tags t WHERE t.sha256 = ?1 ORDER BY t.protocol, t.host LIMIT ?2",
     postgres: "-- kept_tags_of_certificates
@@ -55,7 +55,7 @@ CROSS JOIN LATERAL (SELECT t.sha256, t.tags, t.protocol, t.host FROM kept_tags t
 ORDER BY k.sha256, k.protocol, k.host",
 };
 
-pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTIFICATES];
+pub(crate) const BULKS: &[&BulkStatement] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTIFICATES];
 
 /// Stores the tags of these resources and replaces earlier ones. Resources must be distinct.
 ///
@@ -112,7 +112,7 @@ impl PlaceTags<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn of_certificates(
+    pub async fn tags_of_certificates(
         self,
         leaves: Vec<[u8; 32]>,
     ) -> Result<HashMap<[u8; 32], Vec<String>>, StoreError> {

@@ -10,7 +10,7 @@ mod sources;
 pub mod watch_parts;
 pub mod watches;
 
-use db::Sends;
+use db::ModuleStatements;
 
 pub use endpoint_notices::EndpointNotices;
 pub use history::History;
@@ -22,12 +22,18 @@ pub use watches::Watches;
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[
-    Sends { both: sources::ALL, sqlite: &[], postgres: &[], bulks: &[], composed: sources::composed },
-    Sends::of(&[], kept_tags::BULKS),
-    Sends::of(endpoint_notices::ALL, endpoint_notices::BULKS),
-    Sends::of(history::ALL, history::BULKS),
-    Sends::of(watches::ALL, watches::BULKS),
-    Sends::of(watch_parts::ALL, watch_parts::BULKS),
-    Sends::of(ownership::ALL, ownership::BULKS),
+pub const STATEMENTS: &[ModuleStatements] = &[
+    ModuleStatements {
+        both: sources::ALL,
+        sqlite: &[],
+        postgres: &[],
+        bulks: &[],
+        composed: sources::composed,
+    },
+    ModuleStatements::of(&[], kept_tags::BULKS),
+    ModuleStatements::of(endpoint_notices::ALL, endpoint_notices::BULKS),
+    ModuleStatements::of(history::ALL, history::BULKS),
+    ModuleStatements::of(watches::ALL, watches::BULKS),
+    ModuleStatements::of(watch_parts::ALL, watch_parts::BULKS),
+    ModuleStatements::of(ownership::ALL, ownership::BULKS),
 ];

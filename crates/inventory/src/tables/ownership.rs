@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{EndpointKey, stored_key};
 
 store::handle! {
@@ -86,13 +86,13 @@ SELECT at FROM ownership_changed WHERE id = 1";
 const CHANGE: &str = "-- ownership_change
 UPDATE ownership_changed SET at = ?1 WHERE id = 1 AND at < ?1";
 
-const NAMES: Bulk = db::bulk! { (sha256 bytea, most bigint)
+const NAMES: BulkStatement = db::bulk! { (sha256 bytea, most bigint)
     "-- ownership_names
 SELECT c.sha256, n.name FROM certificates c JOIN certificate_names n ON n.certificate_id = c.id AND n.position < :most
 WHERE c.sha256 = :sha256 ORDER BY {|c.id, }n.position"
 };
 
-const GROUPS: Bulk = db::bulk! {
+const GROUPS: BulkStatement = db::bulk! {
     (number bigint, host text, port bigint, protocol text, server_name text, address text)
     "-- ownership_groups
 SELECT :number, w.group_name FROM endpoints e
@@ -102,7 +102,7 @@ WHERE e.host = :host AND e.port = :port AND e.protocol = :protocol AND e.server_
 };
 
 pub(crate) const ALL: &[&str] = &[RULE, RULE_NAMED, RULES, LAST, INSERT, UPDATE, DELETE, CHANGED, CHANGE];
-pub(crate) const BULKS: &[&Bulk] = &[&NAMES, &GROUPS];
+pub(crate) const BULKS: &[&BulkStatement] = &[&NAMES, &GROUPS];
 
 /// Returns the highest position; 0 when there are no rules.
 ///

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value, limit_of, storable};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, Value, limit_of, storable};
 
 store::handle! {
     /// Table of parts of runs, so that several processes can scan concurrently.
@@ -47,12 +47,12 @@ pub struct RunProgress {
 }
 
 /// Inserts the parts of a scan only once: a run that another node continues has the same parts.
-const INSERT: Bulk = db::bulk! { (scan uuid, part bigint, parts bigint, watch uuid)
+const INSERT: BulkStatement = db::bulk! { (scan uuid, part bigint, parts bigint, watch uuid)
     "-- watch_parts_insert
 INSERT INTO watch_parts (scan, part, parts, watch, claims) VALUES (:scan, :part, :parts, :watch, 0)
   ON CONFLICT DO NOTHING"
 };
-const CLAIM: Bulk = db::bulk! {
+const CLAIM: BulkStatement = db::bulk! {
     "-- watch_parts_claim
 UPDATE watch_parts SET lease_holder = ?2, lease_until = ?3, claims = claims + 1
 WHERE {rowid|(scan, part)} IN (SELECT {rowid|scan, part} FROM watch_parts
@@ -60,7 +60,7 @@ WHERE {rowid|(scan, part)} IN (SELECT {rowid|scan, part} FROM watch_parts
   ORDER BY scan, part LIMIT ?5{| FOR UPDATE SKIP LOCKED})
 RETURNING scan, part, parts, watch, claims"
 };
-const RENEW: Bulk = db::bulk! { (scan uuid, part bigint, claims bigint, holder uuid, until bigint)
+const RENEW: BulkStatement = db::bulk! { (scan uuid, part bigint, claims bigint, holder uuid, until bigint)
     "-- watch_parts_renew
 UPDATE watch_parts SET lease_until = :until
 WHERE scan = :scan AND part = :part AND claims = :claims AND lease_holder = :holder AND result IS NULL RETURNING scan,
@@ -77,7 +77,7 @@ const DELETE: &str = "-- watch_parts_delete
 DELETE FROM watch_parts WHERE watch = ?1";
 
 pub(crate) const ALL: &[&str] = &[END, RELEASE, RESULTS, DELETE];
-const PROGRESS: Bulk = db::bulk! { (scan uuid, now bigint)
+const PROGRESS: BulkStatement = db::bulk! { (scan uuid, now bigint)
     "-- watch_progress
 SELECT s.uuid, s.observations,
        (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid),
@@ -85,7 +85,7 @@ SELECT s.uuid, s.observations,
        (SELECT count(*) FROM watch_parts p WHERE p.scan = s.uuid AND p.result IS NULL AND p.lease_until > :now)
 FROM scans s WHERE s.uuid = :scan"
 };
-pub(crate) const BULKS: &[&Bulk] = &[&CLAIM, &INSERT, &RENEW, &PROGRESS];
+pub(crate) const BULKS: &[&BulkStatement] = &[&CLAIM, &INSERT, &RENEW, &PROGRESS];
 
 /// Deletes all parts of a watch, when its run has ended or the watch is deleted.
 ///
@@ -137,7 +137,7 @@ impl WatchParts<'_> {
             (limit_of(limit).0 as i64).into(),
         ];
         let claimed = self.0.write("watch_parts_claim", move |tx| tx.rows(statement, parameters).boxed());
-        claimed.await?.into_iter().map(part_of).collect()
+        claimed.await?.into_iter().map(part_row).collect()
     }
 
     /// Extends the leases of parts that `holder` has claimed to `until_us`; returns those that `holder` still has, by scan and
@@ -216,7 +216,7 @@ impl WatchParts<'_> {
     }
 }
 
-fn part_of(mut row: Row) -> Result<PartRow, StoreError> {
+fn part_row(mut row: Row) -> Result<PartRow, StoreError> {
     Ok(PartRow {
         scan: row.uuid()?,
         part: row.int()? as u64,

@@ -7,7 +7,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use crate::tables::watch_parts::delete_parts;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable};
+use db::{
+    BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, storable,
+};
 
 store::handle! {
     /// Table of watches: repeated scans.
@@ -152,7 +154,7 @@ DELETE FROM watches WHERE uuid = ?1";
 const WANT: &str = "-- watch_want
 UPDATE watches SET next_run_at = ?2 WHERE uuid = ?1 AND enabled = 1 AND run_began_at IS NULL";
 
-const CLAIM: Bulk = db::bulk! {
+const CLAIM: BulkStatement = db::bulk! {
     concat!(
     "-- watches_claim
 UPDATE watches SET lease_holder = ?2, lease_until = ?3, claims = claims + 1, run_began_at = coalesce(run_began_at, ?1)
@@ -162,7 +164,7 @@ RETURNING ",
     watch_columns!()
 )
 };
-const RENEW: Bulk = db::bulk! { (id uuid, claims bigint, holder uuid, until bigint)
+const RENEW: BulkStatement = db::bulk! { (id uuid, claims bigint, holder uuid, until bigint)
     "-- watches_renew
 UPDATE watches SET lease_until = :until WHERE uuid = :id AND claims = :claims AND lease_holder = :holder RETURNING uuid"
 };
@@ -178,7 +180,7 @@ WHERE uuid = ?1 AND lease_holder = ?2 AND claims = ?3";
 
 pub(crate) const ALL: &[&str] =
     &[WATCH, WATCH_NAMED, WATCHES, COUNT, INSERT, UPDATE, DELETE, WANT, RELEASE, FILL, END];
-pub(crate) const BULKS: &[&Bulk] = &[&CLAIM, &RENEW];
+pub(crate) const BULKS: &[&BulkStatement] = &[&CLAIM, &RENEW];
 
 /// Result of creating a watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -277,7 +279,7 @@ pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, Store
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn fill_watch(
+pub async fn set_watch_scan(
     tx: &mut Tx,
     id: Uuid,
     holder: Uuid,
@@ -425,13 +427,13 @@ fn row_of(mut row: Row) -> Result<WatchRow, StoreError> {
         times,
         claims,
         run,
-        last: last_of(&mut row)?,
+        last: read_last_run(&mut row)?,
         created_at_us: row.int()?,
         updated_at_us: row.int()?,
     })
 }
 
-fn last_of(row: &mut Row) -> Result<Option<WatchLast>, StoreError> {
+fn read_last_run(row: &mut Row) -> Result<Option<WatchLast>, StoreError> {
     let (scan, began, ended) = (row.maybe_uuid()?, row.maybe_int()?, row.maybe_int()?);
     let outcome = row.maybe_named("watches.last_outcome")?;
     let (error, counts) = (row.maybe_text()?, row.maybe_text()?);

@@ -108,7 +108,7 @@ pub struct Progress {
 }
 
 /// Process-wide dependencies of runs: resolver, trust and limits.
-pub trait Kit: Send + Sync + 'static {
+pub trait ScanEnvironment: Send + Sync + 'static {
     /// Parses the targets of a spec; rejects targets that are invalid or not on the network.
     ///
     /// # Errors
@@ -214,13 +214,13 @@ pub struct Watches(Arc<WatchService>);
 struct WatchService {
     store: Store,
     clock: Clock,
-    kit: Box<dyn Kit>,
+    kit: Box<dyn ScanEnvironment>,
     options: WatchOptions,
 }
 
 impl Watches {
     /// Creates the watches of `store`; no run starts before [`Watches::run`].
-    pub fn new(store: Store, clock: Clock, kit: impl Kit, options: WatchOptions) -> Self {
+    pub fn new(store: Store, clock: Clock, kit: impl ScanEnvironment, options: WatchOptions) -> Self {
         Self(Arc::new(WatchService { store, clock, kit: Box::new(kit), options }))
     }
 

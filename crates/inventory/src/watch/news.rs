@@ -60,7 +60,7 @@ fn bit(condition: Condition) -> i64 {
 }
 
 /// Returns the condition of an endpoint that a finding causes. Expiry is monitored by date, not by finding.
-fn condition_of(finding: &StoredFinding) -> Option<Condition> {
+fn finding_condition(finding: &StoredFinding) -> Option<Condition> {
     Some(match finding.code.as_str() {
         "certificate.expired" | "certificate.expiring" | "certificate.expiring-fraction" => return None,
         "certificate.not-yet-valid" => Condition::NotYetValid,
@@ -168,7 +168,7 @@ pub(super) struct News {
 
 /// The run that sends the notices.
 #[derive(Clone, Copy)]
-pub(super) struct TellingRun<'w> {
+pub(super) struct NotifyingRun<'w> {
     pub(super) watch: &'w WatchRow,
     /// Whether this is the first run: its results are the baseline and not reported as new.
     pub(super) baseline: bool,
@@ -194,7 +194,7 @@ pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
 }
 
 /// Returns the notices about one endpoint.
-pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Budget) -> News {
+pub(super) fn endpoint_news(seen: &SeenEndpoint, run: NotifyingRun<'_>, budget: &mut Budget) -> News {
     let (mut news, watch) = (News::default(), run.watch);
     let leaf = &seen.leaf;
     let found = findings(seen);
@@ -242,7 +242,7 @@ fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<CertificateChange> {
 /// Returns the worst finding for each condition, worst first, and the conditions that only the inventory detects.
 fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
     let all: Vec<StoredFinding> = serde_json::from_str(&seen.findings).unwrap_or_default();
-    let mut found: Vec<_> = all.into_iter().filter_map(|one| Some((condition_of(&one)?, one))).collect();
+    let mut found: Vec<_> = all.into_iter().filter_map(|one| Some((finding_condition(&one)?, one))).collect();
     found.extend(chain_ends(seen));
     let life_us = seen.leaf.not_after_us.saturating_sub(seen.leaf.not_before_us);
     let replaced = seen.leaf.replaced_at_us;
@@ -320,7 +320,7 @@ pub(super) fn is_silent(told: &EndpointNotice) -> bool {
     told.conditions & bit(Condition::Silent) != 0
 }
 
-pub(super) fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
+pub(super) fn conditions_in(conditions: i64) -> impl Iterator<Item = Condition> {
     CONDITIONS.into_iter().filter(move |one| conditions & bit(*one) != 0)
 }
 
@@ -416,7 +416,7 @@ fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointEvent {
 
 #[cfg(test)]
 mod tests {
-    use crate::tables::endpoint_notices::SeenAbove;
+    use crate::tables::endpoint_notices::SeenIssuer;
     use crate::tables::watches::{WatchLast, WatchSettings, WatchTimes};
     use uuid::Uuid;
 
@@ -495,8 +495,8 @@ mod tests {
 
     fn news(seen: &SeenEndpoint) -> News {
         let watch = watch();
-        let run = TellingRun { watch: &watch, baseline: false, again: false };
-        news_of(seen, run, &mut Budget::default())
+        let run = NotifyingRun { watch: &watch, baseline: false, again: false };
+        endpoint_news(seen, run, &mut Budget::default())
     }
 
     #[test]
@@ -516,9 +516,9 @@ mod tests {
         assert_eq!(over[0], ("endpoint.trouble_over", Topic::Condition(Condition::Outdated)));
     }
 
-    fn above(not_after_us: i64) -> Option<SeenAbove> {
+    fn above(not_after_us: i64) -> Option<SeenIssuer> {
         let subject = "CN=Issuer".to_owned();
-        Some(SeenAbove { subject, not_before_us: not_after_us - 3_650 * DAY_US, not_after_us })
+        Some(SeenIssuer { subject, not_before_us: not_after_us - 3_650 * DAY_US, not_after_us })
     }
 
     #[test]
@@ -580,7 +580,8 @@ mod tests {
         let (mut one, mut watch) = (seen(Some(told)), watch());
         let found = |one: &SeenEndpoint, watch: &WatchRow, changed_us: i64| {
             let again = changed_since(changed_us, watch);
-            let news = news_of(one, TellingRun { watch, baseline: false, again }, &mut Budget::default());
+            let news =
+                endpoint_news(one, NotifyingRun { watch, baseline: false, again }, &mut Budget::default());
             assert_eq!((news.events.len(), news.told, news.left), (0, None, None), "nothing else is new");
             news.found.is_some()
         };
@@ -636,9 +637,10 @@ mod tests {
             r#"[{"code":"protocol.obsolete","title":"old"},{"code":"endpoint.name-mismatch","title":"x"}]"#
                 .to_owned();
         let watch = watch();
-        let run = TellingRun { watch: &watch, baseline: true, again: false };
-        let told: Vec<i64> =
-            (0..NOTICES_MAX + 3).map(|_| news_of(&one, run, &mut budget).told.unwrap().conditions).collect();
+        let run = NotifyingRun { watch: &watch, baseline: true, again: false };
+        let told: Vec<i64> = (0..NOTICES_MAX + 3)
+            .map(|_| endpoint_news(&one, run, &mut budget).told.unwrap().conditions)
+            .collect();
         let both = bit(Condition::Weak) | bit(Condition::Mismatch);
         assert!(told[..NOTICES_MAX].iter().all(|conditions| *conditions == both));
         assert!(

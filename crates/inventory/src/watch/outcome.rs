@@ -9,13 +9,13 @@ use telemetry::chain;
 pub(super) type Findings = BTreeMap<String, u64>;
 
 /// Why a run, or a part of one, has no results.
-pub(super) enum Unfinished {
+pub(super) enum RunInterruption {
     /// The run was cancelled: another node has it, or will claim it.
     Cancelled,
     Failed(String),
 }
 
-impl From<StoreError> for Unfinished {
+impl From<StoreError> for RunInterruption {
     fn from(error: StoreError) -> Self {
         Self::Failed(chain(&error))
     }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::claims::{LEASE, Node};
-use super::outcome::{Findings, Unfinished};
+use super::outcome::{Findings, RunInterruption};
 use super::{WatchSpec, Watches, in_us};
 use crate::tables;
 use crate::tables::watch_parts::{PARTS_MAX, PartRow};
@@ -44,14 +44,14 @@ fn range(endpoints: u64, part: &PartRow) -> (usize, usize) {
 
 impl Watches {
     /// Scans the parts of a run together with other nodes, and returns the findings of all parts.
-    pub(super) async fn make_parts(
+    pub(super) async fn scan_parts(
         &self,
         scan: Uuid,
         row: &WatchRow,
         parts: u64,
         node: &Node,
         stop: &CancellationToken,
-    ) -> Result<Findings, Unfinished> {
+    ) -> Result<Findings, RunInterruption> {
         let store = &self.0.store;
         tables::WatchParts::of(store).cut(row.id, scan, parts).await?;
         loop {
@@ -60,8 +60,10 @@ impl Watches {
             let claimed =
                 tables::WatchParts::of(store).claim(node.id, Some(scan), now_us, until_us, 1).await?;
             if let Some(part) = claimed.first() {
-                self.make_part(*part, row, node, stop).await;
-            } else if let Some(findings) = all_of(&tables::WatchParts::of(store).results(scan).await?)? {
+                self.scan_and_store_part(*part, row, node, stop).await;
+            } else if let Some(findings) =
+                combined_findings(&tables::WatchParts::of(store).results(scan).await?)?
+            {
                 return Ok(findings);
             } else {
                 tokio::select! {
@@ -70,15 +72,15 @@ impl Watches {
                 }
             }
             if stop.is_cancelled() {
-                return Err(Unfinished::Cancelled);
+                return Err(RunInterruption::Cancelled);
             }
         }
     }
 
     /// Scans a part of another node's run.
-    pub(super) async fn make_claimed_part(&self, part: PartRow, node: Node, stop: CancellationToken) {
+    pub(super) async fn scan_claimed_part(&self, part: PartRow, node: Node, stop: CancellationToken) {
         match tables::Watches::of(&self.0.store).get(part.watch).await {
-            Ok(Some(row)) => self.make_part(part, &row, &node, &stop).await,
+            Ok(Some(row)) => self.scan_and_store_part(part, &row, &node, &stop).await,
             // The watch was deleted, and its parts with it.
             Ok(None) => {}
             Err(error) => {
@@ -92,12 +94,18 @@ impl Watches {
     }
 
     /// Scans a claimed part and stores its result. If the lease was lost meanwhile, the part belongs to another node.
-    async fn make_part(&self, part: PartRow, row: &WatchRow, node: &Node, stop: &CancellationToken) {
+    async fn scan_and_store_part(
+        &self,
+        part: PartRow,
+        row: &WatchRow,
+        node: &Node,
+        stop: &CancellationToken,
+    ) {
         let held = node.parts.hold(part, stop);
         let ended = match self.scan_part(&part, row, &held.stop).await {
             Ok(findings) => PartResult { findings, error: None },
-            Err(Unfinished::Cancelled) => return,
-            Err(Unfinished::Failed(why)) => PartResult { error: Some(why), ..PartResult::default() },
+            Err(RunInterruption::Cancelled) => return,
+            Err(RunInterruption::Failed(why)) => PartResult { error: Some(why), ..PartResult::default() },
         };
         let result = serde_json::to_string(&ended).unwrap_or_default();
         if let Err(error) = tables::WatchParts::of(&self.0.store).end(&part, node.id, &result).await {
@@ -110,19 +118,19 @@ impl Watches {
         part: &PartRow,
         row: &WatchRow,
         stop: &CancellationToken,
-    ) -> Result<Findings, Unfinished> {
-        let spec: WatchSpec =
-            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(chain(&error)))?;
-        let endpoints = self.0.kit.targets(&spec).map_err(Unfinished::Failed)?.expected().unwrap_or(0);
+    ) -> Result<Findings, RunInterruption> {
+        let spec: WatchSpec = serde_json::from_str(&row.settings.spec)
+            .map_err(|error| RunInterruption::Failed(chain(&error)))?;
+        let endpoints = self.0.kit.targets(&spec).map_err(RunInterruption::Failed)?.expected().unwrap_or(0);
         self.scan_range(part.scan, &spec, Some(range(endpoints, part)), part.claims > 1, stop).await
     }
 }
 
 /// Returns the findings of all parts once all have ended, or an error as soon as one has failed. If there are no parts any longer,
 /// another node has ended the run, or its watch was deleted.
-fn all_of(results: &[Option<String>]) -> Result<Option<Findings>, Unfinished> {
+fn combined_findings(results: &[Option<String>]) -> Result<Option<Findings>, RunInterruption> {
     if results.is_empty() {
-        return Err(Unfinished::Cancelled);
+        return Err(RunInterruption::Cancelled);
     }
     let (mut findings, mut open) = (BTreeMap::new(), false);
     for result in results {
@@ -131,9 +139,9 @@ fn all_of(results: &[Option<String>]) -> Result<Option<Findings>, Unfinished> {
             continue;
         };
         let ended: PartResult =
-            serde_json::from_str(result).map_err(|error| Unfinished::Failed(chain(&error)))?;
+            serde_json::from_str(result).map_err(|error| RunInterruption::Failed(chain(&error)))?;
         if let Some(why) = ended.error {
-            return Err(Unfinished::Failed(why));
+            return Err(RunInterruption::Failed(why));
         }
         for (severity, count) in ended.findings {
             *findings.entry(severity).or_insert(0) += count;
@@ -171,11 +179,14 @@ mod tests {
     fn run_finishes_after_all_parts_and_fails_if_one_failed() {
         let ended = |text: &str| Some(text.to_owned());
         let high = r#"{"findings":{"high":2},"error":null}"#;
-        assert!(matches!(all_of(&[ended(high), None]), Ok(None)));
-        let Ok(Some(all)) = all_of(&[ended(high), ended(high)]) else { panic!("both have ended") };
+        assert!(matches!(combined_findings(&[ended(high), None]), Ok(None)));
+        let Ok(Some(all)) = combined_findings(&[ended(high), ended(high)]) else { panic!("both have ended") };
         assert_eq!(all, BTreeMap::from([("high".to_owned(), 4)]));
-        assert!(matches!(all_of(&[]), Err(Unfinished::Cancelled)), "nothing is not everything");
-        let failed = all_of(&[None, ended(r#"{"error":"no CA file"}"#)]);
-        assert!(matches!(failed, Err(Unfinished::Failed(why)) if why == "no CA file"));
+        assert!(
+            matches!(combined_findings(&[]), Err(RunInterruption::Cancelled)),
+            "nothing is not everything"
+        );
+        let failed = combined_findings(&[None, ended(r#"{"error":"no CA file"}"#)]);
+        assert!(matches!(failed, Err(RunInterruption::Failed(why)) if why == "no CA file"));
     }
 }

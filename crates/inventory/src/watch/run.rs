@@ -15,21 +15,21 @@ use uuid::Uuid;
 
 use super::claims::{Node, RunClaim};
 use super::news::Budget;
-use super::outcome::{Findings, Unfinished};
+use super::outcome::{Findings, RunInterruption};
 use super::parts::parts_of;
 use super::{Clouds, WatchSpec, Watches, schedule};
 use crate::record::observed;
 use crate::recording::{Recording, ScanEnd};
-use crate::sources::{CloudRun, keep, observe, states_of};
+use crate::sources::{CloudRun, keep, observe, source_states};
 use crate::tables;
-use crate::tables::watches::{WatchEnd, WatchOutcome, WatchRow, end_watch, fill_watch, watch};
+use crate::tables::watches::{WatchEnd, WatchOutcome, WatchRow, end_watch, set_watch_scan, watch};
 
 /// Maximum failed parts of sources that a run describes; the others are counted.
 const FAILURES_SHOWN: usize = 10;
 
 /// Parts of sources that a run could not list or read.
 #[derive(Default)]
-struct NotListed {
+struct IncompleteSources {
     count: u64,
     first: Vec<String>,
     /// Additional data that could not be read; the certificates are complete.
@@ -52,13 +52,13 @@ impl Watches {
             None => self.fill(held).await.map(|scan| (scan, false)),
         };
         let (scan, looked) = match looked {
-            Ok((scan, again)) => (Some(scan), self.scan_rest(scan, again, &row, &node, &stop).await),
-            Err(unfinished) => (None, Err(unfinished)),
+            Ok((scan, again)) => (Some(scan), self.scan_remaining(scan, again, &row, &node, &stop).await),
+            Err(find_unfinished_scan) => (None, Err(find_unfinished_scan)),
         };
         let ended = match looked {
             Ok(counts) => self.end(held, scan, Ok(counts)).await,
-            Err(Unfinished::Cancelled) => self.abandon_without_watch(held, scan).await,
-            Err(Unfinished::Failed(why)) => {
+            Err(RunInterruption::Cancelled) => self.abandon_without_watch(held, scan).await,
+            Err(RunInterruption::Failed(why)) => {
                 tracing::warn!(watch = name, error = why, "a watch run failed");
                 self.abandon(scan).await;
                 self.end(held, scan, Err(why)).await
@@ -90,36 +90,36 @@ impl Watches {
     }
 
     /// Assigns a new scan to the run; fails if another node has the run.
-    async fn fill(&self, held: RunClaim) -> Result<Uuid, Unfinished> {
+    async fn fill(&self, held: RunClaim) -> Result<Uuid, RunInterruption> {
         let scan = Uuid::now_v7();
         let RunClaim { id, node, claims } = held;
         let filled =
-            self.0.store.write("watch_fill", move |tx| fill_watch(tx, id, node, claims, scan).boxed());
-        if filled.await? { Ok(scan) } else { Err(Unfinished::Cancelled) }
+            self.0.store.write("watch_fill", move |tx| set_watch_scan(tx, id, node, claims, scan).boxed());
+        if filled.await? { Ok(scan) } else { Err(RunInterruption::Cancelled) }
     }
 
     /// Scans all targets that the scan has not covered yet, and lists all sources; returns the counters as JSON.
-    async fn scan_rest(
+    async fn scan_remaining(
         &self,
         scan: Uuid,
         again: bool,
         row: &WatchRow,
         node: &Node,
         stop: &CancellationToken,
-    ) -> Result<WatchCounts, Unfinished> {
+    ) -> Result<WatchCounts, RunInterruption> {
         let (store, kit) = (&self.0.store, &self.0.kit);
-        let spec: WatchSpec =
-            serde_json::from_str(&row.settings.spec).map_err(|error| Unfinished::Failed(chain(&error)))?;
+        let spec: WatchSpec = serde_json::from_str(&row.settings.spec)
+            .map_err(|error| RunInterruption::Failed(chain(&error)))?;
         store::Scans::of(store).begin(scan, self.0.clock.now_us(), &kit.asked(&spec)).await?;
         if again {
             store::Scans::of(store).resume(scan).await?;
         }
-        let endpoints = kit.targets(&spec).map_err(Unfinished::Failed)?.expected().unwrap_or(0);
+        let endpoints = kit.targets(&spec).map_err(RunInterruption::Failed)?.expected().unwrap_or(0);
         let parts = parts_of(endpoints, self.0.options.part_endpoints);
         let looks = async {
             match parts {
                 1 => self.scan_range(scan, &spec, None, again, stop).await,
-                _ => self.make_parts(scan, row, parts, node, stop).await,
+                _ => self.scan_parts(scan, row, parts, node, stop).await,
             }
         };
         let mut budget = Budget::default();
@@ -127,17 +127,17 @@ impl Watches {
         let (mut findings, (kept, not_listed)) = tokio::select! {
             seen = seen => seen?,
             // Never completes by itself: it only sends notices.
-            () = self.notify_meanwhile(scan, row, &mut budget, stop) => return Err(Unfinished::Cancelled),
+            () = self.notify_during_run(scan, row, &mut budget, stop) => return Err(RunInterruption::Cancelled),
         };
         for (severity, count) in kept {
             *findings.entry(severity).or_insert(0) += count;
         }
         let untold = self.tell(scan, row, not_listed.count == 0, budget, stop).await?;
         if stop.is_cancelled() {
-            return Err(Unfinished::Cancelled);
+            return Err(RunInterruption::Cancelled);
         }
         let Some(stored) = store::Scans::of(store).get(scan).await? else {
-            return Err(Unfinished::Failed(format!("scan {scan} no longer exists")));
+            return Err(RunInterruption::Failed(format!("scan {scan} no longer exists")));
         };
         let counts = WatchCounts {
             endpoints: stored.observations,
@@ -176,14 +176,14 @@ impl Watches {
         range: Option<(usize, usize)>,
         again: bool,
         stop: &CancellationToken,
-    ) -> Result<Findings, Unfinished> {
+    ) -> Result<Findings, RunInterruption> {
         let (kit, mut known) = (&self.0.kit, Known::default());
         if again {
             known.observed = observed(&self.0.store, scan).await?;
         }
-        let targets = kit.targets(spec).map_err(Unfinished::Failed)?;
+        let targets = kit.targets(spec).map_err(RunInterruption::Failed)?;
         let (skip, take) = range.unwrap_or((0, usize::MAX));
-        let scanner = kit.scanner(spec).map_err(Unfinished::Failed)?;
+        let scanner = kit.scanner(spec).map_err(RunInterruption::Failed)?;
         let looking = stop.child_token();
         let _ended = looking.clone().drop_guard();
         // All targets were validated when the watch was created, so there are no refusals.
@@ -203,29 +203,29 @@ impl Watches {
         scan: Uuid,
         spec: &WatchSpec,
         stop: &CancellationToken,
-    ) -> Result<(Findings, NotListed), Unfinished> {
+    ) -> Result<(Findings, IncompleteSources), RunInterruption> {
         let store = &self.0.store;
-        let clouds = self.0.kit.clouds(spec, store).await.map_err(Unfinished::Failed)?;
+        let clouds = self.0.kit.clouds(spec, store).await.map_err(RunInterruption::Failed)?;
         let Some(Clouds { sources, observer }) = clouds else { return Ok(Default::default()) };
-        let states = states_of(store, &sources).await?;
+        let states = source_states(store, &sources).await?;
         let listing = stop.child_token();
         let _ended = listing.clone().drop_guard();
         let CloudRun { observations, ended } =
             observe(sources, states, LIST_LIMIT, observer, listing.clone());
         let findings = self.gather(scan, observations, &listing, stop).await?;
         let listed = match ended.await {
-            Ok(listed) => listed.map_err(|error| Unfinished::Failed(chain(&error)))?,
-            Err(error) => return Err(Unfinished::Failed(chain(&error))),
+            Ok(listed) => listed.map_err(|error| RunInterruption::Failed(chain(&error)))?,
+            Err(error) => return Err(RunInterruption::Failed(chain(&error))),
         };
         keep(store, &listed, self.0.clock.now_us()).await?;
-        let mut not_listed = NotListed::default();
+        let mut not_listed = IncompleteSources::default();
         for failure in listed.iter().flat_map(Listed::failures) {
             not_listed.count += 1;
             if not_listed.first.len() < FAILURES_SHOWN {
                 not_listed.first.push(failure);
             }
         }
-        not_listed.not_read = listed.iter().flat_map(Listed::remarked).take(FAILURES_SHOWN).collect();
+        not_listed.not_read = listed.iter().flat_map(Listed::remark_texts).take(FAILURES_SHOWN).collect();
         Ok((findings, not_listed))
     }
 
@@ -237,7 +237,7 @@ impl Watches {
         mut observations: mpsc::Receiver<Observation>,
         probing: &CancellationToken,
         stop: &CancellationToken,
-    ) -> Result<Findings, Unfinished> {
+    ) -> Result<Findings, RunInterruption> {
         let (store, options) = (self.0.store.clone(), &self.0.options);
         let mut recording = Recording::start(store, scan, options.patience, options.samples.as_ref());
         let mut findings = Findings::new();
@@ -254,11 +254,11 @@ impl Watches {
         if stop.is_cancelled() {
             // The node that continues the run probes again what was not stored.
             drop(recording.finish(ScanEnd::Interrupted).await);
-            return Err(Unfinished::Cancelled);
+            return Err(RunInterruption::Cancelled);
         }
         match recording.finish(ScanEnd::Complete).await {
             Ok(_) => Ok(findings),
-            Err(error) => Err(Unfinished::Failed(chain(&error))),
+            Err(error) => Err(RunInterruption::Failed(chain(&error))),
         }
     }
 

@@ -119,7 +119,7 @@ impl Runner {
             let stop = self.stop.child_token();
             self.runs.spawn(async move {
                 let _live = telemetry::tasks::guard("watch-part");
-                watches.make_claimed_part(part, node, stop).await;
+                watches.scan_claimed_part(part, node, stop).await;
             });
         }
         Ok(began)

@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use super::Watches;
 use super::news::{
-    Budget, News, TellingRun, changed_since, condition_ended, found, in_set, is_silent, news_of,
-    news_of_silent,
+    Budget, News, NotifyingRun, changed_since, condition_ended, conditions_in, endpoint_news, found,
+    is_silent, news_of_silent,
 };
 use crate::ownership::{Candidate, Rules};
 use crate::tables;
-use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, tell, unserved, untell};
+use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, delete_notices, tell, unserved};
 use crate::tables::watches::WatchRow;
 
 /// Endpoints whose notices are sent in one transaction.
@@ -40,7 +40,7 @@ enum Pass {
 impl Watches {
     /// Sends notices about the results that `scan` has stored so far, repeatedly, until the future is dropped: recipients need not
     /// wait for the end of a long run. Each pass is short compared with the pause after it.
-    pub(super) async fn notify_meanwhile(
+    pub(super) async fn notify_during_run(
         &self,
         scan: Uuid,
         row: &WatchRow,
@@ -91,7 +91,7 @@ impl Watches {
         let again =
             pass == Pass::Last && changed_since(tables::Ownership::of(store).changed_us().await?, row);
         let rules = Rules::read(store).await?;
-        let run = TellingRun { watch: row, baseline: row.last.is_none(), again };
+        let run = NotifyingRun { watch: row, baseline: row.last.is_none(), again };
         while !stop.is_cancelled() {
             let seen = tables::EndpointNotices::of(store)
                 .seen_endpoints(scan, after, self.0.clock.now_us(), PAGE)
@@ -100,7 +100,8 @@ impl Watches {
             after = last.row;
             let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
             let mut scheduled = HashSet::new();
-            let mut all: Vec<News> = seen.iter().map(|endpoint| news_of(endpoint, run, budget)).collect();
+            let mut all: Vec<News> =
+                seen.iter().map(|endpoint| endpoint_news(endpoint, run, budget)).collect();
             self.add_owners(&rules, row, &seen, &mut all).await?;
             for (endpoint, news) in seen.iter().zip(all) {
                 events.extend(news.events.into_iter().map(NewEvent::from));
@@ -114,11 +115,11 @@ impl Watches {
                 self.write_notices(row.id, events, told, Vec::new(), left).await?;
             }
         }
-        self.tell_of_silent(scan, row, budget, stop).await
+        self.notify_silent(scan, row, budget, stop).await
     }
 
     /// Sends notices about endpoints that responded before and did not respond in `scan`.
-    async fn tell_of_silent(
+    async fn notify_silent(
         &self,
         scan: Uuid,
         row: &WatchRow,
@@ -158,7 +159,7 @@ impl Watches {
             return Ok(());
         }
         let mut leaves = BTreeSet::new();
-        if rules.need_names() {
+        if rules.uses_names() {
             let told = seen.iter().zip(news.iter()).filter(|(_, news)| news.has_notices());
             leaves.extend(told.map(|(endpoint, _)| endpoint.leaf.sha256));
         }
@@ -189,7 +190,7 @@ impl Watches {
             let (mut events, mut left) = (Vec::new(), BTreeSet::new());
             for endpoint in &unseen {
                 let at_us = self.0.clock.now_us();
-                for condition in in_set(endpoint.told.conditions) {
+                for condition in conditions_in(endpoint.told.conditions) {
                     events.push(condition_ended(&endpoint.endpoint, condition, at_us).into());
                 }
                 left.extend(endpoint.told.expiry.then_some(endpoint.told.leaf));
@@ -215,7 +216,7 @@ impl Watches {
                     return Ok(());
                 }
                 tell(tx, watch, &told).await?;
-                untell(tx, gone).await?;
+                delete_notices(tx, gone).await?;
                 let unserved = unserved(tx, left.into_iter().collect()).await?;
                 let gone = Event::CertificateUnserved(CertificateUnserved {});
                 events.extend(unserved.into_iter().map(|leaf| new_event(at_us, found(&leaf), &gone)));

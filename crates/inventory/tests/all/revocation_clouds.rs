@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clouds::{Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Provider, Sink, SourceError};
-use fleet::revocation::CrlOrder;
+use fleet::revocation::TestCrlSpec;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::sources::{Observer, observe};
@@ -56,7 +56,7 @@ impl CloudSource for Safe {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cloud_certificates_are_checked_for_revocation() {
     let place = RevokingSite::new().await;
-    place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
+    place.publish("/a.crl", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
     let above = place.issuer.der.to_vec();
     let kept = |serial: &[u8]| vec![place.leaf(serial, "/a.crl").der.to_vec(), above.clone()];
     let alone = vec![place.leaf(&[3], "/a.crl").der.to_vec()];

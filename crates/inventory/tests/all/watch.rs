@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use inventory::sources::Observer;
 use inventory::tables::watch_parts::RunProgress;
 use inventory::tables::watches::{WatchOutcome, WatchRow, WatchSettings};
-use inventory::watch::{Clouds, Kit, NewWatch, WatchError, WatchOptions, WatchSpec, Watches};
+use inventory::watch::{Clouds, NewWatch, ScanEnvironment, WatchError, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::Resolver;
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use store::{Clock, ScanState, Store, StoreOptions};
@@ -51,7 +51,7 @@ impl FleetKit {
     }
 }
 
-impl Kit for FleetKit {
+impl ScanEnvironment for FleetKit {
     fn targets(&self, spec: &WatchSpec) -> Result<Targets, String> {
         Targets::of_network(&spec.targets, TargetOptions::default()).map_err(|error| error.to_string())
     }

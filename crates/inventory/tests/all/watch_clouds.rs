@@ -10,7 +10,7 @@ use clouds::{
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::history::History;
-use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
+use inventory::ownership::{Assignment, Conditions, NewRule, Ownership, TagKeys};
 use inventory::tables::history::HistoryKey;
 use inventory::watch::{NewWatch, WatchError, WatchOptions};
 use outbound::Deadline;
@@ -208,17 +208,17 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     let mut listener = Listener::new(world).await;
     let rules = Ownership::new(listener.world.store.clone(), listener.world.clock.clone());
     let text = |text: &str| Some(text.to_owned());
-    let rule = |name: &str, position: u32, when: Conditions, team: &str, from_tags: FromTags| NewRule {
+    let rule = |name: &str, position: u32, when: Conditions, team: &str, from_tags: TagKeys| NewRule {
         name: name.to_owned(),
         position: Some(position),
         when,
         assign: Assignment { team: text(team), ..Assignment::default() },
         from_tags,
     };
-    let taken = FromTags { team: text("Team"), environment: text("env"), ..FromTags::default() };
+    let taken = TagKeys { team: text("Team"), environment: text("env"), ..TagKeys::default() };
     let from_tags = rule("tags", 10, Conditions::default(), "nobody", taken);
     rules.create(&from_tags, "user:a").await.unwrap();
-    let rest = rule("rest", 20, Conditions::default(), "platform", FromTags::default());
+    let rest = rule("rest", 20, Conditions::default(), "platform", TagKeys::default());
     rules.create(&rest, "user:a").await.unwrap();
 
     let mut new: NewWatch = listener.world.watch("estate");
@@ -270,7 +270,7 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     };
     let all = rules.rules().await.unwrap();
     let before = store.statements_sent();
-    let whose = all.of_found(store, &[kept, served.clone()]).await.unwrap();
+    let whose = all.assignments_for(store, &[kept, served.clone()]).await.unwrap();
     assert!(store.statements_sent() - before <= 4, "four statements at most");
     let teams: Vec<_> = whose.into_iter().map(|assign| assign.unwrap().team.unwrap()).collect();
     assert_eq!(teams, ["bank", "bank"]);
@@ -279,7 +279,7 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     listener.world.shelf.take(WEST, "prod/web/tls");
     listener.world.shelf.take(WEST, "prod/web/copy");
     listener.run(row.id).await;
-    let whose = all.of_found(&listener.world.store, &[served]).await.unwrap();
+    let whose = all.assignments_for(&listener.world.store, &[served]).await.unwrap();
     assert_eq!(whose[0].as_ref().unwrap().team.as_deref(), Some("platform"));
     listener.world.fleet.stop().await;
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fleet::Mix;
-use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
+use inventory::ownership::{Assignment, Conditions, NewRule, Ownership, TagKeys};
 use inventory::tables::watches::WatchOutcome;
 use inventory::watch::{NewWatch, Runner, WatchOptions, Watches};
 use serde_json::Value;
@@ -233,7 +233,7 @@ fn owned(name: &str, position: u32, when: Conditions) -> NewRule {
         environment: Some("lab".to_owned()),
         tags: [("from".to_owned(), name.to_owned())].into(),
     };
-    NewRule { name: name.to_owned(), position: Some(position), when, assign, from_tags: FromTags::default() }
+    NewRule { name: name.to_owned(), position: Some(position), when, assign, from_tags: TagKeys::default() }
 }
 
 async fn what_is_told_says_whose_it_is(world: World) {

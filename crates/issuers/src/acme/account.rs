@@ -62,7 +62,7 @@ impl Accounts {
         if let Some(account) = &*known {
             return Ok(Arc::clone(account));
         }
-        let account = Arc::new(self.find_or_make(client, config, deadline).await?);
+        let account = Arc::new(self.find_or_create(client, config, deadline).await?);
         *known = Some(Arc::clone(&account));
         Ok(account)
     }
@@ -85,7 +85,7 @@ impl Accounts {
         Ok(row.account.filter(|account| account.directory == config.directory))
     }
 
-    async fn find_or_make(
+    async fn find_or_create(
         &self,
         client: &Client,
         config: &AcmeConfig,

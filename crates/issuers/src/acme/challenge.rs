@@ -48,7 +48,7 @@ pub(super) struct Prover<'a> {
 impl Prover<'_> {
     /// Proves control over every name whose authorization is pending.
     pub(super) async fn prove(&self, authorizations: &[String]) -> Result<(), IssuerError> {
-        let looks: Vec<_> = authorizations.iter().map(|url| self.proof_for(url).boxed()).collect();
+        let looks: Vec<_> = authorizations.iter().map(|url| self.pending_proof(url).boxed()).collect();
         let looked: Vec<Option<Proof>> = stream::iter(looks).buffered(AT_ONCE).try_collect().await?;
         let proofs: Vec<Proof> = looked.into_iter().flatten().collect();
         if proofs.is_empty() {
@@ -66,7 +66,7 @@ impl Prover<'_> {
     }
 
     /// Fetches an authorization. `None` when no proof is needed any more.
-    async fn proof_for(&self, url: &str) -> Result<Option<Proof>, IssuerError> {
+    async fn pending_proof(&self, url: &str) -> Result<Option<Proof>, IssuerError> {
         let authorization = self.authorization(url).await?.0;
         match authorization.status {
             AuthorizationStatus::Valid => Ok(None),

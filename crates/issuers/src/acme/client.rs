@@ -140,7 +140,7 @@ impl Client {
             Signed::Key(key) => (key, "jwk", key.jwk().clone()),
         };
         let protected = json!({ "alg": key.algorithm(), who: value, "nonce": nonce, "url": url });
-        let jws = key.flattened(&protected, payload, deadline).await.map_err(|error| {
+        let jws = key.sign_flattened(&protected, payload, deadline).await.map_err(|error| {
             IssuerError::Storage { reason: format!("the account key cannot be used: {error}") }
         })?;
         Ok(jws.to_string().into_bytes())

@@ -23,12 +23,12 @@ use self::account::Accounts;
 use self::client::{Client, Signed};
 use crate::config::{AcmeConfig, ChallengeKind, IssuerKind};
 use crate::context::IssuerContext;
-use crate::delivery::Delivered;
+use crate::delivery::DeliveredChain;
 use crate::dns01::Solver;
 use crate::error::IssuerError;
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::jose::{JwsKey, base64url};
-use crate::memory::OrderMemory;
+use crate::memory::OrderStore;
 use crate::order::{Order, Window};
 use crate::responder::Responders;
 
@@ -48,7 +48,7 @@ pub(crate) struct Acme {
     config: AcmeConfig,
     client: Client,
     accounts: Accounts,
-    memory: OrderMemory,
+    memory: OrderStore,
     responders: Responders,
     dns01: Option<Solver>,
 }
@@ -72,14 +72,14 @@ impl Acme {
         Ok(Self {
             client: Client::new(http, config.directory.clone(), context.clock.clone()),
             accounts: Accounts::new(identity.clone(), context.store.clone(), context.keystore.clone()),
-            memory: OrderMemory::new(context.store.clone(), context.clock.clone(), identity.id),
+            memory: OrderStore::new(context.store.clone(), context.clock.clone(), identity.id),
             responders: context.responders.clone(),
             dns01,
             config: config.clone(),
         })
     }
 
-    async fn revoke_signed(
+    async fn send_revocation(
         &self,
         certificate: &Certificate,
         reason: Reason,
@@ -138,7 +138,7 @@ impl Issuer for Acme {
         IssuerKind::Acme
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.obtain(order).boxed()
     }
 
@@ -147,7 +147,7 @@ impl Issuer for Acme {
         certificate: &'a Certificate,
         reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
-        self.revoke_signed(certificate, reason, None).boxed()
+        self.send_revocation(certificate, reason, None).boxed()
     }
 
     fn revoke_with_key<'a>(
@@ -158,7 +158,7 @@ impl Issuer for Acme {
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
         async move {
             let key = JwsKey::new(key).map_err(|error| IssuerError::Refused { reason: error.to_string() })?;
-            self.revoke_signed(certificate, reason, Some(key)).await
+            self.send_revocation(certificate, reason, Some(key)).await
         }
         .boxed()
     }

@@ -12,10 +12,10 @@ use super::challenge::Prover;
 use super::client::Failure;
 use super::wire::{OrderObject, OrderStatus, Problem, identifier};
 use super::{Acme, Pace, certificate_id, wait};
-use crate::delivery::{Delivered, chain_from};
+use crate::delivery::{DeliveredChain, parse_pem_chain};
 use crate::error::IssuerError;
 use crate::jose::base64url;
-use crate::memory::request_of;
+use crate::memory::parse_order_csr;
 use crate::order::Order;
 
 /// Maximum number of alternate chains to consider.
@@ -28,7 +28,7 @@ struct KnownOrder {
 }
 
 impl Acme {
-    pub(super) async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+    pub(super) async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         match self.attempt(order).await {
             // The server lost the account: create it again with the same key.
             Err(failed) if failed.problem.code() == "accountDoesNotExist" => {
@@ -39,27 +39,27 @@ impl Acme {
         }
     }
 
-    async fn attempt(&self, order: &Order) -> Result<Delivered, Failure> {
+    async fn attempt(&self, order: &Order) -> Result<DeliveredChain, Failure> {
         let account = self.accounts.get(&self.client, &self.config, order.deadline).await?;
         if let Some(known) = self.resume(&account, order).await? {
-            if let Some(chain) = self.go_on(&account, order, known).await? {
-                return Ok(Delivered { chain });
+            if let Some(chain) = self.resume_order(&account, order, known).await? {
+                return Ok(DeliveredChain { chain });
             }
             self.memory.forget(order).await?;
         }
         let known = self.begin(&account, order).await?;
         let chain = self.finish(&account, order, known).await?;
         if is_for(&chain, order)? {
-            return Ok(Delivered { chain });
+            return Ok(DeliveredChain { chain });
         }
         // Servers return one pending order to all requests for the same names. Another request finalized this one with another key.
         self.memory.forget(order).await?;
         let known = self.begin(&account, order).await?;
-        Ok(Delivered { chain: self.finish(&account, order, known).await? })
+        Ok(DeliveredChain { chain: self.finish(&account, order, known).await? })
     }
 
     /// Continues an earlier order and returns its certificate. `None` when the order is no longer usable and a new one is needed.
-    async fn go_on(
+    async fn resume_order(
         &self,
         account: &Account,
         order: &Order,
@@ -78,8 +78,8 @@ impl Acme {
 
     /// Returns the earlier order, if it is still usable.
     async fn resume(&self, account: &Account, order: &Order) -> Result<Option<KnownOrder>, Failure> {
-        let Some(url) = self.memory.recall(order).await?.url else { return Ok(None) };
-        match self.order_at(account, &url, order.deadline).await {
+        let Some(url) = self.memory.load_order_state(order).await?.url else { return Ok(None) };
+        match self.fetch_order(account, &url, order.deadline).await {
             Ok((object, _)) if object.status != OrderStatus::Invalid => Ok(Some(KnownOrder { url, object })),
             Ok(_) => Ok(None),
             // The order expired and was deleted, or belongs to another account.
@@ -161,7 +161,7 @@ impl Acme {
                 }
                 OrderStatus::Invalid => {
                     self.memory.forget(order).await?;
-                    return Err(why_invalid(&object, order).into());
+                    return Err(invalid_order_error(&object, order).into());
                 }
                 OrderStatus::Pending if !proven => {
                     self.prover(account, order.deadline).prove(&object.authorizations).await?;
@@ -178,7 +178,7 @@ impl Acme {
                     None => wait(pace.next(None), order.deadline, "the server accepts the request").await?,
                 },
             }
-            (object, asked) = self.order_at(account, &url, order.deadline).await?;
+            (object, asked) = self.fetch_order(account, &url, order.deadline).await?;
         }
     }
 
@@ -197,7 +197,7 @@ impl Acme {
         }
     }
 
-    async fn order_at(
+    async fn fetch_order(
         &self,
         account: &Account,
         url: &str,
@@ -226,14 +226,14 @@ impl Acme {
         deadline: Instant,
     ) -> Result<Vec<Vec<u8>>, Failure> {
         let reply = self.client.post(url, None, account.signed(), deadline).await?;
-        let first = chain_from(&reply.body)?;
+        let first = parse_pem_chain(&reply.body)?;
         let Some(preferred) = &self.config.preferred_chain else { return Ok(first) };
         if leads_to(&first, preferred) {
             return Ok(first);
         }
         for alternate in alternates(&reply) {
             let reply = self.client.post(&alternate, None, account.signed(), deadline).await?;
-            let chain = chain_from(&reply.body)?;
+            let chain = parse_pem_chain(&reply.body)?;
             if leads_to(&chain, preferred) {
                 return Ok(chain);
             }
@@ -245,12 +245,12 @@ impl Acme {
 
 /// Returns whether the leaf has the order's public key.
 fn is_for(chain: &[Vec<u8>], order: &Order) -> Result<bool, IssuerError> {
-    let asked = request_of(order)?.public_key.spki;
+    let asked = parse_order_csr(order)?.public_key.spki;
     let leaf = chain.first().and_then(|der| Certificate::parse(der).ok());
     Ok(leaf.is_some_and(|leaf| leaf.public_key.spki == asked))
 }
 
-fn why_invalid(object: &OrderObject, order: &Order) -> IssuerError {
+fn invalid_order_error(object: &OrderObject, order: &Order) -> IssuerError {
     let problem = object.error.clone().unwrap_or_else(|| Problem {
         detail: "the order became invalid and the server gives no reason".to_owned(),
         ..Problem::default()

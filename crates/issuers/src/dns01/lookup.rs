@@ -66,27 +66,27 @@ impl Dns {
     }
 
     /// Asks this server for the zone of a name.
-    pub(super) async fn zone_at(
+    pub(super) async fn query_zone(
         server: SocketAddr,
         name: &str,
         deadline: Instant,
     ) -> Result<String, PublishError> {
         let answer = ask(server, name, RecordType::SOA, Recursion::NotDesired, deadline).await?;
-        zone_in(&answer).ok_or_else(|| {
+        zone_from_soa(&answer).ok_or_else(|| {
             PublishError(format!("{server} is not authoritative for a zone that holds {name}"))
         })
     }
 
     /// Returns the addresses of the authoritative servers for a name's zone.
-    pub(super) async fn servers_of(
+    pub(super) async fn authoritative_servers(
         &self,
         name: &str,
         port: u16,
         deadline: Instant,
     ) -> Result<Vec<SocketAddr>, PublishError> {
         let answer = self.recursive(name, RecordType::SOA, deadline).await?;
-        let zone =
-            zone_in(&answer).ok_or_else(|| PublishError(format!("the zone of {name} cannot be found")))?;
+        let zone = zone_from_soa(&answer)
+            .ok_or_else(|| PublishError(format!("the zone of {name} cannot be found")))?;
         let answer = self.recursive(&zone, RecordType::NS, deadline).await?;
         let names = answer.answers.iter().filter_map(|record| match &record.data {
             RData::NS(server) => Some(text_of(&server.0)),
@@ -113,7 +113,12 @@ impl Dns {
     }
 
     /// Returns whether this server itself, without recursion, returns the record.
-    pub(super) async fn has_text(&self, server: SocketAddr, record: &TxtRecord, deadline: Instant) -> bool {
+    pub(super) async fn has_txt_record(
+        &self,
+        server: SocketAddr,
+        record: &TxtRecord,
+        deadline: Instant,
+    ) -> bool {
         let Ok(answer) = ask(server, &record.name, RecordType::TXT, Recursion::NotDesired, deadline).await
         else {
             return false;
@@ -143,7 +148,7 @@ impl Dns {
 }
 
 /// Returns the owner of the SOA record, from the answer or from the authority section of a negative answer.
-fn zone_in(answer: &Message) -> Option<String> {
+fn zone_from_soa(answer: &Message) -> Option<String> {
     let sections = answer.answers.iter().chain(&answer.authorities);
     let soa = sections.into_iter().find(|record| record.record_type() == RecordType::SOA)?;
     Some(text_of(&soa.name))

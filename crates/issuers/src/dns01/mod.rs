@@ -144,15 +144,17 @@ impl Solver {
             [] => self
                 .0
                 .dns
-                .servers_of(&record.name, propagation.port, until)
+                .authoritative_servers(&record.name, propagation.port, until)
                 .await
                 .map_err(|error| unproven(error.0))?,
             given => given.to_vec(),
         };
         let mut missing: Vec<SocketAddr> = servers;
         loop {
-            let asking: Vec<_> =
-                missing.iter().map(|server| self.0.dns.has_text(*server, record, until).boxed()).collect();
+            let asking: Vec<_> = missing
+                .iter()
+                .map(|server| self.0.dns.has_txt_record(*server, record, until).boxed())
+                .collect();
             let has: Vec<bool> = stream::iter(asking).buffered(CHANGES_AT_ONCE).collect().await;
             let mut has = has.into_iter();
             missing.retain(|_| !has.next().unwrap_or(false));

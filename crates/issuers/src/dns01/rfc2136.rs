@@ -51,8 +51,8 @@ impl Rfc2136 {
             TsigAlgorithm::HmacSha256 => tsig::TsigAlgorithm::HmacSha256,
             TsigAlgorithm::HmacSha512 => tsig::TsigAlgorithm::HmacSha512,
         };
-        let key_name = full_name(key_name).ok_or_else(|| bad("tsig_name is not a domain name"))?;
-        let zone = zone.map(|zone| full_name(zone).ok_or_else(|| bad("zone is not a domain name")));
+        let key_name = parse_absolute_name(key_name).ok_or_else(|| bad("tsig_name is not a domain name"))?;
+        let zone = zone.map(|zone| parse_absolute_name(zone).ok_or_else(|| bad("zone is not a domain name")));
         Ok(Self {
             server,
             zone: zone.transpose()?,
@@ -71,11 +71,11 @@ impl Rfc2136 {
         let zone = match &self.zone {
             Some(zone) => zone.clone(),
             None => {
-                let found = Dns::zone_at(self.server, &record.name, deadline).await?;
-                full_name(&found).ok_or_else(|| PublishError(format!("{found} is not a zone")))?
+                let found = Dns::query_zone(self.server, &record.name, deadline).await?;
+                parse_absolute_name(&found).ok_or_else(|| PublishError(format!("{found} is not a zone")))?
             }
         };
-        let (message, mut verifier) = update(&zone, record, class, ttl, &self.signer, wall_clock())?;
+        let (message, mut verifier) = update(&zone, record, class, ttl, &self.signer, system_time_seconds())?;
         let answer = exchange(self.server, &message, deadline).await?;
         let (code, checked) = check(&answer, &mut verifier)?;
         match code {
@@ -101,12 +101,12 @@ impl Rfc2136 {
 }
 
 /// Returns the system time, which TSIG requires even when the domain uses another clock.
-fn wall_clock() -> u64 {
+fn system_time_seconds() -> u64 {
     u64::try_from(store::Clock::system().now_seconds()).unwrap_or(0)
 }
 
 /// Parses a configured name as absolute. `None` for an invalid name and for the root.
-fn full_name(text: &str) -> Option<Name> {
+fn parse_absolute_name(text: &str) -> Option<Name> {
     let mut name = Name::from_ascii(text).ok()?;
     name.set_fqdn(true);
     (!name.is_root()).then_some(name)
@@ -131,7 +131,7 @@ fn update(
     let mut message = Message::new(u16::from_be_bytes(id), MessageType::Query, OpCode::Update);
     message.add_zone(Query::query(zone.clone(), RecordType::SOA));
     let text = RData::TXT(TXT::new(vec![record.value.clone()]));
-    let mut change = Record::from_rdata(full_name(&record.name).ok_or_else(too_long)?, ttl, text);
+    let mut change = Record::from_rdata(parse_absolute_name(&record.name).ok_or_else(too_long)?, ttl, text);
     change.dns_class = class;
     message.add_update(change);
     let verifier = message.finalize(signer, now).map_err(|_| too_long())?;
@@ -205,7 +205,7 @@ mod tests {
 
     fn signed_update(value: &str) -> Result<(Vec<u8>, TSigVerifier), PublishError> {
         let record = TxtRecord { name: "_acme-challenge.example".to_owned(), value: value.to_owned() };
-        update(&full_name("example").unwrap(), &record, DNSClass::IN, 60, &signer(), SENT)
+        update(&parse_absolute_name("example").unwrap(), &record, DNSClass::IN, 60, &signer(), SENT)
     }
 
     /// Builds the server's response, signed at `now`.

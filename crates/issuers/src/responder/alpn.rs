@@ -35,9 +35,9 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Certificates for names under validation, by the validating server's SNI.
 #[derive(Debug, Default)]
-pub struct TlsAlpnAnswers(RwLock<HashMap<String, Arc<CertifiedKey>>>);
+pub struct TlsAlpnResponses(RwLock<HashMap<String, Arc<CertifiedKey>>>);
 
-impl TlsAlpnAnswers {
+impl TlsAlpnResponses {
     /// Returns the certificate for `server_name`.
     #[must_use]
     pub fn get(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
@@ -50,16 +50,16 @@ impl TlsAlpnAnswers {
         if answers.len() >= NAMES_MAX {
             return Err(IssuerError::unavailable("too many concurrent validations; try again"));
         }
-        answers.insert(server_name_of(name), Arc::new(certified));
+        answers.insert(challenge_sni(name), Arc::new(certified));
         Ok(())
     }
 
     pub(super) fn remove(&self, name: &str) {
-        self.0.write().remove(&server_name_of(name));
+        self.0.write().remove(&challenge_sni(name));
     }
 }
 
-impl ResolvesServerCert for TlsAlpnAnswers {
+impl ResolvesServerCert for TlsAlpnResponses {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let offered = hello.alpn().is_some_and(|mut offered| offered.any(|protocol| protocol == ACME_TLS));
         offered.then(|| self.get(hello.server_name()?))?
@@ -67,7 +67,7 @@ impl ResolvesServerCert for TlsAlpnAnswers {
 }
 
 /// Returns the SNI value: the name, or for an address its reverse name (RFC 8738 section 6).
-fn server_name_of(name: &str) -> String {
+fn challenge_sni(name: &str) -> String {
     match name.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => {
             let [a, b, c, d] = address.octets();
@@ -118,7 +118,7 @@ fn certificate(name: &str, digest: &[u8; 32], now: UnixTime) -> Result<Certified
 }
 
 /// Accepts TLS only for `acme-tls/1`, and closes the connection after the handshake (RFC 8737 section 4).
-pub(super) async fn serve(listener: TcpListener, answers: Arc<TlsAlpnAnswers>, tasks: ServiceTasks) {
+pub(super) async fn serve(listener: TcpListener, answers: Arc<TlsAlpnResponses>, tasks: ServiceTasks) {
     let _guard = telemetry::tasks::guard("tls-alpn-01-listener");
     let Ok(acceptor) = acceptor(answers) else { return };
     let handler = move |stream: TcpStream, _: SocketAddr| {
@@ -136,7 +136,7 @@ pub(super) async fn serve(listener: TcpListener, answers: Arc<TlsAlpnAnswers>, t
     Acceptor::new(&tasks, slots, WhenFull::Wait).run(&listener, Arc::new(handler)).await;
 }
 
-fn acceptor(answers: Arc<TlsAlpnAnswers>) -> Result<TlsAcceptor, rustls::Error> {
+fn acceptor(answers: Arc<TlsAlpnResponses>) -> Result<TlsAcceptor, rustls::Error> {
     let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -157,7 +157,7 @@ mod tests {
             ("2001:db8::1", "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"),
         ];
         for (name, sni) in table {
-            assert_eq!(server_name_of(name), sni);
+            assert_eq!(challenge_sni(name), sni);
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn tls_alpn_answers_are_added_and_removed() {
-        let answers = TlsAlpnAnswers::default();
+        let answers = TlsAlpnResponses::default();
         answers.put("a.example", &[1; 32], 1_800_000_000).unwrap();
         assert!(answers.get("A.Example").is_some());
         answers.remove("a.example");

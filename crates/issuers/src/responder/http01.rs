@@ -25,12 +25,12 @@ const TOKEN_MAX: usize = 128;
 const ANSWER_LIFE_US: i64 = 3_600 * 1_000_000;
 
 /// Answers to pending http-01 challenges. Stored in the database, so that every server of a cluster has them.
-pub(super) struct Http01Answers {
+pub(super) struct Http01Responses {
     store: Store,
     clock: Clock,
 }
 
-impl Http01Answers {
+impl Http01Responses {
     pub(super) fn new(store: Store, clock: Clock) -> Self {
         Self { store, clock }
     }
@@ -54,7 +54,7 @@ impl Http01Answers {
     }
 }
 
-pub(super) async fn serve(listener: TcpListener, answers: Weak<Http01Answers>, tasks: ServiceTasks) {
+pub(super) async fn serve(listener: TcpListener, answers: Weak<Http01Responses>, tasks: ServiceTasks) {
     let _guard = telemetry::tasks::guard("http-01-listener");
     let handler = move |stream: TcpStream, _: SocketAddr| {
         let answers = answers.upgrade();
@@ -68,7 +68,7 @@ pub(super) async fn serve(listener: TcpListener, answers: Weak<Http01Answers>, t
     Acceptor::new(&tasks, slots, WhenFull::Wait).run(&listener, Arc::new(handler)).await;
 }
 
-async fn answer(mut stream: TcpStream, answers: Arc<Http01Answers>) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, answers: Arc<Http01Responses>) -> std::io::Result<()> {
     let mut head = Vec::with_capacity(512);
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         let mut chunk = [0; 1024];

@@ -19,9 +19,9 @@ use store::{Clock, Store};
 use tokio::net::TcpListener;
 
 use crate::error::IssuerError;
-use http01::Http01Answers;
+use http01::Http01Responses;
 
-pub use alpn::{ACME_TLS, TlsAlpnAnswers};
+pub use alpn::{ACME_TLS, TlsAlpnResponses};
 
 /// Maximum wait for an address in use before the order fails and is retried.
 const BIND_PATIENCE: Duration = Duration::from_secs(5);
@@ -33,9 +33,9 @@ const BIND_RETRY: Duration = Duration::from_secs(30);
 pub struct Responders(Arc<ResponderParts>);
 
 struct ResponderParts {
-    http01: Arc<Http01Answers>,
+    http01: Arc<Http01Responses>,
     clock: Clock,
-    alpn: Arc<TlsAlpnAnswers>,
+    alpn: Arc<TlsAlpnResponses>,
     listening: Mutex<HashMap<(SocketAddr, Protocol), SharedListener>>,
     /// Locked from the search for a listener until it exists.
     opening: tokio::sync::Mutex<()>,
@@ -64,7 +64,7 @@ impl Responders {
     #[must_use]
     pub fn new(store: Store, clock: Clock) -> Self {
         Self(Arc::new(ResponderParts {
-            http01: Arc::new(Http01Answers::new(store, clock.clone())),
+            http01: Arc::new(Http01Responses::new(store, clock.clone())),
             clock,
             alpn: Arc::default(),
             listening: Mutex::default(),

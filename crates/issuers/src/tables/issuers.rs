@@ -5,7 +5,9 @@ use uuid::Uuid;
 
 use crate::breaker::Breaker;
 use crate::config::IssuerKind;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use db::{
+    BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
 use store::{SealedColumn, sealed_column};
 
 store::handle! {
@@ -157,14 +159,14 @@ DELETE FROM issuer_orders WHERE issuer = ?1 AND order_key = ?2";
 const ORDERS_EXPIRE: &str = "-- issuer_orders_expire
 DELETE FROM issuer_orders WHERE created_at < ?1";
 
-const CHALLENGE_PUT: Bulk = db::bulk! { (token text, answer text, expires_at bigint)
+const CHALLENGE_PUT: BulkStatement = db::bulk! { (token text, answer text, expires_at bigint)
     "-- issuer_challenge_put
 INSERT INTO issuer_challenges (token, answer, expires_at) VALUES (:token, :answer, :expires_at) ON CONFLICT (token)
   DO UPDATE SET
 answer = excluded.answer, expires_at = excluded.expires_at"
 };
 
-const CHALLENGE_DELETE: Bulk = db::bulk! { (token text)
+const CHALLENGE_DELETE: BulkStatement = db::bulk! { (token text)
     "-- issuer_challenge_delete
 DELETE FROM issuer_challenges WHERE token = {any token}"
 };
@@ -198,7 +200,7 @@ pub(crate) const ALL: &[&str] = &[
     SEALED_ISSUERS.heads,
 ];
 
-pub(crate) const BULKS: &[&Bulk] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE, &SEALED_ISSUERS.replace];
+pub(crate) const BULKS: &[&BulkStatement] = &[&CHALLENGE_PUT, &CHALLENGE_DELETE, &SEALED_ISSUERS.replace];
 
 /// The sealed secrets of issuers' configurations, for the rotation of the master key.
 pub const SEALED_ISSUERS: SealedColumn = sealed_column!("configured_issuers", "uuid" Uuid "uuid", "secrets");
@@ -469,7 +471,7 @@ fn breaker_json(breaker: Breaker) -> Result<String, StoreError> {
     serde_json::to_string(&breaker).map_err(|error| unreadable_breaker(&error))
 }
 
-fn breaker_of(json: &str) -> Result<Breaker, StoreError> {
+fn parse_breaker(json: &str) -> Result<Breaker, StoreError> {
     serde_json::from_str(json).map_err(|error| unreadable_breaker(&error))
 }
 
@@ -494,7 +496,7 @@ fn issuer_row(mut row: Row) -> Result<ConfiguredIssuer, StoreError> {
     let (key, url, directory) = (row.maybe_uuid()?, row.maybe_text()?, row.maybe_text()?);
     issuer.account = key.zip(directory).map(|(key, directory)| IssuerAccount { key, url, directory });
     issuer.health = IssuerHealth {
-        breaker: row.maybe_text()?.map_or(Ok(Breaker::default()), |json| breaker_of(&json))?,
+        breaker: row.maybe_text()?.map_or(Ok(Breaker::default()), |json| parse_breaker(&json))?,
         last_success_at_us: row.maybe_int()?,
         last_error_at_us: row.maybe_int()?,
         last_error_code: row.maybe_text()?,

@@ -4,7 +4,7 @@
 
 mod issuers;
 
-use db::Sends;
+use db::ModuleStatements;
 
 pub use issuers::{
     ConfiguredIssuer, ExternalIssuers, IssuerAccount, IssuerChange, IssuerHealth, IssuerOrder,
@@ -14,4 +14,4 @@ pub use issuers::{
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[Sends::of(issuers::ALL, issuers::BULKS)];
+pub const STATEMENTS: &[ModuleStatements] = &[ModuleStatements::of(issuers::ALL, issuers::BULKS)];

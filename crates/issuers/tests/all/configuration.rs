@@ -191,7 +191,7 @@ async fn only_the_host_config_can_allow_link_local_addresses() {
     assert!(error.to_string().contains("link-local"), "{error}");
     world.context.host.guard = Guard { allow_link_local: true, ..Guard::default() };
     assert!(world.again().create(new(json!({})), "user:operator").await.is_ok());
-    let closed = Networks::new(Vec::new(), Vec::new()).without_private().for_this_process();
+    let closed = Networks::new(Vec::new(), Vec::new()).deny_private().into_static();
     world.context.host.guard = Guard { networks: Some(closed), ..Guard::default() };
     let loopback = NewIssuer { name: "loopback".to_owned(), ..webhook("loopback", Some(SECRET)) };
     let error = world.again().create(loopback, "user:operator").await.unwrap_err();

@@ -37,19 +37,19 @@ async fn transit_engine_unwraps_the_master_key_only_when_permitted() {
     let token = token["auth"]["client_token"].as_str().unwrap().to_owned();
     let path = folder.path().join("wrapped");
     let ours = transit(&bao, "bulla", &token);
-    UnwrappedKey::load(&path, &ours, keys::MissingFile::Create).await.unwrap();
+    UnwrappedKey::load(&path, &ours, keys::MissingFileAction::Create).await.unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains("wrapped_by = vault"), "{text}");
-    UnwrappedKey::load(&path, &ours, keys::MissingFile::Refuse).await.unwrap();
+    UnwrappedKey::load(&path, &ours, keys::MissingFileAction::Refuse).await.unwrap();
     // After a rotation in the engine, old ciphertexts can still be decrypted.
     bao.run(&["write", "-force", "keys/keys/bulla/rotate"]);
-    UnwrappedKey::load(&path, &ours, keys::MissingFile::Refuse).await.unwrap();
+    UnwrappedKey::load(&path, &ours, keys::MissingFileAction::Refuse).await.unwrap();
     for (refused, said) in [
         (transit(&bao, "other", "root"), "400"),
         (transit(&bao, "other", &token), "403"),
         (transit(&bao, "bulla", "wrong"), "403"),
     ] {
-        let error = UnwrappedKey::load(&path, &refused, keys::MissingFile::Refuse).await.unwrap_err();
+        let error = UnwrappedKey::load(&path, &refused, keys::MissingFileAction::Refuse).await.unwrap_err();
         assert!(matches!(&error, KeyringError::Wrapper { why, .. } if why.contains(said)), "{said}: {error}");
     }
     assert!(!format!("{ours:?}").contains(&token));

@@ -14,7 +14,7 @@ use super::address::Server;
 use super::error::{ClientError, ClientStartError};
 use super::metrics::{ClientMetrics, ServerMetrics};
 use super::options::ClientOptions;
-use crate::wire::{ErrorCode, Items};
+use crate::wire::{ErrorCode, MessageItems};
 
 /// Maximum bytes that wait to be written: about 4,000 requests. More means that the server does not read.
 const OUTGOING_MAX: usize = 4 << 20;
@@ -142,7 +142,11 @@ impl Channel {
     }
 
     /// Sends a request and waits for the reply.
-    pub(super) async fn call(&self, items: &Items<'_>, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
+    pub(super) async fn call(
+        &self,
+        items: &MessageItems<'_>,
+        deadline: Deadline,
+    ) -> Result<Vec<u8>, ClientError> {
         let pending = self.send(items, self.options.in_flight_max);
         let done = match pending {
             Ok(pending) => pending.reply(deadline).await,
@@ -154,7 +158,7 @@ impl Channel {
     /// Queues a request to be written.
     pub(super) fn send(
         &self,
-        items: &Items<'_>,
+        items: &MessageItems<'_>,
         in_flight_max: usize,
     ) -> Result<PendingRequest<'_>, ClientError> {
         let (sender, answer) = oneshot::channel();

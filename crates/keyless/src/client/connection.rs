@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::address::Server;
 use super::channel::{Channel, ConnectionState};
 use crate::backoff::spread;
-use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, Items, MAJOR, opcode};
+use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, MAJOR, MessageItems, opcode};
 
 /// Maximum capacity of a write buffer that is reused.
 const KEEP: usize = 256 << 10;
@@ -135,7 +135,7 @@ async fn read(channel: &Channel, mut reader: impl AsyncRead + Unpin) -> io::Erro
             if header.major != MAJOR {
                 return io::Error::other("the server uses another protocol version");
             }
-            let items = match Items::parse(body) {
+            let items = match MessageItems::parse(body) {
                 Ok(items) => items,
                 Err(error) => return io::Error::other(error),
             };
@@ -154,7 +154,7 @@ async fn ping(channel: &Channel) -> io::Error {
     let options = &channel.options;
     loop {
         tokio::time::sleep(options.ping_every).await;
-        let items = Items { opcode: opcode::PING, ..Items::default() };
+        let items = MessageItems { opcode: opcode::PING, ..MessageItems::default() };
         // A ping ignores the limit of pending requests: without it, a dead connection would not be detected.
         let pending = match channel.send(&items, usize::MAX) {
             Ok(pending) => pending,

@@ -15,7 +15,7 @@ use super::metrics::ClientMetrics;
 use super::options::{ClientOptions, SERVERS_MAX};
 use super::tls::{self, ClientTls};
 use crate::budget::Budget;
-use crate::wire::Items;
+use crate::wire::MessageItems;
 
 /// A client of key services. Clones share the connections, which close with the last clone.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ impl Client {
     /// # Cancellation
     /// Dropping the future frees its slot; a later reply is dropped.
     #[crate::boxed]
-    pub async fn call(&self, items: &Items<'_>, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
+    pub async fn call(&self, items: &MessageItems<'_>, deadline: Deadline) -> Result<Vec<u8>, ClientError> {
         let inner = &self.0;
         inner.budget.earn();
         self.connected(deadline).await?;

@@ -6,7 +6,7 @@ use keys::{Deadline, KeyType, Scheme, SignError, Signer};
 use super::error::ClientError;
 use super::failover::Client;
 use crate::operation;
-use crate::wire::{ErrorCode, Items, Ski};
+use crate::wire::{ErrorCode, MessageItems, Ski};
 
 /// A remote key in key services, identified by its public key.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl Client {
 
 impl RemoteKey {
     fn new(client: Client, spki: &[u8]) -> Option<Self> {
-        let kind = KeyType::of_spki(spki).filter(|kind| has_scheme(*kind))?;
+        let kind = KeyType::of_spki(spki).filter(|kind| supports_signatures(*kind))?;
         Some(Self { client, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
 
@@ -42,7 +42,7 @@ impl RemoteKey {
         scheme.check(self.kind, input.len()).map_err(|misfit| SignError::Failed(misfit.to_string()))?;
         let opcode = operation::opcode_of(scheme)
             .ok_or_else(|| SignError::Failed("the protocol has no opcode for this scheme".to_owned()))?;
-        let items = Items { opcode, ski: Some(self.ski), payload: input, ..Items::default() };
+        let items = MessageItems { opcode, ski: Some(self.ski), payload: input, ..MessageItems::default() };
         self.client.call(&items, deadline).await.map_err(sign_error)
     }
 }
@@ -80,6 +80,6 @@ impl Signer for RemoteKey {
 }
 
 /// Returns whether the protocol supports signatures with this key type.
-fn has_scheme(kind: KeyType) -> bool {
+fn supports_signatures(kind: KeyType) -> bool {
     keys::Scheme::of(kind).is_some()
 }

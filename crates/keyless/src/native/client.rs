@@ -223,12 +223,12 @@ impl Client {
     /// See the protocol's definition.
     #[crate::boxed]
     pub async fn ping(&self, terms: Terms) -> Result<(), Status> {
-        self.ping_for(proto::PingRequest::default(), terms).await?;
+        self.ping_with_wanted_nodes(proto::PingRequest::default(), terms).await?;
         Ok(())
     }
 
     /// Pings a node of the same site: sends the wanted nodes, and receives those that it can reach.
-    pub(crate) async fn ping_for(
+    pub(crate) async fn ping_with_wanted_nodes(
         &self,
         request: proto::PingRequest,
         terms: Terms,
@@ -265,10 +265,10 @@ fn presents(stream: &TlsStream<TcpStream>, spki_sha256: SpkiHash) -> bool {
 
 /// Maps client-side failures to gRPC codes: a passed deadline to `DeadlineExceeded`, and a lost connection to `Unavailable`.
 fn described(status: Status) -> Status {
-    if is_in_chain::<TimeoutExpired>(&status) {
+    if has_source::<TimeoutExpired>(&status) {
         return Status::deadline_exceeded("deadline exceeded in the client");
     }
-    let is_transport = is_in_chain::<tonic::transport::Error>(&status);
+    let is_transport = has_source::<tonic::transport::Error>(&status);
     if matches!(status.code(), Code::Unknown | Code::Cancelled) && is_transport {
         let why = status.source().map(telemetry::chain).unwrap_or_default();
         return Status::unavailable(format!("the key service cannot be reached: {why}"));
@@ -276,7 +276,7 @@ fn described(status: Status) -> Status {
     status
 }
 
-fn is_in_chain<E: Error + 'static>(status: &Status) -> bool {
+fn has_source<E: Error + 'static>(status: &Status) -> bool {
     let mut cause = status.source();
     while let Some(error) = cause {
         if error.is::<E>() {

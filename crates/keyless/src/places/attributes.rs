@@ -141,20 +141,20 @@ pub(super) fn check(name: &str, value: &str) -> Result<(), BadAttribute> {
         return Err(BadAttribute::Reserved(name.to_owned()));
     }
     let first = name.starts_with(|c: char| c.is_ascii_lowercase());
-    if !first || name.len() > NAME_MAX || !name.bytes().all(in_name) {
+    if !first || name.len() > NAME_MAX || !name.bytes().all(is_name_byte) {
         return Err(BadAttribute::Name(name.to_owned()));
     }
     let first = value.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if !first || value.len() > VALUE_MAX || !value.bytes().all(in_value) {
+    if !first || value.len() > VALUE_MAX || !value.bytes().all(is_value_byte) {
         return Err(BadAttribute::Value { name: name.to_owned(), value: value.to_owned() });
     }
     Ok(())
 }
 
-fn in_name(octet: u8) -> bool {
+fn is_name_byte(octet: u8) -> bool {
     octet.is_ascii_lowercase() || octet.is_ascii_digit() || octet == b'_' || octet == b'-'
 }
 
-fn in_value(octet: u8) -> bool {
+fn is_value_byte(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || octet == b'.' || octet == b'_' || octet == b'-'
 }

@@ -7,9 +7,9 @@ use super::{Attributes, Formula};
 
 /// Nodes, as indexes, grouped by equal attributes.
 #[derive(Clone, Debug, Default)]
-pub struct Classes(Vec<(Attributes, Vec<u32>)>);
+pub struct AttributeClasses(Vec<(Attributes, Vec<u32>)>);
 
-impl Classes {
+impl AttributeClasses {
     /// Groups nodes by their attributes. Nodes are numbered from 0 in the given order.
     #[must_use]
     pub fn of(nodes: impl IntoIterator<Item = Attributes>) -> Self {
@@ -60,7 +60,7 @@ mod tests {
             let formula: Formula = formula.parse().unwrap();
             let wanted: Vec<u32> =
                 (0..).zip(&nodes).filter(|(_, node)| formula.satisfied_by(node)).map(|(number, _)| number).collect();
-            let classes = Classes::of(nodes);
+            let classes = AttributeClasses::of(nodes);
             prop_assert_eq!(classes.satisfying(&formula), wanted);
             prop_assert!(classes.count() <= 12);
         }

@@ -86,7 +86,7 @@ impl Statement {
         if payload.len() > PAYLOAD_MAX {
             return Err(StatementError::TooLong);
         }
-        let signature = signer.sign(&signed_octets(&payload), deadline).await?;
+        let signature = signer.sign(&signed_bytes(&payload), deadline).await?;
         Ok(SignedStatement { payload, signature: STANDARD.encode(signature) })
     }
 }
@@ -113,7 +113,7 @@ impl SignedStatement {
         let key = PublicKey::parse(spki).ok().filter(|key| KeyType::of(key) == Some(KeyType::Ed25519));
         let key = key.ok_or(StatementError::NotEd25519)?;
         let signature = STANDARD.decode(&self.signature).map_err(|_| StatementError::Forged)?;
-        verify_signature(&key, &KeyType::Ed25519.algorithm(), &signed_octets(&self.payload), &signature)
+        verify_signature(&key, &KeyType::Ed25519.algorithm(), &signed_bytes(&self.payload), &signature)
             .map_err(|_| StatementError::Forged)?;
         serde_json::from_str(&self.payload).map_err(|error| StatementError::Malformed(error.to_string()))
     }
@@ -130,6 +130,6 @@ impl SignedStatement {
     }
 }
 
-fn signed_octets(payload: &str) -> Vec<u8> {
+fn signed_bytes(payload: &str) -> Vec<u8> {
     [DOMAIN, payload.as_bytes()].concat()
 }

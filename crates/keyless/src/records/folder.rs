@@ -66,12 +66,12 @@ impl Folder {
         fs::create_dir_all(path).map_err(at(path))?;
         let heads_path = path.join(HEADS);
         // A crash may have truncated the last line of either file. The action of an incomplete line had not happened yet.
-        whole_lines(&heads_path)?;
+        read_complete_lines(&heads_path)?;
         let last = heads(path)?.pop();
         if let Some(last) = &last {
             finish(path, last.segment)?;
         }
-        let text = whole_lines(&path.join(OPEN))?;
+        let text = read_complete_lines(&path.join(OPEN))?;
         let folder = Self {
             path: path.to_owned(),
             open: appended(&path.join(OPEN))?,
@@ -136,7 +136,7 @@ fn finish(folder: &Path, number: u64) -> Result<(), RecordsError> {
 }
 
 /// Returns the complete lines of a file, and truncates the rest. Empty if the file does not exist.
-fn whole_lines(path: &Path) -> Result<Vec<u8>, RecordsError> {
+fn read_complete_lines(path: &Path) -> Result<Vec<u8>, RecordsError> {
     let mut text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -150,17 +150,18 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
         };
         let began = Instant::now();
         let request = PingRequest { wanted: wanted.iter().map(|node| node.0.to_vec()).collect() };
-        let (shares, reached) = match client.ping_for(request, Terms::within(options.ping_timeout)).await {
-            Ok(reply) => (reply.shares, reached(reply)),
-            Err(status)
-                if is_excused(&status, peer.replied_since(began), began.elapsed(), options, excused) =>
-            {
-                excused += 1;
-                pause = options.ping_every;
-                continue;
-            }
-            Err(status) => return status,
-        };
+        let (shares, reached) =
+            match client.ping_with_wanted_nodes(request, Terms::within(options.ping_timeout)).await {
+                Ok(reply) => (reply.shares, reached(reply)),
+                Err(status)
+                    if is_excused(&status, peer.replied_since(began), began.elapsed(), options, excused) =>
+                {
+                    excused += 1;
+                    pause = options.ping_every;
+                    continue;
+                }
+                Err(status) => return status,
+            };
         excused = 0;
         peer.measured(began.elapsed());
         // Ping sooner while the node has not yet reached all wanted nodes.

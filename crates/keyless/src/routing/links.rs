@@ -112,7 +112,7 @@ impl Links {
     }
 
     /// Returns whether the member belongs to the own node's site.
-    fn is_of_site(&self, member: &Member) -> bool {
+    fn is_own_site(&self, member: &Member) -> bool {
         self.site.as_ref().is_some_and(|site| *site == member.site)
     }
 
@@ -202,7 +202,7 @@ impl Links {
     pub(super) fn share(&mut self, members: &HashMap<NodeId, Member>, make: &impl PeerFactory, now: Instant) {
         self.pod.tidy(|node| members.contains_key(node), now);
         let is_regrouped = self.group(members, now);
-        let widened = self.widen(now);
+        let widened = self.update_owner_count(now);
         if is_regrouped || !widened.is_empty() {
             let at = |member: &&Member| widened.contains(&member.site);
             let others: HashSet<NodeId> = members.values().filter(at).map(|member| member.id).collect();
@@ -228,17 +228,17 @@ impl Links {
         let mates: HashSet<&NodeId> = self.mates.iter().chain(&helpers).collect();
         self.peers.retain(|node, link| {
             let is_needed = mates.contains(node)
-                || pod.is_wanted_of(own, *node)
+                || pod.must_connect_to(own, *node)
                 || (link.wanted > 0 && !pod.shares(*node));
             keep(link, is_needed, make, now)
         });
-        self.peers.keys().for_each(|node| self.find_ways(*node));
-        self.notify_mates();
+        self.peers.keys().for_each(|node| self.update_relays(*node));
+        self.notify_pod();
     }
 
     /// Returns the nodes at other sites that receive requests.
     fn destinations(&self) -> BTreeSet<NodeId> {
-        let is_far = |link: &&Link| link.wanted > 0 && !self.is_of_site(link.peer.member());
+        let is_far = |link: &&Link| link.wanted > 0 && !self.is_own_site(link.peer.member());
         self.peers.values().filter(is_far).map(|link| link.peer.member().id).collect()
     }
 
@@ -271,7 +271,7 @@ impl Links {
 
     /// Updates the number of nodes used at each site: more if one owner each would be overloaded. It doubles immediately, and is
     /// halved when half would suffice. Returns the sites whose number changed.
-    fn widen(&mut self, now: Instant) -> HashSet<String> {
+    fn update_owner_count(&mut self, now: Instant) -> HashSet<String> {
         let mut owners: HashMap<&str, f64> = HashMap::new();
         for (node, link) in self.peers.iter().filter(|(_, link)| link.wanted > 0) {
             let of_node = self.pod.load(*node, link.peer.begun(), self.owner_rate, now);
@@ -304,7 +304,7 @@ impl Links {
         available.insert(self.own);
         self.pod.plan(available, self.destinations(), now);
         let is_reached =
-            |node: NodeId| self.peers.get(&node).is_some_and(|link| link.peer.own_way().is_some());
+            |node: NodeId| self.peers.get(&node).is_some_and(|link| link.peer.direct_round_trip().is_some());
         self.pod.spill(self.own, is_reached, self.reached_within, now);
     }
 
@@ -316,7 +316,7 @@ impl Links {
         for (node, link) in self.peers.iter().filter(|(_, link)| is_own(link)) {
             let is_cut_off = !link.peer.is_available() && link.peer.round_trip().is_none();
             // A detour stays until a direct connection exists, or is no longer needed.
-            let has_detour = self.detours.has(*node) && link.peer.own_way().is_none();
+            let has_detour = self.detours.has(*node) && link.peer.direct_round_trip().is_none();
             if link.connection.is_some() && (is_cut_off || has_detour) {
                 lost.insert(*node);
             }
@@ -327,7 +327,7 @@ impl Links {
     }
 
     /// Updates the relays through which a node is reached.
-    fn find_ways(&self, node: NodeId) {
+    fn update_relays(&self, node: NodeId) {
         let Some(link) = self.peers.get(&node) else { return };
         let (ways, owners) = self.pod.through(node, self.detours.of(node));
         let through = ways.into_iter().filter_map(|(mate, way)| {
@@ -339,7 +339,7 @@ impl Links {
     }
 
     /// Notifies the pod of the wanted nodes, if they changed.
-    fn notify_mates(&mut self) {
+    fn notify_pod(&mut self) {
         let mut wanted = self.pod.wanted(self.own);
         self.detours.add_wanted(&mut wanted);
         for mate in self.mates.iter().chain(&self.detours.helpers()) {
@@ -367,20 +367,22 @@ impl Links {
         if !self.mates.contains(&node) && !self.detours.helpers().contains(&node) {
             return false;
         }
-        let Some(reached) = reached else { return self.pod.record_silent(node) };
+        let Some(reached) = reached else { return self.pod.record_unresponsive(node) };
         let was_silent = self.pod.is_silent(node);
         // The relay pings the nodes that it is connected to, so they are alive.
         let relayed = reached.keys().filter_map(|node| self.peers.get(node));
-        relayed.filter(|link| link.peer.own_way().is_none()).for_each(|link| link.peer.heard_from());
+        relayed
+            .filter(|link| link.peer.direct_round_trip().is_none())
+            .for_each(|link| link.peer.record_received());
         let new = self.pod.record_reachable(node, reached);
-        new.into_iter().for_each(|node| self.find_ways(node));
+        new.into_iter().for_each(|node| self.update_relays(node));
         was_silent
     }
 
     /// Records that a relay has lost its path to a node, until it reports otherwise.
     pub(super) fn lost_way(&mut self, through: NodeId, to: NodeId) {
         if self.pod.lost(through, to) {
-            self.find_ways(to);
+            self.update_relays(to);
             if let Some(link) = self.peers.get(&through) {
                 link.peer.wake();
             }
@@ -397,9 +399,11 @@ impl Links {
     ) -> (bool, Vec<(NodeId, Duration)>) {
         // Nodes of the own site are reported only if wanted: the other node usually has its own connections to them.
         let is_told =
-            |peer: &&Arc<Peer>| !self.is_of_site(peer.member()) || wanted.contains(&peer.member().id);
-        let reached =
-            self.peers().filter(is_told).filter_map(|peer| Some((peer.member().id, peer.own_way()?)));
+            |peer: &&Arc<Peer>| !self.is_own_site(peer.member()) || wanted.contains(&peer.member().id);
+        let reached = self
+            .peers()
+            .filter(is_told)
+            .filter_map(|peer| Some((peer.member().id, peer.direct_round_trip()?)));
         let reached = reached.collect();
         (self.pod.renew_lease(node, wanted, now), reached)
     }

@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::error::PeerError;
-use crate::flow::{FlowMonitor, Ratio};
+use crate::flow::{FlowMonitor, FlowRatioGauge};
 use crate::limits::NODE_MAX;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -56,7 +56,7 @@ struct MetricFamilies {
     errors: Family<ErrorLabels, Counter>,
     second_tries: Family<KindLabel, Counter>,
     site_second_tries: Family<SiteKindLabels, Counter>,
-    ratio: Family<SiteLabel, Ratio>,
+    ratio: Family<SiteLabel, FlowRatioGauge>,
     /// Flow monitors of the sites that currently have nodes.
     flows: Mutex<HashMap<String, Weak<FlowMonitor>>>,
 }

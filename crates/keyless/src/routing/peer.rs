@@ -129,7 +129,7 @@ impl Peer {
     }
 
     /// Returns the round-trip time of the direct connection.
-    pub(super) fn own_way(&self) -> Option<Duration> {
+    pub(super) fn direct_round_trip(&self) -> Option<Duration> {
         match self.own_way_us.load(Relaxed) {
             NO_WAY => None,
             us => Some(Duration::from_micros(us)),
@@ -139,10 +139,10 @@ impl Peer {
     /// Returns the round-trip time of the current path in microseconds.
     fn way_us(&self) -> u64 {
         let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
-        if self.goes_itself(own, through) { own } else { through }
+        if self.prefers_direct(own, through) { own } else { through }
     }
 
-    fn goes_itself(&self, own: u64, through: u64) -> bool {
+    fn prefers_direct(&self, own: u64, through: u64) -> bool {
         own != NO_WAY && (through == NO_WAY || !self.is_leaving.load(Relaxed))
     }
 
@@ -154,7 +154,7 @@ impl Peer {
     /// Returns whether requests go through a relay.
     pub(super) fn is_relayed(&self) -> bool {
         let (own, through) = (self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed));
-        through != NO_WAY && !self.goes_itself(own, through)
+        through != NO_WAY && !self.prefers_direct(own, through)
     }
 
     /// Returns the rank of the node; `None` without a path.
@@ -180,7 +180,7 @@ impl Peer {
     }
 
     /// Notes that the node sent something, so that no reply is outstanding.
-    pub(super) fn heard_from(&self) {
+    pub(super) fn record_received(&self) {
         self.owes_since_us.store(0, Relaxed);
         self.is_doubted.store(false, Relaxed);
     }
@@ -218,7 +218,7 @@ impl Peer {
         let update = |way_us: u64| (way_us != NO_WAY).then_some(us(smooth));
         let _ = self.own_way_us.fetch_update(Relaxed, Relaxed, update);
         self.metrics.round_trip(smooth);
-        self.heard_from();
+        self.record_received();
     }
 
     fn took(&self, took: Duration) {
@@ -264,7 +264,7 @@ impl Peer {
         if self.own_way_us.swap(us(way), Relaxed) == NO_WAY {
             self.metrics.connected(1);
         }
-        self.heard_from();
+        self.record_received();
         self.update_reached();
     }
 
@@ -306,10 +306,11 @@ impl Peer {
     }
 
     fn update_relay_distance(&self) {
-        let way = self.relays.read().iter().find_map(|relay| Some(relay.peer.own_way()? + relay.way));
+        let way =
+            self.relays.read().iter().find_map(|relay| Some(relay.peer.direct_round_trip()? + relay.way));
         let way_us = way.map_or(NO_WAY, us);
         if self.way_through_us.swap(way_us, Relaxed) == NO_WAY && way_us != NO_WAY {
-            self.heard_from();
+            self.record_received();
         }
         self.update_reached();
     }
@@ -327,14 +328,14 @@ impl Peer {
     /// Delivers a reply to the request with this ID. A reply to a cancelled request is dropped.
     pub(super) fn complete(&self, id: u64, reply: Reply) {
         self.replied_us.store(self.now_us(), Relaxed);
-        self.heard_from();
+        self.record_received();
         self.channel.complete(id, reply);
     }
 
     /// Sends a request on the direct connection, or else through a relay of the pod.
     pub(super) fn send(self: &Arc<Self>, request: PeerRequest<'_>) -> Result<PendingRequest, PeerError> {
         self.begun.fetch_add(1, Relaxed);
-        if self.goes_itself(self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed)) {
+        if self.prefers_direct(self.own_way_us.load(Relaxed), self.way_through_us.load(Relaxed)) {
             return self.send_direct(request);
         }
         let Some(relay) = self.relay() else {
@@ -372,7 +373,7 @@ impl Peer {
     ) -> Result<PendingRequest, PeerError> {
         let permit = InFlightPermit::new(self, request.tenant, request.most)?;
         // The other node must time out first, and send its error. A relay subtracts its own round trip again.
-        let back = carrier.own_way().unwrap_or_default() + request.margin;
+        let back = carrier.direct_round_trip().unwrap_or_default() + request.margin;
         let there = request.patience.saturating_sub(back).max(Duration::from_millis(1));
         let timeout_ms = u32::try_from(there.as_millis()).unwrap_or(u32::MAX);
         let message = SignRequest { timeout_ms, ..request.message };
@@ -446,7 +447,7 @@ impl PendingRequest {
         };
         let peer = &self.permit.peer;
         if matches!(done, Ok(_) | Err(PeerError::Answered(_))) {
-            peer.heard_from();
+            peer.record_received();
         }
         // Errors do not count: their time differs from that of a signature.
         let counts = match &done {

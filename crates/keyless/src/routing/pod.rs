@@ -169,7 +169,7 @@ impl Pod {
     }
 
     /// Returns whether this node must connect to the destination, for its pod or for nodes with a lease.
-    pub(super) fn is_wanted_of(&self, own: NodeId, destination: NodeId) -> bool {
+    pub(super) fn must_connect_to(&self, own: NodeId, destination: NodeId) -> bool {
         let shared = self.shared.get(&destination);
         // If no node of the pod reaches a destination, each node tries it directly.
         shared.is_some_and(|shared| shared.wanted().contains(&own) || shared.spilled > SPILL_MAX)
@@ -214,7 +214,7 @@ impl Pod {
 
     /// Notes that a pod mate forwards no requests: its version is too old, or it does not see this node at its site. Returns
     /// whether this is new.
-    pub(super) fn record_silent(&mut self, node: NodeId) -> bool {
+    pub(super) fn record_unresponsive(&mut self, node: NodeId) -> bool {
         self.reaches.remove(&node);
         self.silent.insert(node)
     }
@@ -369,7 +369,7 @@ mod tests {
         let mut now = Instant::now();
         pod.plan(nodes(0..8), nodes(1_000..1_001), now);
         let nobody = |_| false;
-        let wanted = |pod: &Pod| pod.wanted(own).len() + usize::from(pod.is_wanted_of(own, at));
+        let wanted = |pod: &Pod| pod.wanted(own).len() + usize::from(pod.must_connect_to(own, at));
         pod.spill(own, nobody, LEASE, now);
         assert_eq!(wanted(&pod), 1);
         let itself = pod.shared[&at].order[..3].contains(&own);
@@ -379,7 +379,7 @@ mod tests {
             pod.spill(own, nobody, LEASE, now);
             assert_eq!(wanted(&pod), more, "at last the own node itself");
         }
-        assert!(!pod.may_reach(at) && pod.is_wanted_of(own, at));
+        assert!(!pod.may_reach(at) && pod.must_connect_to(own, at));
         // The first node in the order that reaches the destination.
         let order = pod.shared[&at].order.clone();
         for reaching in [2, 1] {
@@ -389,7 +389,7 @@ mod tests {
         pod.tidy(|node| *node != order[1], now);
         assert_eq!(pod.through(at, &[]).0.len(), 1);
         pod.spill(own, nobody, LEASE, now);
-        assert!(pod.is_wanted_of(own, at), "the owner does not");
+        assert!(pod.must_connect_to(own, at), "the owner does not");
         pod.record_reachable(order[0], HashMap::from([(at, Duration::from_millis(3))]));
         pod.spill(own, |_| order[0] == own, LEASE, now);
         assert_eq!(wanted(&pod), 1);
@@ -400,7 +400,7 @@ mod tests {
         let (mut pod, own, now) = (Pod::default(), node(0), Instant::now());
         assert!(pod.renew_lease(node(1), nodes(10..12), now));
         assert!(!pod.renew_lease(node(1), nodes(10..12), now), "the same");
-        assert!(pod.is_wanted_of(own, node(11)) && !pod.is_wanted_of(own, node(12)));
+        assert!(pod.must_connect_to(own, node(11)) && !pod.must_connect_to(own, node(12)));
         pod.tidy(|_| true, now + LEASE / 2);
         assert_eq!(pod.leased(), nodes(10..12));
         pod.tidy(|_| true, now + LEASE);

@@ -15,13 +15,13 @@ use crate::tenant::Identity;
 impl Router {
     /// Records what another node wants to reach through this one. Returns the reachable nodes with round-trip times; `None` if the
     /// caller is not a node. Ignores entries beyond [`WANTED_MAX`].
-    pub(crate) fn reaches_for(
+    pub(crate) fn record_wanted_nodes(
         &self,
         identity: &Identity,
         wanted: impl Iterator<Item = NodeId>,
     ) -> Option<Vec<(NodeId, Duration)>> {
         let inner = &self.0;
-        let node = self.asking_node(identity)?;
+        let node = self.requesting_node(identity)?;
         let wanted: BTreeSet<NodeId> = wanted.take(WANTED_MAX).collect();
         let (is_new, reached) = inner.links.lock().renew_lease(node, wanted, Instant::now());
         if is_new {
@@ -31,7 +31,7 @@ impl Router {
     }
 
     /// Returns the other node that presented this certificate.
-    pub(crate) fn asking_node(&self, identity: &Identity) -> Option<NodeId> {
+    pub(crate) fn requesting_node(&self, identity: &Identity) -> Option<NodeId> {
         let (node, _) = identity.node().filter(|_| identity.is_node() && self.knows(identity))?;
         Some(node)
     }
@@ -51,7 +51,7 @@ impl Router {
     ) -> Result<Vec<u8>, RelayError> {
         let peer = self.0.settled.read().peers.get(&node).cloned().ok_or(RelayError::NoWay)?;
         let margin = self.0.options.margin;
-        let way = peer.own_way().ok_or(RelayError::NoWay)? + margin;
+        let way = peer.direct_round_trip().ok_or(RelayError::NoWay)? + margin;
         let request = context.peer_request(request, margin);
         if request.patience <= way {
             return Err(RelayError::Late);

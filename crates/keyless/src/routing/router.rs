@@ -17,7 +17,7 @@ use super::links::{Links, PeerFactory};
 use super::metrics::RoutingMetrics;
 use super::options::RouterOptions;
 use super::peer::Peer;
-use super::state::{RouterState, Settled};
+use super::state::{AssignedPeers, RouterState};
 use crate::budget::Budget;
 use crate::client::{ClientTls, tls};
 use crate::node::{Member, NodeId};
@@ -87,7 +87,7 @@ impl Router {
         *inner.members.write() = members;
         drop(links);
         inner.changed.notify_waiters();
-        self.settle_soon();
+        self.schedule_assignment();
     }
 
     /// Pings these nodes immediately. Each ranks last until it replies.
@@ -108,7 +108,7 @@ impl Router {
             links.add(&holders, &inner.members.read(), self);
         }
         inner.changed.notify_waiters();
-        self.settle_soon();
+        self.schedule_assignment();
         holders
     }
 
@@ -121,11 +121,11 @@ impl Router {
             links.choose(holders, &inner.members.read(), self);
         }
         inner.changed.notify_waiters();
-        self.settle_soon();
+        self.schedule_assignment();
     }
 
     /// Schedules the assignment of connections.
-    fn settle_soon(&self) {
+    fn schedule_assignment(&self) {
         let inner = &self.0;
         if !inner.is_settling.swap(true, Relaxed) {
             inner.tracker.spawn(settle(Arc::downgrade(inner), inner.stopping.clone()));
@@ -138,7 +138,7 @@ impl Router {
         let mut links = inner.links.lock();
         links.share(&inner.members.read(), self, Instant::now());
         let peers = links.peers().map(|peer| (peer.member().id, Arc::clone(peer))).collect();
-        let settled = Settled { peers };
+        let settled = AssignedPeers { peers };
         let before = std::mem::replace(&mut *inner.settled.write(), Arc::new(settled));
         // Dropped outside of the locks.
         drop(links);

@@ -26,7 +26,7 @@ pub(super) struct RouterState {
     pub(super) members: RwLock<HashMap<NodeId, Member>>,
     pub(super) links: Mutex<Links>,
     /// A copy for forwarding requests: an assignment may lock `links` for some milliseconds.
-    pub(super) settled: RwLock<Arc<Settled>>,
+    pub(super) settled: RwLock<Arc<AssignedPeers>>,
     pub(super) budget: Budget,
     pub(super) metrics: RoutingMetrics,
     /// Notified when the reachability of a peer changes.
@@ -40,7 +40,7 @@ pub(super) struct RouterState {
 
 /// The state after the last assignment.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(super) struct AssignedPeers {
     pub(super) peers: HashMap<NodeId, Arc<Peer>>,
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    fn not_served(&self, reason: Refusal) {
+    fn record_refusal(&self, reason: Refusal) {
         self.shared.metrics.connection_ended(reason.name());
     }
 
@@ -68,11 +68,11 @@ impl ConnectionHandler<TcpListener> for Connections {
     }
 
     fn refused(&self, _: TcpStream, reason: Refusal) {
-        self.not_served(reason);
+        self.record_refusal(reason);
     }
 
     fn evicted(&self) {
-        self.not_served(Refusal::Evicted);
+        self.record_refusal(Refusal::Evicted);
     }
 
     fn cut_off(&self) {
@@ -82,11 +82,11 @@ impl ConnectionHandler<TcpListener> for Connections {
 
 impl ConnectionHandler<UnixListener> for Connections {
     async fn serve(self: Arc<Self>, stream: UnixStream, _: unix::SocketAddr, _: &mut Slot) {
-        self.shared.counted(over_unix(Arc::clone(&self.shared), stream, self.protocol)).await;
+        self.shared.counted(serve_unix(Arc::clone(&self.shared), stream, self.protocol)).await;
     }
 
     fn refused(&self, _: UnixStream, reason: Refusal) {
-        self.not_served(reason);
+        self.record_refusal(reason);
     }
 
     fn cut_off(&self) {
@@ -158,7 +158,7 @@ async fn over_tls(
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
-        () = shared.let_out(&known_as), if is_node => {
+        () = shared.wait_until_removed(&known_as), if is_node => {
             leave.cancel();
             serving.await;
             return end::NO_NODE;
@@ -195,7 +195,7 @@ fn ends_in(chain: Option<&[CertificateDer<'_>]>, address: SocketAddr) -> Duratio
     Duration::from_secs(left)
 }
 
-async fn over_unix(shared: Arc<ServerState>, stream: UnixStream, protocol: Protocol) -> &'static str {
+async fn serve_unix(shared: Arc<ServerState>, stream: UnixStream, protocol: Protocol) -> &'static str {
     let (idle, leave) = (shared.options.socket_idle, shared.tasks.stopping().child_token());
     serve(shared, stream, Identity::socket(), idle, protocol, leave).await
 }

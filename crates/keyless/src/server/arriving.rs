@@ -20,15 +20,15 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Counter of the bytes of incomplete messages on one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HalfSent(Arc<AtomicUsize>);
+pub(super) struct IncompleteBytes(Arc<AtomicUsize>);
 
 /// The incoming messages of one call.
-pub(super) struct Arriving {
+pub(super) struct IncomingMessages {
     body: Incoming,
     framing: Framing,
     /// Bytes of this call that are counted for the connection.
     held: usize,
-    half_sent: HalfSent,
+    half_sent: IncompleteBytes,
     /// Timeout of a message, from the start of the wait until it is complete.
     patience: Duration,
     due: Option<Pin<Box<Sleep>>>,
@@ -36,8 +36,13 @@ pub(super) struct Arriving {
     is_owed: bool,
 }
 
-impl Arriving {
-    pub(super) fn new(body: Incoming, half_sent: HalfSent, patience: Duration, is_stream: bool) -> Self {
+impl IncomingMessages {
+    pub(super) fn new(
+        body: Incoming,
+        half_sent: IncompleteBytes,
+        patience: Duration,
+        is_stream: bool,
+    ) -> Self {
         let framing = Framing::default();
         Self { body, framing, held: 0, half_sent, patience, due: None, is_owed: !is_stream }
     }
@@ -70,13 +75,13 @@ impl Arriving {
     }
 }
 
-impl Drop for Arriving {
+impl Drop for IncomingMessages {
     fn drop(&mut self) {
         self.half_sent.0.fetch_sub(self.held, Relaxed);
     }
 }
 
-impl Body for Arriving {
+impl Body for IncomingMessages {
     type Data = Bytes;
     type Error = BoxError;
 

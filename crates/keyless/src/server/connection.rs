@@ -299,7 +299,7 @@ mod tests {
 
     use super::*;
     use crate::server::{Options, Running, start};
-    use crate::wire::{Items, Ski, opcode};
+    use crate::wire::{MessageItems, Ski, opcode};
     use crate::{KeySet, Metrics};
 
     /// Capacity of the test stream in bytes: writes never wait for the reader.
@@ -368,7 +368,7 @@ mod tests {
 
     impl World {
         /// Returns a connection with these requests, sent in one write before the server reads.
-        async fn with_requests(count: u32, items: impl Fn(Ski) -> Items<'static>) -> Self {
+        async fn with_requests(count: u32, items: impl Fn(Ski) -> MessageItems<'static>) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let socket = Some(folder.path().join("keys.sock"));
             let options = Options { socket, processors: 1, ..Options::default() };
@@ -399,7 +399,7 @@ mod tests {
             while payloads.iter().any(Option::is_none) {
                 assert!(self.client.read_buf(&mut octets).await.unwrap() > 0, "it is closed");
                 while let Some((header, body)) = wire::first(&octets[start..]) {
-                    let items = Items::parse(body).unwrap();
+                    let items = MessageItems::parse(body).unwrap();
                     assert_ne!(items.opcode, opcode::ERROR, "{:?}", items.payload);
                     let before = payloads[header.id as usize].replace(items.payload.to_vec());
                     assert!(before.is_none(), "{} is answered twice", header.id);
@@ -419,7 +419,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn replies_to_pipelined_requests_are_written_together() {
         const MANY: usize = 4_096;
-        let ping = |_| Items { opcode: opcode::PING, payload: b"?", ..Items::default() };
+        let ping = |_| MessageItems { opcode: opcode::PING, payload: b"?", ..MessageItems::default() };
         let mut world = World::with_requests(MANY as u32, ping).await;
         world.gate.open();
         let replies = world.replies(MANY).await;
@@ -435,7 +435,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn replies_finished_while_the_peer_is_blocked_use_few_writes() {
         const MANY: usize = 2_048;
-        let sign = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..Items::default() };
+        let sign =
+            |ski| MessageItems { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..MessageItems::default() };
         let mut world = World::with_requests(MANY as u32, sign).await;
         let light = crate::stage::Cost::Light;
         let all_done = async {

@@ -44,14 +44,14 @@ pub(super) struct Terms<'a> {
 
 impl ServerState {
     pub(super) fn seal(&self, caller: Caller, clear: &[u8]) {
-        self.with_tickets(caller, |keys, owner| keys.seal(Instant::now(), owner, clear));
+        self.answer_with_ticket_keys(caller, |keys, owner| keys.seal(Instant::now(), owner, clear));
     }
 
     pub(super) fn unseal(&self, caller: Caller, sealed: &[u8]) {
-        self.with_tickets(caller, |keys, owner| keys.open(Instant::now(), owner, sealed));
+        self.answer_with_ticket_keys(caller, |keys, owner| keys.open(Instant::now(), owner, sealed));
     }
 
-    fn with_tickets(
+    fn answer_with_ticket_keys(
         &self,
         caller: Caller,
         work: impl FnOnce(&keys::TicketKeys, &str) -> Result<Vec<u8>, keys::TicketError>,
@@ -146,11 +146,11 @@ impl ServerState {
     }
 
     /// Returns whether RSA decryption is enabled for this tenant.
-    pub(super) fn decrypts_for(&self, tenant: &Tenant) -> bool {
+    pub(super) fn can_decrypt_for(&self, tenant: &Tenant) -> bool {
         self.options.rsa_decrypt && tenant.may_decrypt()
     }
 
-    /// Performs RSA decryption without padding with a key of a security module, if [`Self::decrypts_for`] permits it.
+    /// Performs RSA decryption without padding with a key of a security module, if [`Self::can_decrypt_for`] permits it.
     pub(super) fn decrypt(
         self: &Arc<Self>,
         mut caller: Caller,
@@ -198,7 +198,7 @@ impl ServerState {
             caller.fail(Failure::Overloaded(refusal));
         };
         let tenant = Arc::clone(caller.entry().tenant());
-        let of_key = match key.acquire(tenant.name(), tenant.of_key_max(), caller.requester()) {
+        let of_key = match key.acquire(tenant.name(), tenant.requests_per_key_max(), caller.requester()) {
             Ok(permit) => permit,
             Err(refusal) => return refuse(caller, refusal),
         };
@@ -257,7 +257,7 @@ async fn call_remote(
     let entry = caller.entry_mut();
     let (trace, hops) = entry.forwarded();
     let tenant = Arc::clone(entry.tenant());
-    let most = tenant.of_node_max();
+    let most = tenant.requests_per_node_max();
     let policy = policy.as_deref().unwrap_or_default();
     let context = RequestContext {
         tenant: tenant.name(),

@@ -68,7 +68,7 @@ pub(super) enum Failure {
     #[error("the key cannot sign this: {0}")]
     Broken(String),
     /// The key is not sealed to the requested policy. Contains the policy of the key.
-    #[error("the key is not sealed to the requested policy: it is sealed to {}", sealed_to(.0.as_deref()))]
+    #[error("the key is not sealed to the requested policy: it is sealed to {}", format_policy(.0.as_deref()))]
     Policy(Option<Arc<str>>),
     /// The node that has the key rejected the request by its policy.
     #[error("{0}")]
@@ -87,7 +87,7 @@ pub(super) enum Failure {
     Stopping,
 }
 
-fn sealed_to(policy: Option<&str>) -> String {
+fn format_policy(policy: Option<&str>) -> String {
     policy.map_or_else(|| "none".to_owned(), |policy| format!("{policy:?}"))
 }
 
@@ -285,7 +285,7 @@ impl Entry {
 
     /// Marks the request as started. Returns its time in the queue.
     pub(super) fn started(&mut self) -> Duration {
-        self.wait_no_more();
+        self.leave_queue();
         let queued = self.began.elapsed();
         self.queued = Some(queued);
         self.tenant.counters().queued.observe(queued.as_secs_f64());
@@ -293,9 +293,9 @@ impl Entry {
         queued
     }
 
-    fn wait_no_more(&mut self) {
+    fn leave_queue(&mut self) {
         if std::mem::take(&mut self.waits) {
-            self.metrics.unqueued(self.place);
+            self.metrics.dequeued(self.place);
         }
     }
 
@@ -358,7 +358,7 @@ impl Entry {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        self.wait_no_more();
+        self.leave_queue();
         (self.stage, self.reserved, self.draft) = (Span::none(), None, None);
         let now = Instant::now();
         let took = now.saturating_duration_since(self.began);

@@ -233,7 +233,7 @@ impl Running {
         let mut new = Presented::new(tls::configs(options)?, options.clone(), &self.shared.tasks.stopping());
         let mut presented = presented.write();
         if let Some(before) = presented.take() {
-            if before.options.admits_no_less(options) {
+            if before.options.accepts_subset_of(options) {
                 new.dismissed = before.dismissed;
             } else {
                 before.dismissed.cancel();

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::arriving::{Arriving, HalfSent};
+use super::arriving::{IncomingMessages, IncompleteBytes};
 use super::connection::{DRAIN, End};
 use super::service::{Keys, MESSAGE_MAX};
 use super::state::ServerState;
@@ -67,12 +67,12 @@ impl Drop for UnderWay {
 
 /// Runs calls as tasks, which are counted and end with the server.
 #[derive(Clone)]
-struct Owned {
+struct CallExecutor {
     tasks: ServiceTasks,
     activity: Arc<Activity>,
 }
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Owned {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for CallExecutor {
     fn execute(&self, call: F) {
         let under_way = UnderWay::new(&self.activity);
         self.tasks.spawn_bounded(async move {
@@ -94,7 +94,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let activity = Arc::new(Activity::default());
-    let owned = Owned { tasks: shared.tasks.clone(), activity: Arc::clone(&activity) };
+    let owned = CallExecutor { tasks: shared.tasks.clone(), activity: Arc::clone(&activity) };
     let client = Arc::new(Client::new(identity, &shared.tenants));
     let (stream_window, connection_window) = if client.is_node() {
         (NODE_STREAM_WINDOW, NODE_CONNECTION_WINDOW)
@@ -104,10 +104,10 @@ where
     let service = KeyServiceServer::new(Keys::new(Arc::clone(&shared), client))
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(2 * MESSAGE_MAX);
-    let (half_sent, patience) = (HalfSent::default(), shared.options.idle);
+    let (half_sent, patience) = (IncompleteBytes::default(), shared.options.idle);
     let answer = service_fn(move |request: http::Request<Incoming>| {
         let is_stream = request.uri().path().ends_with("/SignStream");
-        let request = request.map(|body| Arriving::new(body, half_sent.clone(), patience, is_stream));
+        let request = request.map(|body| IncomingMessages::new(body, half_sent.clone(), patience, is_stream));
         service.clone().call(request)
     });
     let connection = http2::Builder::new(owned)

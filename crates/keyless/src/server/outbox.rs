@@ -154,10 +154,10 @@ impl Ticket {
     }
 
     pub(super) fn fail(mut self, failure: Failure) {
-        self.give_error(&failure);
+        self.send_error(&failure);
     }
 
-    fn give_error(&mut self, failure: &Failure) {
+    fn send_error(&mut self, failure: &Failure) {
         if !self.outbox.is_there() {
             // The connection is closed, so no reply is sent.
             self.entry.gone();
@@ -181,7 +181,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.open {
-            self.give_error(&Failure::Stopping);
+            self.send_error(&Failure::Stopping);
         }
     }
 }

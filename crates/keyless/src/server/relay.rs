@@ -22,7 +22,7 @@ impl ServerState {
         request: SignRequest,
         due: Option<Instant>,
     ) {
-        let Some(router) = self.router().filter(|router| router.asking_node(identity).is_some()).cloned()
+        let Some(router) = self.router().filter(|router| router.requesting_node(identity).is_some()).cloned()
         else {
             // A node may use another path; other callers learn nothing about nodes.
             let is_node = call.is_node;
@@ -49,7 +49,7 @@ impl ServerState {
             let policy = request.policy.clone();
             let context = RequestContext {
                 tenant: tenant.name(),
-                most: tenant.of_node_max(),
+                most: tenant.requests_per_node_max(),
                 trace: Some(trace),
                 hops: Some(&hops),
                 policy: &policy,

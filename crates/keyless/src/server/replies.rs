@@ -129,7 +129,7 @@ impl Inbox {
     }
 
     /// Creates the inbox of a stream, whose requests can be cancelled one by one.
-    pub(super) fn of_stream(unread: Arc<Unread>) -> Self {
+    pub(super) fn for_stream(unread: Arc<Unread>) -> Self {
         let inbox = Self::new(unread);
         inbox.replies.state.lock().under_way = Some(HashMap::new());
         inbox

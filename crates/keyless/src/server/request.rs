@@ -16,7 +16,7 @@ use crate::native::TraceParent;
 use crate::operation::{self, OPERATIONS, Operation};
 use crate::refusal::Refusal;
 use crate::tenant::Client;
-use crate::wire::{ErrorCode, Header, Items, MAJOR, Malformed, opcode};
+use crate::wire::{ErrorCode, Header, MAJOR, Malformed, MessageItems, opcode};
 
 /// Maximum characters of a request ID that is accepted from the context of a visitor.
 const REQUEST_ID_MAX: usize = 128;
@@ -40,7 +40,7 @@ impl ServerState {
             outbox.refuse(header.id, ErrorCode::VersionMismatch);
             return Ok(());
         }
-        let items = Items::parse(body)?;
+        let items = MessageItems::parse(body)?;
         match operation::place(items.opcode) {
             Ok(place) => {
                 let tenant = outbox.client().tenant(&self.tenants);
@@ -53,13 +53,13 @@ impl ServerState {
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, ticket: Ticket, place: usize, items: &Items<'_>) {
+    fn begin(self: &Arc<Self>, ticket: Ticket, place: usize, items: &MessageItems<'_>) {
         match OPERATIONS[place].2 {
             Operation::Ping => ticket.reply(opcode::PONG, items.payload),
             Operation::Seal => self.seal(Caller::Keyless(ticket), items.payload),
             Operation::Unseal => self.unseal(Caller::Keyless(ticket), items.payload),
             // Checked first: a client without the permission learns nothing about keys.
-            Operation::RsaDecrypt if !self.decrypts_for(ticket.entry.tenant()) => {
+            Operation::RsaDecrypt if !self.can_decrypt_for(ticket.entry.tenant()) => {
                 ticket.fail(Failure::NoDecryption);
             }
             // Clients of this protocol send no deadline.
@@ -73,7 +73,12 @@ impl ServerState {
     }
 
     /// Runs `work` with the key that a message names.
-    fn by_key(&self, ticket: Ticket, items: &Items<'_>, work: impl FnOnce(Caller, KeyName, Box<[u8]>)) {
+    fn by_key(
+        &self,
+        ticket: Ticket,
+        items: &MessageItems<'_>,
+        work: impl FnOnce(Caller, KeyName, Box<[u8]>),
+    ) {
         let Some(ski) = items.ski else { return ticket.fail(Failure::NoKey) };
         if ticket.outbox().in_flight() > OF_CONNECTION_MAX {
             return ticket.fail(Failure::Overloaded(Refusal::Connection));
@@ -82,7 +87,7 @@ impl ServerState {
     }
 }
 
-fn origin(items: &Items<'_>, client: &Client, tenant: &str) -> Origin {
+fn origin(items: &MessageItems<'_>, client: &Client, tenant: &str) -> Origin {
     let request_id = items.context.and_then(request_id);
     let span = tracing::enabled!(Level::DEBUG).then(|| span(items, tenant, request_id.as_deref()));
     let trace = items.trace.and_then(|trace| TraceParent::parse(std::str::from_utf8(trace).ok()?));
@@ -91,7 +96,7 @@ fn origin(items: &Items<'_>, client: &Client, tenant: &str) -> Origin {
 }
 
 /// Creates the tracing span of a request (`--log keyless=debug`).
-fn span(items: &Items<'_>, tenant: &str, request_id: Option<&str>) -> Span {
+fn span(items: &MessageItems<'_>, tenant: &str, request_id: Option<&str>) -> Span {
     let opcode = operation::place(items.opcode).map_or("unknown", |place| OPERATIONS[place].1);
     let request_id = request_id.unwrap_or_default();
     let trace = items.trace.map(shown).unwrap_or_default();

@@ -285,7 +285,7 @@ impl KeyService for Keys {
             given: CallMetadata { due: None, ..given },
             keys: self.clone(),
             requests: Some(request.into_inner()),
-            inbox: Inbox::of_stream(Arc::clone(&self.unread)),
+            inbox: Inbox::for_stream(Arc::clone(&self.unread)),
         }))
     }
 
@@ -335,7 +335,7 @@ impl KeyService for Keys {
         let wanted = request.into_inner().wanted;
         let wanted = wanted.iter().filter_map(|node| Some(NodeId(node.as_slice().try_into().ok()?)));
         let router = self.shared.router();
-        let reached = router.and_then(|router| router.reaches_for(self.client.identity(), wanted));
+        let reached = router.and_then(|router| router.record_wanted_nodes(self.client.identity(), wanted));
         let way = |(node, way): (NodeId, Duration)| proto::Way {
             node: node.0.to_vec(),
             round_trip_us: u64::try_from(way.as_micros()).unwrap_or(u64::MAX),

@@ -58,7 +58,7 @@ impl ServerState {
     }
 
     /// Waits until a node is no longer a member. Never completes without a router.
-    pub(super) async fn let_out(&self, identity: &Identity) {
+    pub(super) async fn wait_until_removed(&self, identity: &Identity) {
         match self.router() {
             Some(router) => router.gone(identity).await,
             None => std::future::pending().await,

@@ -42,37 +42,37 @@ pub struct TlsOptions {
 
 impl TlsOptions {
     /// Returns whether `other` accepts every client that these options accept.
-    pub(super) fn admits_no_less(&self, other: &Self) -> bool {
+    pub(super) fn accepts_subset_of(&self, other: &Self) -> bool {
         self.client_crls == other.client_crls
             && self.client_roots.iter().all(|root| other.client_roots.contains(root))
     }
 }
 
 /// TLS configurations by protocol; they differ in the ALPN protocol (RFC 7301).
-pub(super) struct Configs {
+pub(super) struct TlsConfigs {
     pub(super) keyless: Arc<ServerConfig>,
     pub(super) native: Arc<ServerConfig>,
 }
 
 /// The current server certificate and trust anchors.
 pub(super) struct Presented {
-    pub(super) configs: Configs,
+    pub(super) configs: TlsConfigs,
     pub(super) options: TlsOptions,
     /// Cancelled when clients that connected with these options must authenticate again.
     pub(super) dismissed: CancellationToken,
 }
 
 impl Presented {
-    pub(super) fn new(configs: Configs, options: TlsOptions, stopping: &CancellationToken) -> Self {
+    pub(super) fn new(configs: TlsConfigs, options: TlsOptions, stopping: &CancellationToken) -> Self {
         Self { configs, options, dismissed: stopping.child_token() }
     }
 }
 
-pub(super) fn configs(options: &TlsOptions) -> Result<Configs, TlsError> {
+pub(super) fn configs(options: &TlsOptions) -> Result<TlsConfigs, TlsError> {
     let keyless = mutual_tls(options)?;
     let mut native = keyless.clone();
     native.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Configs { keyless: Arc::new(keyless), native: Arc::new(native) })
+    Ok(TlsConfigs { keyless: Arc::new(keyless), native: Arc::new(native) })
 }
 
 /// Builds a configuration with client and server certificates. Session resumption is off: it would accept a client whose

@@ -25,7 +25,7 @@ use crate::metrics::{Metrics, TenantCounters};
 use crate::refusal::Refusal;
 use crate::stage::{Responder, Stage};
 use identity::Pattern;
-use rights::Rights;
+use rights::KeyPermissions;
 
 pub use crate::limits::TENANT_MAX as IN_FLIGHT_MAX;
 pub use identity::Identity;
@@ -35,7 +35,7 @@ pub use options::{DEFAULT, SOCKET, TENANTS_MAX, TenantError, TenantOptions, chec
 pub(crate) struct Tenant {
     options: TenantOptions,
     patterns: Vec<Pattern>,
-    rights: Rights,
+    rights: KeyPermissions,
     limiter: Option<Arc<DefaultDirectRateLimiter>>,
     /// Whether there are no other tenants.
     is_alone: bool,
@@ -59,7 +59,7 @@ impl Tenant {
         account.counters.in_flight_max.set(options.in_flight_max as i64);
         Self {
             patterns: options.clients.iter().filter_map(|text| Pattern::parse(text)).collect(),
-            rights: Rights::new(&options.keys),
+            rights: KeyPermissions::new(&options.keys),
             limiter,
             options: options.clone(),
             is_alone,
@@ -69,7 +69,7 @@ impl Tenant {
     }
 
     /// Returns the maximum number of concurrent requests to one key of a security module or cloud.
-    pub(crate) fn of_key_max(&self) -> usize {
+    pub(crate) fn requests_per_key_max(&self) -> usize {
         match self.options.destination_in_flight_max {
             0 if self.is_alone => usize::MAX,
             0 => REMOTE_PER_KEY_MAX / 2,
@@ -78,7 +78,7 @@ impl Tenant {
     }
 
     /// Returns the maximum number of concurrent requests to one other node.
-    pub(crate) fn of_node_max(&self) -> usize {
+    pub(crate) fn requests_per_node_max(&self) -> usize {
         match self.options.destination_in_flight_max {
             0 => NODE_PER_TENANT_MAX,
             most => most.min(NODE_PER_TENANT_MAX),
@@ -271,7 +271,7 @@ impl Tenants {
             let mut tenant = Tenant::new(options, account, known.map(|known| &**known), is_alone);
             tenant.generation = self.generation.load(Ordering::Acquire) + 1;
             if may_use_none && options.name == DEFAULT {
-                tenant.rights = Rights::default();
+                tenant.rights = KeyPermissions::default();
             }
             tenants.push(Arc::new(tenant));
         }

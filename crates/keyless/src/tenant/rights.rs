@@ -10,7 +10,7 @@ use crate::wire::Ski;
 
 /// Permissions of a tenant for keys. The default is none.
 #[derive(Debug, Default)]
-pub(super) struct Rights {
+pub(super) struct KeyPermissions {
     all: bool,
     skis: HashSet<Ski>,
     spkis: HashSet<SpkiHash>,
@@ -18,7 +18,7 @@ pub(super) struct Rights {
     globs: Vec<String>,
 }
 
-impl Rights {
+impl KeyPermissions {
     pub(super) fn new(keys: &[String]) -> Self {
         let mut rights = Self { all: keys.is_empty(), ..Self::default() };
         for text in keys {

@@ -14,12 +14,12 @@ pub(crate) fn random() -> u64 {
 }
 
 /// Creates the spans of one trace.
-struct Maker {
+struct SpanBuilder {
     trace: u128,
     began_ns: u64,
 }
 
-impl Maker {
+impl SpanBuilder {
     fn span(&self, parent: u64, name: &'static str, from: Duration, until: Duration) -> Span {
         Span {
             trace: self.trace,
@@ -39,7 +39,7 @@ impl Maker {
 /// `wire` with an `ask` span for each node that was tried. Spans of another node are below `wire`, through the span ID that was
 /// sent to it.
 pub(super) fn spans(record: &Record) -> Vec<Span> {
-    let maker = Maker { trace: record.trace, began_ns: record.at_us.saturating_mul(1_000) };
+    let maker = SpanBuilder { trace: record.trace, began_ns: record.at_us.saturating_mul(1_000) };
     let took = record.took;
     let name = OPERATIONS.get(record.place).map_or("unknown", |(_, name, _)| name);
     let mut request = maker.span(record.parent, name, Duration::ZERO, took);

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use telemetry::spans::Spans;
+use telemetry::spans::SpanSender;
 
 use crate::native::TraceParent;
 pub(crate) use export::random;
@@ -53,7 +53,7 @@ struct TraceStore {
     others: Rings,
     dropped: Counter,
     /// The exporter of spans, if one is configured.
-    export: OnceLock<Spans>,
+    export: OnceLock<SpanSender>,
     /// Number of requests considered for export.
     numbers: AtomicU64,
 }
@@ -83,7 +83,7 @@ struct Ring {
 impl Ring {
     /// Adds a record. Returns the record that it displaced: the oldest of the tenant with the most.
     fn put(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
-        let oldest = if self.len < KEPT_MAX / SHARDS { None } else { self.take_one() };
+        let oldest = if self.len < KEPT_MAX / SHARDS { None } else { self.evict_oldest() };
         match self.tenants.get_mut(&record.tenant) {
             Some(own) => own.push_back(record),
             None => drop(self.tenants.insert(record.tenant.clone(), VecDeque::from([record]))),
@@ -92,7 +92,7 @@ impl Ring {
         oldest
     }
 
-    fn take_one(&mut self) -> Option<Arc<Record>> {
+    fn evict_oldest(&mut self) -> Option<Arc<Record>> {
         // Between two tenants with equal numbers, the one with the older record.
         let most =
             |own: &VecDeque<Arc<Record>>| (own.len(), Reverse(own.front().map_or(0, |record| record.at_us)));
@@ -176,7 +176,7 @@ impl Traces {
     }
 
     /// Enables the export of spans: for requests whose caller sampled the trace, and for the configured share of others.
-    pub fn export_to(&self, spans: &Spans) {
+    pub fn export_to(&self, spans: &SpanSender) {
         // Set once: a service has one collector.
         let _ = self.0.export.set(spans.clone());
     }
@@ -393,6 +393,6 @@ mod tests {
             let more = hops.start("x", "y", "retried");
             hops.finish(more, None);
         }
-        assert!(FinishedHops::of(&hops).all_len() <= 8);
+        assert!(FinishedHops::of(&hops).total_len() <= 8);
     }
 }

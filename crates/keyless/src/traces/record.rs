@@ -118,7 +118,7 @@ impl FinishedHops {
     }
 
     #[cfg(test)]
-    pub(super) fn all_len(&self) -> usize {
+    pub(super) fn total_len(&self) -> usize {
         self.all.len()
     }
 }

@@ -150,7 +150,7 @@ async fn keys_are_batched_after_their_first_signature_by_one_worker() {
         }
         assert_eq!(stage.figures(Cost::Medium).batched, if is_batch { BATCH as u64 } else { 0 });
         let deadline = Instant::now() + PATIENCE;
-        while keys.iter().any(|key| key.wants_preparing(Batches::All)) {
+        while keys.iter().any(|key| key.needs_preparation(Batches::All)) {
             assert!(Instant::now() < deadline, "every key is prepared by its first signature");
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use keyless::client::{Client, ClientError, ClientMetrics, ClientOptions, ClientTls, Server};
 use keyless::server::Options;
-use keyless::wire::{ErrorCode, Items};
+use keyless::wire::{ErrorCode, MessageItems};
 use keys::{Hash, KeyRef, KeyType, Scheme, SignError, Signer};
 use tokio::net::UnixListener;
 
@@ -69,8 +69,8 @@ impl Figures {
     }
 }
 
-fn ecdsa(of: &dyn Signer) -> Items<'static> {
-    Items { opcode: ECDSA, ski: Some(ski(of)), payload: &DIGEST, ..Items::default() }
+fn ecdsa(of: &dyn Signer) -> MessageItems<'static> {
+    MessageItems { opcode: ECDSA, ski: Some(ski(of)), payload: &DIGEST, ..MessageItems::default() }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The protocol's tables: every opcode with every key type, every error, both TLS versions and the Unix socket.
 
-use keyless::wire::{ErrorCode, Items, PADDED, Ski, opcode};
+use keyless::wire::{ErrorCode, MessageItems, PADDED, Ski, opcode};
 use keys::{Hash, Scheme, Signer};
 
 use crate::peer::{World, key, keys, openssl_verifies, ski};
@@ -107,10 +107,11 @@ async fn error_codes_match_the_protocol_table() {
     let world = World::new().await;
     let mut peer = world.connect().await;
     let known = ski(key(KeyType::P256));
-    let at = |opcode: u8| Items { opcode, ski: Some(known), payload: &[7; 32], ..Items::default() };
+    let at =
+        |opcode: u8| MessageItems { opcode, ski: Some(known), payload: &[7; 32], ..MessageItems::default() };
     for (items, code) in [
-        (Items { ski: Some(Ski([9; 20])), ..at(0x15) }, ErrorCode::KeyNotFound),
-        (Items { ski: None, ..at(0x15) }, ErrorCode::Internal),
+        (MessageItems { ski: Some(Ski([9; 20])), ..at(0x15) }, ErrorCode::KeyNotFound),
+        (MessageItems { ski: None, ..at(0x15) }, ErrorCode::Internal),
         (at(0xf0), ErrorCode::UnexpectedOpcode),
         (at(0xf2), ErrorCode::UnexpectedOpcode),
         (at(0xff), ErrorCode::UnexpectedOpcode),
@@ -118,10 +119,10 @@ async fn error_codes_match_the_protocol_table() {
         (at(0x08), ErrorCode::BadOpcode),
         (at(0x20), ErrorCode::BadOpcode),
         (at(0x23), ErrorCode::BadOpcode),
-        (Items { function: Some(b"f"), ..at(0x24) }, ErrorCode::BadOpcode),
+        (MessageItems { function: Some(b"f"), ..at(0x24) }, ErrorCode::BadOpcode),
         (at(0x34), ErrorCode::BadOpcode),
         (at(0xf3), ErrorCode::BadOpcode),
-        (Items { ski: Some(ski(key(KeyType::Rsa2048))), ..at(0x01) }, ErrorCode::Cryptography),
+        (MessageItems { ski: Some(ski(key(KeyType::Rsa2048))), ..at(0x01) }, ErrorCode::Cryptography),
     ] {
         let reply = peer.call(&items).await;
         assert_eq!((reply.error(), reply.length), (Some(code as u8), PADDED), "{items:?}");
@@ -144,11 +145,12 @@ async fn tls12_tls13_and_socket_serve_the_same_replies() {
     for mut peer in [world.connect().await, world.connect_tls12().await, world.connect_socket().await] {
         for length in [0, 1, 1_000, 60_000, 65_528] {
             let payload = vec![3; length];
-            let reply =
-                peer.call(&Items { opcode: opcode::PING, payload: &payload, ..Items::default() }).await;
+            let reply = peer
+                .call(&MessageItems { opcode: opcode::PING, payload: &payload, ..MessageItems::default() })
+                .await;
             assert_eq!((reply.opcode, reply.payload), (opcode::PONG, payload));
         }
-        let all = Items {
+        let all = MessageItems {
             opcode: 0x15,
             ski: Some(ski(key(KeyType::P256))),
             payload: &[5; 32],
@@ -170,8 +172,8 @@ async fn tls12_tls13_and_socket_serve_the_same_replies() {
     world.running.stop().await;
 }
 
-fn call(opcode: u8, payload: &[u8]) -> Items<'_> {
-    Items { opcode, payload, ..Items::default() }
+fn call(opcode: u8, payload: &[u8]) -> MessageItems<'_> {
+    MessageItems { opcode, payload, ..MessageItems::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! Fair queueing over lines: work is divided by share, no line starves, no job is lost.
 
-use keyless::fair::Fair;
+use keyless::fair::FairQueue;
 use proptest::prelude::*;
 
 /// Cost of the most expensive job, in µs.
@@ -31,7 +31,7 @@ proptest! {
         lines in prop::collection::vec((1..=10_u32, 1..=DEAREST), 2..8),
         taken in 200..2_000_usize,
     ) {
-        let mut fair = Fair::new(PLACES, DEAREST);
+        let mut fair = FairQueue::new(PLACES, DEAREST);
         let shares: Vec<u32> = lines.iter().map(|(share, _)| *share).collect();
         fair.set_shares(&shares);
         let mut done = vec![0_u64; lines.len()];
@@ -60,7 +60,7 @@ proptest! {
     /// jobs before it in its own line.
     #[test]
     fn every_line_is_served_after_a_bounded_amount_of_work(others in prop::collection::vec(1..=10_u32, 1..8), before in 0..8_u64) {
-        let mut fair = Fair::new(PLACES, DEAREST);
+        let mut fair = FairQueue::new(PLACES, DEAREST);
         let mut shares = others.clone();
         shares.push(1);
         fair.set_shares(&shares);
@@ -90,7 +90,7 @@ proptest! {
     /// Each job is returned exactly once, in the order of its line. The count is correct after every step.
     #[test]
     fn every_job_is_returned_exactly_once_and_in_order(steps in prop::collection::vec(step(4), 1..400), places in 1..50_usize) {
-        let mut fair = Fair::new(places, DEAREST);
+        let mut fair = FairQueue::new(places, DEAREST);
         let mut shares = vec![1, 0, 0, 0];
         let mut model: Vec<std::collections::VecDeque<u64>> = vec![std::collections::VecDeque::new(); 4];
         let mut number = 0;
@@ -134,12 +134,12 @@ proptest! {
 
 #[test]
 fn single_line_fills_the_queue_and_several_lines_keep_reserved_slots() {
-    let fill = |fair: &mut Fair<()>, line| (0..).take_while(|_| fair.put(line, 1, ()).is_ok()).count();
-    let mut fair = Fair::new(PLACES, DEAREST);
+    let fill = |fair: &mut FairQueue<()>, line| (0..).take_while(|_| fair.put(line, 1, ()).is_ok()).count();
+    let mut fair = FairQueue::new(PLACES, DEAREST);
     assert_eq!(fill(&mut fair, 0), PLACES);
     assert_eq!(fill(&mut fair, 1), 0, "nobody's line");
 
-    let mut fair = Fair::new(PLACES, DEAREST);
+    let mut fair = FairQueue::new(PLACES, DEAREST);
     fair.set_shares(&[1, 1, 1, 7]);
     assert_eq!(fill(&mut fair, 0), PLACES / 2, "what is free is halved");
     assert_eq!(fill(&mut fair, 3), 7 * PLACES / 10, "its own places are there whatever the others have");

@@ -1,6 +1,6 @@
 //! Malformed and abusive messages.
 
-use keyless::wire::{Items, opcode};
+use keyless::wire::{MessageItems, opcode};
 
 use crate::peer::{World, until};
 
@@ -39,7 +39,9 @@ async fn messages_are_parsed_from_single_bytes_and_from_large_chunks() {
     let mut peer = world.connect_socket().await;
     let ping = |id: u32, payload: &[u8]| {
         let mut message = Vec::new();
-        Items { opcode: opcode::PING, payload, ..Items::default() }.encode(id, &mut message).unwrap();
+        MessageItems { opcode: opcode::PING, payload, ..MessageItems::default() }
+            .encode(id, &mut message)
+            .unwrap();
         message
     };
     for octet in ping(0, b"drip") {
@@ -78,7 +80,7 @@ async fn peer_that_never_reads_is_disconnected() {
     let mut good = world.connect_socket().await;
     let mut peer = world.connect_socket().await;
     let mut message = Vec::new();
-    Items { opcode: opcode::PING, payload: &[1; 60_000], ..Items::default() }
+    MessageItems { opcode: opcode::PING, payload: &[1; 60_000], ..MessageItems::default() }
         .encode(1, &mut message)
         .unwrap();
     let mut sent = 0;

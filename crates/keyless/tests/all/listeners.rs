@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use inbound::TrustedProxies;
 use keyless::server::{Options, StartError, TlsOptions};
-use keyless::wire::{Items, opcode};
+use keyless::wire::{MessageItems, opcode};
 use keyless::{KeySet, Metrics};
 use keys::{KeyRef, KeyType};
 use rustls::version::{TLS12, TLS13};
@@ -83,7 +83,7 @@ async fn idle_connection_closes_after_its_requests_are_answered() {
     until(|| world.figures().contains("kind=\"idle\"") && ended() == 1.0).await;
     // The connection stays open for a request in flight.
     let mut asking = world.connect().await;
-    let items = Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() };
+    let items = MessageItems { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..MessageItems::default() };
     let id = asking.ask(&items).await;
     tokio::time::sleep(MORE).await;
     assert_eq!(ended(), 1.0, "it is under way still");
@@ -103,7 +103,7 @@ async fn shutdown_answers_requests_in_flight_and_removes_the_socket() {
     let name = ski(&*slow);
     let world = World::with(patient(), vec![slow as KeyRef]).await;
     let (mut peer, mut silent) = (world.connect().await, world.connect_socket().await);
-    let items = Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() };
+    let items = MessageItems { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..MessageItems::default() };
     let id = peer.ask(&items).await;
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
     until(|| world.figure(under_way) == 1.0).await;
@@ -130,7 +130,13 @@ async fn pending_requests_are_cancelled_when_the_connection_closes() {
     let world = World::with(options, vec![slow as KeyRef]).await;
     let mut peer = world.connect_socket().await;
     for _ in 0..100 {
-        peer.ask(&Items { opcode: 0x15, ski: Some(name), payload: &[1; 32], ..Items::default() }).await;
+        peer.ask(&MessageItems {
+            opcode: 0x15,
+            ski: Some(name),
+            payload: &[1; 32],
+            ..MessageItems::default()
+        })
+        .await;
     }
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
     until(|| world.figure(under_way) == 100.0).await;

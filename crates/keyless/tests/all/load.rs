@@ -8,7 +8,7 @@ use keyless::REMOTE_PER_KEY_MAX;
 use keyless::server::Options;
 use keyless::stage::{Cost, Job, Responder, Stage, StageError};
 use keyless::tenant::TenantOptions;
-use keyless::wire::{ErrorCode, Items};
+use keyless::wire::{ErrorCode, MessageItems};
 use keys::{Batches, Hash, KeyRef, KeyType, Scheme};
 
 use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
@@ -22,7 +22,8 @@ async fn slow_key_does_not_delay_other_keys_on_the_same_connection() {
     let name = ski(&*slow);
     let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow as KeyRef]).await;
     let mut peer = world.connect().await;
-    let at = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[1; 32], ..Items::default() };
+    let at =
+        |ski| MessageItems { opcode: 0x15, ski: Some(ski), payload: &[1; 32], ..MessageItems::default() };
     let mut waiting = Vec::new();
     for _ in 0..REMOTE_PER_KEY_MAX {
         waiting.push(peer.ask(&at(name)).await);
@@ -69,11 +70,11 @@ fn waiting_request_uses_at_most_ten_kilobytes() {
             let names: Vec<_> = slow.iter().map(|key| ski(&**key)).collect();
             let slow = slow.into_iter().map(|key| key as KeyRef).collect();
             let world = World::with(Options { tenants, ..patient() }, slow).await;
-            let here = Items {
+            let here = MessageItems {
                 opcode: 0x15,
                 ski: Some(ski(key(KeyType::P256))),
                 payload: &[1; 32],
-                ..Items::default()
+                ..MessageItems::default()
             };
             let mut peers = Vec::new();
             for _ in 0..KEYS {
@@ -86,7 +87,7 @@ fn waiting_request_uses_at_most_ten_kilobytes() {
             let (before, threads) = (resident(), threads());
             for (peer, name) in peers.iter_mut().zip(&names) {
                 for _ in 0..EACH {
-                    peer.ask(&Items { ski: Some(*name), ..here }).await;
+                    peer.ask(&MessageItems { ski: Some(*name), ..here }).await;
                 }
             }
             until(|| world.figure("bulla_keyless_elsewhere_in_flight") == (KEYS * EACH) as f64).await;
@@ -140,7 +141,8 @@ async fn pipelined_requests_are_each_answered_with_their_own_signature() {
     for round in 0..200_u8 {
         for (opcode, key) in [(0x15, light), (0x35, medium)] {
             let payload = [round; 32];
-            let items = Items { opcode, ski: Some(ski(key)), payload: &payload, ..Items::default() };
+            let items =
+                MessageItems { opcode, ski: Some(ski(key)), payload: &payload, ..MessageItems::default() };
             asked.insert(peer.ask(&items).await, (key, opcode));
         }
     }

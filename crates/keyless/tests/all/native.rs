@@ -9,7 +9,7 @@ use futures_util::{StreamExt, stream};
 use keyless::native::proto::{ListKeysRequest, SignRequest, sign_request::Key as Name};
 use keyless::native::{Client, Terms, TraceParent, named, signature};
 use keyless::server::{BATCH_MAX, Options};
-use keyless::wire::Items;
+use keyless::wire::MessageItems;
 use keys::{Hash, KeyRef, KeyType, Scheme, Signer};
 use rustls::version::{TLS12, TLS13};
 use tokio::sync::mpsc;
@@ -321,7 +321,7 @@ async fn ticket_sealed_by_one_protocol_opens_with_the_other() {
     let sealed = client.seal(b"session".to_vec(), patient()).await.unwrap();
     assert_eq!(client.unseal(sealed.clone(), patient()).await.unwrap(), b"session");
     let mut peer = world.connect().await;
-    let items = Items { opcode: 0x22, payload: &sealed, ..Items::default() };
+    let items = MessageItems { opcode: 0x22, payload: &sealed, ..MessageItems::default() };
     assert_eq!(peer.call(&items).await.payload, b"session");
     let mut other = sealed.clone();
     *other.last_mut().unwrap() ^= 1;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use keyless::native::Client;
 use keyless::server::{Options, Running, TlsOptions, start};
-use keyless::wire::{HEADER, Items, Ski, opcode};
+use keyless::wire::{HEADER, MessageItems, Ski, opcode};
 use keyless::{KeySet, Metrics};
 use keys::{Deadline, KeyRef, KeyType, PrivateKey, Scheme, SignError, Signer};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -231,7 +231,7 @@ impl Peer {
     }
 
     /// Sends a request and returns its ID.
-    pub(crate) async fn ask(&mut self, items: &Items<'_>) -> u32 {
+    pub(crate) async fn ask(&mut self, items: &MessageItems<'_>) -> u32 {
         let id = self.next;
         self.next += 1;
         let mut message = Vec::new();
@@ -252,7 +252,7 @@ impl Peer {
         message.resize(HEADER + body, 0);
         self.stream.read_exact(&mut message[HEADER..]).await.ok()?;
         let (header, body) = keyless::wire::first(&message).unwrap();
-        let items = Items::parse(body).unwrap();
+        let items = MessageItems::parse(body).unwrap();
         Some(Reply {
             id: header.id,
             opcode: items.opcode,
@@ -262,7 +262,7 @@ impl Peer {
     }
 
     /// Sends a request and waits for its reply.
-    pub(crate) async fn call(&mut self, items: &Items<'_>) -> Reply {
+    pub(crate) async fn call(&mut self, items: &MessageItems<'_>) -> Reply {
         let id = self.ask(items).await;
         let reply = self.next().await.expect("an answer");
         assert_eq!(reply.id, id);
@@ -270,13 +270,15 @@ impl Peer {
     }
 
     pub(crate) async fn sign(&mut self, opcode: u8, ski: Ski, payload: &[u8]) -> Reply {
-        self.call(&Items { opcode, ski: Some(ski), payload, ..Items::default() }).await
+        self.call(&MessageItems { opcode, ski: Some(ski), payload, ..MessageItems::default() }).await
     }
 
     /// Returns whether a ping is answered.
     pub(crate) async fn is_let_in(&mut self) -> bool {
         let mut message = Vec::new();
-        Items { opcode: opcode::PING, payload: b"?", ..Items::default() }.encode(0, &mut message).unwrap();
+        MessageItems { opcode: opcode::PING, payload: b"?", ..MessageItems::default() }
+            .encode(0, &mut message)
+            .unwrap();
         self.send(&message).await.is_ok() && self.next().await.is_some_and(|reply| reply.payload == b"?")
     }
 }

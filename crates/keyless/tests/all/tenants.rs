@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use keyless::native::{Client, signature};
 use keyless::server::{Options, StartError};
 use keyless::tenant::TenantOptions;
-use keyless::wire::{ErrorCode, Items};
+use keyless::wire::{ErrorCode, MessageItems};
 use keyless::{KeySet, Metrics};
 use keys::{Hash, KeyRef, KeyType, Scheme};
 use rustls::version::TLS13;
@@ -124,7 +124,7 @@ async fn tenant_uses_only_its_own_keys_over_both_protocols() {
     let stolen = client(&world, "b").unseal(sealed.clone(), patient()).await.unwrap_err();
     assert_eq!(stolen.code(), Code::InvalidArgument);
     let mut peer = world.connect_with(Some(&member(&world, "b")), &TLS13).await.unwrap();
-    let items = Items { opcode: 0x22, payload: &sealed, ..Items::default() };
+    let items = MessageItems { opcode: 0x22, payload: &sealed, ..MessageItems::default() };
     assert_eq!(peer.call(&items).await.error(), Some(ErrorCode::Cryptography as u8));
     assert!(client(&world, "a").unseal(sealed, patient()).await.is_ok());
     world.running.stop().await;
@@ -180,7 +180,12 @@ async fn requests_in_flight_per_tenant_are_limited() {
     let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
     let (native, p256) = (client(&world, "a"), key(KeyType::P256));
     for _ in 0..10 {
-        let items = Items { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..Items::default() };
+        let items = MessageItems {
+            opcode: 0x15,
+            ski: Some(ski(&*slow)),
+            payload: &[1; 32],
+            ..MessageItems::default()
+        };
         peer.ask(&items).await;
     }
     until(|| world.figure("bulla_keyless_tenant_requests_in_flight{tenant=\"a\"}") == 10.0).await;
@@ -207,7 +212,8 @@ async fn requests_in_flight_per_tenant_and_destination_are_limited() {
     world.keys.put("slow", vec![slow.clone(), other.clone()]);
     let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
     let (native, p256) = (client(&world, "a"), key(KeyType::P256));
-    let at_slow = Items { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..Items::default() };
+    let at_slow =
+        MessageItems { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..MessageItems::default() };
     let elsewhere = "bulla_keyless_elsewhere_in_flight";
     for _ in 0..3 {
         peer.ask(&at_slow).await;
@@ -223,7 +229,7 @@ async fn requests_in_flight_per_tenant_and_destination_are_limited() {
     assert!(native.sign(request(0, p256, EC, &[1; 32]), patient()).await.is_ok());
     let mut others = world.connect_with(Some(&member(&world, "b")), &TLS13).await.unwrap();
     others.ask(&at_slow).await;
-    peer.ask(&Items { ski: Some(ski(&*other)), ..at_slow }).await;
+    peer.ask(&MessageItems { ski: Some(ski(&*other)), ..at_slow }).await;
     until(|| world.figure(elsewhere) == 5.0).await;
     // The limit changes on the open connection.
     world.running.change_tenants(&[limited(4), tenant("b")]).unwrap();
@@ -249,7 +255,8 @@ async fn tenant_is_limited_to_half_of_the_connections() {
     let p256 = key(KeyType::P256);
     let is_served = async |organization: &str| {
         let mut peer = world.connect_with(Some(&member(&world, organization)), &TLS13).await.unwrap();
-        let items = Items { opcode: 0x15, ski: Some(ski(p256)), payload: &[1; 32], ..Items::default() };
+        let items =
+            MessageItems { opcode: 0x15, ski: Some(ski(p256)), payload: &[1; 32], ..MessageItems::default() };
         peer.ask(&items).await;
         peer.next().await.is_some_and(|answer| answer.error().is_none()).then_some(peer)
     };
@@ -346,8 +353,8 @@ async fn noisy_tenant_does_not_affect_a_quiet_one() {
     assert!(made * 100 >= QUIET * 95, "{made} of {QUIET}");
     let (mut done, mut refused) = (0, 0);
     for noise in noise {
-        let (own, turned_away) = noise.await.unwrap();
-        (done, refused) = (done + own, refused + turned_away);
+        let (own, handle_refusal) = noise.await.unwrap();
+        (done, refused) = (done + own, refused + handle_refusal);
     }
     println!("quiet {made} of {QUIET}; noisy {done} done, {refused} refused");
     assert!(refused > 0);
@@ -378,7 +385,8 @@ async fn request_time_metrics_match_requests_in_flight_over_time() {
     let world = world(vec![tenant("a")]).await;
     world.keys.put("slow", vec![slow.clone()]);
     let mut peer = world.connect_with(Some(&member(&world, "a")), &TLS13).await.unwrap();
-    let items = Items { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..Items::default() };
+    let items =
+        MessageItems { opcode: 0x15, ski: Some(ski(&*slow)), payload: &[1; 32], ..MessageItems::default() };
     let under_way = || world.figure("bulla_keyless_tenant_requests_in_flight{tenant=\"a\"}");
     let began = Instant::now();
     for _ in 0..MANY {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use keyless::wire::{
-    BODY_MAX, HEADER, Header, Items, MAJOR, Malformed, PADDED, Ski, TooLong, first, reply, tag,
+    BODY_MAX, HEADER, Header, MAJOR, Malformed, MessageItems, PADDED, Ski, TooLong, first, reply, tag,
 };
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn message_is_parsed_as_the_protocol_specifies() {
     let octets = [1, 0, 0, 11, 1, 2, 3, 4, 0x11, 0, 1, 0xf1, 0x12, 0, 4, b'a', b'b', b'c', b'd'];
     let (header, body) = first(&octets).unwrap();
     assert_eq!(header, Header { major: 1, minor: 0, length: 11, id: 0x0102_0304 });
-    let items = Items::parse(body).unwrap();
+    let items = MessageItems::parse(body).unwrap();
     assert_eq!((items.opcode, items.payload), (0xf1, &b"abcd"[..]));
     for cut in 0..octets.len() {
         assert!(first(&octets[..cut]).is_none(), "{cut} octets");
@@ -33,22 +33,22 @@ fn message_is_parsed_as_the_protocol_specifies() {
 fn overlong_repeated_or_missized_items_are_malformed() {
     let long = [0x12, 0, 5, 1, 2, 3, 4];
     let known = [1, 2, 3, 4, 5, 6, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x20];
-    assert_eq!(Items::parse(&long), Err(Malformed::PastEnd(0x12)));
+    assert_eq!(MessageItems::parse(&long), Err(Malformed::PastEnd(0x12)));
     for tag in known {
         let data: &[u8] = match tag {
             0x03 | 0x05 => &[127, 0, 0, 1],
             0x11 | 0x17 => &[1],
             _ => b"",
         };
-        assert!(Items::parse(&item(tag, data)).is_ok(), "{tag:#x}");
-        assert_eq!(Items::parse(&body(&[(tag, data), (tag, data)])), Err(Malformed::Repeated(tag)));
-        assert_eq!(Items::parse(&[tag, 0xff, 0xff]), Err(Malformed::PastEnd(tag)));
+        assert!(MessageItems::parse(&item(tag, data)).is_ok(), "{tag:#x}");
+        assert_eq!(MessageItems::parse(&body(&[(tag, data), (tag, data)])), Err(Malformed::Repeated(tag)));
+        assert_eq!(MessageItems::parse(&[tag, 0xff, 0xff]), Err(Malformed::PastEnd(tag)));
     }
     for (tag, lengths) in
         [(0x11, &[0, 2][..]), (0x17, &[0, 2]), (0x03, &[0, 3, 5, 15, 17]), (0x05, &[0, 3, 5, 15, 17])]
     {
         for length in lengths {
-            let wrong = Items::parse(&item(tag, &vec![0; *length])).unwrap_err();
+            let wrong = MessageItems::parse(&item(tag, &vec![0; *length])).unwrap_err();
             assert_eq!(wrong, Malformed::Length { tag, length: *length });
         }
     }
@@ -57,7 +57,7 @@ fn overlong_repeated_or_missized_items_are_malformed() {
 #[test]
 fn item_order_unknown_tags_padding_and_trailing_bytes_are_ignored() {
     let plain = body(&[(tag::OPCODE, &[0xf1]), (tag::PAYLOAD, b"x")]);
-    let wanted = Items::parse(&plain).unwrap();
+    let wanted = MessageItems::parse(&plain).unwrap();
     // Any order, unknown tags even twice, and one or two stray bytes at the end.
     let turned = body(&[(tag::PAYLOAD, b"x"), (tag::OPCODE, &[0xf1])]);
     let strange = body(&[
@@ -70,18 +70,18 @@ fn item_order_unknown_tags_padding_and_trailing_bytes_are_ignored() {
     ]);
     let padded = body(&[(tag::OPCODE, &[0xf1]), (tag::PAYLOAD, b"x"), (tag::PADDING, &[0; 40])]);
     for same in [turned, strange, padded, [&plain[..], &[0x12]].concat(), [&plain[..], &[0x12, 0]].concat()] {
-        assert_eq!(Items::parse(&same), Ok(wanted));
+        assert_eq!(MessageItems::parse(&same), Ok(wanted));
     }
-    assert_eq!(Items::parse(b"").unwrap().opcode, 0, "no opcode");
+    assert_eq!(MessageItems::parse(b"").unwrap().opcode, 0, "no opcode");
     // Key identifiers and digests of other lengths are ignored.
     for length in [0, 19, 21, 32] {
-        assert_eq!(Items::parse(&item(tag::SKI, &vec![1; length])).unwrap().ski, None);
+        assert_eq!(MessageItems::parse(&item(tag::SKI, &vec![1; length])).unwrap().ski, None);
     }
     for length in [0, 20, 31, 33] {
         let items = item(tag::CERTIFICATE_DIGEST, &vec![1; length]);
-        assert_eq!(Items::parse(&items).unwrap().certificate_digest, None);
+        assert_eq!(MessageItems::parse(&items).unwrap().certificate_digest, None);
     }
-    assert_eq!(Items::parse(&item(tag::SKI, &[1; 20])).unwrap().ski, Some(Ski([1; 20])));
+    assert_eq!(MessageItems::parse(&item(tag::SKI, &[1; 20])).unwrap().ski, Some(Ski([1; 20])));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn messages_are_padded_to_a_common_length() {
         reply(9, 0xf0, &payload, &mut out).unwrap();
         assert_eq!(out.len(), wanted, "a payload of {} octets", payload.len());
         let (header, body) = first(&out).unwrap();
-        let items = Items::parse(body).unwrap();
+        let items = MessageItems::parse(body).unwrap();
         assert_eq!((header.id, items.opcode, items.payload), (9, 0xf0, &payload[..]));
         assert_eq!(HEADER + usize::from(header.length), out.len());
     }
@@ -128,7 +128,7 @@ fn octets(max: usize) -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn parser_never_panics_on_arbitrary_bytes(body in octets(3_000)) {
-        let _ = Items::parse(&body);
+        let _ = MessageItems::parse(&body);
         let _ = first(&body);
     }
 
@@ -139,7 +139,7 @@ proptest! {
     ) {
         let mut body: Vec<u8> = items.iter().flat_map(|(tag, data)| item(*tag, data)).collect();
         body.extend_from_slice(&stray[..stray.len().min(2)]);
-        match Items::parse(&body) {
+        match MessageItems::parse(&body) {
             Ok(read) => {
                 let payload = items.iter().find(|(tag, _)| *tag == tag::PAYLOAD);
                 prop_assert_eq!(read.payload, payload.map_or(&b""[..], |(_, data)| data));
@@ -160,7 +160,7 @@ proptest! {
         name in proptest::option::of(octets(60)), client: Option<IpAddr>, server: Option<IpAddr>,
         trace in proptest::option::of(octets(60)), context in proptest::option::of(octets(60)), region: u8,
     ) {
-        let items = Items {
+        let items = MessageItems {
             certificate_digest: digest,
             server_name: name.as_deref(),
             client_ip: client,
@@ -171,13 +171,13 @@ proptest! {
             trace: trace.as_deref(),
             context: context.as_deref(),
             compliance_region: region,
-            ..Items::default()
+            ..MessageItems::default()
         };
         let mut out = vec![9];
         items.encode(id, &mut out).unwrap();
         let (header, body) = first(&out[1..]).unwrap();
         prop_assert_eq!((header.major, header.id), (MAJOR, id));
-        prop_assert_eq!(Items::parse(body), Ok(items));
+        prop_assert_eq!(MessageItems::parse(body), Ok(items));
         prop_assert!(out.len() > PADDED);
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn write(seal: &Seal, file_key: &[u8; FILE_KEY], work: u8) -> Result<
     match seal {
         Seal::Passphrase(passphrase) => {
             let salt = random::<SALT>();
-            let key = stretched(passphrase, &*salt, work)?;
+            let key = derive_scrypt_key(passphrase, &*salt, work)?;
             let body = wrap(&key, file_key);
             put(&mut text, &["scrypt", &BASE64.encode(*salt), &work.to_string()], &body);
         }
@@ -133,7 +133,7 @@ fn opened(opening: &Opening, stanzas: &[Stanza]) -> Result<FileKey, AgeError> {
             if stanzas.len() != 1 {
                 return Err(AgeError::NotAge("the header has a passphrase and other recipients"));
             }
-            by_passphrase(passphrase, stanza)
+            unwrap_with_passphrase(passphrase, stanza)
         }
         (Opening::Passphrase(_), None) => Err(AgeError::NeedsKeys),
         (Opening::Identities(_), Some(_)) => Err(AgeError::NeedsPassphrase),
@@ -147,7 +147,7 @@ fn opened(opening: &Opening, stanzas: &[Stanza]) -> Result<FileKey, AgeError> {
     }
 }
 
-fn by_passphrase(passphrase: &SecretString, stanza: &Stanza) -> Result<FileKey, AgeError> {
+fn unwrap_with_passphrase(passphrase: &SecretString, stanza: &Stanza) -> Result<FileKey, AgeError> {
     let bad = AgeError::NotAge("invalid passphrase stanza");
     let [_, salt, work] = stanza.arguments.as_slice() else { return Err(bad) };
     let salt = BASE64.decode(salt).ok().filter(|salt| salt.len() == SALT);
@@ -157,7 +157,7 @@ fn by_passphrase(passphrase: &SecretString, stanza: &Stanza) -> Result<FileKey, 
     if work > WORK_MAX {
         return Err(AgeError::TooMuchWork(work));
     }
-    let key = stretched(passphrase, &salt, work)?;
+    let key = derive_scrypt_key(passphrase, &salt, work)?;
     unwrap(&key, &stanza.body).ok_or(AgeError::WrongPassphrase)
 }
 
@@ -175,7 +175,11 @@ fn x25519_key(shared: &[u8; KEY], share: &[u8; KEY], recipient: &Recipient) -> Z
     derived(shared, &[share.as_slice(), &recipient.0].concat(), X25519_LABEL)
 }
 
-fn stretched(passphrase: &SecretString, salt: &[u8], work: u8) -> Result<Zeroizing<[u8; KEY]>, AgeError> {
+fn derive_scrypt_key(
+    passphrase: &SecretString,
+    salt: &[u8],
+    work: u8,
+) -> Result<Zeroizing<[u8; KEY]>, AgeError> {
     let params = scrypt::Params::new(work, 8, 1).map_err(|_| AgeError::TooMuchWork(work))?;
     let mut key = Zeroizing::new([0; KEY]);
     let salt = [SCRYPT_LABEL, salt].concat();

@@ -127,7 +127,7 @@ impl<R: Read> AgeReader<R> {
         let length = match self.key.open_in_place(nonce(self.number, last), Aad::empty(), &mut piece) {
             Ok(opened) => opened.len(),
             // A piece that opens as the last one, with more data behind it.
-            Err(_) if !last && self.opens_as_last(&whole) => return Err(AgeError::Longer),
+            Err(_) if !last && self.is_last_chunk(&whole) => return Err(AgeError::Longer),
             Err(_) => return Err(AgeError::Changed(self.given)),
         };
         // Only a file without content may have an empty piece.
@@ -142,7 +142,7 @@ impl<R: Read> AgeReader<R> {
         Ok(true)
     }
 
-    fn opens_as_last(&self, piece: &[u8]) -> bool {
+    fn is_last_chunk(&self, piece: &[u8]) -> bool {
         let mut piece = Zeroizing::new(piece.to_vec());
         self.key.open_in_place(nonce(self.number, true), Aad::empty(), &mut piece).is_ok()
     }

@@ -71,7 +71,7 @@ pub(super) fn prepare_tables(kernel: Kernel) -> bool {
 /// its own stack frame, which can be wiped afterwards.
 #[inline(never)]
 fn expand(pkcs8: &[u8], half: &mut [u8; OCTETS], prefix: &mut [u8; OCTETS]) -> Option<()> {
-    let seed = Reader::new(encoding::inner_key(pkcs8)?).expect(tag::OCTET_STRING).ok()?.content;
+    let seed = Reader::new(encoding::private_key_field(pkcs8)?).expect(tag::OCTET_STRING).ok()?.content;
     let hash = digest::digest(&SHA512, seed);
     half.copy_from_slice(hash.as_ref().get(..OCTETS)?);
     prefix.copy_from_slice(hash.as_ref().get(OCTETS..)?);

@@ -36,7 +36,7 @@ pub(super) fn nonce(
     let seed = seed.get_mut(..SEED + fresh.len())?;
     seed[..OCTETS].fill(1);
     seed[OCTETS + 1..][..OCTETS].copy_from_slice(private);
-    seed[2 * OCTETS + 1..][..OCTETS].copy_from_slice(&below_order(digest));
+    seed[2 * OCTETS + 1..][..OCTETS].copy_from_slice(&reduce_modulo_order(digest));
     seed[SEED..].copy_from_slice(fresh);
     let mut key = next_key(&FIRST, seed)?;
     // V is written back to the start of the seed before the next hash.
@@ -70,18 +70,18 @@ fn step(key: &Key, seed: &mut [u8]) -> Option<()> {
 }
 
 /// Reduces a number below 2^256 modulo n. The number is a digest and therefore not secret.
-fn below_order(number: &[u8; OCTETS]) -> [u8; OCTETS] {
-    let (less, is_below) = less_order(number);
+fn reduce_modulo_order(number: &[u8; OCTETS]) -> [u8; OCTETS] {
+    let (less, is_below) = subtract_order(number);
     if is_below { *number } else { less }
 }
 
 /// Compares in constant time, because the number may be a nonce.
 fn is_below_order(number: &[u8; OCTETS]) -> bool {
-    less_order(number).1
+    subtract_order(number).1
 }
 
 /// Subtracts n from a number, modulo 2^256. Also returns whether the subtraction borrowed.
-fn less_order(number: &[u8; OCTETS]) -> ([u8; OCTETS], bool) {
+fn subtract_order(number: &[u8; OCTETS]) -> ([u8; OCTETS], bool) {
     let (mut less, mut borrow) = ([0; OCTETS], 0);
     for at in (0..OCTETS).rev() {
         let difference = i16::from(number[at]) - i16::from(ORDER[at]) + borrow;
@@ -153,7 +153,7 @@ mod tests {
         let mut five = [0; OCTETS];
         five[OCTETS - 1] = 5;
         assert_eq!(
-            [below_order(&before), below_order(&ORDER), below_order(&after)],
+            [reduce_modulo_order(&before), reduce_modulo_order(&ORDER), reduce_modulo_order(&after)],
             [before, [0; OCTETS], five]
         );
         // A digest of n or more is equivalent to its remainder modulo n.

@@ -47,7 +47,7 @@ pub(super) fn prepare_tables(kernel: Kernel) -> bool {
 
 /// Returns the privateKey field of the ECPrivateKey (RFC 5915 section 3) in a PrivateKeyInfo.
 fn private(pkcs8: &[u8]) -> Option<&[u8]> {
-    let mut fields = Reader::new(encoding::inner_key(pkcs8)?).sequence().ok()?;
+    let mut fields = Reader::new(encoding::private_key_field(pkcs8)?).sequence().ok()?;
     fields.expect(tag::INTEGER).ok()?;
     fields.expect(tag::OCTET_STRING).ok().map(|number| number.content)
 }

@@ -20,7 +20,7 @@ pub(super) fn numbers(pkcs8: &[u8]) -> Option<Box<Key>> {
 }
 
 pub(super) fn parts(pkcs8: &[u8]) -> Option<Parts<'_>> {
-    let mut fields = Reader::new(encoding::inner_key(pkcs8)?).sequence().ok()?;
+    let mut fields = Reader::new(encoding::private_key_field(pkcs8)?).sequence().ok()?;
     fields.expect(tag::INTEGER).ok()?;
     let mut next = || fields.expect(tag::INTEGER).ok().map(|number| number.content);
     let (modulus, public_exponent, _private_exponent) = (next()?, next()?, next()?);

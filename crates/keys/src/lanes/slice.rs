@@ -261,16 +261,16 @@ mod tests {
                 !key.is_batched(scheme, Batches::All)
                     && sign(&jobs, Batches::All).0.iter().all(Option::is_none)
             );
-            assert_eq!(key.wants_preparing(Batches::All), Kernel::detect().is_some());
+            assert_eq!(key.needs_preparation(Batches::All), Kernel::detect().is_some());
             key.prepare();
-            assert!(!key.wants_preparing(Batches::All));
+            assert!(!key.needs_preparation(Batches::All));
             assert_eq!(key.is_batched(scheme, Batches::All), is_batched(kind, scheme, Batches::All));
             assert_eq!(sign(&jobs, Batches::All).0.iter().all(Option::is_some), Kernel::detect().is_some());
         }
         let other = PrivateKey::generate(KeyType::P384).unwrap();
         other.prepare();
         assert!(
-            !other.wants_preparing(Batches::All)
+            !other.needs_preparation(Batches::All)
                 && !other.is_batched(Scheme::Ecdsa(Hash::Sha256), Batches::All)
         );
     }
@@ -344,7 +344,7 @@ mod tests {
                     assert!(verifies(key.spki(), kind, scheme, &[7; 32], &signed.unwrap()));
                 }
                 let unprepared = PrivateKey::generate(kind).unwrap();
-                assert_eq!(unprepared.wants_preparing(batches), wanted);
+                assert_eq!(unprepared.needs_preparation(batches), wanted);
             }
         }
     }

@@ -17,11 +17,11 @@ pub(crate) use file::{create_once, read_private};
 pub use id::MasterKeyId;
 pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
 pub use passphrase::{Argon2Cost, PassphraseSource};
-pub use wrapped::{MissingFile, UnwrappedKey, Wrapper};
+pub use wrapped::{MissingFileAction, UnwrappedKey, Wrapper};
 
 /// Source of a master key.
 #[derive(Clone, Debug)]
-pub enum MasterKey {
+pub enum MasterKeySource {
     /// A file of 32 bytes that only its owner (and group) may read.
     File {
         /// Path of the file.
@@ -35,10 +35,10 @@ pub enum MasterKey {
     Unwrapped(UnwrappedKey),
     /// A file that holds the key encrypted under an AES key in a hardware security module. The file is useless without the module,
     /// which is used once, at startup.
-    Pkcs11(crate::pkcs11::WrappedMaster),
+    Pkcs11(crate::pkcs11::WrappedMasterKey),
 }
 
-impl MasterKey {
+impl MasterKeySource {
     pub(crate) fn load(&self) -> Result<Zeroizing<[u8; KEY]>, KeyringError> {
         match self {
             Self::File { path, create } => load_file(path, *create),

@@ -36,7 +36,7 @@ pub trait Wrapper: Send + Sync {
 
 /// What happens when the file of a master key does not exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum MissingFile {
+pub enum MissingFileAction {
     /// The file is created, with a new key.
     Create,
     /// The load fails with [`KeyringError::Missing`].
@@ -55,9 +55,9 @@ impl UnwrappedKey {
     pub async fn load(
         path: &Path,
         wrapper: &dyn Wrapper,
-        missing: MissingFile,
+        missing: MissingFileAction,
     ) -> Result<Self, KeyringError> {
-        if missing == MissingFile::Create && !path.exists() {
+        if missing == MissingFileAction::Create && !path.exists() {
             let key = random::<KEY>();
             let wrapped = wrapper.wrap(&*key).await.map_err(|why| refused(wrapper, why))?;
             // Decrypts the new file as a check: a key that nobody can decrypt must not seal anything.

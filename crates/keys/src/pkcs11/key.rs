@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::objects::{self, TokenKey};
 use super::token::{SessionMode, Token};
 use crate::error::SignError;
-use crate::signer::{AtOnce, Deadline, Destination, Signer};
+use crate::signer::{CallLimit, Deadline, Destination, Signer};
 use crate::verify::ecdsa_der;
 use crate::{Hash, KeyType, Scheme};
 
@@ -81,7 +81,7 @@ impl Signer for Pkcs11Key {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
-            let scheme = own_scheme(self.found.kind);
+            let scheme = message_scheme(self.found.kind);
             let scheme = scheme.ok_or_else(|| {
                 SignError::Failed("PKCS#11 tokens do not support this signature scheme".to_owned())
             })?;
@@ -103,11 +103,11 @@ impl Signer for Pkcs11Key {
         c: &'a [u8],
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, SignError>> {
-        Box::pin(self.decrypt_by(c.to_vec(), deadline))
+        Box::pin(self.decrypt_on_token(c.to_vec(), deadline))
     }
 
     fn destination(&self) -> Option<Destination<'_>> {
-        let at_once = AtOnce::All(self.token.sessions());
+        let at_once = CallLimit::All(self.token.sessions());
         Some(Destination { name: self.token.destination(), at_once })
     }
 }
@@ -122,7 +122,7 @@ impl Pkcs11Key {
                 "RSASSA-PSS is supported with SHA-256, SHA-384 and SHA-512 only".to_owned(),
             ));
         }
-        let input = input_of(kind, scheme, input);
+        let input = token_input(kind, scheme, input);
         let (handle, id) = (self.found.handle, self.found.id.clone());
         let signing = self.token.call(deadline.into(), SessionMode::ReadOnly, move |session| {
             sign(session, scheme, handle, &id, &input)
@@ -133,7 +133,11 @@ impl Pkcs11Key {
     }
 
     /// Decrypts with CKM_RSA_X_509. The token refuses keys without CKA_DECRYPT.
-    async fn decrypt_by(&self, c: Vec<u8>, deadline: Deadline) -> Result<Zeroizing<Vec<u8>>, SignError> {
+    async fn decrypt_on_token(
+        &self,
+        c: Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<Zeroizing<Vec<u8>>, SignError> {
         let octets = self.found.kind.rsa_bits().map_or(0, |bits| bits as usize / 8);
         if octets == 0 || c.len() != octets {
             return Err(SignError::Failed(
@@ -158,7 +162,7 @@ impl Pkcs11Key {
 }
 
 /// Returns the scheme in which a key of this type signs messages; see [`KeyType::algorithm`].
-fn own_scheme(kind: KeyType) -> Option<Scheme> {
+fn message_scheme(kind: KeyType) -> Option<Scheme> {
     match kind {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => Some(Scheme::RsaPkcs1(Hash::Sha256)),
         KeyType::P256 => Some(Scheme::Ecdsa(Hash::Sha256)),
@@ -181,7 +185,7 @@ fn hashed(scheme: Scheme, message: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the input for the token: with its DigestInfo for PKCS #1, truncated to the length of the curve's order for ECDSA.
-fn input_of(kind: KeyType, scheme: Scheme, input: &[u8]) -> Vec<u8> {
+fn token_input(kind: KeyType, scheme: Scheme, input: &[u8]) -> Vec<u8> {
     let order = match kind {
         KeyType::P256 => 32,
         KeyType::P384 => 48,

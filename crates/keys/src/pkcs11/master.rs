@@ -25,7 +25,7 @@ const PURPOSE: &[u8] = b"bulla master key 1";
 
 /// A master key in a file, encrypted under an AES-256 key that cannot leave the module (CKM_AES_GCM).
 #[derive(Clone, Debug)]
-pub struct WrappedMaster {
+pub struct WrappedMasterKey {
     /// The token with the AES key.
     pub token: Token,
     /// The AES key's CKA_LABEL.
@@ -36,7 +36,7 @@ pub struct WrappedMaster {
     pub create: bool,
 }
 
-impl WrappedMaster {
+impl WrappedMasterKey {
     pub(crate) fn load(&self) -> Result<Zeroizing<[u8; KEY]>, KeyringError> {
         if self.create && !self.path.exists() {
             let wrapped = self.wrap(&random::<KEY>())?;

@@ -12,7 +12,7 @@ mod token;
 use std::path::PathBuf;
 
 pub use key::Pkcs11Key;
-pub use master::WrappedMaster;
+pub use master::WrappedMasterKey;
 pub use token::{Token, TokenConfig, finish};
 
 use crate::{KeyType, SignError};

@@ -164,7 +164,7 @@ fn rsa_spki(session: &Session, handle: ObjectHandle) -> Result<Option<Vec<u8>>, 
             w.sequence(|w| {
                 w.oid(&[1, 2, 840, 113_549, 1, 1, 1]).null();
             });
-            w.bits_of(|w| {
+            w.bits_containing(|w| {
                 w.sequence(|w| {
                     w.unsigned(&modulus).unsigned(&exponent);
                 });

@@ -66,7 +66,7 @@ impl Token {
 
 impl KeyProvider for Token {
     fn name(&self) -> &str {
-        self.name_in_rows()
+        self.name_in_database()
     }
 
     fn generate<'a>(

@@ -184,7 +184,7 @@ impl Token {
     }
 
     /// Name of the token in the database.
-    pub(super) fn name_in_rows(&self) -> &str {
+    pub(super) fn name_in_database(&self) -> &str {
         &self.inner.config.name
     }
 

@@ -11,8 +11,8 @@ use super::error::{SEED, SealedError};
 use super::public::KemPublic;
 
 type Private = <XWing as Kem>::PrivateKey;
-type Public = <XWing as Kem>::PublicKey;
-type Encapped = <XWing as Kem>::EncappedKey;
+type KemPublicKey = <XWing as Kem>::PublicKey;
+type EncapsulatedKey = <XWing as Kem>::EncappedKey;
 
 /// Algorithm number of X-Wing, HKDF-SHA256 and AES-256-GCM.
 const ALGORITHM: u8 = 1;
@@ -30,7 +30,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn of_seed(seed: &[u8]) -> Result<Self, SealedError> {
+    pub(super) fn from_seed(seed: &[u8]) -> Result<Self, SealedError> {
         let private = Private::from_bytes(seed).map_err(|_| SealedError::NotSeed(seed.len()))?;
         let public = KemPublic::parse(&XWing::sk_to_pk(&private).to_bytes())?;
         Ok(Self { private, public })
@@ -53,7 +53,7 @@ impl Pair {
             return Err(SealedError::Length(sealed.len()));
         }
         let (encapped, text) = sealed[1..].split_at(ENCAPPED);
-        let encapped = Encapped::from_bytes(encapped).map_err(|_| SealedError::Forged)?;
+        let encapped = EncapsulatedKey::from_bytes(encapped).map_err(|_| SealedError::Forged)?;
         let opened = single_shot_open::<AesGcm256, HkdfSha256, XWing>(
             &OpModeR::Base,
             &self.private,
@@ -75,7 +75,7 @@ pub(super) fn seal(
     bound: &[u8],
     secret: &[u8],
 ) -> Result<Vec<u8>, SealedError> {
-    let to = Public::from_bytes(to.as_bytes()).map_err(|_| SealedError::NotPublic)?;
+    let to = KemPublicKey::from_bytes(to.as_bytes()).map_err(|_| SealedError::NotPublic)?;
     let sealed = single_shot_seal::<AesGcm256, HkdfSha256, XWing>(&OpModeS::Base, &to, domain, secret, bound);
     let (encapped, text) = sealed.map_err(|_| SealedError::Library)?;
     let mut out = Vec::with_capacity(OVERHEAD + secret.len());

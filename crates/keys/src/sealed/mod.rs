@@ -48,20 +48,20 @@ impl NodeKey {
     /// # Errors
     /// [`SealedError::Library`]
     pub fn generate() -> Result<Self, SealedError> {
-        Pair::of_seed(&*random::<SEED>()).map(Self)
+        Pair::from_seed(&*random::<SEED>()).map(Self)
     }
 
-    /// Reads the output of [`Self::to_octets`].
+    /// Reads the output of [`Self::to_bytes`].
     ///
     /// # Errors
     /// [`SealedError::NotSeed`]
     pub fn from_octets(octets: &[u8]) -> Result<Self, SealedError> {
-        Pair::of_seed(octets).map(Self)
+        Pair::from_seed(octets).map(Self)
     }
 
     /// Returns the private key, for a file that only the node can read.
     #[must_use]
-    pub fn to_octets(&self) -> Zeroizing<[u8; SEED]> {
+    pub fn to_bytes(&self) -> Zeroizing<[u8; SEED]> {
         self.0.seed()
     }
 
@@ -100,7 +100,7 @@ impl PolicyKey {
     /// # Errors
     /// [`SealedError::Library`]
     pub fn generate() -> Result<Self, SealedError> {
-        Pair::of_seed(&*random::<SEED>()).map(Self)
+        Pair::from_seed(&*random::<SEED>()).map(Self)
     }
 
     /// Reads the output of [`Self::seed`].
@@ -108,7 +108,7 @@ impl PolicyKey {
     /// # Errors
     /// [`SealedError::NotSeed`]
     pub fn from_seed(seed: &[u8]) -> Result<Self, SealedError> {
-        Pair::of_seed(seed).map(Self)
+        Pair::from_seed(seed).map(Self)
     }
 
     /// Returns the private key. It opens every key sealed to this generation, and must leave this process only in sealed form.

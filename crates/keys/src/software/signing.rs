@@ -22,7 +22,7 @@ impl Signer for PrivateKey {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
-            if self.signs_at_once() {
+            if self.signs_inline() {
                 return self.sign_now(message);
             }
             let (key, message) = (self.clone(), message.to_vec());
@@ -37,7 +37,7 @@ impl Signer for PrivateKey {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
         Box::pin(async move {
-            if self.signs_at_once() {
+            if self.signs_inline() {
                 return self.sign_digest_now(scheme, input);
             }
             let (key, input) = (self.clone(), input.to_vec());

@@ -10,17 +10,17 @@ use super::wire::{Reader, Writer};
 
 /// A command code and the command's name.
 #[derive(Clone, Copy)]
-pub(super) struct Code(pub(super) u32, pub(super) &'static str);
+pub(super) struct CommandCode(pub(super) u32, pub(super) &'static str);
 
-pub(super) const CREATE_PRIMARY: Code = Code(0x131, "CreatePrimary");
-pub(super) const CREATE: Code = Code(0x153, "Create");
-pub(super) const LOAD: Code = Code(0x157, "Load");
-pub(super) const UNSEAL: Code = Code(0x15E, "Unseal");
-pub(super) const FLUSH_CONTEXT: Code = Code(0x165, "FlushContext");
-pub(super) const POLICY_AUTH_VALUE: Code = Code(0x16B, "PolicyAuthValue");
-pub(super) const START_AUTH_SESSION: Code = Code(0x176, "StartAuthSession");
-pub(super) const POLICY_PCR: Code = Code(0x17F, "PolicyPCR");
-pub(super) const POLICY_GET_DIGEST: Code = Code(0x189, "PolicyGetDigest");
+pub(super) const CREATE_PRIMARY: CommandCode = CommandCode(0x131, "CreatePrimary");
+pub(super) const CREATE: CommandCode = CommandCode(0x153, "Create");
+pub(super) const LOAD: CommandCode = CommandCode(0x157, "Load");
+pub(super) const UNSEAL: CommandCode = CommandCode(0x15E, "Unseal");
+pub(super) const FLUSH_CONTEXT: CommandCode = CommandCode(0x165, "FlushContext");
+pub(super) const POLICY_AUTH_VALUE: CommandCode = CommandCode(0x16B, "PolicyAuthValue");
+pub(super) const START_AUTH_SESSION: CommandCode = CommandCode(0x176, "StartAuthSession");
+pub(super) const POLICY_PCR: CommandCode = CommandCode(0x17F, "PolicyPCR");
+pub(super) const POLICY_GET_DIGEST: CommandCode = CommandCode(0x189, "PolicyGetDigest");
 
 const WITHOUT_SESSIONS: u16 = 0x8001;
 const WITH_SESSIONS: u16 = 0x8002;
@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A response without its header.
 pub(super) struct Response {
-    code: Code,
+    code: CommandCode,
     bytes: Zeroizing<Vec<u8>>,
 }
 
@@ -62,7 +62,7 @@ impl Response {
 /// Sends a command without sessions.
 pub(super) fn send(
     tpm: &mut Connection,
-    code: Code,
+    code: CommandCode,
     handles: &[u32],
     parameters: &Writer,
 ) -> Result<Response, TpmError> {
@@ -72,19 +72,19 @@ pub(super) fn send(
 /// Sends a command whose only authorization is an empty password.
 pub(super) fn send_open(
     tpm: &mut Connection,
-    code: Code,
+    code: CommandCode,
     handles: &[u32],
     parameters: &Writer,
 ) -> Result<Response, TpmError> {
     let mut area = Writer::default();
     area.u32(PASSWORD).sized(&[]).u8(0).sized(&[]);
-    send_with(tpm, code, handles, &area, parameters)
+    send_authorized(tpm, code, handles, &area, parameters)
 }
 
 /// Sends a command with an authorization area.
-pub(super) fn send_with(
+pub(super) fn send_authorized(
     tpm: &mut Connection,
-    code: Code,
+    code: CommandCode,
     handles: &[u32],
     area: &Writer,
     parameters: &Writer,
@@ -95,7 +95,7 @@ pub(super) fn send_with(
 
 fn transact(
     tpm: &mut Connection,
-    code: Code,
+    code: CommandCode,
     tag: u16,
     handles: &[u32],
     parts: &[&[u8]],

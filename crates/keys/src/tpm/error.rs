@@ -78,7 +78,7 @@ impl TpmError {
         }
     }
 
-    pub(super) fn with_causes(&self) -> String {
+    pub(super) fn message_with_causes(&self) -> String {
         match self {
             Self::Io(error) => format!("{self}: {error}"),
             _ => self.to_string(),

@@ -58,7 +58,7 @@ impl Tpm {
         let (address, policy) = (self.address.clone(), self.policy.clone());
         let done = tokio::task::spawn_blocking(move || work(&mut Connection::open(&address)?, &policy));
         let done = done.await.map_err(|error| error.to_string())?;
-        done.map_err(|error| format!("{}: {}", self.address, error.with_causes()))
+        done.map_err(|error| format!("{}: {}", self.address, error.message_with_causes()))
     }
 }
 

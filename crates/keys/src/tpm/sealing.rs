@@ -38,13 +38,13 @@ const VERSION: u8 = 1;
 /// Seals a secret. Returns the version, the registers, and the object's private and public parts.
 pub(super) fn seal(tpm: &mut Connection, policy: &Policy, secret: &[u8]) -> Result<Vec<u8>, TpmError> {
     let root = root(tpm)?;
-    let sealed = seal_below(tpm, &root, policy, secret);
+    let sealed = seal_under_root(tpm, &root, policy, secret);
     let flushed = flush(tpm, root.handle);
     let sealed = sealed?;
     flushed.map(|()| sealed)
 }
 
-fn seal_below(
+fn seal_under_root(
     tpm: &mut Connection,
     root: &Root,
     policy: &Policy,
@@ -81,13 +81,13 @@ pub(super) fn unseal(
     let parts = { parts }();
     let Some((VERSION, pcrs, private, public, [])) = parts else { return Err(TpmError::Sealed) };
     let root = root(tpm)?;
-    let opened = unseal_below(tpm, &root, (Pcrs(pcrs), &policy.auth), (private, public));
+    let opened = unseal_under_root(tpm, &root, (Pcrs(pcrs), &policy.auth), (private, public));
     let flushed = flush(tpm, root.handle);
     let opened = opened?;
     flushed.map(|()| opened)
 }
 
-fn unseal_below(
+fn unseal_under_root(
     tpm: &mut Connection,
     root: &Root,
     (pcrs, auth): (Pcrs, &[u8]),
@@ -102,13 +102,13 @@ fn unseal_below(
         of.u32()?;
         Some((handle, of.sized()?.to_vec()))
     })?;
-    let opened = open_loaded(tpm, root, (pcrs, auth), (handle, &name));
+    let opened = unseal_loaded(tpm, root, (pcrs, auth), (handle, &name));
     let flushed = flush(tpm, handle);
     let opened = opened?;
     flushed.map(|()| opened)
 }
 
-fn open_loaded(
+fn unseal_loaded(
     tpm: &mut Connection,
     root: &Root,
     (pcrs, auth): (Pcrs, &[u8]),

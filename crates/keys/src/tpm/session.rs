@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use super::command::{Code, Response, START_AUTH_SESSION, send, send_with};
+use super::command::{CommandCode, Response, START_AUTH_SESSION, send, send_authorized};
 use super::crypto::{HASH, Salt, hmac_sha256, kdf_a, sha256};
 use super::error::TpmError;
 use super::transport::Connection;
@@ -76,7 +76,7 @@ impl Session {
     pub(super) fn send(
         self,
         tpm: &mut Connection,
-        code: Code,
+        code: CommandCode,
         (handle, name): (u32, &[u8]),
         (encrypted, auth): (Encrypted, &[u8]),
         mut parameters: Writer,
@@ -95,7 +95,7 @@ impl Session {
         let proof = hmac_sha256(&value, &[&hash, &*nonce, &self.nonce_tpm, &[attributes]]);
         let mut area = Writer::default();
         area.u32(self.handle).sized(&*nonce).u8(attributes).sized(&proof);
-        let answer = send_with(tpm, code, &[handle], &area, &parameters)?;
+        let answer = send_authorized(tpm, code, &[handle], &area, &parameters)?;
         checked(&answer, code, &value, &*nonce, encrypted)
     }
 }
@@ -103,7 +103,7 @@ impl Session {
 /// Verifies the HMAC of a response, and returns its parameters.
 fn checked(
     answer: &Response,
-    code: Code,
+    code: CommandCode,
     value: &[u8],
     nonce: &[u8],
     encrypted: Encrypted,

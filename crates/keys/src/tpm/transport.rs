@@ -72,13 +72,13 @@ impl Connection {
                 answer.truncate(count);
                 Ok(answer)
             }
-            Self::Unix(stream) => over_stream(stream, command),
-            Self::Tcp(stream) => over_stream(stream, command),
+            Self::Unix(stream) => transmit_over_stream(stream, command),
+            Self::Tcp(stream) => transmit_over_stream(stream, command),
         }
     }
 }
 
-fn over_stream(stream: &mut (impl Read + Write), command: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
+fn transmit_over_stream(stream: &mut (impl Read + Write), command: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
     stream.write_all(command)?;
     let mut answer = Zeroizing::new(vec![0; MESSAGE_MAX]);
     stream.read_exact(&mut answer[..HEADER])?;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use keys::{
-    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKey, MissingFile, OpenError,
+    Argon2Cost, Context, Keyring, KeyringConfig, KeyringError, MasterKeySource, MissingFileAction, OpenError,
     PassphraseSource, UnwrappedKey,
 };
 
@@ -13,15 +13,19 @@ const HERE: Context<'static> = Context { table: "keys", row: b"1", column: "seal
 /// The lowest cost that argon2 allows: the tests are not about its strength.
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 32, passes: 1, lanes: 1 };
 
-fn file(path: &Path, create: bool) -> MasterKey {
-    MasterKey::File { path: path.to_owned(), create }
+fn file(path: &Path, create: bool) -> MasterKeySource {
+    MasterKeySource::File { path: path.to_owned(), create }
 }
 
-fn passphrase(path: &Path, text: &str, create: Option<Argon2Cost>) -> MasterKey {
-    MasterKey::Passphrase(PassphraseSource { passphrase: text.into(), parameters: path.to_owned(), create })
+fn passphrase(path: &Path, text: &str, create: Option<Argon2Cost>) -> MasterKeySource {
+    MasterKeySource::Passphrase(PassphraseSource {
+        passphrase: text.into(),
+        parameters: path.to_owned(),
+        create,
+    })
 }
 
-fn open(current: MasterKey) -> Result<Keyring, KeyringError> {
+fn open(current: MasterKeySource) -> Result<Keyring, KeyringError> {
     Keyring::open(&KeyringConfig { current, older: Vec::new() })
 }
 
@@ -172,31 +176,32 @@ async fn wrapped_master_key_is_unwrapped_once_and_validated() {
     let path = folder.path().join("wrapped");
     let turner = Turner::default();
     let load = async |turner: &Turner, missing| UnwrappedKey::load(&path, turner, missing).await;
-    assert!(matches!(load(&turner, MissingFile::Refuse).await, Err(KeyringError::Missing(_))));
+    assert!(matches!(load(&turner, MissingFileAction::Refuse).await, Err(KeyringError::Missing(_))));
     let away = Turner { away: true, ..Turner::default() };
     assert!(
-        matches!(load(&away, MissingFile::Create).await, Err(KeyringError::Wrapper { why, .. }) if why == "away")
+        matches!(load(&away, MissingFileAction::Create).await, Err(KeyringError::Wrapper { why, .. }) if why == "away")
     );
     let wrong = Turner { wrong: true, ..Turner::default() };
-    assert!(matches!(load(&wrong, MissingFile::Create).await, Err(KeyringError::OtherKey { .. })));
+    assert!(matches!(load(&wrong, MissingFileAction::Create).await, Err(KeyringError::OtherKey { .. })));
     assert!(!path.exists(), "a key that does not come back is not begun with");
-    let key = load(&turner, MissingFile::Create).await.unwrap();
+    let key = load(&turner, MissingFileAction::Create).await.unwrap();
     assert_eq!(format!("{key:?}"), "UnwrappedKey(…)");
-    let ring = open(MasterKey::Unwrapped(key)).unwrap();
+    let ring = open(MasterKeySource::Unwrapped(key)).unwrap();
     let sealed = ring.seal(&HERE, b"secret");
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let fresh = Turner::default();
-    let again = open(MasterKey::Unwrapped(load(&fresh, MissingFile::Refuse).await.unwrap())).unwrap();
+    let again =
+        open(MasterKeySource::Unwrapped(load(&fresh, MissingFileAction::Refuse).await.unwrap())).unwrap();
     for _ in 0..100 {
         assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"secret");
     }
     assert_eq!(fresh.asked.load(std::sync::atomic::Ordering::SeqCst), 1);
-    assert!(matches!(load(&wrong, MissingFile::Refuse).await, Err(KeyringError::OtherKey { .. })));
+    assert!(matches!(load(&wrong, MissingFileAction::Refuse).await, Err(KeyringError::OtherKey { .. })));
     let text = fs::read_to_string(&path).unwrap();
     for (from, to) in [("turner", "other"), ("wrapped = ", "wrapped = !"), ("master_key = ", "other = ")] {
         fs::write(&path, text.replace(from, to)).unwrap();
         assert!(
-            matches!(load(&turner, MissingFile::Refuse).await, Err(KeyringError::NotWrapped { .. })),
+            matches!(load(&turner, MissingFileAction::Refuse).await, Err(KeyringError::NotWrapped { .. })),
             "{to}"
         );
     }

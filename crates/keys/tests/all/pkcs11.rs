@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keys::pkcs11::{Token, TokenConfig, TokenError, WrappedMaster};
+use keys::pkcs11::{Token, TokenConfig, TokenError, WrappedMasterKey};
 use keys::{
-    Context, Hash, KeyProvider, KeyRef, KeyType, Keyring, KeyringConfig, KeyringError, MasterKey, Scheme,
-    SignError, Signer,
+    Context, Hash, KeyProvider, KeyRef, KeyType, Keyring, KeyringConfig, KeyringError, MasterKeySource,
+    Scheme, SignError, Signer,
 };
 use x509::{PublicKey, verify_signature};
 
@@ -265,7 +265,7 @@ mod case {
         let folder = tempfile::tempdir().unwrap();
         let wrapped = |label: &str, create| {
             let token = Token::open(config()).unwrap();
-            MasterKey::Pkcs11(WrappedMaster {
+            MasterKeySource::Pkcs11(WrappedMasterKey {
                 token,
                 key_label: label.to_owned(),
                 path: folder.path().join("m"),

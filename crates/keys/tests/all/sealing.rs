@@ -1,7 +1,7 @@
 //! A secret opens only in its own place and with its own key.
 
 use keys::keyring::OVERHEAD;
-use keys::{Context, Keyring, KeyringConfig, MasterKey, OpenError};
+use keys::{Context, Keyring, KeyringConfig, MasterKeySource, OpenError};
 use proptest::prelude::*;
 
 /// Opens a keyring over one master key file in the folder.
@@ -9,8 +9,8 @@ fn ring(folder: &std::path::Path, name: &str) -> Keyring {
     Keyring::open(&KeyringConfig { current: file(folder, name), older: Vec::new() }).unwrap()
 }
 
-fn file(folder: &std::path::Path, name: &str) -> MasterKey {
-    MasterKey::File { path: folder.join(name), create: true }
+fn file(folder: &std::path::Path, name: &str) -> MasterKeySource {
+    MasterKeySource::File { path: folder.join(name), create: true }
 }
 
 proptest! {
@@ -123,8 +123,8 @@ fn new_master_key_is_promoted_at_runtime() {
     let sealed = ring.seal(&here, b"secret");
     let two = ring.promote(&file(folder.path(), "two")).unwrap();
     assert_eq!(ring.masters(), [two, one]);
-    assert_eq!(Keyring::master_of(&sealed), Some(one));
-    assert_eq!(Keyring::master_of(&ring.seal(&here, b"later")), Some(two));
+    assert_eq!(Keyring::master_key_id_of(&sealed), Some(one));
+    assert_eq!(Keyring::master_key_id_of(&ring.seal(&here, b"later")), Some(two));
     assert_eq!(ring.open_sealed(&here, &sealed).unwrap().as_slice(), b"secret");
     assert!(!ring.forget(two), "the current one stays");
     assert!(ring.forget(one));

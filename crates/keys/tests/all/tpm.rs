@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use keys::{
-    Context, Keyring, KeyringConfig, KeyringError, MasterKey, MissingFile, Pcrs, Tpm, UnwrappedKey, Wrapper,
+    Context, Keyring, KeyringConfig, KeyringError, MasterKeySource, MissingFileAction, Pcrs, Tpm,
+    UnwrappedKey, Wrapper,
 };
 use tempfile::TempDir;
 use testbed::SoftTpm;
@@ -14,17 +15,17 @@ fn tpm_of(soft: &SoftTpm, pcrs: &[u8], auth: &str) -> Tpm {
     Tpm::new(soft.address().parse().unwrap(), Pcrs::new(pcrs).unwrap(), auth.as_bytes()).unwrap()
 }
 
-async fn load(path: &Path, tpm: &Tpm, missing: MissingFile) -> Result<UnwrappedKey, KeyringError> {
+async fn load(path: &Path, tpm: &Tpm, missing: MissingFileAction) -> Result<UnwrappedKey, KeyringError> {
     UnwrappedKey::load(path, tpm, missing).await
 }
 
 fn ring(key: UnwrappedKey) -> Keyring {
-    Keyring::open(&KeyringConfig { current: MasterKey::Unwrapped(key), older: Vec::new() }).unwrap()
+    Keyring::open(&KeyringConfig { current: MasterKeySource::Unwrapped(key), older: Vec::new() }).unwrap()
 }
 
 /// Returns the error of loading the file.
 async fn refusal(path: &Path, tpm: &Tpm) -> String {
-    match load(path, tpm, MissingFile::Refuse).await {
+    match load(path, tpm, MissingFileAction::Refuse).await {
         Err(KeyringError::Wrapper { why, .. }) => why,
         other => panic!("{other:?}"),
     }
@@ -35,12 +36,12 @@ async fn tpm_sealed_key_opens_after_restart_only_in_the_same_tpm() {
     let mut soft = SoftTpm::new();
     let disk = TempDir::new().unwrap();
     let file = disk.path().join("seed.tpm");
-    let made = ring(load(&file, &tpm_of(&soft, &[], ""), MissingFile::Create).await.unwrap());
+    let made = ring(load(&file, &tpm_of(&soft, &[], ""), MissingFileAction::Create).await.unwrap());
     let sealed = made.seal(&HERE, b"seed");
     soft.restart();
     for _ in 0..5 {
         // No object stays in the TPM, which has memory for three.
-        let again = ring(load(&file, &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap());
+        let again = ring(load(&file, &tpm_of(&soft, &[], ""), MissingFileAction::Refuse).await.unwrap());
         assert_eq!(again.open_sealed(&HERE, &sealed).unwrap().as_slice(), b"seed");
     }
     let other = SoftTpm::new();
@@ -53,19 +54,19 @@ async fn changed_pcr_value_prevents_unsealing() {
     let mut soft = SoftTpm::new();
     let file = soft.path("seed.tpm");
     let (bound, free) = (tpm_of(&soft, &[7, 23], ""), soft.path("free.tpm"));
-    load(&file, &bound, MissingFile::Create).await.unwrap();
-    load(&free, &tpm_of(&soft, &[], ""), MissingFile::Create).await.unwrap();
+    load(&file, &bound, MissingFileAction::Create).await.unwrap();
+    load(&free, &tpm_of(&soft, &[], ""), MissingFileAction::Create).await.unwrap();
     // The sealed object names its PCRs. The configuration that opens it need not.
-    load(&file, &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap();
+    load(&file, &tpm_of(&soft, &[], ""), MissingFileAction::Refuse).await.unwrap();
     let zeros = "0".repeat(64);
     let extended = soft.tool(&format!("tpm2_pcrextend 23:sha256={zeros}"));
     assert!(extended.status.success(), "{}", String::from_utf8_lossy(&extended.stderr));
     let why = refusal(&file, &bound).await;
     assert!(why.contains("the PCR values changed since the key was"), "{why}");
-    load(&free, &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap();
+    load(&free, &tpm_of(&soft, &[], ""), MissingFileAction::Refuse).await.unwrap();
     // The PCR has its initial value after a restart.
     soft.restart();
-    load(&soft.path("seed.tpm"), &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap();
+    load(&soft.path("seed.tpm"), &tpm_of(&soft, &[], ""), MissingFileAction::Refuse).await.unwrap();
 }
 
 #[tokio::test]
@@ -73,8 +74,8 @@ async fn wrong_authorization_values_lock_the_tpm() {
     let soft = SoftTpm::new();
     let file = soft.path("seed.tpm");
     let right = tpm_of(&soft, &[7], "correct horse");
-    load(&file, &right, MissingFile::Create).await.unwrap();
-    load(&file, &right, MissingFile::Refuse).await.unwrap();
+    load(&file, &right, MissingFileAction::Create).await.unwrap();
+    load(&file, &right, MissingFileAction::Refuse).await.unwrap();
     for wrong in ["", "correct horse ", "Correct horse"] {
         let why = refusal(&file, &tpm_of(&soft, &[7], wrong)).await;
         assert!(why.contains("wrong authorization value"), "{wrong:?}: {why}");

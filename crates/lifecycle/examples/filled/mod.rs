@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use issuers::{Delivered, Issuer, IssuerError, IssuerKind, Order, Window};
+use issuers::{DeliveredChain, Issuer, IssuerError, IssuerKind, Order, Window};
 use lifecycle::tables::jobs::{NewJob, insert_jobs};
 use lifecycle::tables::managed::{
     GroupChanges, ManagedRow, ManagedTotal, NewManaged, NewManagedVersion, adjust_managed_groups,
     adjust_managed_totals, insert_managed, insert_versions, managed_by_ids, update_managed,
 };
-use lifecycle::{AuthorityError, DataError, IssuerSource, OwnAuthority, ProfileFacts};
+use lifecycle::{AuthorityError, DataError, InternalAuthority, IssuerSource, ProfileFacts};
 use store::states::{Consent, JobKind, KeyHolder, ManagedState};
 use store::{Store, StoreError, Tx};
 use uuid::Uuid;
@@ -24,9 +24,9 @@ pub(crate) const NOW: i64 = 1_795_219_200_000_000;
 const FILL: usize = 10_000;
 
 /// An authority whose every profile is there and whose issuers issue nothing.
-pub(crate) struct Nobody;
+pub(crate) struct NullIssuerSource;
 
-impl IssuerSource for Nobody {
+impl IssuerSource for NullIssuerSource {
     fn issuer<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Issuer>, IssuerError>> {
         async move {
             let _ = name;
@@ -49,7 +49,7 @@ impl Issuer for Own {
         IssuerKind::Internal
     }
 
-    fn issue<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         async { Err(IssuerError::Unsupported { what: "issue in a bench" }) }.boxed()
     }
 
@@ -69,7 +69,7 @@ impl Issuer for Own {
     }
 }
 
-impl OwnAuthority for Nobody {
+impl InternalAuthority for NullIssuerSource {
     fn profile<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>> {
         async { Ok(Some(ProfileFacts { requires_approval: false, renew_at: 2.0 / 3.0 })) }.boxed()
     }

@@ -77,7 +77,7 @@ fn names_of(row: &ManagedRow) -> Result<Vec<GeneralName>, Unreadable> {
 }
 
 /// Converts an open run for display.
-fn planned_or_open(run: &OpenRun) -> Run {
+fn display_run(run: &OpenRun) -> Run {
     Run {
         job: JobId::of(run.id, run.created_at_us),
         state: run.state,
@@ -93,7 +93,7 @@ impl ManagedCertificate {
     /// [`Unreadable`] if another version of this program wrote the row, or the row was tampered with.
     pub fn from_view(view: &ManagedView) -> Result<Self, Unreadable> {
         let mut certificate = Self::from_row(&view.row)?;
-        certificate.run = view.run.as_ref().map(planned_or_open);
+        certificate.run = view.run.as_ref().map(display_run);
         Ok(certificate)
     }
 
@@ -193,7 +193,7 @@ impl Version {
 /// Splits concatenated DER values. Ignores a truncated value at the end.
 pub(crate) fn split(mut all: &[u8]) -> Vec<Vec<u8>> {
     let mut parts = Vec::new();
-    while let Some(length) = length_of(all).filter(|length| *length <= all.len()) {
+    while let Some(length) = der_value_length(all).filter(|length| *length <= all.len()) {
         let (one, rest) = all.split_at(length);
         parts.push(one.to_vec());
         all = rest;
@@ -203,11 +203,11 @@ pub(crate) fn split(mut all: &[u8]) -> Vec<Vec<u8>> {
 
 /// Returns the first of several concatenated DER values.
 pub(crate) fn first_der(all: &[u8]) -> Option<Vec<u8>> {
-    length_of(all).and_then(|length| all.get(..length)).map(<[u8]>::to_vec)
+    der_value_length(all).and_then(|length| all.get(..length)).map(<[u8]>::to_vec)
 }
 
 /// Returns the length of the first DER value in bytes, header included.
-fn length_of(octets: &[u8]) -> Option<usize> {
+fn der_value_length(octets: &[u8]) -> Option<usize> {
     let first = usize::from(*octets.get(1)?);
     if first < 0x80 {
         return Some(2 + first);

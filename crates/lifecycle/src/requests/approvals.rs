@@ -30,7 +30,7 @@ use crate::tables::jobs::{
     JobRow, cancel_deployments_of, jobs_by_ids, overdue_deployment_jobs, overdue_waiting_jobs,
 };
 use crate::tables::managed::{ManagedRow, managed_by_ids};
-use crate::transition::{ConsentDetails, Failure, Transition, run_of_job};
+use crate::transition::{ApprovalDetails, Failure, Transition, run_from_job};
 
 /// Maximum length of the note of a decision, in bytes.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
@@ -207,7 +207,7 @@ impl Lifecycle {
         let view = tables::Approvals::of(&self.inner.store).get(id).await?;
         let view = view.ok_or_else(|| DataError::not_found("approval", id))?;
         if view.approval.state != ApprovalState::Open {
-            return Err(ApprovalError::Decided(decided_word(&view)));
+            return Err(ApprovalError::Decided(decision_name(&view)));
         }
         let now_us = self.now_us();
         if view.approval.expires_at_us <= now_us {
@@ -234,7 +234,7 @@ impl Lifecycle {
                     if approve && is_barred(tx, &open, &by).await? {
                         return Ok(Err(ApprovalError::SamePerson(by.actor().to_owned())));
                     }
-                    if approve && void_of(tx, &open, &decision.by, decision.at_us).await? > 0 {
+                    if approve && void_if_plan_changed(tx, &open, &decision.by, decision.at_us).await? > 0 {
                         return Ok(Err(ApprovalError::PlanChanged));
                     }
                     if !verdict.is_for(&open) {
@@ -279,7 +279,7 @@ impl Lifecycle {
     }
 
     /// Voids open approvals whose plan changed, and approvals from before plans were stored. Part of the tick.
-    pub(crate) async fn void_changed(&self) -> Result<u64, DataError> {
+    pub(crate) async fn void_changed_approvals(&self) -> Result<u64, DataError> {
         let (now_us, after) = (self.now_us(), *self.inner.approvals_looked_at.lock());
         let (voided, next) = attempt(&self.inner.store, "approvals_void", move || {
             on(move |tx| {
@@ -287,7 +287,7 @@ impl Lifecycle {
                     let open = open_approvals(tx, after, LOOKED_AT_MAX).await?;
                     let is_page = open.len() as i64 == LOOKED_AT_MAX;
                     let next = open.last().filter(|_| is_page).map_or(0, |last| last.id);
-                    Ok((void_of(tx, &open, "system:approvals", now_us).await?, next))
+                    Ok((void_if_plan_changed(tx, &open, "system:approvals", now_us).await?, next))
                 }
                 .boxed()
             })
@@ -336,7 +336,7 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
         if entry.state() == waited {
             entry.row.last_error = Some(error.to_owned());
             entry.row.failures += 1;
-            let failure = Failure { run: run_of_job(&job), error: None, deployment: None };
+            let failure = Failure { run: run_from_job(&job), error: None, deployment: None };
             let moved = ledger.step(entry, Transition::RunFailed(failure)).is_ok();
             if moved && !deploys {
                 replan(&mut ledger, plan, &entry.row);
@@ -410,7 +410,12 @@ async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Re
 }
 
 /// Voids those open approvals whose plan changed, and returns their number.
-async fn void_of(tx: &mut Tx, open: &[ApprovalRow], actor: &str, now_us: i64) -> Result<u64, StoreError> {
+async fn void_if_plan_changed(
+    tx: &mut Tx,
+    open: &[ApprovalRow],
+    actor: &str,
+    now_us: i64,
+) -> Result<u64, StoreError> {
     if open.is_empty() {
         return Ok(0);
     }
@@ -435,7 +440,7 @@ async fn void_of(tx: &mut Tx, open: &[ApprovalRow], actor: &str, now_us: i64) ->
     Ok(voided)
 }
 
-fn decided_word(view: &ApprovalView) -> &'static str {
+fn decision_name(view: &ApprovalView) -> &'static str {
     view.approval.state.name()
 }
 
@@ -467,7 +472,7 @@ async fn settle(
         let Some(row) = rows.iter().find(|row| row.id == approval.certificate) else { continue };
         let mut entry = Entry::new(row.clone());
         let current = entry.current();
-        let consent = ConsentDetails {
+        let consent = ApprovalDetails {
             approval: approval.uuid,
             job: id_of(&job).0,
             requested_by: approval.requested_by.clone(),
@@ -485,7 +490,7 @@ async fn settle(
             to.state = JobState::Queued;
             to.approval = Consent::Given;
             to.next_attempt_at_us = decision.at_us;
-            to.deadline_at_us = decision.at_us + patience::run_us(row.life_us());
+            to.deadline_at_us = decision.at_us + patience::run_timeout_us(row.life_us());
             ledger.change(job, to);
         } else {
             let mut to = job.clone();

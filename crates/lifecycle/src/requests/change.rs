@@ -18,8 +18,8 @@ use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{BadRequest, CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
 use crate::plan::{PlanFacts, standing_by_job, void};
 use crate::policy::Violation;
-use crate::renewal::Suggested;
-use crate::runs::{Planner, deployment, hasten, plan, replan, run_now, run_of, target_of};
+use crate::renewal::SuggestedRenewalWindow;
+use crate::runs::{Planner, deployment, hasten, open_run, plan, replan, run_now, target_of};
 use crate::state::{Illegal, State};
 use crate::tables;
 use crate::tables::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
@@ -27,7 +27,7 @@ use crate::tables::managed::{
     ManagedRow, managed_by_ids, managed_by_uuids, replace_managed_names, replace_managed_tags, suggestions_of,
 };
 use crate::tables::policies::replace_violations;
-use crate::transition::{Transition, described, run_of_job};
+use crate::transition::{Transition, described, run_from_job};
 
 /// The certificate was not changed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -239,7 +239,7 @@ impl Lifecycle {
                     };
                     let mut ledger = Ledger::new(now_us, &actor);
                     hasten(&mut ledger, &row, &job, "asked", &actor);
-                    ledger.note_on(format!("job/{id}"), "job.retry", json!({}));
+                    ledger.audit_resource(format!("job/{id}"), "job.retry", json!({}));
                     ledger.write(tx).await?;
                     Ok(Ok(()))
                 }
@@ -264,7 +264,7 @@ pub(super) fn not_waiting(id: JobId, job: &JobRow) -> NotWaiting {
     NotWaiting { job: id, state: job.state.name() }
 }
 
-async fn row_and_open<E>(
+async fn row_with_open_jobs<E>(
     tx: &mut Tx,
     id: Uuid,
     revision: Option<i64>,
@@ -283,7 +283,7 @@ where
 }
 
 async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<UpdateError>, StoreError> {
-    let (row, open) = match row_and_open(tx, id, None).await? {
+    let (row, open) = match row_with_open_jobs(tx, id, None).await? {
         Ok(found) => found,
         Err(error) => return Ok(Err(error)),
     };
@@ -332,8 +332,8 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     ledger.note(&row, "certificate.update", json!({ "renew": change.renew }));
     ledger.announce(&row, &Event::CertificateChanged(described(&row)));
     let open: HashMap<i64, Vec<JobRow>> = HashMap::from([(row.id, open)]);
-    let run = run_of(&open, row.id);
-    let is_void = change_plan(tx, &mut ledger, &mut entry, &was, run).await?;
+    let run = open_run(&open, row.id);
+    let is_void = record_plan_change(tx, &mut ledger, &mut entry, &was, run).await?;
     ledger.put(entry);
     if is_void {
         // The replacement run is already queued.
@@ -352,7 +352,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
         }
     } else {
         let suggested = suggestions_of(tx, vec![row.id]).await?.pop().and_then(|one| one.window_us);
-        let suggested = suggested.map(|(start_us, end_us)| Suggested { start_us, end_us });
+        let suggested = suggested.map(|(start_us, end_us)| SuggestedRenewalWindow { start_us, end_us });
         let now =
             ManagedCertificate::from_row(&row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         plan(&mut ledger, &now, &row, run, &change.judged, suggested);
@@ -372,7 +372,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
 }
 
 /// Records a change of the plan. Returns whether it voids an open or given approval.
-async fn change_plan(
+async fn record_plan_change(
     tx: &mut Tx,
     ledger: &mut Ledger,
     entry: &mut Entry,
@@ -405,7 +405,7 @@ async fn move_one(
     what: &Move,
     now_us: i64,
 ) -> Result<Outcome<MoveError>, StoreError> {
-    let (row, open) = match row_and_open(tx, id, revision).await? {
+    let (row, open) = match row_with_open_jobs(tx, id, revision).await? {
         Ok(found) => found,
         Err(error) => return Ok(Err(error)),
     };
@@ -423,7 +423,7 @@ async fn move_one(
     }
     match what {
         Move::Archive => {
-            entry.row.set_in_place();
+            entry.row.clear_undeployed();
             for job in open {
                 if job.kind == JobKind::Deployment {
                     ended.push(job.id);
@@ -440,7 +440,7 @@ async fn move_one(
             plan(&mut ledger, &certificate, &entry.row, None, judged, None);
         }
         Move::Redeploy => {
-            places = places_of(&entry.row)?;
+            places = deploy_targets(&entry.row)?;
             if places.is_empty() || entry.row.version.is_none() {
                 let why = "nothing to deploy: the certificate has no version, or no targets with agents";
                 return Ok(Err(MoveError::NothingToDeploy(why)));
@@ -476,7 +476,7 @@ async fn move_one(
 }
 
 /// Returns the targets with agents: target id and agent id.
-fn places_of(row: &ManagedRow) -> Result<Vec<(Uuid, Uuid)>, StoreError> {
+fn deploy_targets(row: &ManagedRow) -> Result<Vec<(Uuid, Uuid)>, StoreError> {
     let targets = targets_of(row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
     Ok(targets
         .into_iter()
@@ -511,14 +511,14 @@ async fn cancel(
     let others = others.iter().any(|other| other.kind == JobKind::Deployment && other.id != job.id);
     let mut ledger = Ledger::new(now_us, actor);
     let mut entry = Entry::new(row);
-    ledger.note_on(format!("job/{id}"), "job.cancel", json!(run_of_job(&job)));
+    ledger.audit_resource(format!("job/{id}"), "job.cancel", json!(run_from_job(&job)));
     let current = entry.current();
     if job.kind <= JobKind::Renewal {
         // Ignores an error: a run that has not started has not changed the state.
-        let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_of_job(&job)));
+        let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_from_job(&job)));
         replan(&mut ledger, planner, &entry.row);
     } else if deploys && !others {
-        let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_of_job(&job)));
+        let _ = ledger.step(&mut entry, Transition::Cancelled(current, run_from_job(&job)));
     }
     let row = job.id;
     ledger.end(job, JobState::Cancelled, Some(format!("cancelled by {actor}")));

@@ -64,7 +64,7 @@ async fn enter(
         ledger.entered(&new.row);
         let details = json!({ "names": one.certificate.names.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "profile": new.row.profile, "issuer": new.row.issuer });
-        ledger.note_as(Some(&one.actor), &new.row, "certificate.create", details);
+        ledger.audit_as(Some(&one.actor), &new.row, "certificate.create", details);
         let created = CertificateCreated { certificate: described(&new.row), actor: one.actor.clone() };
         ledger.announce(&new.row, &Event::CertificateCreated(created));
         if one.consent == Consent::Needed {
@@ -81,7 +81,7 @@ async fn enter(
                 reason: "created".to_owned(),
                 requested_by: one.actor.clone(),
                 next_attempt_at_us: now_us,
-                deadline_at_us: now_us + patience::run_us(new.row.life_us()),
+                deadline_at_us: now_us + patience::run_timeout_us(new.row.life_us()),
                 detail: None,
                 created_at_us: now_us,
             });

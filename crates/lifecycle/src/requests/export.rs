@@ -158,7 +158,7 @@ impl Lifecycle {
     ) -> Result<(), DataError> {
         let mut ledger = Ledger::new(self.now_us(), actor);
         let fingerprint = Fingerprint::from_bytes(version.fingerprint).to_string();
-        ledger.note_on(
+        ledger.audit_resource(
             format!("certificate/{}", certificate.id),
             "certificate.export",
             json!({ "what": what, "fingerprint": fingerprint }),

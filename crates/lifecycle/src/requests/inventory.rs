@@ -58,7 +58,7 @@ pub struct OwnerFilter {
 impl OwnerFilter {
     /// Returns whether the filter has no condition.
     #[must_use]
-    pub fn is_anybody(&self) -> bool {
+    pub fn is_unfiltered(&self) -> bool {
         *self == Self::default()
     }
 
@@ -117,7 +117,7 @@ from_data!(DismissError);
 
 /// A validated claim, with the data it refers to.
 #[derive(Clone)]
-struct Entering {
+struct ValidatedClaim {
     certificate: ManagedCertificate,
     version: NewManagedVersion,
     renew_at_us: Option<i64>,
@@ -140,7 +140,7 @@ impl Lifecycle {
     ) -> Result<Page<FoundEndpoint>, DataError> {
         let page = store::Inventory::of(&self.inner.store).page(filter, after, limit).await?;
         let rules = Rules::read(&self.inner.store).await?;
-        let assigned = rules.of_found(&self.inner.store, &page.rows).await?;
+        let assigned = rules.assignments_for(&self.inner.store, &page.rows).await?;
         let found = page.rows.into_iter().zip(assigned).collect();
         Ok(Page { rows: self.with_states(found).await?, next: page.next })
     }
@@ -167,7 +167,7 @@ impl Lifecycle {
             looked += page.rows.len();
             next = page.next;
             let (rows, places): (Vec<InventoryRow>, Vec<Cursor>) = page.rows.into_iter().unzip();
-            let assigned = rules.of_found(store, &rows).await?;
+            let assigned = rules.assignments_for(store, &rows).await?;
             let behind = rows.len();
             for (number, found) in rows.into_iter().zip(assigned).enumerate() {
                 if !whose.is(found.1.as_ref()) {
@@ -264,7 +264,7 @@ impl Lifecycle {
         if entered { Ok(created) } else { Err(NameTaken { what: "a certificate", name }.into()) }
     }
 
-    async fn entering(&self, mut claim: Claim, actor: &str) -> Result<Entering, ClaimError> {
+    async fn entering(&self, mut claim: Claim, actor: &str) -> Result<ValidatedClaim, ClaimError> {
         let (chain, endpoint) = self.chain_of(&claim.what).await?;
         let leaf =
             chain.first().ok_or(ClaimError::NothingFound("no certificate was found at this endpoint"))?;
@@ -317,7 +317,7 @@ impl Lifecycle {
             issued_at_us: now_us,
         };
         let renew_at_us = due(certificate.id, life, &judged.rule, None).map(|due| due.at_us);
-        Ok(Entering { certificate, version, renew_at_us, consent, actor: actor.to_owned(), now_us })
+        Ok(ValidatedClaim { certificate, version, renew_at_us, consent, actor: actor.to_owned(), now_us })
     }
 
     /// Evaluates the ownership rules for a claim: for its endpoint, or for up to [`CLAIM_PLACES_MAX`] endpoints that serve the
@@ -344,7 +344,7 @@ impl Lifecycle {
         let mut places = rules.places(store, &found).await?;
         if places.is_empty() {
             // No endpoint serves the certificate any more, so only its own content is evaluated.
-            places.extend(certificate_alone(leaf));
+            places.extend(candidate_from_leaf(leaf));
         }
         Ok(rules.of_any(&places))
     }
@@ -400,7 +400,7 @@ impl Lifecycle {
                 let mut ledger = Ledger::new(at_us, &actor);
                 let subject = format!("found/{fingerprint}");
                 let details = json!({"note": dismissal.note, "until_us": dismissal.until_us});
-                ledger.note_on(subject.clone(), "found.dismiss", details);
+                ledger.audit_resource(subject.clone(), "found.dismiss", details);
                 let over = Event::CertificateDismissed(CertificateDismissed {});
                 emit(tx, vec![new_event(at_us, subject, &over)]).await?;
                 ledger.write(tx).await.map(drop)
@@ -422,7 +422,7 @@ impl Lifecycle {
                 let undone = undismiss(tx, *fingerprint.as_bytes()).await?;
                 let mut ledger = Ledger::new(at_us, &actor);
                 if undone {
-                    ledger.note_on(format!("found/{fingerprint}"), "found.undismiss", json!({}));
+                    ledger.audit_resource(format!("found/{fingerprint}"), "found.undismiss", json!({}));
                 }
                 ledger.write(tx).await?;
                 Ok(undone)
@@ -433,13 +433,13 @@ impl Lifecycle {
     }
 }
 
-fn certificate_alone(leaf: &[u8]) -> Option<Candidate> {
+fn candidate_from_leaf(leaf: &[u8]) -> Option<Candidate> {
     let leaf = Certificate::parse(leaf).ok()?;
     Some(Candidate { issuer: leaf.issuer.text.clone(), ..Candidate::default() }.named(&leaf.names()))
 }
 
 /// Stores the claimed certificate. Returns false if the name is in use.
-async fn enter(tx: &mut Tx, entering: &Entering) -> Result<bool, StoreError> {
+async fn enter(tx: &mut Tx, entering: &ValidatedClaim) -> Result<bool, StoreError> {
     let new = new_row(&entering.certificate);
     let Some((id, _)) = insert_managed(tx, std::slice::from_ref(&new)).await?.into_iter().next() else {
         return Ok(false);

@@ -163,7 +163,7 @@ impl Lifecycle {
         } else {
             json!({ "owns": person.owns, "quota": person.quota })
         };
-        ledger.note_on(format!("{word}/{name}"), action, details);
+        ledger.audit_resource(format!("{word}/{name}"), action, details);
         let key = name.to_owned();
         let (owns, quota) = (person.owns.clone(), person.quota);
         let work = on(move |tx| {
@@ -214,7 +214,7 @@ impl Lifecycle {
         let (word, now_us) = (kind.name(), self.now_us());
         let mut ledger = Ledger::new(now_us, actor);
         let action = if kind == PeopleKind::Owner { "owner.delete" } else { "team.delete" };
-        ledger.note_on(format!("{word}/{name}"), action, json!({}));
+        ledger.audit_resource(format!("{word}/{name}"), action, json!({}));
         let key = name.to_owned();
         let work = on(move |tx| {
             async move {

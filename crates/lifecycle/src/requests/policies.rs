@@ -16,8 +16,8 @@ use crate::judgement::{judge, violation_row};
 use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{BadRequest, ManagedCertificate, check_label, json as json_text};
 use crate::policy::{BadPolicy, POLICIES_MAX, Policy, PolicySet, Severity};
-use crate::renewal::Suggested;
-use crate::runs::{plan, run_of};
+use crate::renewal::SuggestedRenewalWindow;
+use crate::runs::{open_run, plan};
 use crate::state::State;
 use crate::surroundings::ProfileFacts;
 use crate::tables;
@@ -149,7 +149,7 @@ impl Lifecycle {
         let (now_us, body, key) = (self.now_us(), json_text(policy), name.to_owned());
         let mut ledger = Ledger::new(now_us, actor);
         let action = if revision.is_some() { "policy.update" } else { "policy.create" };
-        ledger.note_on(format!("policy/{name}"), action, json!({ "policy": policy }));
+        ledger.audit_resource(format!("policy/{name}"), action, json!({ "policy": policy }));
         let work = on(move |tx| {
             async move {
                 let done = match revision {
@@ -184,7 +184,7 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn delete_policy(&self, name: &str, actor: &str) -> Result<(), RemoveError> {
         let mut ledger = Ledger::new(self.now_us(), actor);
-        ledger.note_on(format!("policy/{name}"), "policy.delete", json!({}));
+        ledger.audit_resource(format!("policy/{name}"), "policy.delete", json!({}));
         let key = name.to_owned();
         let work = on(move |tx| {
             async move {
@@ -320,8 +320,8 @@ async fn review(
             found.extend(violations.iter().map(|one| violation_row(row.id, one, now_us)));
         }
         let window = suggested.get(&row.id).and_then(|one| one.window_us);
-        let window = window.map(|(start_us, end_us)| Suggested { start_us, end_us });
-        plan(&mut ledger, &certificate, row, run_of(&open, row.id), &judged, window);
+        let window = window.map(|(start_us, end_us)| SuggestedRenewalWindow { start_us, end_us });
+        plan(&mut ledger, &certificate, row, open_run(&open, row.id), &judged, window);
     }
     ledger.write(tx).await?;
     replace_violations(tx, looked_at, &found).await

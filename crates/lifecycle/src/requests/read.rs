@@ -9,7 +9,7 @@ use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Job, JobId};
 use crate::managed::{ManagedCertificate, Version};
-use crate::renewal::Suggested;
+use crate::renewal::SuggestedRenewalWindow;
 use crate::state::State;
 use crate::tables;
 use crate::tables::jobs::JobFilter;
@@ -173,12 +173,15 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError::NotFound`], and database errors.
     #[crate::boxed]
-    pub async fn suggestion(&self, id: Uuid) -> Result<Option<(Suggested, Option<String>)>, DataError> {
+    pub async fn suggestion(
+        &self,
+        id: Uuid,
+    ) -> Result<Option<(SuggestedRenewalWindow, Option<String>)>, DataError> {
         let row = self.row(id).await?;
         let found = tables::Managed::of(&self.inner.store).suggestion(row).await?;
         Ok(found.and_then(|one| {
             let (start_us, end_us) = one.window_us?;
-            Some((Suggested { start_us, end_us }, one.explanation))
+            Some((SuggestedRenewalWindow { start_us, end_us }, one.explanation))
         }))
     }
 

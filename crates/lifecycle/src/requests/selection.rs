@@ -23,11 +23,11 @@ use crate::managed::{
 };
 use crate::policy::PolicySet;
 use crate::revocation::ClaimedRevocation;
-use crate::runs::{CHUNK, LEASE_US, hasten, run_now, run_of};
+use crate::runs::{CHUNK, LEASE_US, hasten, open_run, run_now};
 use crate::state::State;
 use crate::tables::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
 use crate::tables::managed::{
-    ManagedFilter, ManagedRow, managed_by_uuids, managed_selected, replace_managed_tags,
+    ManagedFilter, ManagedRow, managed_by_uuids, managed_matching, replace_managed_tags,
 };
 use crate::tables::policies::replace_violations;
 use crate::transition::described;
@@ -246,7 +246,7 @@ impl Lifecycle {
         let what = BulkAction::Revoke { request, node: self.inner.node };
         let (mut report, queued) = self.each(selection, actor, what).await?;
         while self.revoke_due().await? > 0 {}
-        let open = self.not_revoked_yet(&queued).await?;
+        let open = self.count_pending_revocations(&queued).await?;
         report.done -= open;
         report.already += open;
         self.inner.wake.notify_one();
@@ -255,7 +255,7 @@ impl Lifecycle {
 
     /// Returns how many of these revocations wait for a retry. Waits for those that another process or the scheduler is carrying
     /// out.
-    async fn not_revoked_yet(&self, queued: &[i64]) -> Result<u64, DataError> {
+    async fn count_pending_revocations(&self, queued: &[i64]) -> Result<u64, DataError> {
         let began = Instant::now();
         let mut pause = REVOKE_PAUSE;
         loop {
@@ -336,7 +336,7 @@ pub(super) async fn selected(
             Ok((rows, missing, None))
         }
         Selection::Filter(filter) => {
-            let rows = managed_selected(tx, filter, after, CHUNK as i64).await?;
+            let rows = managed_matching(tx, filter, after, CHUNK as i64).await?;
             let last = rows.last().filter(|_| rows.len() == CHUNK).map(|row| row.id);
             Ok((rows, 0, last))
         }
@@ -350,19 +350,19 @@ async fn part(tx: &mut Tx, work: &BulkWork, source: &Selection, after: i64) -> R
     let mut ledger = Ledger::new(work.now_us, &work.actor);
     match &work.what {
         BulkAction::Renew { reason } => {
-            let open = open_by_certificate(tx, &rows).await?;
+            let open = open_jobs_by_certificate(tx, &rows).await?;
             for row in rows {
                 renew_one(&mut ledger, &mut part.report, row, &open, reason, work);
             }
             ledger.write(tx).await?;
         }
         BulkAction::Revoke { request, node } => {
-            let open = open_by_certificate(tx, &rows).await?;
+            let open = open_jobs_by_certificate(tx, &rows).await?;
             for row in &rows {
                 revoke_one(&mut ledger, &mut part.report, row, &open, request, work);
             }
             let until = work.now_us + LEASE_US;
-            let (queued, claimed) = ledger.write_claiming(tx, *node, until).await?;
+            let (queued, claimed) = ledger.write_and_claim(tx, *node, until).await?;
             part.queued = queued.into_iter().map(|job| job.id).collect();
             let leaves: HashMap<i64, [u8; 32]> =
                 rows.iter().filter_map(|row| Some((row.id, row.fingerprint?))).collect();
@@ -382,7 +382,7 @@ async fn part(tx: &mut Tx, work: &BulkWork, source: &Selection, after: i64) -> R
     Ok(part)
 }
 
-async fn open_by_certificate(
+async fn open_jobs_by_certificate(
     tx: &mut Tx,
     rows: &[ManagedRow],
 ) -> Result<HashMap<i64, Vec<JobRow>>, StoreError> {
@@ -405,7 +405,7 @@ fn renew_one(
         report.refuse(row.uuid, "the certificate is archived: restore it first");
         return;
     }
-    match run_of(open, row.id) {
+    match open_run(open, row.id) {
         Some(job) if job.state == JobState::Queued => hasten(ledger, &row, job, reason, &work.actor),
         Some(_) => {
             report.already += 1;
@@ -446,7 +446,7 @@ fn revoke_one(
         reason: "asked".to_owned(),
         requested_by: work.actor.clone(),
         next_attempt_at_us: work.now_us,
-        deadline_at_us: work.now_us + patience::run_us(row.life_us()),
+        deadline_at_us: work.now_us + patience::run_timeout_us(row.life_us()),
         detail: Some(json!({ "reason": request.reason.code(), "replace": request.replace }).to_string()),
         created_at_us: work.now_us,
     };

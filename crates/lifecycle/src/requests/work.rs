@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent::deploy::{Outcome as Deployed, Target};
 use agent::tables::{DeploymentResult, SEALED_TARGETS, TargetRow, finish_deployments, open_deployments};
-use agent::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
+use agent::work::{AgentJob, AssignedTarget, JobResult, Work, WorkError, WorkSource};
 use events::{Deployment, DeploymentOutcome};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -28,7 +28,7 @@ use crate::state::{Illegal, State};
 use crate::tables;
 use crate::tables::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
 use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
-use crate::transition::{Delivery, Failure, Transition, run_of_job};
+use crate::transition::{DeploymentCompletion, Failure, Transition, run_from_job};
 
 /// The CSR of an agent was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ impl Lifecycle {
     /// Returns the jobs that an agent can do now. A job is offered again if the agent does not report within the lease.
     async fn offer(&self, agent: Uuid, limit: usize) -> Result<Vec<AgentJob>, ExportError> {
         let now_us = self.now_us();
-        if !tables::Jobs::of(&self.inner.store).agent_has_any(agent, now_us).await? {
+        if !tables::Jobs::of(&self.inner.store).has_agent_work(agent, now_us).await? {
             return Ok(Vec::new());
         }
         let claim = on(move |tx| {
@@ -101,7 +101,7 @@ impl Lifecycle {
                 match self.deployment_work(&job, &certificate, version).await {
                     Ok(Some(work)) => work,
                     Ok(None) => {
-                        self.deployment_gone(&job).await?;
+                        self.fail_missing_deployment(&job).await?;
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -116,12 +116,12 @@ impl Lifecycle {
                 work,
             });
         }
-        self.note_keys_given(agent, now_us, &offered).await?;
+        self.audit_key_delivery(agent, now_us, &offered).await?;
         Ok(offered)
     }
 
     /// Writes audit rows for the private keys in these jobs, before they are sent to the agent.
-    async fn note_keys_given(
+    async fn audit_key_delivery(
         &self,
         agent: Uuid,
         at_us: i64,
@@ -167,7 +167,7 @@ impl Lifecycle {
         let chain_pem =
             split(&version.chain).iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect();
         let target =
-            TargetWork { id: target, name: row.settings.name.clone(), target: self.open_target(&row)? };
+            AssignedTarget { id: target, name: row.settings.name.clone(), target: self.open_target(&row)? };
         Ok(Some(Work::Deploy { chain_pem, key_pem, target }))
     }
 
@@ -186,7 +186,7 @@ impl Lifecycle {
         serde_json::from_slice(&opened).map_err(|error| unreadable(error.to_string()))
     }
 
-    async fn deployment_gone(&self, job: &JobRow) -> Result<(), DataError> {
+    async fn fail_missing_deployment(&self, job: &JobRow) -> Result<(), DataError> {
         let result = JobResult::failed(None, "the target or the version no longer exists");
         self.take_result(job.agent.unwrap_or_default(), id_of(job), &result, true).await
     }
@@ -237,9 +237,9 @@ impl Lifecycle {
                         return Ok(Err(DataError::not_found("job", job)));
                     };
                     if found.kind == JobKind::Deployment {
-                        take_deployment(tx, found, &result, for_good, now_us).await?;
+                        handle_deployment_result(tx, found, &result, for_good, now_us).await?;
                     } else {
-                        take_no_csr(tx, found, &result, &planner, now_us).await?;
+                        handle_missing_csr(tx, found, &result, &planner, now_us).await?;
                     }
                     Ok(Ok(()))
                 }
@@ -286,7 +286,7 @@ async fn take_csr(
     }
     let mut ledger = Ledger::new(now_us, &format!("agent:{agent}"));
     let mut entry = Entry::new(row);
-    if let Err(error) = ledger.step(&mut entry, Transition::Started(run_of_job(&job))) {
+    if let Err(error) = ledger.step(&mut entry, Transition::Started(run_from_job(&job))) {
         return Ok(Err(error.into()));
     }
     let mut to = job.clone();
@@ -300,7 +300,7 @@ async fn take_csr(
 }
 
 /// Plans a retry for an agent that could not create a CSR, until the run's deadline.
-async fn take_no_csr(
+async fn handle_missing_csr(
     tx: &mut Tx,
     job: JobRow,
     result: &JobResult,
@@ -323,7 +323,7 @@ async fn take_no_csr(
         ledger.change(job, to);
     } else {
         entry.row.failures += 1;
-        let failure = Failure { run: run_of_job(&job), error: Some(error.clone()), deployment: None };
+        let failure = Failure { run: run_from_job(&job), error: Some(error.clone()), deployment: None };
         if ledger.step(&mut entry, Transition::RunFailed(failure)).is_ok() {
             replan(&mut ledger, planner, &entry.row);
         }
@@ -333,7 +333,7 @@ async fn take_no_csr(
     ledger.write(tx).await.map(drop)
 }
 
-async fn take_deployment(
+async fn handle_deployment_result(
     tx: &mut Tx,
     job: JobRow,
     result: &JobResult,
@@ -361,18 +361,18 @@ async fn take_deployment(
     let verified = Verified::of(tx, &[&row]).await?;
     let mut entry = Entry::new(row);
     verified.note(&mut ledger, &mut entry);
-    let (run, outcome) = (run_of_job(&job), outcome_of(result.outcome));
-    let delivery = Delivery { run, deployment: Deployment { target, outcome } };
+    let (run, outcome) = (run_from_job(&job), outcome_of(result.outcome));
+    let delivery = DeploymentCompletion { run, deployment: Deployment { target, outcome } };
     let (id, certificate, version) = (job.id, job.certificate, job.version);
     let over = for_good || job.attempts >= DEPLOY_ATTEMPTS_MAX || now_us >= job.deadline_at_us;
     let mut cancelled = false;
-    if result.is_good() && open_deployments(tx, id).await?.0 == 0 {
+    if result.is_deployed() && open_deployments(tx, id).await?.0 == 0 {
         ledger.note(&entry.row, "certificate.deploy_target", json!(delivery));
         ledger.end(job, JobState::Done, None);
         let others = open_jobs_of(tx, vec![certificate]).await?;
         let others = others.iter().any(|other| other.kind == JobKind::Deployment && other.id != id);
         if !others && version == entry.row.version {
-            entry.row.set_in_place();
+            entry.row.clear_undeployed();
         }
         if !others && entry.state() == State::Deploying {
             // The transition is always legal, because the state was checked.
@@ -383,7 +383,7 @@ async fn take_deployment(
         entry.row.failures += 1;
         entry.row.last_error = Some(error.clone());
         if entry.state() == State::Deploying {
-            let Delivery { run, deployment } = delivery;
+            let DeploymentCompletion { run, deployment } = delivery;
             let failure = Failure { run, error: Some(error.clone()), deployment: Some(deployment) };
             let _ = ledger.step(&mut entry, Transition::RunFailed(failure));
         }

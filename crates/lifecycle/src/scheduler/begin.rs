@@ -11,22 +11,22 @@ use issuers::Order;
 use store::patience;
 use store::{KeyRow, StoreError, Tx};
 
-use crate::at_work::AtWork;
-use crate::csr::{asks_for, signed_request};
+use crate::at_work::ActiveRunsGuard;
+use crate::csr::{asks_for, signed_csr};
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState, id_of};
 use crate::judgement::{Judgement, judge};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
-use crate::plan::{self, AskFacts, standing_by_job};
+use crate::plan::{self, ApprovalFacts, standing_by_job};
 use crate::renewal::next_open;
 use crate::runs::{LEASE_US, Planner, replan};
 use crate::state::State;
 use crate::surroundings::ProfileFacts;
 use crate::tables::jobs::{JobRow, claim_jobs, insert_run_keys};
 use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
-use crate::transition::{Failure, Transition, run_of_job};
+use crate::transition::{Failure, Transition, run_from_job};
 
 /// Name of the provider for keys in the key service.
 const KEY_SERVICE: &str = "pkcs11";
@@ -39,7 +39,7 @@ pub(super) struct ReadyRun {
     pub(super) order: Order,
     pub(super) facts: Option<ProfileFacts>,
     /// Keeps the lease of the run until the last clone is dropped.
-    pub(super) at_work: Arc<AtWork>,
+    pub(super) at_work: Arc<ActiveRunsGuard>,
 }
 
 /// A run that has started.
@@ -84,7 +84,7 @@ impl Lifecycle {
         }
         let claimed = jobs.len();
         // If starting fails, the leases of the claimed runs expire.
-        let mut at_work: HashMap<i64, Arc<AtWork>> =
+        let mut at_work: HashMap<i64, Arc<ActiveRunsGuard>> =
             jobs.iter().map(|job| (job.id, Arc::new(self.inner.at_work.keep(vec![job.id])))).collect();
         let rows: HashMap<i64, ManagedRow> = rows.into_iter().map(|row| (row.id, row)).collect();
         let prepared =
@@ -162,10 +162,12 @@ impl Lifecycle {
         let key = match certificate.key_location {
             KeyLocation::Agent { .. } => return Ok(None),
             KeyLocation::Server => keystore.prepare(certificate.key_type, &label).await,
-            KeyLocation::KeyService => keystore.prepare_at(KEY_SERVICE, certificate.key_type, &label).await,
+            KeyLocation::KeyService => {
+                keystore.prepare_in_provider(KEY_SERVICE, certificate.key_type, &label).await
+            }
         };
         let key = key.map_err(|error| error.to_string())?;
-        let csr = signed_request(&*key.signer, certificate)
+        let csr = signed_csr(&*key.signer, certificate)
             .await
             .map_err(|reason| format!("cannot create the CSR: {reason}"))?;
         Ok(Some((key.row, csr)))
@@ -193,7 +195,7 @@ async fn begin(
     };
     let gated: Vec<&JobRow> = jobs.iter().filter(is_gated).collect();
     let gated_rows: Vec<&ManagedRow> = gated.iter().filter_map(|job| rows.get(&job.certificate)).collect();
-    let facts = AskFacts::of(tx, &gated_rows).await?;
+    let facts = ApprovalFacts::of(tx, &gated_rows).await?;
     let standing = standing_by_job(tx, gated.iter().map(|job| job.id).collect()).await?;
     let mut ledger = Ledger::new(now_us, "system:scheduler");
     let (mut keys, mut ready) = (Vec::new(), Vec::new());
@@ -222,7 +224,8 @@ async fn begin(
             Decision::Fail(error) => {
                 entry.row.failures += 1;
                 entry.row.last_error = Some(error.clone());
-                let failure = Failure { run: run_of_job(job), error: Some(error.clone()), deployment: None };
+                let failure =
+                    Failure { run: run_from_job(job), error: Some(error.clone()), deployment: None };
                 // Ignores an error: a run that was never sent to its issuer has not changed the state.
                 let _ = ledger.step(&mut entry, Transition::RunFailed(failure));
                 ledger.end(job.clone(), JobState::Failed, Some(error));
@@ -236,7 +239,7 @@ async fn begin(
                 ledger.change(job.clone(), to);
             }
             Decision::AskConsent(reason) => {
-                if let Err(error) = ledger.step(&mut entry, Transition::ApprovalNeeded(run_of_job(job))) {
+                if let Err(error) = ledger.step(&mut entry, Transition::ApprovalNeeded(run_from_job(job))) {
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
                 }
@@ -249,7 +252,7 @@ async fn begin(
             }
             Decision::AskCsr => {
                 if entry.state() != State::AwaitingCsr
-                    && let Err(error) = ledger.step(&mut entry, Transition::CsrNeeded(run_of_job(job)))
+                    && let Err(error) = ledger.step(&mut entry, Transition::CsrNeeded(run_from_job(job)))
                 {
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
@@ -258,12 +261,12 @@ async fn begin(
                 to.state = JobState::AwaitingCsr;
                 to.csr = None;
                 to.next_attempt_at_us = now_us;
-                to.deadline_at_us = now_us + patience::run_us(row.life_us());
+                to.deadline_at_us = now_us + patience::run_timeout_us(row.life_us());
                 ledger.change(job.clone(), to);
             }
             Decision::Go(csr) => {
                 if entry.state() != State::Issuing
-                    && let Err(error) = ledger.step(&mut entry, Transition::Started(run_of_job(job)))
+                    && let Err(error) = ledger.step(&mut entry, Transition::Started(run_from_job(job)))
                 {
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
@@ -276,7 +279,7 @@ async fn begin(
                 }
                 // The deadline counts from the first attempt, so a run that became due during downtime gets the full time.
                 if job.attempts == 1 {
-                    to.deadline_at_us = now_us + patience::run_us(row.life_us());
+                    to.deadline_at_us = now_us + patience::run_timeout_us(row.life_us());
                 }
                 ledger.change(job.clone(), to.clone());
                 let before = versions.iter().find(|version| Some(version.id) == row.version);

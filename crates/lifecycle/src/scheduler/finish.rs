@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::tables::{NewDeployment, insert_deployments};
 use futures_util::FutureExt;
-use issuers::{Delivered, IssuerError, Retry};
+use issuers::{DeliveredChain, IssuerError, Retry};
 use serde_json::json;
 use store::patience::BACKOFF_MAX_US;
 use store::{Batcher, BatcherOptions, StoreError, Tx};
@@ -16,9 +16,9 @@ use x509::crl::Reason;
 use x509::csr::CertificateRequest;
 use x509::{Certificate, SpkiHash};
 
-use crate::at_work::AtWork;
+use crate::at_work::ActiveRunsGuard;
 use crate::error::DataError;
-use crate::finished::Finished;
+use crate::finished::FinishedAttempt;
 use crate::handle::{Lifecycle, ProcessState};
 use crate::job::{Consent, JobKind, JobState};
 use crate::judgement::{judge, violation_row};
@@ -37,7 +37,7 @@ use crate::tables::managed::{
     set_suggestions,
 };
 use crate::tables::policies::{ViolationRow, replace_violations};
-use crate::transition::{Failure, Transition, Version, run_of_job};
+use crate::transition::{Failure, Transition, Version, run_from_job};
 
 /// Maximum attempts that end in one transaction. Each has a chain of a few KiB.
 const BATCH_MAX: usize = 256;
@@ -47,7 +47,7 @@ const STORE_ATTEMPTS_MAX: u32 = 6;
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Creates the batcher: attempts that end together share a transaction.
-pub(crate) fn finisher(inner: Weak<ProcessState>) -> Batcher<Finished, ()> {
+pub(crate) fn new_finish_batcher(inner: Weak<ProcessState>) -> Batcher<FinishedAttempt, ()> {
     let options = BatcherOptions { batch_max: BATCH_MAX, ..BatcherOptions::default() };
     Batcher::new("lifecycle-finish", options, move |batch| {
         let inner = inner.clone();
@@ -82,14 +82,14 @@ enum EndingKind {
 
 impl Lifecycle {
     /// Stores the ends of attempts. Retries while the database is unavailable. If that fails, the leases expire.
-    async fn finish(&self, batch: Vec<Finished>) {
+    async fn finish(&self, batch: Vec<FinishedAttempt>) {
         let now_us = self.now_us();
-        let _at_work: Vec<Arc<AtWork>> = batch.iter().map(|one| Arc::clone(&one.at_work)).collect();
+        let _at_work: Vec<Arc<ActiveRunsGuard>> = batch.iter().map(|one| Arc::clone(&one.at_work)).collect();
         let endings: Vec<Ending> = batch.into_iter().map(|one| ending(one, now_us)).collect();
         let endings = Arc::new(endings);
         let mut pause = STORE_PAUSE;
         for tried in 1..=STORE_ATTEMPTS_MAX {
-            match self.store_endings(&endings, now_us).await {
+            match self.store_finished_runs(&endings, now_us).await {
                 Ok(()) => return,
                 Err(error) if error.is_transient() && tried < STORE_ATTEMPTS_MAX => {
                     warn!(
@@ -111,7 +111,7 @@ impl Lifecycle {
         }
     }
 
-    async fn store_endings(&self, endings: &Arc<Vec<Ending>>, now_us: i64) -> Result<(), DataError> {
+    async fn store_finished_runs(&self, endings: &Arc<Vec<Ending>>, now_us: i64) -> Result<(), DataError> {
         let set = self.policy_set().await?;
         let planner = self.planner().await?;
         let again = Arc::clone(endings);
@@ -124,8 +124,8 @@ impl Lifecycle {
     }
 }
 
-fn ending(finished: Finished, now_us: i64) -> Ending {
-    let Finished { job, facts, outcome, suggests, .. } = finished;
+fn ending(finished: FinishedAttempt, now_us: i64) -> Ending {
+    let FinishedAttempt { job, facts, outcome, suggests, .. } = finished;
     let what = match outcome.and_then(|delivered| version(&job, &delivered, now_us)) {
         Ok(version) => EndingKind::Issued(Box::new(version)),
         Err(error) => EndingKind::Failed { error: error.to_string(), retry: error.retry() },
@@ -146,7 +146,7 @@ fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<
 }
 
 /// Converts the delivered certificate into a version, if it has the requested key.
-fn version(job: &JobRow, delivered: &Delivered, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
+fn version(job: &JobRow, delivered: &DeliveredChain, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
     let lying = |reason: String| IssuerError::Lying { reason };
     let leaf = delivered.chain.first().ok_or_else(|| lying("no certificate".to_owned()))?;
     let leaf =
@@ -293,10 +293,10 @@ impl Changes<'_> {
         id: Option<i64>,
         ending: &Ending,
     ) -> Result<(), StoreError> {
-        if job.approval == Consent::Given && !self.is_covered(&job, &entry.row)? {
-            return self.not_delivered(job, entry, version, id);
+        if job.approval == Consent::Given && !self.is_covered_by_approval(&job, &entry.row)? {
+            return self.void_issued_version(job, entry, version, id);
         }
-        self.ledger.plan_issued(entry.row.id);
+        self.ledger.mark_plan_issued(entry.row.id);
         let targets = targets_of(&entry.row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let places: Vec<DeploymentTarget> = targets
             .into_iter()
@@ -316,7 +316,7 @@ impl Changes<'_> {
         entry.row.failures = 0;
         entry.row.last_error = None;
         let version = Version {
-            run: run_of_job(&job),
+            run: run_from_job(&job),
             serial: version.serial.clone(),
             fingerprint: x509::Fingerprint::from_bytes(version.fingerprint),
         };
@@ -327,7 +327,7 @@ impl Changes<'_> {
         if !moved {
             self.ledger.note(&entry.row, "certificate.issue_late", details);
         }
-        self.end_deployments(entry.row.id);
+        self.cancel_deployments(entry.row.id);
         let mut to = job.clone();
         to.state = JobState::Done;
         to.version = id;
@@ -345,7 +345,7 @@ impl Changes<'_> {
         Ok(())
     }
 
-    fn is_covered(&self, job: &JobRow, row: &ManagedRow) -> Result<bool, StoreError> {
+    fn is_covered_by_approval(&self, job: &JobRow, row: &ManagedRow) -> Result<bool, StoreError> {
         match self.approvals.get(&job.id) {
             Some(approval) => self.plans.is_covered_by(row, approval),
             None => Ok(false),
@@ -353,7 +353,7 @@ impl Changes<'_> {
     }
 
     /// Handles a plan that changed during issuance: the new version is revoked and not deployed, and a new run needs approval.
-    fn not_delivered(
+    fn void_issued_version(
         &mut self,
         job: JobRow,
         mut entry: Entry,
@@ -377,7 +377,7 @@ impl Changes<'_> {
     }
 
     /// Ends deployments of the old version that are not completed.
-    fn end_deployments(&mut self, certificate: i64) {
+    fn cancel_deployments(&mut self, certificate: i64) {
         for job in self.open.remove(&certificate).unwrap_or_default() {
             if job.kind == JobKind::Deployment {
                 self.cancelled.push(job.id);
@@ -441,7 +441,7 @@ impl Changes<'_> {
     fn over(&mut self, job: JobRow, mut entry: Entry, error: &str) {
         entry.row.failures += 1;
         entry.row.last_error = Some(error.to_owned());
-        let failure = Failure { run: run_of_job(&job), error: Some(error.to_owned()), deployment: None };
+        let failure = Failure { run: run_from_job(&job), error: Some(error.to_owned()), deployment: None };
         let moved = self.ledger.step(&mut entry, Transition::RunFailed(failure)).is_ok();
         self.ledger.end(job, JobState::Failed, Some(error.to_owned()));
         if moved && entry.row.state != State::Archived {

@@ -11,12 +11,12 @@ use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState};
 use crate::ledger::{Entry, Ledger, attempt, on};
-use crate::plan::AskFacts;
+use crate::plan::ApprovalFacts;
 use crate::runs::{CHUNK, LEASE_US};
 use crate::tables;
 use crate::tables::jobs::{gated_jobs, reap_jobs, unstick_jobs};
 use crate::tables::managed::{ManagedRow, managed_by_ids};
-use crate::transition::{Transition, run_of_job};
+use crate::transition::{Transition, run_from_job};
 
 /// Retention of ended runs, in µs: three months.
 const HISTORY_US: i64 = 92 * 86_400_000_000;
@@ -53,8 +53,8 @@ impl Lifecycle {
             ..TickReport::default()
         };
         report.lapsed = self.expire_approvals().await? + self.end_overdue().await?;
-        report.voided = self.void_changed().await?;
-        self.tell_late_deployments().await?;
+        report.voided = self.void_changed_approvals().await?;
+        self.notify_late_deployments().await?;
         if report.reaped > 0 {
             self.inner.wake.notify_one();
         }
@@ -101,7 +101,7 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
         .into_iter()
         .map(|row| (row.id, row))
         .collect();
-    let facts = AskFacts::of(tx, &rows.values().collect::<Vec<_>>()).await?;
+    let facts = ApprovalFacts::of(tx, &rows.values().collect::<Vec<_>>()).await?;
     let mut ledger = Ledger::new(now_us, "system:renewal");
     for job in jobs {
         let Some(row) = rows.get(&job.certificate) else {
@@ -109,7 +109,7 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
             continue;
         };
         let mut entry = Entry::new(row.clone());
-        match ledger.step(&mut entry, Transition::ApprovalNeeded(run_of_job(&job))) {
+        match ledger.step(&mut entry, Transition::ApprovalNeeded(run_from_job(&job))) {
             Ok(_) => {
                 ledger.ask(facts.approval(&job, row, "the profile or a policy requires approval", now_us)?);
                 let mut to = job.clone();

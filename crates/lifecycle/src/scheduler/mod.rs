@@ -21,7 +21,7 @@ use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::runs::Planner;
 
-pub(crate) use finish::finisher;
+pub(crate) use finish::new_finish_batcher;
 
 /// Result of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -81,16 +81,16 @@ impl Lifecycle {
             self.every("revoke", tick, &stop, || self.revoke_all_due()),
             self.every("served", tick, &stop, || self.verify_served()),
             self.every("revocations", tick, &stop, || self.follow_revocations()),
-            self.every("suggestions", tick * 6, &stop, || self.ask_suggestions()),
+            self.every("suggestions", tick * 6, &stop, || self.request_suggestions()),
             self.every("policies", tick * 720, &stop, || self.judge_all()),
-            Box::pin(self.judge_when_asked(&stop)),
+            Box::pin(self.judge_on_policy_change(&stop)),
             self.every("trim", tick * 720, &stop, || self.trim()),
         );
         self.let_go().await;
     }
 
     /// Checks all certificates against the policies whenever this process changed the policies.
-    async fn judge_when_asked(&self, stop: &CancellationToken) {
+    async fn judge_on_policy_change(&self, stop: &CancellationToken) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -21,7 +21,7 @@ use crate::job::{JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{first_der, options_of};
 use crate::revocation::ClaimedRevocation;
-use crate::runs::{CHUNK, LEASE_US, backoff, hasten, run_now, run_of};
+use crate::runs::{CHUNK, LEASE_US, backoff, hasten, open_run, run_now};
 use crate::state::Effect;
 use crate::tables::jobs::{JobRow, claim_revocations, open_jobs_of};
 use crate::tables::managed::{
@@ -105,7 +105,7 @@ impl Lifecycle {
         }
         let mut outcomes = Vec::new();
         for (issuer, jobs) in by_issuer {
-            outcomes.extend(self.revoke_at(&issuer, jobs, &versions).await);
+            outcomes.extend(self.revoke_at_issuer(&issuer, jobs, &versions).await);
         }
         self.store_outcomes(outcomes).await?;
         Ok(tried)
@@ -132,12 +132,12 @@ impl Lifecycle {
             return Ok(());
         }
         let fingerprints: Vec<Fingerprint> = held.iter().map(|(_, fingerprint)| *fingerprint).collect();
-        let error = self.ask_own(&fingerprints, reason, actor).await;
+        let error = self.revoke_at_internal_ca(&fingerprints, reason, actor).await;
         let outcome = |(held, _)| Outcome { held, error: error.clone() };
         self.store_outcomes(held.into_iter().map(outcome).collect()).await
     }
 
-    async fn ask_own(
+    async fn revoke_at_internal_ca(
         &self,
         fingerprints: &[Fingerprint],
         reason: Reason,
@@ -152,7 +152,7 @@ impl Lifecycle {
         }
     }
 
-    async fn revoke_at(
+    async fn revoke_at_issuer(
         &self,
         name: &str,
         jobs: Vec<JobRow>,
@@ -166,7 +166,7 @@ impl Lifecycle {
             }
         };
         if issuer.kind() == IssuerKind::Internal {
-            return self.revoke_own(jobs, versions).await;
+            return self.revoke_internal(jobs, versions).await;
         }
         let one = |job: JobRow| {
             let issuer = Arc::clone(&issuer);
@@ -184,7 +184,11 @@ impl Lifecycle {
     }
 
     /// Revocations with the same reason and actor share a call.
-    async fn revoke_own(&self, jobs: Vec<JobRow>, versions: &HashMap<i64, ManagedVersion>) -> Vec<Outcome> {
+    async fn revoke_internal(
+        &self,
+        jobs: Vec<JobRow>,
+        versions: &HashMap<i64, ManagedVersion>,
+    ) -> Vec<Outcome> {
         let mut groups: BTreeMap<(Reason, String), Vec<JobRow>> = BTreeMap::new();
         let mut outcomes = Vec::new();
         for job in jobs {
@@ -203,7 +207,7 @@ impl Lifecycle {
                 .filter_map(|job| versions.get(&job.version?))
                 .map(|version| Fingerprint::from_bytes(version.fingerprint))
                 .collect();
-            let error = self.ask_own(&fingerprints, reason, &actor).await;
+            let error = self.revoke_at_internal_ca(&fingerprints, reason, &actor).await;
             outcomes.extend(
                 jobs.iter().map(|job| Outcome { held: ClaimedRevocation::of(job), error: error.clone() }),
             );
@@ -256,7 +260,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
                         by: &job.requested_by,
                         origin: RevocationOrigin::Job(id_of(&job).0),
                     };
-                    current_revoked(&mut ledger, entry, said, &open);
+                    handle_current_revoked(&mut ledger, entry, said, &open);
                 }
                 ledger.end(job, JobState::Done, None);
             }
@@ -308,7 +312,7 @@ struct RevocationDetails<'a> {
 }
 
 /// Handles the revocation of the current version: ends the planned run, and requests a new version if wanted.
-fn current_revoked(
+fn handle_current_revoked(
     ledger: &mut Ledger,
     entry: &mut Entry,
     said: RevocationDetails<'_>,
@@ -319,7 +323,7 @@ fn current_revoked(
         Revocation { origin: said.origin, reason: said.reason.to_string(), requested_by: said.by.to_owned() };
     // Archived or never issued: the version is marked as revoked, and the state does not change.
     let Ok(effects) = ledger.step(entry, Transition::Revoked(revocation)) else { return };
-    let run = run_of(open, entry.row.id);
+    let run = open_run(open, entry.row.id);
     let waits = run.filter(|run| run.state == JobState::Queued);
     if said.replace {
         match waits {
@@ -337,7 +341,7 @@ fn current_revoked(
         ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));
     }
     if effects.contains(&Effect::EndRun) {
-        entry.row.set_in_place();
+        entry.row.clear_undeployed();
         for run in open.get(&entry.row.id).into_iter().flatten() {
             if run.kind == JobKind::Deployment {
                 ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));
@@ -453,7 +457,7 @@ async fn follow(
             by: &one.actor,
             origin: RevocationOrigin::Action(action),
         };
-        current_revoked(&mut ledger, &mut entry, said, &open);
+        handle_current_revoked(&mut ledger, &mut entry, said, &open);
         ledger.put(entry);
     }
     for (reason, versions) in by_reason {

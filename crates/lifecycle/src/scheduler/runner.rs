@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 use super::begin::ReadyRun;
 use super::{TickReport, jittered};
 use crate::error::DataError;
-use crate::finished::Finished;
+use crate::finished::FinishedAttempt;
 use crate::handle::Lifecycle;
 use crate::job::id_of;
 use crate::runs::LEASE_US;
@@ -23,7 +23,7 @@ const REST_MAX_US: i64 = BACKOFF_MAX_US;
 
 /// Tasks of runs, with the result to report if a task panics.
 struct RunningTasks {
-    tasks: JoinSet<Finished>,
+    tasks: JoinSet<FinishedAttempt>,
     ready: HashMap<Id, ReadyRun>,
 }
 
@@ -82,7 +82,7 @@ impl Lifecycle {
                 () = stop.cancelled() => break,
                 () = self.inner.wake.notified() => {}
                 () = tokio::time::sleep(jittered(self.inner.options.tick)) => {}
-                _ = heartbeat.tick() => self.keep_leases().await,
+                _ = heartbeat.tick() => self.renew_leases().await,
                 Some(()) = async { ending.join_next().await.map(drop) } => {}
                 Some(finished) = next(&mut running) => {
                     let mut all = vec![finished];
@@ -126,7 +126,7 @@ impl Lifecycle {
         }
     }
 
-    async fn keep_leases(&self) {
+    async fn renew_leases(&self) {
         let until = self.now_us() + LEASE_US;
         let jobs = self.inner.at_work.jobs();
         if let Err(error) =
@@ -178,7 +178,7 @@ impl Lifecycle {
     }
 
     /// Sends the order to the issuer, with the order timeout.
-    async fn ask(&self, ready: ReadyRun) -> Finished {
+    async fn ask(&self, ready: ReadyRun) -> FinishedAttempt {
         let ReadyRun { job, order, facts, at_work } = ready;
         let deadline = order.deadline;
         let asked = async {
@@ -192,10 +192,10 @@ impl Lifecycle {
             Ok((delivered, suggests)) => (Ok(delivered), suggests),
             Err(error) => (Err(error), false),
         };
-        Finished { job, facts, outcome, suggests, at_work }
+        FinishedAttempt { job, facts, outcome, suggests, at_work }
     }
 
-    async fn end(&self, finished: Finished) {
+    async fn end(&self, finished: FinishedAttempt) {
         let rest = match &finished.outcome {
             Err(IssuerError::Held { retry_after, .. }) => Some(*retry_after),
             Err(IssuerError::RateLimited { retry_after, .. }) => *retry_after,
@@ -216,13 +216,16 @@ impl Lifecycle {
 }
 
 /// Waits for the next run to end. `None` if no run is in progress.
-async fn next(running: &mut RunningTasks) -> Option<Finished> {
+async fn next(running: &mut RunningTasks) -> Option<FinishedAttempt> {
     let ended = running.tasks.join_next_with_id().await?;
     settled(running, ended)
 }
 
 /// Returns the result of a task. A task that panicked is a failed attempt.
-fn settled(running: &mut RunningTasks, ended: Result<(Id, Finished), JoinError>) -> Option<Finished> {
+fn settled(
+    running: &mut RunningTasks,
+    ended: Result<(Id, FinishedAttempt), JoinError>,
+) -> Option<FinishedAttempt> {
     match ended {
         Ok((id, finished)) => {
             running.ready.remove(&id);
@@ -236,7 +239,7 @@ fn settled(running: &mut RunningTasks, ended: Result<(Id, Finished), JoinError>)
                 retry_after: None,
             });
             let ReadyRun { job, facts, at_work, .. } = ready;
-            Some(Finished { job, facts, outcome, suggests: false, at_work })
+            Some(FinishedAttempt { job, facts, outcome, suggests: false, at_work })
         }
     }
 }

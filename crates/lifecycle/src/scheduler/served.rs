@@ -9,7 +9,9 @@ use crate::handle::Lifecycle;
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::runs::CHUNK;
 use crate::served::Verified;
-use crate::tables::managed::{ManagedRow, late_deployments, managed_after, managed_by_ids, observed_changed};
+use crate::tables::managed::{
+    ManagedRow, certificates_changed_since, late_deployments, managed_after, managed_by_ids,
+};
 use crate::transition::described;
 
 /// Certificates checked in one tick, in addition to those with changes seen by scans. 100,000 certificates take 40 minutes, at some
@@ -38,7 +40,7 @@ impl Lifecycle {
     }
 
     /// Notifies about certificates whose newest version is not deployed to every target for too long, once for each version.
-    pub(super) async fn tell_late_deployments(&self) -> Result<u64, DataError> {
+    pub(super) async fn notify_late_deployments(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         loop {
             let told = attempt(&self.inner.store, "deployments_late", move || {
@@ -56,7 +58,7 @@ impl Lifecycle {
 async fn verify(tx: &mut Tx, after: i64, from_us: i64, now_us: i64) -> Result<(i64, u64), StoreError> {
     let mut rows = managed_after(tx, after, SWEEP).await?;
     let next = rows.last().filter(|_| rows.len() as i64 == SWEEP).map_or(0, |row| row.id);
-    let mut changed = observed_changed(tx, from_us, CHUNK as i64).await?;
+    let mut changed = certificates_changed_since(tx, from_us, CHUNK as i64).await?;
     changed.retain(|id| rows.iter().all(|row| row.id != *id));
     if !changed.is_empty() {
         rows.extend(managed_by_ids(tx, changed).await?);

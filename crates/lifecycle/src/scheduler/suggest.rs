@@ -16,8 +16,8 @@ use crate::handle::Lifecycle;
 use crate::job::JobState;
 use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{ManagedCertificate, first_der};
-use crate::renewal::{Life, Suggested, due};
-use crate::runs::run_of;
+use crate::renewal::{Life, SuggestedRenewalWindow, due};
+use crate::runs::open_run;
 use crate::tables::jobs::{JobRow, open_jobs_of};
 use crate::tables::managed::{
     ManagedRow, ManagedSuggestion, ManagedVersion, drop_suggestions, due_suggestions, managed_by_ids,
@@ -31,7 +31,7 @@ const AT_ONCE: usize = 16;
 
 /// Result of a request for a suggestion.
 #[derive(Clone)]
-enum IssuerOpinion {
+enum SuggestionResult {
     Window(Window),
     /// The issuer makes no suggestions for this certificate.
     None,
@@ -46,7 +46,7 @@ impl Lifecycle {
     /// # Errors
     /// [`DataError`] of the database. An issuer that does not respond is not an error.
     #[crate::boxed]
-    pub async fn ask_suggestions(&self) -> Result<u64, DataError> {
+    pub async fn request_suggestions(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let read = on(move |tx| {
             async move {
@@ -67,7 +67,7 @@ impl Lifecycle {
             let version = row.and_then(|row| versions.iter().find(|version| Some(version.id) == row.version));
             async move { (one, self.ask_one(version).await) }
         };
-        let answers: Vec<(ManagedSuggestion, IssuerOpinion)> =
+        let answers: Vec<(ManagedSuggestion, SuggestionResult)> =
             stream::iter(due.into_iter().map(ask)).buffer_unordered(AT_ONCE).collect().await;
         let asked = answers.len() as u64;
         let mut facts = HashMap::new();
@@ -85,7 +85,7 @@ impl Lifecycle {
                         let facts = facts.get(&certificate.profile).copied().flatten();
                         set.renewal_rule(certificate, facts.map(|facts| facts.renew_at))
                     };
-                    store_answers(tx, &answers, now_us, rule).await
+                    store_suggestions(tx, &answers, now_us, rule).await
                 }
                 .boxed()
             })
@@ -94,31 +94,31 @@ impl Lifecycle {
         Ok(asked)
     }
 
-    async fn ask_one(&self, version: Option<&ManagedVersion>) -> IssuerOpinion {
+    async fn ask_one(&self, version: Option<&ManagedVersion>) -> SuggestionResult {
         let Some(version) = version.filter(|version| version.revoked_at_us.is_none()) else {
-            return IssuerOpinion::None;
+            return SuggestionResult::None;
         };
         let leaf = first_der(&version.chain).and_then(|leaf| Certificate::parse(&leaf).ok());
-        let Some(leaf) = leaf else { return IssuerOpinion::None };
+        let Some(leaf) = leaf else { return SuggestionResult::None };
         let asked = async {
             let issuer = self.inner.issuers.issuer(&version.issuer).await?;
             issuer.renewal_window(&leaf).await
         };
         match asked.await {
-            Ok(Some(window)) => IssuerOpinion::Window(window),
-            Ok(None) => IssuerOpinion::None,
+            Ok(Some(window)) => SuggestionResult::Window(window),
+            Ok(None) => SuggestionResult::None,
             // A failed request must not prevent a renewal: the planned time stays.
             Err(error) => {
                 debug!(issuer = version.issuer, %error, "cannot get a renewal suggestion from the issuer");
-                IssuerOpinion::Later
+                SuggestionResult::Later
             }
         }
     }
 }
 
-async fn store_answers(
+async fn store_suggestions(
     tx: &mut Tx,
-    answers: &[(ManagedSuggestion, IssuerOpinion)],
+    answers: &[(ManagedSuggestion, SuggestionResult)],
     now_us: i64,
     rule: impl Fn(&ManagedCertificate) -> crate::renewal::RenewalRule,
 ) -> Result<(), StoreError> {
@@ -134,16 +134,16 @@ async fn store_answers(
     for (before, answer) in answers {
         let mut next = before.clone();
         match answer {
-            IssuerOpinion::None => {
+            SuggestionResult::None => {
                 dropped.push(before.certificate);
                 continue;
             }
-            IssuerOpinion::Later => {
+            SuggestionResult::Later => {
                 let life_us =
                     rows.get(&before.certificate).map_or(patience::LIFE_UNKNOWN_US, ManagedRow::life_us);
-                next.check_at_us = now_us + patience::suggestion_us(life_us);
+                next.check_at_us = now_us + patience::suggestion_retry_us(life_us);
             }
-            IssuerOpinion::Window(window) => {
+            SuggestionResult::Window(window) => {
                 next.check_at_us = now_us + i64::from(window.retry_after_seconds) * 1_000_000;
                 next.window_us = Some((window.start.0 * 1_000_000, window.end.0 * 1_000_000));
                 next.explanation.clone_from(&window.explanation);
@@ -152,10 +152,10 @@ async fn store_answers(
         if next.window_us != before.window_us
             && let Some((start_us, end_us)) = next.window_us
             && let Some(row) = rows.get(&before.certificate)
-            && let Some(run) = run_of(&open, row.id)
+            && let Some(run) = open_run(&open, row.id)
             && let Ok(certificate) = ManagedCertificate::from_row(row)
         {
-            move_run(&mut ledger, row, run, &rule(&certificate), Suggested { start_us, end_us });
+            move_run(&mut ledger, row, run, &rule(&certificate), SuggestedRenewalWindow { start_us, end_us });
         }
         kept.push(next);
     }
@@ -170,7 +170,7 @@ fn move_run(
     row: &ManagedRow,
     run: &JobRow,
     rule: &crate::renewal::RenewalRule,
-    suggested: Suggested,
+    suggested: SuggestedRenewalWindow,
 ) {
     let untouched = run.state == JobState::Queued && run.attempts == 0 && run.reason == "planned";
     let life = Life { not_before_us: row.not_before_us, not_after_us: row.not_after_us };

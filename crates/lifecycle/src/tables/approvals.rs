@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::states::ApprovalState;
 
 store::handle! {
@@ -125,10 +125,10 @@ const APPROVAL_GIVEN: &str = with_states!(concat!(
     approval_columns!(),
     " FROM approvals a WHERE a.job_id = ?1 AND a.state = {ApprovalState::Approved} ORDER BY a.id DESC LIMIT 1"
 ));
-const APPROVALS_BY_UUID: Bulk = db::bulk! { (uuid uuid)
+const APPROVALS_BY_UUID: BulkStatement = db::bulk! { (uuid uuid)
     concat!("-- approvals_by_uuid\nSELECT ", approval_columns!(), " FROM approvals a WHERE a.uuid = :uuid")
 };
-const APPROVALS_INSERT: Bulk = db::bulk! {
+const APPROVALS_INSERT: BulkStatement = db::bulk! {
     (uuid uuid, job bigint, certificate bigint, reason text, requested_by text, requested_at bigint,
      expires_at bigint, plan text, plan_sha256 bytea, previous uuid, barred text, needed bigint)
     with_states!("-- approvals_insert
@@ -139,31 +139,31 @@ VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by
 ON CONFLICT DO NOTHING")
 };
 /// Decides open approvals by row id.
-const APPROVALS_DECIDE: Bulk = db::bulk! { (id bigint, state bigint, by text, at bigint, note text)
+const APPROVALS_DECIDE: BulkStatement = db::bulk! { (id bigint, state bigint, by text, at bigint, note text)
     with_states!("-- approvals_decide
 UPDATE approvals SET state = :state, decided_by = :by, decided_at = :at, note = :note
 WHERE id = :id AND state = {ApprovalState::Open} RETURNING id")
 };
 /// Withdraws the open approvals of these runs.
-const APPROVALS_WITHDRAW: Bulk = db::bulk! { (job bigint, at bigint)
+const APPROVALS_WITHDRAW: BulkStatement = db::bulk! { (job bigint, at bigint)
     with_states!("-- approvals_withdraw
 UPDATE approvals SET state = {ApprovalState::Withdrawn}, decided_at = :at
 WHERE job_id = :job AND state = {ApprovalState::Open}")
 };
 
 /// Voids the open and approved approvals of these runs.
-const APPROVALS_VOID: Bulk = db::bulk! { (job bigint, at bigint)
+const APPROVALS_VOID: BulkStatement = db::bulk! { (job bigint, at bigint)
     with_states!("-- approvals_void
 UPDATE approvals SET state = {ApprovalState::Void}, decided_at = coalesce(decided_at, :at)
 WHERE job_id = :job AND state IN ({ApprovalState::Open}, {ApprovalState::Approved})")
 };
 /// Open and approved approvals of these runs.
-const APPROVALS_STANDING: Bulk = db::bulk! { (job bigint)
+const APPROVALS_STANDING: BulkStatement = db::bulk! { (job bigint)
     with_states!(concat!("-- approvals_standing\nSELECT ", approval_columns!(), " FROM approvals a
 WHERE a.job_id = :job AND a.state IN ({ApprovalState::Open}, {ApprovalState::Approved})"))
 };
 /// The newest approval of each certificate.
-const APPROVALS_NEWEST: Bulk = db::bulk! { (certificate bigint)
+const APPROVALS_NEWEST: BulkStatement = db::bulk! { (certificate bigint)
     concat!("-- approvals_newest\nSELECT ", approval_columns!(), " FROM approvals a
 WHERE a.id = (SELECT b.id FROM approvals b WHERE b.certificate_id = :certificate ORDER BY b.id DESC LIMIT 1)")
 };
@@ -173,38 +173,38 @@ const APPROVALS_OPEN_AFTER: &str = with_states!(concat!(
     approval_columns!(),
     " FROM approvals a WHERE a.state = {ApprovalState::Open} AND a.id > ?1 ORDER BY a.id LIMIT ?2"
 ));
-const CHANGES_NOTE: Bulk = db::bulk! { (certificate bigint, actor text, at bigint)
+const CHANGES_NOTE: BulkStatement = db::bulk! { (certificate bigint, actor text, at bigint)
     "-- plan_changes_note
 INSERT INTO plan_changes (certificate_id, actor, changed_at) VALUES (:certificate, :actor, :at) ON CONFLICT DO NOTHING"
 };
-const CHANGES_OF: Bulk = db::bulk! { (certificate bigint)
+const CHANGES_OF: BulkStatement = db::bulk! { (certificate bigint)
     "-- plan_changes_of
 SELECT certificate_id, actor FROM plan_changes WHERE certificate_id = :certificate"
 };
-const CHANGES_CLEAR: Bulk = db::bulk! { (certificate bigint)
+const CHANGES_CLEAR: BulkStatement = db::bulk! { (certificate bigint)
     "-- plan_changes_clear
 DELETE FROM plan_changes WHERE certificate_id = :certificate"
 };
-const PLAN_PROFILES: Bulk = db::bulk! { (name text)
+const PLAN_PROFILES: BulkStatement = db::bulk! { (name text)
     "-- plan_profiles
 SELECT name, revision, body FROM profiles WHERE name = :name"
 };
-const PLAN_ISSUERS: Bulk = db::bulk! { (name text)
+const PLAN_ISSUERS: BulkStatement = db::bulk! { (name text)
     "-- plan_issuers
 SELECT name, revision, config FROM configured_issuers WHERE name = :name"
 };
-const PLAN_TARGETS: Bulk = db::bulk! { (target uuid)
+const PLAN_TARGETS: BulkStatement = db::bulk! { (target uuid)
     "-- plan_targets
 SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
 };
 /// Those of the given profiles that have certificates of an issuer.
-const PROFILES_OF_ISSUER: Bulk = db::bulk! { (profile text, issuer text)
+const PROFILES_OF_ISSUER: BulkStatement = db::bulk! { (profile text, issuer text)
     "-- profiles_of_issuer
 SELECT p.name FROM profiles p
 WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.issuer = :issuer)"
 };
 /// Those of the given profiles that have certificates for a target.
-const PROFILES_OF_TARGET: Bulk = db::bulk! { (profile text, pattern text)
+const PROFILES_OF_TARGET: BulkStatement = db::bulk! { (profile text, pattern text)
     "-- profiles_of_target
 SELECT p.name FROM profiles p
 WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.targets LIKE :pattern)"
@@ -212,7 +212,7 @@ WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m
 
 pub(crate) const ALL: &[&str] =
     &[APPROVAL, APPROVALS, APPROVALS_EXPIRED, APPROVALS_OPEN_AFTER, APPROVAL_GIVEN];
-pub(crate) const BULKS: &[&Bulk] = &[
+pub(crate) const BULKS: &[&BulkStatement] = &[
     &APPROVALS_BY_UUID,
     &APPROVALS_INSERT,
     &APPROVALS_DECIDE,
@@ -359,7 +359,10 @@ pub async fn note_plan_changes(tx: &mut Tx, changes: &[(i64, String)], at_us: i6
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn plan_changes_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<(i64, String)>, StoreError> {
+pub async fn plan_change_actors(
+    tx: &mut Tx,
+    certificates: Vec<i64>,
+) -> Result<Vec<(i64, String)>, StoreError> {
     let rows = tx.bulk(&CHANGES_OF, vec![Column::Int(certificates)]).await?;
     rows.into_iter().map(|mut row| Ok((row.int()?, row.text()?))).collect()
 }
@@ -461,7 +464,7 @@ impl Approvals<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn given_for(self, job: i64) -> Result<Option<ApprovalRow>, StoreError> {
+    pub async fn granted_approval_of(self, job: i64) -> Result<Option<ApprovalRow>, StoreError> {
         self.0.row(APPROVAL_GIVEN, vec![job.into()]).await?.map(|mut row| approval_row(&mut row)).transpose()
     }
 

@@ -4,7 +4,7 @@
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use store::KeyRow;
 use store::states::{Consent, DeploymentState, JobKind, JobState};
 
@@ -184,7 +184,7 @@ macro_rules! with_states {
 }
 
 /// Skips an issuance or renewal run if the certificate already has an open one.
-const INSERT: Bulk = db::bulk! {
+const INSERT: BulkStatement = db::bulk! {
     (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint)
     with_states!("-- jobs_insert
@@ -195,7 +195,7 @@ VALUES (:certificate, :kind, {JobState::Queued}, :approval, :issuer, :agent, :ve
 };
 
 /// Like [`INSERT`], with the runs claimed by the process that queues them.
-const INSERT_CLAIMED: Bulk = db::bulk! {
+const INSERT_CLAIMED: BulkStatement = db::bulk! {
     (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint, holder uuid,
      until bigint)
@@ -208,7 +208,7 @@ ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
 };
 
 /// Input: one row for each issuer, with the number of runs to claim.
-const CLAIM: Bulk = Bulk {
+const CLAIM: BulkStatement = BulkStatement {
     sqlite: with_states!(concat!(
         "-- jobs_claim
 UPDATE jobs SET state = {JobState::Running}, attempts = attempts + 1, lease_holder = ?4, lease_until = ?5,
@@ -235,7 +235,7 @@ FROM due WHERE jobs.id = due.id RETURNING ",
     )),
 };
 
-const CLAIM_REVOCATIONS: Bulk = db::bulk! {
+const CLAIM_REVOCATIONS: BulkStatement = db::bulk! {
     with_states!(concat!(
     "-- jobs_claim_revocations
 UPDATE jobs SET state = {JobState::Running}, attempts = attempts + 1, lease_holder = ?2, lease_until = ?3,
@@ -249,7 +249,7 @@ RETURNING ",
 };
 
 /// Claims the work an agent can do now: deployments, and runs that wait for its CSR.
-const CLAIM_FOR_AGENT: Bulk = db::bulk! {
+const CLAIM_FOR_AGENT: BulkStatement = db::bulk! {
     with_states!(concat!(
     "-- jobs_claim_for_agent
 UPDATE jobs SET
@@ -313,7 +313,7 @@ const DEPLOYING_OVERDUE: &str = with_states!(concat!(
 ));
 
 /// Cancels the pending deployments of these runs.
-const DEPLOYMENTS_CANCEL: Bulk = db::bulk! { (job bigint, at bigint)
+const DEPLOYMENTS_CANCEL: BulkStatement = db::bulk! { (job bigint, at bigint)
     db::with_codes!([DeploymentState::{Waiting, Failed, RolledBack, Broken, Cancelled}]
     "-- jobs_deployments_cancel
 UPDATE deployments SET state = {DeploymentState::Cancelled}, updated_at = :at
@@ -328,7 +328,7 @@ UPDATE jobs SET state = {JobState::Queued}, lease_holder = NULL, lease_until = N
 WHERE state = {JobState::Running} AND (lease_until <= ?1 OR lease_until > ?2)"
 );
 
-const EXTEND: Bulk = db::bulk! { (id bigint, holder uuid, until bigint)
+const EXTEND: BulkStatement = db::bulk! { (id bigint, holder uuid, until bigint)
     with_states!("-- jobs_extend
 UPDATE jobs SET lease_until = :until WHERE id = :id AND state = {JobState::Running} AND lease_holder = :holder
   AND lease_until < :until")
@@ -341,7 +341,7 @@ UPDATE jobs SET lease_until = ?2 WHERE state = {JobState::Running} AND lease_hol
 const UNSTICK: &str = with_states!("-- jobs_unstick
 UPDATE jobs SET next_attempt_at = ?1 WHERE state = {JobState::Queued} AND attempts > 0 AND next_attempt_at > ?2");
 
-const CHANGE: Bulk = db::bulk! {
+const CHANGE: BulkStatement = db::bulk! {
     (id bigint, was bigint, attempts bigint, state bigint, approval bigint, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, csr bytea, key uuid, detail text,
      last_error text, finished_at bigint)
@@ -354,12 +354,12 @@ WHERE id = :id AND state = :was AND attempts = :attempts RETURNING id")
 };
 
 /// Open runs of these certificates, including deployments.
-const OPEN_OF: Bulk = db::bulk! { (id bigint)
+const OPEN_OF: BulkStatement = db::bulk! { (id bigint)
     with_states!(concat!("-- jobs_open_of\nSELECT ", job_columns!("jobs"), " FROM jobs WHERE certificate_id = :id
       AND state <= {JobState::AwaitingCsr}"))
 };
 
-const BY_IDS: Bulk = db::bulk! { (id bigint)
+const BY_IDS: BulkStatement = db::bulk! { (id bigint)
     concat!("-- jobs_by_ids\nSELECT ", job_columns!("jobs"), " FROM jobs WHERE id = :id")
 };
 
@@ -385,7 +385,7 @@ pub(crate) const ALL: &[&str] = &[
     BY_ID,
     TRIM,
 ];
-pub(crate) const BULKS: &[&Bulk] = &[
+pub(crate) const BULKS: &[&BulkStatement] = &[
     &INSERT,
     &INSERT_CLAIMED,
     &CLAIM,
@@ -468,7 +468,7 @@ fn queued(rows: Vec<Row>) -> Result<Vec<QueuedJob>, StoreError> {
 }
 
 /// Inserts the keys generated for runs into the table `keys`.
-const KEYS_INSERT: Bulk = db::bulk! {
+const KEYS_INSERT: BulkStatement = db::bulk! {
     (id uuid, key_type text, spki bytea, spki_sha256 bytea, provider text, sealed bytea, locator text,
      label text, created_at bigint)
     "-- run_keys_insert
@@ -672,7 +672,7 @@ impl Jobs<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn agent_has_any(self, agent: Uuid, now_us: i64) -> Result<bool, StoreError> {
+    pub async fn has_agent_work(self, agent: Uuid, now_us: i64) -> Result<bool, StoreError> {
         Ok(self.0.row(AGENT_HAS, vec![agent.into(), now_us.into()]).await?.is_some())
     }
 

@@ -9,7 +9,7 @@ pub mod people;
 pub mod policies;
 pub mod schedule;
 
-use db::Sends;
+use db::ModuleStatements;
 
 pub use approvals::Approvals;
 pub use jobs::Jobs;
@@ -19,30 +19,36 @@ pub use policies::Policies;
 
 /// All SQL statements of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[
-    Sends {
+pub const STATEMENTS: &[ModuleStatements] = &[
+    ModuleStatements {
         both: managed::ALL,
         sqlite: &[],
         postgres: &[],
         bulks: managed::BULKS,
         composed: managed::composed,
     },
-    Sends {
+    ModuleStatements {
         both: managed::SEARCH,
         sqlite: managed::SEARCH_SQLITE,
         postgres: managed::SEARCH_POSTGRES,
         bulks: &[],
         composed: Vec::new,
     },
-    Sends { both: jobs::ALL, sqlite: &[], postgres: &[], bulks: jobs::BULKS, composed: jobs::composed },
-    Sends {
+    ModuleStatements {
+        both: jobs::ALL,
+        sqlite: &[],
+        postgres: &[],
+        bulks: jobs::BULKS,
+        composed: jobs::composed,
+    },
+    ModuleStatements {
         both: policies::ALL,
         sqlite: &[],
         postgres: &[],
         bulks: policies::BULKS,
         composed: policies::composed,
     },
-    Sends::of(approvals::ALL, approvals::BULKS),
-    Sends::of(people::ALL, people::BULKS),
-    Sends::of(schedule::ALL, &[]),
+    ModuleStatements::of(approvals::ALL, approvals::BULKS),
+    ModuleStatements::of(people::ALL, people::BULKS),
+    ModuleStatements::of(schedule::ALL, &[]),
 ];

@@ -3,7 +3,9 @@
 use uuid::Uuid;
 
 use crate::tables::policies::{NamedDocument, document, named};
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, contains, key_or, limit_of, page};
+use db::{
+    BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, contains, key_or, limit_of, page,
+};
 
 store::handle! {
     /// Owners and teams, and found certificates that are not to be managed.
@@ -48,7 +50,7 @@ ON CONFLICT (fingerprint) DO UPDATE SET actor = excluded.actor, note = excluded.
   until = excluded.until";
 const DISMISS_UNDO: &str = "-- dismiss_undo
 DELETE FROM dismissals WHERE fingerprint = ?1";
-const DISMISSED: Bulk = db::bulk! { (fingerprint bytea, now bigint)
+const DISMISSED: BulkStatement = db::bulk! { (fingerprint bytea, now bigint)
     "-- dismissed
 SELECT fingerprint, note, until FROM dismissals WHERE fingerprint = :fingerprint AND (until IS NULL OR until > :now)"
 };
@@ -66,7 +68,7 @@ pub(crate) const ALL: &[&str] = &[
     DISMISS,
     DISMISS_UNDO,
 ];
-pub(crate) const BULKS: &[&Bulk] = &[&DISMISSED];
+pub(crate) const BULKS: &[&BulkStatement] = &[&DISMISSED];
 
 /// Inserts an owner or team. Returns false if the name is in use.
 ///

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::states::PolicySeverity;
 
 store::handle! {
@@ -79,14 +79,14 @@ DELETE FROM policies WHERE name = ?1";
 const POLICY_USED: &str = "-- policy_used
 SELECT uuid FROM managed_certificates WHERE policy = ?1 LIMIT 1";
 
-const VIOLATIONS_CLEAR: Bulk = db::bulk! { (certificate_id bigint)
+const VIOLATIONS_CLEAR: BulkStatement = db::bulk! { (certificate_id bigint)
     "-- violations_clear
 DELETE FROM policy_violations WHERE certificate_id = {any certificate_id}"
 };
 const VIOLATIONS_CLEAR_POLICY: &str = "-- violations_clear_policy
 DELETE FROM policy_violations WHERE policy = ?1";
 /// Keeps the time of the first violation while the message stays the same.
-const VIOLATIONS_INSERT: Bulk = db::bulk! {
+const VIOLATIONS_INSERT: BulkStatement = db::bulk! {
     (certificate_id bigint, policy text, rule text, severity bigint, message text, found_at bigint)
     "-- violations_insert
 INSERT INTO policy_violations (certificate_id, policy, rule, severity, message, found_at)
@@ -96,7 +96,7 @@ ON CONFLICT (certificate_id, policy, rule) DO UPDATE SET severity = excluded.sev
 
 pub(crate) const ALL: &[&str] =
     &[POLICY, POLICIES, POLICY_INSERT, POLICY_UPDATE, POLICY_DELETE, POLICY_USED, VIOLATIONS_CLEAR_POLICY];
-pub(crate) const BULKS: &[&Bulk] = &[&VIOLATIONS_CLEAR, &VIOLATIONS_INSERT];
+pub(crate) const BULKS: &[&BulkStatement] = &[&VIOLATIONS_CLEAR, &VIOLATIONS_INSERT];
 
 /// Inserts a policy. Returns false if the name is in use.
 ///

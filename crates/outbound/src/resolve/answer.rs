@@ -38,14 +38,14 @@ pub(crate) enum End {
 
 /// The names of an alias chain, and the lowest TTL so far.
 #[derive(Clone, Debug)]
-pub(crate) struct Trail {
+pub(crate) struct AliasChain {
     /// The requested name, then each alias.
     pub(crate) names: Vec<WireName>,
     /// Lowest TTL so far.
     pub(crate) lifetime: Duration,
 }
 
-impl Trail {
+impl AliasChain {
     pub(crate) fn new(name: WireName) -> Self {
         Self { names: vec![name], lifetime: LIFETIME_MAX }
     }
@@ -74,7 +74,7 @@ fn lifetime(seconds: u32) -> Duration {
 }
 
 /// Returns an error if the upstream itself failed, which says nothing about the name: another upstream may succeed.
-pub(crate) fn unless_failed(message: Message) -> Result<Message, ResolveError> {
+pub(crate) fn check_response_code(message: Message) -> Result<Message, ResolveError> {
     match message.metadata.response_code {
         ResponseCode::NoError | ResponseCode::NXDomain => Ok(message),
         ResponseCode::ServFail => Err(ResolveError::ServFail),
@@ -93,10 +93,10 @@ pub(crate) fn unless_failed(message: Message) -> Result<Message, ResolveError> {
 ///
 /// # Errors
 /// [`ResolveError::AliasLoop`].
-pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result<Reading, ResolveError> {
+pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut AliasChain) -> Result<Reading, ResolveError> {
     let code = message.metadata.response_code;
     let asked_before = trail.names.len();
-    while let Some((alias, ttl)) = alias_of(message, trail.end()) {
+    while let Some((alias, ttl)) = cname_target(message, trail.end()) {
         trail.holds(ttl);
         trail.follow(alias)?;
     }
@@ -104,7 +104,7 @@ pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result
     if !addresses.is_empty() {
         return Ok(Reading::End(End::Addresses(addresses)));
     }
-    let denial = denial_of(message, trail.end());
+    let denial = negative_ttl(message, trail.end());
     if code == ResponseCode::NoError && denial.is_none() && trail.names.len() > asked_before {
         return Ok(Reading::Alias);
     }
@@ -123,10 +123,10 @@ pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result
 #[doc(hidden)]
 pub fn read_octets(octets: &[u8], name: &str) -> Result<Vec<(IpAddr, Duration)>, ResolveError> {
     let message = Message::from_vec(octets).map_err(|_| ResolveError::Malformed("not a DNS message"))?;
-    let message = unless_failed(message)?;
+    let message = check_response_code(message)?;
     let mut read = Vec::new();
     for kind in [Kind::A, Kind::Aaaa] {
-        let mut trail = Trail::new(WireName::parse(name)?);
+        let mut trail = AliasChain::new(WireName::parse(name)?);
         if let Reading::End(End::Addresses(found)) = follow(&message, kind, &mut trail)? {
             read.extend(found.into_iter().map(|address| (address, trail.lifetime)));
         }
@@ -134,18 +134,20 @@ pub fn read_octets(octets: &[u8], name: &str) -> Result<Vec<(IpAddr, Duration)>,
     Ok(read)
 }
 
-fn is_about(record: &Record, name: &WireName) -> bool {
+fn is_record_for(record: &Record, name: &WireName) -> bool {
     record.dns_class == DNSClass::IN && WireName::from_answer(&record.name) == *name
 }
 
-fn alias_of(message: &Message, name: &WireName) -> Option<(WireName, u32)> {
+fn cname_target(message: &Message, name: &WireName) -> Option<(WireName, u32)> {
     message.answers.iter().find_map(|record| match &record.data {
-        RData::CNAME(alias) if is_about(record, name) => Some((WireName::from_answer(&alias.0), record.ttl)),
+        RData::CNAME(alias) if is_record_for(record, name) => {
+            Some((WireName::from_answer(&alias.0), record.ttl))
+        }
         _ => None,
     })
 }
 
-fn addresses_of(message: &Message, kind: Kind, trail: &mut Trail) -> Vec<IpAddr> {
+fn addresses_of(message: &Message, kind: Kind, trail: &mut AliasChain) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for record in &message.answers {
         let address = match (&record.data, kind) {
@@ -153,7 +155,7 @@ fn addresses_of(message: &Message, kind: Kind, trail: &mut Trail) -> Vec<IpAddr>
             (RData::AAAA(address), Kind::Aaaa) => IpAddr::V6(address.0),
             _ => continue,
         };
-        if is_about(record, trail.end()) {
+        if is_record_for(record, trail.end()) {
             trail.holds(record.ttl);
             if !addresses.contains(&address) {
                 addresses.push(address);
@@ -165,7 +167,7 @@ fn addresses_of(message: &Message, kind: Kind, trail: &mut Trail) -> Vec<IpAddr>
 
 /// Returns the TTL of a negative response: the lower of the SOA's TTL and its minimum (RFC 2308 section 5). An SOA record of
 /// another zone is ignored.
-fn denial_of(message: &Message, name: &WireName) -> Option<Duration> {
+fn negative_ttl(message: &Message, name: &WireName) -> Option<Duration> {
     message.authorities.iter().find_map(|record| match &record.data {
         RData::SOA(soa) if name.is_in(&WireName::from_answer(&record.name)) => {
             Some(lifetime(record.ttl).min(lifetime(soa.minimum)).min(NONE_LIFETIME_MAX))

@@ -157,6 +157,6 @@ pub(super) fn connected(server: SocketAddr) -> io::Result<UdpSocket> {
 /// Returns whether the response matches. The response to an update need not repeat the question (RFC 2136 section 3.8); then
 /// `question` is empty.
 fn is_answer(answer: &[u8], message: &[u8], question: &[u8]) -> bool {
-    query::answer_id(answer).is_some_and(|id| message.starts_with(&id.to_be_bytes()))
+    query::response_id(answer).is_some_and(|id| message.starts_with(&id.to_be_bytes()))
         && (question.is_empty() || query::repeats(answer, question))
 }

@@ -11,7 +11,7 @@ use hickory_proto::op::{Message, ResponseCode};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::answer::{self, End, Reading, Trail};
+use super::answer::{self, AliasChain, End, Reading};
 use super::counters::{Counters, Counts};
 use super::error::ResolveError;
 use super::kind::Kind;
@@ -62,7 +62,7 @@ impl Lookups {
         let counters = Arc::new(Counters::default());
         let upstream = |address| Upstream::new(address, counters.clone());
         Self {
-            cache: Cache::with_entries(options.cache_entries),
+            cache: Cache::with_entries_max(options.cache_entries),
             querier: Arc::new(Querier {
                 upstreams: upstreams.into_iter().map(upstream).collect(),
                 room: Semaphore::new(options.in_flight.clamp(1, Semaphore::MAX_PERMITS)),
@@ -103,7 +103,7 @@ impl Lookups {
 
 impl Querier {
     async fn look_up(&self, question: Question, limit: Duration) -> LookupOutcome {
-        let mut trail = Trail::new(question.name);
+        let mut trail = AliasChain::new(question.name);
         match self.follow(&mut trail, question.kind, limit).await {
             Ok(End::Addresses(addresses)) => {
                 let lifetime = trail.lifetime;
@@ -112,12 +112,12 @@ impl Querier {
                 Ok(Fresh { value: Arc::new(answer), lifetime })
             }
             Ok(End::Nothing(error)) => Err(Failed { error, lifetime: trail.lifetime }),
-            Err(error) => Err(Failed { lifetime: self.lifetime_of(&error), error }),
+            Err(error) => Err(Failed { lifetime: self.error_lifetime(&error), error }),
         }
     }
 
     /// Queries further messages as long as responses end in aliases. Terminates because the length of the trail is limited.
-    async fn follow(&self, trail: &mut Trail, kind: Kind, limit: Duration) -> Result<End, ResolveError> {
+    async fn follow(&self, trail: &mut AliasChain, kind: Kind, limit: Duration) -> Result<End, ResolveError> {
         let patience = Patience::for_caller(limit);
         loop {
             let message = self.ask(trail.end(), kind, patience).await?;
@@ -129,7 +129,7 @@ impl Querier {
     }
 
     /// Returns how long an error is cached. A timeout depends on the caller's limit, so it is not cached.
-    fn lifetime_of(&self, error: &ResolveError) -> Duration {
+    fn error_lifetime(&self, error: &ResolveError) -> Duration {
         match error {
             ResolveError::TimedOut => Duration::ZERO,
             _ => self.failure_lifetime,
@@ -141,7 +141,7 @@ impl Querier {
         // The semaphore is never closed; on an error there would be no limit.
         let _room = self.room.acquire().await;
         if let [only] = &self.upstreams[..] {
-            return ask_one(only, name, kind, patience).await.and_then(answer::unless_failed);
+            return ask_one(only, name, kind, patience).await.and_then(answer::check_response_code);
         }
         let mut asked: FuturesUnordered<_> =
             self.upstreams.iter().map(|upstream| ask_one(upstream, name, kind, patience)).collect();
@@ -151,7 +151,7 @@ impl Querier {
         loop {
             let result = tokio::select! {
                 next = asked.next() => match next {
-                    Some(result) => result.and_then(answer::unless_failed),
+                    Some(result) => result.and_then(answer::check_response_code),
                     None => return Err(worst.unwrap_or(ResolveError::NoServer)),
                 },
                 () = &mut others_until => return Err(worst.unwrap_or(ResolveError::TimedOut)),
@@ -177,13 +177,13 @@ async fn ask_one(
     kind: Kind,
     patience: Patience,
 ) -> Result<Message, ResolveError> {
-    let extended = upstream.knows_edns();
+    let extended = upstream.supports_edns();
     let answer = parse(&upstream.ask(Query::new(name, kind, extended), patience).await?)?;
     if !extended || answer.metadata.response_code != ResponseCode::FormErr {
         return Ok(answer);
     }
     // RFC 6891 section 7: the server predates EDNS.
-    upstream.note_no_edns();
+    upstream.disable_edns();
     parse(&upstream.ask(Query::new(name, kind, false), patience).await?)
 }
 

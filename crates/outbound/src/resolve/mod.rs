@@ -195,13 +195,13 @@ impl Resolver {
         let deadline = Deadline::within(limit);
         if !name.ends_with('.') && parsed.dots() < self.0.ndots {
             for domain in &self.0.search {
-                match self.one_name(&parsed.within(domain)?, families, limit, deadline).await {
+                match self.resolve_name(&parsed.within(domain)?, families, limit, deadline).await {
                     Err(ResolveError::NxDomain | ResolveError::NoAddress) => {}
                     result => return result,
                 }
             }
         }
-        self.one_name(&parsed, families, limit, deadline).await
+        self.resolve_name(&parsed, families, limit, deadline).await
     }
 
     /// Returns the counters.
@@ -216,7 +216,7 @@ impl Resolver {
         self.0.lookups.under_way()
     }
 
-    async fn one_name(
+    async fn resolve_name(
         &self,
         name: &WireName,
         families: Families,
@@ -226,7 +226,7 @@ impl Resolver {
         if let Some(addresses) = self.0.hosts.get(name) {
             return told(addresses.clone(), families);
         }
-        let one = |kind| self.one_kind(Question { name: name.clone(), kind }, limit, deadline);
+        let one = |kind| self.resolve_record_type(Question { name: name.clone(), kind }, limit, deadline);
         match families {
             Families::V4 => Ok(resolution(one(Kind::A).await?)),
             Families::V6 => Ok(resolution(one(Kind::Aaaa).await?)),
@@ -234,7 +234,7 @@ impl Resolver {
         }
     }
 
-    async fn one_kind(
+    async fn resolve_record_type(
         &self,
         question: Question,
         limit: Duration,
@@ -242,7 +242,7 @@ impl Resolver {
     ) -> Result<FamilyLookup, ResolveError> {
         if let Some(cached) = self.0.lookups.remembered(&question) {
             if cached.outcome.is_ok() {
-                self.prefetch_if_ending(question, &cached);
+                self.prefetch_if_expiring(question, &cached);
             }
             return cached.outcome.clone().map(|answer| FamilyLookup { answer, from_cache: true });
         }
@@ -261,9 +261,9 @@ impl Resolver {
     }
 
     /// Prefetches a result in the background if it expires soon.
-    fn prefetch_if_ending(&self, question: Question, cached: &lookup::Remembered) {
+    fn prefetch_if_expiring(&self, question: Question, cached: &lookup::Remembered) {
         let life = cached.until.saturating_duration_since(cached.since);
-        if life < PREFETCH_LIFE_MIN || !cached.ends_soon(Instant::now(), PREFETCH_PARTS) {
+        if life < PREFETCH_LIFE_MIN || !cached.expires_soon(Instant::now(), PREFETCH_PARTS) {
             return;
         }
         let mut prefetches = self.0.prefetches.lock();

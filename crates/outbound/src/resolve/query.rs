@@ -67,7 +67,7 @@ pub(crate) fn random_id() -> io::Result<u16> {
 }
 
 /// Returns the id of a message if it is long enough to be a response.
-pub(crate) fn answer_id(message: &[u8]) -> Option<u16> {
+pub(crate) fn response_id(message: &[u8]) -> Option<u16> {
     let header = message.get(..HEADER)?;
     let is_answer = header[2] & 0x80 != 0;
     is_answer.then(|| u16::from_be_bytes([header[0], header[1]]))

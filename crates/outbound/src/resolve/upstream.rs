@@ -120,28 +120,28 @@ impl Upstream {
         }
     }
 
-    pub(crate) fn knows_edns(&self) -> bool {
+    pub(crate) fn supports_edns(&self) -> bool {
         !self.no_edns.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn note_no_edns(&self) {
+    pub(crate) fn disable_edns(&self) {
         self.no_edns.store(true, Ordering::Relaxed);
     }
 
     /// Sends a query, over TCP if the response does not fit into UDP. Returns the response, whatever its code.
     pub(crate) async fn ask(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
         let give_up = Instant::now() + patience.give_up;
-        let answer = self.ask_over_udp(query.clone(), patience).await?;
+        let answer = self.query_over_udp(query.clone(), patience).await?;
         if !query::is_truncated(&answer) {
             return Ok(answer);
         }
         self.counters.truncated.fetch_add(1, Ordering::Relaxed);
-        tokio::time::timeout_at(give_up, self.ask_over_tcp(query))
+        tokio::time::timeout_at(give_up, self.query_over_tcp(query))
             .await
             .map_err(|_| ResolveError::TimedOut)?
     }
 
-    async fn ask_over_udp(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
+    async fn query_over_udp(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
         let line = self.line()?;
         let (ticket, mut answer) = line.register(&query)?;
         let query = query.with_id(ticket.id);
@@ -181,7 +181,7 @@ impl Upstream {
     }
 
     /// Queries over TCP. The caller sets the timeout.
-    async fn ask_over_tcp(&self, query: Query) -> Result<Vec<u8>, ResolveError> {
+    async fn query_over_tcp(&self, query: Query) -> Result<Vec<u8>, ResolveError> {
         let query = query.with_id(query::random_id().map_err(|_| ResolveError::NoServer)?);
         exchange::over_tcp(self.address, query.octets(), query.question()).await.map_err(
             |error| match error {
@@ -246,7 +246,7 @@ impl Line {
     }
 
     fn deliver(&self, message: &[u8], counters: &Counters) {
-        let asked = query::answer_id(message).and_then(|id| {
+        let asked = query::response_id(message).and_then(|id| {
             let mut pending = self.pending.lock();
             let Entry::Occupied(entry) = pending.asked.entry(id) else { return None };
             query::repeats(message, &entry.get().question).then(|| entry.remove())

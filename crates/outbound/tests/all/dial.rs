@@ -82,7 +82,7 @@ async fn fast_close_resets_the_connection_and_drop_does_not() {
         let stream = dial::connect(listener.local_addr().unwrap(), PATIENCE).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
         if fast {
-            dial::close_fast(stream);
+            dial::close_with_reset(stream);
         } else {
             drop(stream);
         }

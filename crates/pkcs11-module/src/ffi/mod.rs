@@ -79,14 +79,14 @@ unsafe extern "C" fn initialize(arguments: *mut c_void) -> CK_RV {
         let given =
             unsafe { values(arguments.cast::<CK_C_INITIALIZE_ARGS>(), (!arguments.is_null()).into()) }?;
         if let Some(given) = given.first() {
-            threading(given)?;
+            check_threading(given)?;
         }
         process::initialize()
     })
 }
 
 /// Checks that the program allows the module to lock and to start threads (PKCS#11 section 5.4).
-fn threading(given: &CK_C_INITIALIZE_ARGS) -> Outcome {
+fn check_threading(given: &CK_C_INITIALIZE_ARGS) -> Outcome {
     let mutexes = [
         given.CreateMutex.is_some(),
         given.DestroyMutex.is_some(),
@@ -130,7 +130,7 @@ unsafe extern "C" fn get_slot_list(
     count: *mut CK_ULONG,
 ) -> CK_RV {
     guarded(|| {
-        process::module_at_first()?;
+        process::module_after_fork_check()?;
         // SAFETY: guaranteed by the program.
         let (place, room) = unsafe { OutputBuffer::of(slots, count) }?;
         place.fill(&[SLOT], room)
@@ -140,7 +140,7 @@ unsafe extern "C" fn get_slot_list(
 unsafe extern "C" fn get_slot_info(slot: CK_SLOT_ID, info: *mut CK_SLOT_INFO) -> CK_RV {
     guarded(|| {
         process::module()?;
-        module::slot_is_ours(slot)?;
+        module::check_slot(slot)?;
         let said = CK_SLOT_INFO {
             slotDescription: padded("Bulla key service"),
             manufacturerID: padded(MANUFACTURER),
@@ -156,7 +156,7 @@ unsafe extern "C" fn get_slot_info(slot: CK_SLOT_ID, info: *mut CK_SLOT_INFO) ->
 unsafe extern "C" fn get_token_info(slot: CK_SLOT_ID, info: *mut CK_TOKEN_INFO) -> CK_RV {
     guarded(|| {
         let module = process::module()?;
-        module::slot_is_ours(slot)?;
+        module::check_slot(slot)?;
         let (sessions, writing) = module.session_count();
         let said = CK_TOKEN_INFO {
             label: padded("bulla"),
@@ -191,7 +191,7 @@ unsafe extern "C" fn get_mechanism_list(
 ) -> CK_RV {
     guarded(|| {
         process::module()?;
-        module::slot_is_ours(slot)?;
+        module::check_slot(slot)?;
         // SAFETY: guaranteed by the program.
         let (place, room) = unsafe { OutputBuffer::of(mechanisms, count) }?;
         place.fill(&MECHANISMS, room)
@@ -205,7 +205,7 @@ unsafe extern "C" fn get_mechanism_info(
 ) -> CK_RV {
     guarded(|| {
         process::module()?;
-        module::slot_is_ours(slot)?;
+        module::check_slot(slot)?;
         let said = mechanism::info(mechanism)?;
         // SAFETY: guaranteed by the program.
         unsafe { put(info, said) }
@@ -220,7 +220,7 @@ unsafe extern "C" fn open_session(
     session: *mut CK_SESSION_HANDLE,
 ) -> CK_RV {
     guarded(|| {
-        let module = process::module_at_first()?;
+        let module = process::module_after_fork_check()?;
         if session.is_null() {
             return Err(CKR_ARGUMENTS_BAD);
         }

@@ -4,9 +4,9 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// Restores the thread's signal mask when dropped.
-struct Restored(libc::sigset_t);
+struct SignalMaskGuard(libc::sigset_t);
 
-impl Drop for Restored {
+impl Drop for SignalMaskGuard {
     fn drop(&mut self) {
         // SAFETY: `pthread_sigmask` filled the set, which is only read here. Nothing is written through the null pointer.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
@@ -14,7 +14,7 @@ impl Drop for Restored {
 }
 
 /// Runs a function with all signals blocked on this thread. Threads that it starts have them blocked permanently.
-pub(crate) fn while_blocked<T>(does: impl FnOnce() -> T) -> T {
+pub(crate) fn with_signals_blocked<T>(does: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both pointers point to memory for a set. `sigfillset` fills the first; `pthread_sigmask` reads it and fills the
@@ -24,6 +24,6 @@ pub(crate) fn while_blocked<T>(does: impl FnOnce() -> T) -> T {
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) == 0
     };
     // SAFETY: filled by the call above.
-    let _restored = was_blocked.then(|| Restored(unsafe { before.assume_init() }));
+    let _restored = was_blocked.then(|| SignalMaskGuard(unsafe { before.assume_init() }));
     does()
 }

@@ -17,7 +17,7 @@ use x509::HostOrIp;
 
 type Upstream = client::TlsStream<TcpStream>;
 
-struct Bare {
+struct MinimalProxy {
     acceptor: TlsAcceptor,
     connector: TlsConnector,
     kept: Mutex<Vec<Upstream>>,
@@ -35,7 +35,7 @@ pub(crate) async fn serve(upstream_root: &[u8], authority: proxy::mint::Authorit
     let mut roots = RootCertStore::empty();
     roots.add(upstream_root.to_vec().into()).unwrap();
     let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let bare = Arc::new(Bare {
+    let bare = Arc::new(MinimalProxy {
         acceptor: Arc::new(server).into(),
         connector: Arc::new(client).into(),
         kept: Mutex::default(),
@@ -49,7 +49,7 @@ pub(crate) async fn serve(upstream_root: &[u8], authority: proxy::mint::Authorit
     }
 }
 
-impl Bare {
+impl MinimalProxy {
     async fn connection(&self, mut stream: TcpStream) -> Option<()> {
         stream.set_nodelay(true).ok()?;
         let mut octets = Vec::with_capacity(4_096);

@@ -24,9 +24,9 @@ pub(super) fn waiting() -> Slots {
 
 /// Limit of failed attempts for each client (an IPv4 address, or an IPv6 /64).
 #[derive(Clone, Debug)]
-pub(super) struct Attempts(ClientBuckets<IpAddr, 1>);
+pub(super) struct FailedAttemptLimit(ClientBuckets<IpAddr, 1>);
 
-impl Attempts {
+impl FailedAttemptLimit {
     pub(super) fn new() -> Self {
         Self(ClientBuckets::new([Rate::per_minute(PER_MINUTE).with_burst(BURST)]))
     }
@@ -37,7 +37,7 @@ impl Attempts {
     }
 
     /// Returns whether an attempt would be permitted.
-    pub(super) fn may_begin(&self, client: IpAddr) -> bool {
+    pub(super) fn is_attempt_permitted(&self, client: IpAddr) -> bool {
         self.0.has_tokens(&inbound::network(client))
     }
 
@@ -55,7 +55,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failed_attempts_are_limited_and_successful_ones_are_not() {
-        let attempts = Attempts::new();
+        let attempts = FailedAttemptLimit::new();
         let (one, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
         for _ in 0..1_000 {
             assert!(attempts.begin(one));
@@ -63,10 +63,10 @@ mod tests {
         }
         let failing = (0..1_000).filter(|_| attempts.begin(one)).count();
         assert_eq!(failing, BURST as usize);
-        assert!(!attempts.may_begin(one) && attempts.may_begin(other));
+        assert!(!attempts.is_attempt_permitted(one) && attempts.is_attempt_permitted(other));
         assert!(attempts.begin(other));
         tokio::time::advance(Duration::from_secs(3)).await;
-        assert!(attempts.may_begin(one), "a look takes nothing");
+        assert!(attempts.is_attempt_permitted(one), "a look takes nothing");
         assert!(attempts.begin(one));
         assert!(!attempts.begin(one));
     }

@@ -49,14 +49,14 @@ impl Credentials {
             users: Arc::new(users),
             by_password,
             tokens: tokens.iter().map(token).collect(),
-            remembered: Cache::with_entries(REMEMBERED_MAX),
+            remembered: Cache::with_entries_max(REMEMBERED_MAX),
         }
     }
 
     /// Replaces `old`: credentials in both continue, all others of `old` end.
     pub(super) fn replace(&mut self, old: &Self) {
         for (name, proven) in &old.by_password {
-            match self.by_password.get_mut(name).filter(|_| self.users.has_same(name, &old.users)) {
+            match self.by_password.get_mut(name).filter(|_| self.users.has_same_hash(name, &old.users)) {
                 Some(new) => new.ended = proven.ended.clone(),
                 None => proven.ended.end(),
             }

@@ -124,7 +124,7 @@ impl Issuers {
             Ok(Arc::new(Issuer { options: options.clone(), http, last: Mutex::default() }))
         };
         let all = options.iter().map(issuer).collect::<Result<_, SetupError>>()?;
-        Ok(Self { all, keys: Cache::with_entries(1_024) })
+        Ok(Self { all, keys: Cache::with_entries_max(1_024) })
     }
 
     pub(super) fn is_empty(&self) -> bool {

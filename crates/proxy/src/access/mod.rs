@@ -15,7 +15,7 @@ pub use credentials::Token;
 pub(super) use denied::Denied;
 pub use jwt::{IssuerKeys, IssuerOptions};
 pub use passwords::{BadUsers, Users};
-pub use tls::{BadOwnTls, OwnTls};
+pub use tls::{OwnTls, ProxyTlsError};
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -44,9 +44,9 @@ use self::jwt::{BadToken, Issuers, is_jwt};
 use self::keyed_digest::{DIGEST, under};
 use crate::revocation::RevocationMetrics;
 use crate::start_error::StartError;
-use attempts::Attempts;
+use attempts::FailedAttemptLimit;
 use passwords::CREDENTIAL_OCTETS_MAX;
-use tls::OwnTlsAcceptor;
+use tls::ProxyTlsAcceptor;
 
 /// How long verified passwords are cached.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -76,10 +76,10 @@ pub(super) struct Access {
     /// Whether authentication was required at startup. It then stays required, even if a reload removes all users.
     is_guarded: bool,
     issuers: Issuers,
-    door: Option<OwnTlsAcceptor>,
+    door: Option<ProxyTlsAcceptor>,
     confined_user: Option<Arc<str>>,
     key: hmac::Key,
-    attempts: Attempts,
+    attempts: FailedAttemptLimit,
     /// Permits for hashing passwords.
     workers: Arc<Semaphore>,
     waiting: Slots,
@@ -94,8 +94,11 @@ impl Access {
         let mut secret = Zeroizing::new([0; DIGEST]);
         rand::fill(&mut *secret).map_err(|_| StartError::NoRandomness)?;
         let or_else = !options.users.is_empty() || !options.tokens.is_empty() || !options.issuers.is_empty();
-        let door =
-            options.tls.as_ref().map(|own| OwnTlsAcceptor::new(own, or_else, metrics.clone())).transpose()?;
+        let door = options
+            .tls
+            .as_ref()
+            .map(|own| ProxyTlsAcceptor::new(own, or_else, metrics.clone()))
+            .transpose()?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*secret);
         let credentials = Credentials::new(options.users.clone(), &options.tokens, &key);
         let certificates = options.tls.as_ref().is_some_and(|own| !own.client_roots.is_empty());
@@ -108,7 +111,7 @@ impl Access {
             door,
             confined_user: options.confined_user.clone(),
             key,
-            attempts: Attempts::new(),
+            attempts: FailedAttemptLimit::new(),
             workers: Arc::new(Semaphore::new(workers)),
             waiting: attempts::waiting(),
         })
@@ -146,7 +149,7 @@ impl Access {
     }
 
     /// Returns the TLS acceptor of the proxy itself.
-    pub(super) fn door(&self) -> Option<&OwnTlsAcceptor> {
+    pub(super) fn door(&self) -> Option<&ProxyTlsAcceptor> {
         self.door.as_ref()
     }
 
@@ -159,14 +162,14 @@ impl Access {
         let (scheme, rest) = value.split_once(' ').ok_or(Denied::Wrong)?;
         let rest = rest.trim_matches(' ');
         let proven = if scheme.eq_ignore_ascii_case("bearer") {
-            if self.takes_jwt(rest.as_bytes()) {
+            if self.accepts_jwt(rest.as_bytes()) {
                 return self.jwt(rest.as_bytes(), client).await;
             }
             self.token(rest, client.ip())?
         } else if scheme.eq_ignore_ascii_case("basic") {
             let plain = Zeroizing::new(STANDARD.decode(rest).map_err(|_| Denied::Wrong)?);
             let colon = plain.iter().position(|octet| *octet == b':').ok_or(Denied::Wrong)?;
-            if self.takes_jwt(&plain[colon + 1..]) {
+            if self.accepts_jwt(&plain[colon + 1..]) {
                 return self.jwt(&plain[colon + 1..], client).await;
             }
             self.password(&plain[..colon], &plain[colon + 1..], client.ip()).await?
@@ -176,14 +179,14 @@ impl Access {
         Ok(proven.client(client))
     }
 
-    fn takes_jwt(&self, text: &[u8]) -> bool {
+    fn accepts_jwt(&self, text: &[u8]) -> bool {
         !self.issuers.is_empty() && is_jwt(text)
     }
 
     /// Authenticates `client` by a JSON Web Token.
     async fn jwt(&self, token: &[u8], client: &Client) -> Result<Client, Denied> {
         let address = client.ip();
-        if !self.attempts.may_begin(address) {
+        if !self.attempts.is_attempt_permitted(address) {
             return Err(Denied::TooOften);
         }
         let token = std::str::from_utf8(token).map_err(|_| Denied::Wrong)?;
@@ -197,7 +200,7 @@ impl Access {
         })?;
         let subject = claims.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
         let user: String = format!("{}:{subject}", claims.issuer).chars().take(USER_CHARS_MAX).collect();
-        Ok(client.proven_by(user.into(), Credential::Jwt(Arc::new(claims))))
+        Ok(client.authenticated_as(user.into(), Credential::Jwt(Arc::new(claims))))
     }
 
     fn token(&self, token: &str, client: IpAddr) -> Result<Proven, Denied> {
@@ -241,7 +244,7 @@ impl Access {
             // Failures are not cached: the next attempt counts again.
             let denied = |error| Failed { error, lifetime: Duration::ZERO };
             // A client over its limit must not occupy a slot.
-            if !attempts.may_begin(client) {
+            if !attempts.is_attempt_permitted(client) {
                 return Err(denied(Denied::TooOften));
             }
             let _slot = waiting.take(Some(client)).ok_or_else(|| denied(Denied::Busy))?;
@@ -300,7 +303,7 @@ impl Access {
 impl Proven {
     /// Returns `client`, authenticated by the password or token.
     pub(crate) fn client(self, client: &Client) -> Client {
-        client.proven_by(self.user, Credential::Secret(self.ended))
+        client.authenticated_as(self.user, Credential::Secret(self.ended))
     }
 }
 

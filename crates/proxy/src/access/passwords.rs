@@ -109,7 +109,7 @@ impl Users {
     }
 
     /// Returns whether `name` has the same password hash here and in `other`.
-    pub(super) fn has_same(&self, name: &str, other: &Self) -> bool {
+    pub(super) fn has_same_hash(&self, name: &str, other: &Self) -> bool {
         let hash = |users: &Self| users.names.get(name).and_then(|at| users.hashes.get(*at)).cloned();
         hash(self).zip(hash(other)).is_some_and(|(one, other)| one == other)
     }

@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 
 use x509::GeneralName;
 
-use crate::revocation::{BadLists, LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
+use crate::revocation::{BadCrls, LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
 
 /// TLS options of the proxy itself, on the port that also accepts unencrypted connections.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct OwnTls {
 
 /// Why TLS to the proxy cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum BadOwnTls {
+pub enum ProxyTlsError {
     /// The TLS library rejects the key, a root, or its own defaults.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -40,7 +40,7 @@ pub enum BadOwnTls {
     Verifier(#[from] rustls::server::VerifierBuilderError),
     /// The CRLs are invalid.
     #[error(transparent)]
-    LoadedCrls(#[from] BadLists),
+    LoadedCrls(#[from] BadCrls),
 }
 
 /// The user that a client certificate names.
@@ -50,20 +50,24 @@ pub(crate) struct CertifiedUser {
 }
 
 /// Accepts TLS connections to the proxy itself.
-pub(crate) struct OwnTlsAcceptor {
+pub(crate) struct ProxyTlsAcceptor {
     tls: Arc<RevocationGuard>,
     pub(crate) only: bool,
 }
 
-impl fmt::Debug for OwnTlsAcceptor {
+impl fmt::Debug for ProxyTlsAcceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnTlsAcceptor").field("only", &self.only).finish_non_exhaustive()
+        f.debug_struct("ProxyTlsAcceptor").field("only", &self.only).finish_non_exhaustive()
     }
 }
 
-impl OwnTlsAcceptor {
+impl ProxyTlsAcceptor {
     /// `or_else`: whether a client without a certificate may authenticate otherwise.
-    pub(super) fn new(own: &OwnTls, or_else: bool, metrics: RevocationMetrics) -> Result<Self, BadOwnTls> {
+    pub(super) fn new(
+        own: &OwnTls,
+        or_else: bool,
+        metrics: RevocationMetrics,
+    ) -> Result<Self, ProxyTlsError> {
         let lists = LoadedCrls::of(own.revoked.as_ref())?;
         let config = config_of(own, or_else, &lists.ders)?;
         let again = own.clone();
@@ -107,7 +111,7 @@ impl OwnTlsAcceptor {
     }
 }
 
-fn config_of(own: &OwnTls, or_else: bool, crls: &[Vec<u8>]) -> Result<ServerConfig, BadOwnTls> {
+fn config_of(own: &OwnTls, or_else: bool, crls: &[Vec<u8>]) -> Result<ServerConfig, ProxyTlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder =
         ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;

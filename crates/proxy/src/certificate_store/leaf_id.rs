@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use x509::{Fingerprint, HostOrIp};
 
-use crate::mint::{KeysOfLeaves, LeafKeyKind};
+use crate::mint::{LeafKeyKind, LeafKeySharing};
 
 /// All properties that distinguish leaves.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -16,20 +16,20 @@ pub struct LeafId {
     /// The key's type.
     pub kind: LeafKeyKind,
     /// Which leaves share a key.
-    pub keys: KeysOfLeaves,
-    /// The user whose leaves share the key ([`KeysOfLeaves::ByUser`]).
+    pub keys: LeafKeySharing,
+    /// The user whose leaves share the key ([`LeafKeySharing::ByUser`]).
     pub user: Option<Arc<str>>,
     /// The profile of the leaf.
     pub profile: Arc<str>,
     /// Fingerprint of the upstream certificate that the leaf mirrors, if any.
     pub mirrored: Option<Fingerprint>,
     /// Whether another process gets the leaf's key.
-    pub key_goes_to: KeyGoesTo,
+    pub key_goes_to: KeyRecipients,
 }
 
 /// Other processes that get a leaf's key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum KeyGoesTo {
+pub enum KeyRecipients {
     /// No other process.
     #[default]
     Nobody,

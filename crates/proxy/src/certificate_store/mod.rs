@@ -14,12 +14,12 @@ mod new_name_limit;
 mod second_level;
 
 pub use fetch_error::FetchError;
-pub use leaf_id::{KeyGoesTo, LeafId};
+pub use leaf_id::{KeyRecipients, LeafId};
 pub(crate) use new_name_limit::LOOKS_PER_NAME;
 pub use new_name_limit::{NewNameLimit, RateLimitKey, TooManyNames};
 pub use second_level::{
     Backend, LEASE, LEAVES_MAX, Opened, Opening, SecondLevel, SecondLevelCounts, SecondLevelOptions,
-    TRIP_TIMEOUT, Unopened, WhenAway, lease_of,
+    StoredLeafError, TRIP_TIMEOUT, WhenAway, lease_of,
 };
 
 use std::fmt;
@@ -33,7 +33,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use x509::{HostOrIp, UnixTime};
 
-use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, MintError, VALIDITY_MIN};
+use crate::mint::{Leaf, LeafKeyKind, LeafKeySharing, MintError, VALIDITY_MIN};
 use second_level::Obtained;
 
 /// Default limit of the leaves in memory, in bytes: about 50,000 names.
@@ -104,15 +104,15 @@ impl CertificateStore {
             let name = id.name.dns().map_or(0, str::len);
             let user = id.user.as_ref().map_or(0, |user| user.len());
             let key = match (id.keys, id.kind) {
-                (KeysOfLeaves::Shared, _) => 0,
-                (KeysOfLeaves::ByHost, _) | (KeysOfLeaves::ByUser, LeafKeyKind::P256) => KEY_OCTETS,
-                (KeysOfLeaves::ByUser, LeafKeyKind::Rsa2048) => RSA_KEY_OCTETS,
+                (LeafKeySharing::Shared, _) => 0,
+                (LeafKeySharing::ByHost, _) | (LeafKeySharing::ByUser, LeafKeyKind::P256) => KEY_OCTETS,
+                (LeafKeySharing::ByUser, LeafKeyKind::Rsa2048) => RSA_KEY_OCTETS,
             };
             let octets = ENTRY_OCTETS + name + user + key + leaf.as_ref().map_or(0, |leaf| leaf.octets());
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         Self(Arc::new(StoreState {
-            leaves: Cache::with_weight(octets_max, weigh),
+            leaves: Cache::with_weight_max(octets_max, weigh),
             newcomers,
             renewals: flight::BoundedMap::builder(RENEWALS_MAX).time_to_live(FAILURE_LIFE).build(),
             second,
@@ -145,7 +145,7 @@ impl CertificateStore {
                 self.0.leaves.invalidate(id);
                 self.fetch_new(id, client.into(), now, mint).await
             }
-            Some(cached) if cached.ends_soon(Instant::now(), RENEW_PARTS) && cached.outcome.is_ok() => {
+            Some(cached) if cached.expires_soon(Instant::now(), RENEW_PARTS) && cached.outcome.is_ok() => {
                 if !self.0.renewals.contains_key(id) {
                     self.0.renewals.insert(id.clone(), ());
                     let ends_from = cached.outcome.as_ref().map_or(now, |leaf| leaf.not_after.plus(1));

@@ -91,7 +91,7 @@ impl Authority {
     }
 
     /// Returns whether the path length constraint permits an intermediate CA below it.
-    pub(super) fn permits_below(&self) -> bool {
+    pub(super) fn permits_intermediate(&self) -> bool {
         self.certificate.basic_constraints.is_some_and(|own| own.path_len != Some(0))
     }
 

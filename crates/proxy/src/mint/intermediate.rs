@@ -44,7 +44,7 @@ impl Intermediates {
     #[crate::boxed]
     pub async fn make(&self, now: UnixTime) -> Result<Authority, MintError> {
         let above = &self.above;
-        if !above.permits_below() {
+        if !above.permits_intermediate() {
             return Err(MintError::NoneBelow);
         }
         let not_after = now.plus(self.life.as_secs() as i64).min(above.not_after());

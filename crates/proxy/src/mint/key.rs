@@ -39,12 +39,12 @@ pub struct LeafKey {
     signing: Arc<dyn SigningKey>,
     /// Whether the key was generated for another process.
     pub(super) is_handed_out: bool,
-    of: KeyOf,
+    of: LeafKeyScope,
 }
 
 /// The leaves that use a key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum KeyOf {
+pub(super) enum LeafKeyScope {
     /// All leaves without a more specific key.
     Process,
     /// The leaves of one user or consumer.
@@ -84,37 +84,37 @@ impl LeafKey {
             spki,
             signing,
             is_handed_out: false,
-            of: KeyOf::Process,
+            of: LeafKeyScope::Process,
         })
     }
 
     /// Returns the key as PKCS#8 PEM, if it was generated for another process
-    /// ([`KeysByOwner::of_consumers`](super::KeysByOwner::of_consumers)).
+    /// ([`KeysByOwner::for_consumers`](super::KeysByOwner::of_consumers)).
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
         self.is_handed_out.then(|| self.private.to_pkcs8_pem())
     }
 
-    /// Returns whether only one leaf uses the key ([`KeysOfLeaves::ByHost`](super::KeysOfLeaves::ByHost)).
+    /// Returns whether only one leaf uses the key ([`LeafKeySharing::ByHost`](super::LeafKeySharing::ByHost)).
     #[must_use]
-    pub fn is_of_one_leaf(&self) -> bool {
-        self.of == KeyOf::Leaf
+    pub fn is_single_leaf_key(&self) -> bool {
+        self.of == LeafKeyScope::Leaf
     }
 
     /// Returns whether the key is stored only as long as its leaves, because there are many such keys: those of a user, a consumer
     /// or a single leaf.
     #[must_use]
-    pub fn ends_with_its_leaves(&self) -> bool {
-        self.of != KeyOf::Process
+    pub fn expires_with_leaves(&self) -> bool {
+        self.of != LeafKeyScope::Process
     }
 
     /// Returns the same key, marked as permitted or not permitted for another process.
-    pub(crate) fn for_another(self, is_handed_out: bool) -> Self {
+    pub(crate) fn with_export_permission(self, is_handed_out: bool) -> Self {
         Self { is_handed_out, ..self }
     }
 
     /// Returns the same key, marked as used by the leaves of `owner`.
-    pub(super) fn owned_by(self, owner: KeyOf) -> Self {
+    pub(super) fn with_owner(self, owner: LeafKeyScope) -> Self {
         Self { of: owner, ..self }
     }
 

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::error::MintError;
-use super::key::{KeyOf, LeafKey, LeafKeyKind};
+use super::key::{LeafKey, LeafKeyKind, LeafKeyScope};
 
 /// Default time for which new leaves use the same key.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
@@ -16,7 +16,7 @@ pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Which leaves share a key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum KeysOfLeaves {
+pub enum LeafKeySharing {
     /// All leaves that are minted within the key's life share it. Minting needs only one signature.
     #[default]
     Shared,
@@ -33,7 +33,7 @@ pub enum KeysOfLeaves {
 pub struct LeafKeys {
     p256: RwLock<LeafKey>,
     rsa: RwLock<Option<LeafKey>>,
-    of_leaves: KeysOfLeaves,
+    of_leaves: LeafKeySharing,
     /// Source of the first RSA key; without a stock, [`Self::keep`] generates it.
     stock: Option<RsaStock>,
 }
@@ -48,19 +48,19 @@ impl LeafKeys {
         Ok(Self {
             p256: RwLock::new(first),
             rsa: RwLock::default(),
-            of_leaves: KeysOfLeaves::Shared,
+            of_leaves: LeafKeySharing::Shared,
             stock: None,
         })
     }
 
     /// Sets which leaves share a key.
     #[must_use]
-    pub fn of_leaves(self, of_leaves: KeysOfLeaves) -> Self {
+    pub fn of_leaves(self, of_leaves: LeafKeySharing) -> Self {
         Self { of_leaves, ..self }
     }
 
     /// Returns which leaves share a key.
-    pub(super) fn which(&self) -> KeysOfLeaves {
+    pub(super) fn which(&self) -> LeafKeySharing {
         self.of_leaves
     }
 
@@ -72,9 +72,9 @@ impl LeafKeys {
     pub(super) fn of_user(stock: &RsaStock) -> Result<Self, KeyError> {
         let key = LeafKey::of(LeafKeyKind::P256, &PrivateKey::generate(KeyType::P256)?)?;
         Ok(Self {
-            p256: RwLock::new(key.owned_by(KeyOf::Owner)),
+            p256: RwLock::new(key.with_owner(LeafKeyScope::Owner)),
             rsa: RwLock::default(),
-            of_leaves: KeysOfLeaves::ByUser,
+            of_leaves: LeafKeySharing::ByUser,
             stock: Some(stock.clone()),
         })
     }
@@ -85,15 +85,15 @@ impl LeafKeys {
     /// [`KeyError`] if the library fails.
     pub(super) fn of_consumer(stock: &RsaStock) -> Result<Self, KeyError> {
         let own = Self::of_user(stock)?;
-        let key = own.p256.read().clone().for_another(true);
+        let key = own.p256.read().clone().with_export_permission(true);
         Ok(Self { p256: RwLock::new(key), ..own })
     }
 
     /// Generates a key for one leaf: about 30 µs, a third of the time of its signature.
-    fn of_one_leaf() -> Result<LeafKey, MintError> {
+    fn generate_for_leaf() -> Result<LeafKey, MintError> {
         let made = PrivateKey::generate(KeyType::P256).and_then(|key| LeafKey::of(LeafKeyKind::P256, &key));
         let key = made.map_err(|error| MintError::NoKey(error.to_string()))?;
-        Ok(key.owned_by(KeyOf::Leaf))
+        Ok(key.with_owner(LeafKeyScope::Leaf))
     }
 
     /// Returns the key for a new leaf.
@@ -102,7 +102,7 @@ impl LeafKeys {
     /// [`MintError::NoRsaKey`], [`MintError::NoKey`]
     pub fn current(&self, kind: LeafKeyKind) -> Result<LeafKey, MintError> {
         match kind {
-            LeafKeyKind::P256 if self.of_leaves == KeysOfLeaves::ByHost => Self::of_one_leaf(),
+            LeafKeyKind::P256 if self.of_leaves == LeafKeySharing::ByHost => Self::generate_for_leaf(),
             LeafKeyKind::P256 => Ok(self.p256.read().clone()),
             LeafKeyKind::Rsa2048 => self.rsa().ok_or(MintError::NoRsaKey),
         }
@@ -115,8 +115,9 @@ impl LeafKeys {
         let stock = self.stock.as_ref()?;
         let mut rsa = self.rsa.write();
         if rsa.is_none() {
-            let taken = LeafKey::of(LeafKeyKind::Rsa2048, &stock.take()?).ok()?.owned_by(KeyOf::Owner);
-            *rsa = Some(taken.for_another(self.p256.read().is_handed_out));
+            let taken =
+                LeafKey::of(LeafKeyKind::Rsa2048, &stock.take()?).ok()?.with_owner(LeafKeyScope::Owner);
+            *rsa = Some(taken.with_export_permission(self.p256.read().is_handed_out));
         }
         rsa.clone()
     }
@@ -136,7 +137,7 @@ impl LeafKeys {
     }
 
     async fn change(&self, kind: LeafKeyKind) {
-        let made = PrivateKey::generate_aside(kind.key_type()).await;
+        let made = PrivateKey::generate_in_background(kind.key_type()).await;
         match made.and_then(|key| LeafKey::of(kind, &key)) {
             Ok(key) => match kind {
                 LeafKeyKind::P256 => *self.p256.write() = key,

@@ -11,7 +11,7 @@ const NAME_HEADER: usize = 2;
 
 /// Subject, names and validity of a certificate. Extensions about its key are not copied, because the leaf has another key.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Likeness {
+pub struct MirrorTemplate {
     certificate: Fingerprint,
     first: HostOrIp,
     pub(super) subject: DistinguishedName,
@@ -22,7 +22,7 @@ pub struct Likeness {
 
 /// Why a certificate cannot be mirrored.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum NoLikeness {
+pub enum MirrorTemplateError {
     /// The bytes are not a valid certificate.
     #[error("cannot parse the server's certificate: {0}")]
     Unreadable(#[from] x509::ParseError),
@@ -39,12 +39,12 @@ pub enum NoLikeness {
     Ends,
 }
 
-impl Likeness {
+impl MirrorTemplate {
     /// Reads a server's certificate (DER) for `name` at the time `now`. Does not verify it; the caller must have done so.
     ///
     /// # Errors
-    /// [`NoLikeness`]
-    pub fn of(der: &[u8], name: &HostOrIp, now: UnixTime) -> Result<Self, NoLikeness> {
+    /// [`MirrorTemplateError`]
+    pub fn of(der: &[u8], name: &HostOrIp, now: UnixTime) -> Result<Self, MirrorTemplateError> {
         let certificate = Certificate::parse(der)?;
         let is_of_host = |name: &&GeneralName| {
             matches!(name, GeneralName::Dns(_) | GeneralName::Ip(_)) && name.is_writable()
@@ -52,16 +52,16 @@ impl Likeness {
         let names: Vec<GeneralName> =
             certificate.subject_alt_names.iter().filter(is_of_host).cloned().collect();
         if !names.iter().any(|one| is_for(one, name)) {
-            return Err(NoLikeness::OtherName);
+            return Err(MirrorTemplateError::OtherName);
         }
         let subject = certificate.subject;
         let octets = names.iter().fold(subject.der.len(), |sum, name| sum + octets_of(name) + NAME_HEADER);
         if octets > LIKENESS_OCTETS_MAX {
-            return Err(NoLikeness::TooLong(octets));
+            return Err(MirrorTemplateError::TooLong(octets));
         }
         let (not_before, not_after) = (certificate.not_before, certificate.not_after);
         if now < not_before || not_after.since(now) < VALIDITY_MIN.as_secs() as i64 {
-            return Err(NoLikeness::Ends);
+            return Err(MirrorTemplateError::Ends);
         }
         let first = names.iter().find_map(bare).unwrap_or_else(|| name.clone());
         Ok(Self { certificate: certificate.fingerprint, first, subject, names, not_before, not_after })

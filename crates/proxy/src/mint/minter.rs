@@ -13,9 +13,9 @@ use x509::{BasicConstraints, DistinguishedName, GeneralName, HostOrIp, KeyUsage,
 use super::authority::{Authority, SIGN_TIMEOUT};
 use super::error::MintError;
 use super::key::{LeafKey, LeafKeyKind};
-use super::keys::{KeysOfLeaves, LeafKeys};
+use super::keys::{LeafKeySharing, LeafKeys};
 use super::leaf::Leaf;
-use super::likeness::Likeness;
+use super::likeness::MirrorTemplate;
 use super::serial::new_serial;
 use super::validity::{CLOCK_SKEW_S, VALIDITY_MAX, VALIDITY_MIN};
 
@@ -56,7 +56,7 @@ impl Minter {
 
     /// Returns which leaves of this minter share a key.
     #[must_use]
-    pub fn keys(&self) -> KeysOfLeaves {
+    pub fn keys(&self) -> LeafKeySharing {
         self.keys.which()
     }
 
@@ -89,7 +89,7 @@ impl Minter {
     #[crate::boxed]
     pub async fn mint_like(
         &self,
-        likeness: &Likeness,
+        likeness: &MirrorTemplate,
         kind: LeafKeyKind,
         now: UnixTime,
     ) -> Result<Leaf, MintError> {

@@ -1,7 +1,7 @@
 //! Leaf certificates for the host names that clients request, issued by the operator's CA.
 //!
 //! Minting a leaf costs one signature, because all leaves of a process share a few keys ([`LeafKeys`]). The keys are random and
-//! rotate. Alternatively, each leaf or each user has its own key ([`KeysOfLeaves`]). Keys are never derived from other data, and
+//! rotate. Alternatively, each leaf or each user has its own key ([`LeafKeySharing`]). Keys are never derived from other data, and
 //! never those of the CA.
 
 mod authority;
@@ -20,9 +20,9 @@ pub use self::authority::{Authority, SIGN_TIMEOUT, new_root};
 pub use self::error::{BadAuthority, MintError};
 pub use self::intermediate::Intermediates;
 pub use self::key::{LeafKey, LeafKeyKind};
-pub use self::keys::{KeysOfLeaves, LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKeys};
+pub use self::keys::{LEAF_KEY_LIFE, LEAF_KEY_LIFE_MAX, LeafKeySharing, LeafKeys};
 pub use self::leaf::{BadLeaf, Leaf};
-pub use self::likeness::{Likeness, NoLikeness};
+pub use self::likeness::{MirrorTemplate, MirrorTemplateError};
 pub use self::minter::Minter;
 pub use self::owners::KeysByOwner;
 pub use self::validity::VALIDITY_MAX;

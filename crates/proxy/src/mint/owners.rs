@@ -20,13 +20,13 @@ impl KeysByOwner {
     /// Creates keys for users: at most `owners_max` (about 1 KiB each, 5 KiB with an RSA key), each replaced after `life`. Beyond
     /// the maximum, the least recently active user gets a new key.
     #[must_use]
-    pub fn of_users(owners_max: u64, life: Duration, stock: RsaStock) -> Self {
+    pub fn for_users(owners_max: u64, life: Duration, stock: RsaStock) -> Self {
         Self::new(owners_max, life, stock, LeafKeys::of_user)
     }
 
     /// Creates keys for consumers, which receive them.
     #[must_use]
-    pub fn of_consumers(owners_max: u64, life: Duration, stock: RsaStock) -> Self {
+    pub fn for_consumers(owners_max: u64, life: Duration, stock: RsaStock) -> Self {
         Self::new(owners_max, life, stock, LeafKeys::of_consumer)
     }
 
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn keys_per_owner_rotate_and_are_bounded_in_number() {
-        let keys = KeysByOwner::of_users(4, LONG, RsaStock::new(4));
+        let keys = KeysByOwner::for_users(4, LONG, RsaStock::new(4));
         let first = p256(&keys, "alice");
         assert_eq!(p256(&keys, "alice"), first);
         for owner in 0..1_000 {
@@ -74,7 +74,7 @@ mod tests {
         keys.owners.run_pending_tasks();
         assert!(keys.owners.entry_count() <= 4, "{}", keys.owners.entry_count());
         assert_ne!(p256(&keys, "alice"), first, "whoever has gone gets another");
-        let short = KeysByOwner::of_users(4, Duration::from_millis(1), RsaStock::new(4));
+        let short = KeysByOwner::for_users(4, Duration::from_millis(1), RsaStock::new(4));
         let first = p256(&short, "alice");
         std::thread::sleep(Duration::from_millis(20));
         assert_ne!(p256(&short, "alice"), first);
@@ -84,8 +84,8 @@ mod tests {
     async fn rsa_keys_come_only_from_the_stock() {
         let stock = RsaStock::new(4);
         let (users, consumers) = (
-            KeysByOwner::of_users(4, LONG, stock.clone()),
-            KeysByOwner::of_consumers(4, LONG, stock.clone()),
+            KeysByOwner::for_users(4, LONG, stock.clone()),
+            KeysByOwner::for_consumers(4, LONG, stock.clone()),
         );
         let rsa =
             |keys: &KeysByOwner, owner: &str| keys.of(&owner.into()).unwrap().current(LeafKeyKind::Rsa2048);
@@ -101,7 +101,7 @@ mod tests {
         let different: std::collections::HashSet<_> = all.iter().map(|key| key.spki().to_vec()).collect();
         assert_eq!(different.len(), 3, "each its own");
         assert_eq!(rsa(&users, "alice").unwrap().spki(), all[0].spki(), "and once");
-        assert!(all.iter().all(|key| key.ends_with_its_leaves() && key.kind() == LeafKeyKind::Rsa2048));
+        assert!(all.iter().all(|key| key.expires_with_leaves() && key.kind() == LeafKeyKind::Rsa2048));
         assert!(all[0].to_pkcs8_pem().is_none() && all[2].to_pkcs8_pem().is_some());
         keeping.abort();
     }

@@ -11,9 +11,9 @@ use x509::HostOrIp;
 
 use super::consumer::{CONSUMERS_MAX, Consumer};
 use super::metrics::{MintingMetrics, MintingProtocol, Outcome};
-use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
-use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, Minter};
-use crate::permission::{Asker, NotPermitted, Permission};
+use crate::certificate_store::{CertificateStore, FetchError, KeyRecipients, LeafId};
+use crate::mint::{KeysByOwner, Leaf, LeafKeyKind, LeafKeySharing, Minter};
+use crate::permission::{LeafRequester, NotPermitted, Permission};
 use crate::{Action, Rules};
 
 /// Port for rules with a port: leaves are for HTTPS.
@@ -48,7 +48,7 @@ impl NoLeaf {
 }
 
 /// The source of leaves.
-pub(crate) struct Leaves {
+pub(crate) struct LeafSource {
     pub(crate) minter: Minter,
     /// Profile of the minter.
     pub(crate) profile: Arc<str>,
@@ -60,8 +60,8 @@ pub(crate) struct Leaves {
 }
 
 /// Issues leaves to consumers.
-pub(super) struct LeafDesk {
-    leaves: Leaves,
+pub(super) struct LeafIssuer {
+    leaves: LeafSource,
     names: Rules,
     keys: KeysByOwner,
     /// Consumers that receive RSA leaves.
@@ -69,15 +69,15 @@ pub(super) struct LeafDesk {
     metrics: MintingMetrics,
 }
 
-impl LeafDesk {
+impl LeafIssuer {
     /// Creates the desk. Keys of consumers are replaced after their life; consumers in the set get RSA keys.
     pub(super) fn new(
-        leaves: Leaves,
+        leaves: LeafSource,
         names: Rules,
         (key_life, rsa): (Duration, HashSet<String>),
         metrics: MintingMetrics,
     ) -> Self {
-        let keys = KeysByOwner::of_consumers(CONSUMERS_MAX, key_life, leaves.stock.clone());
+        let keys = KeysByOwner::for_consumers(CONSUMERS_MAX, key_life, leaves.stock.clone());
         Self { leaves, names, keys, rsa, metrics }
     }
 
@@ -125,18 +125,22 @@ impl LeafDesk {
     async fn fetch(&self, consumer: &Consumer, name: &str, kind: LeafKeyKind) -> Result<Arc<Leaf>, NoLeaf> {
         let name = self.allows(name).ok_or(NoLeaf::NotAllowed)?;
         let address = consumer.address;
-        let asker = Asker { address, user: None, consumer: Some(&consumer.identity) };
+        let asker = LeafRequester { address, user: None, consumer: Some(&consumer.identity) };
         self.leaves.permission.ask(asker, &name).await.map_err(NoLeaf::of)?;
         let minter = self.leaves.minter.over(self.keys.of(&consumer.profile)?);
         let id = LeafId {
             name: name.clone(),
             authority: minter.authority().fingerprint(),
             kind,
-            keys: KeysOfLeaves::ByUser,
+            keys: LeafKeySharing::ByUser,
             user: Some(Arc::clone(&consumer.profile)),
             profile: Arc::clone(&self.leaves.profile),
             mirrored: None,
-            key_goes_to: if consumer.is_local() { KeyGoesTo::ThisMachine } else { KeyGoesTo::Consumer },
+            key_goes_to: if consumer.is_local() {
+                KeyRecipients::ThisMachine
+            } else {
+                KeyRecipients::Consumer
+            },
         };
         let now = now();
         let mint = move || async move { minter.mint(&name, kind, now).await };

@@ -68,7 +68,7 @@ impl ConsumerService {
             return text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         }
         // A consumer identified only by a loopback address may be a browser, with DNS rebinding by another site.
-        if self.consumer.is_local() && !names_this_machine(&request) {
+        if self.consumer.is_local() && !is_host_loopback(&request) {
             return text(StatusCode::MISDIRECTED_REQUEST, "use 127.0.0.1, [::1] or localhost as the host\n");
         }
         self.certificate(request.uri().query().unwrap_or_default()).await
@@ -118,7 +118,7 @@ fn kind_for(schemes: &str, own: LeafKeyKind) -> Option<LeafKeyKind> {
     }
 }
 
-fn names_this_machine<B>(request: &Request<B>) -> bool {
+fn is_host_loopback<B>(request: &Request<B>) -> bool {
     let header = || request.headers().get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let Some(named) = request.uri().authority().cloned().or_else(header) else { return false };
     let host = named.host().trim_start_matches('[').trim_end_matches(']');
@@ -148,7 +148,7 @@ fn text(status: StatusCode, said: impl Into<Bytes>) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LeafKeyKind, Request, kind_for, names_this_machine, parameter};
+    use super::{LeafKeyKind, Request, is_host_loopback, kind_for, parameter};
 
     #[test]
     fn leaf_key_type_matches_the_client_signature_schemes() {
@@ -176,9 +176,9 @@ mod tests {
             ("", false),
         ] {
             let request = Request::builder().uri("/certificate").header("host", host).body(()).unwrap();
-            assert_eq!(names_this_machine(&request), is, "{host}");
+            assert_eq!(is_host_loopback(&request), is, "{host}");
         }
-        assert!(!names_this_machine(&Request::new(())));
+        assert!(!is_host_loopback(&Request::new(())));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, UnixListener};
 use x509::Fingerprint;
 
 use super::consumer;
-use super::options::{Listen, StartError};
+use super::options::{ConsumerAddress, StartError};
 use crate::revocation::{LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
 
 /// TLS of consumers, which authenticate by certificates.
@@ -26,20 +26,20 @@ pub(super) enum Listener {
 
 /// Opens the socket.
 pub(super) async fn listen(
-    listen: Listen,
+    listen: ConsumerAddress,
     revoked: Option<RevocationLists>,
     metrics: RevocationMetrics,
 ) -> Result<Listener, StartError> {
     let failed = |place: String| move |source| StartError::Bind { place, source };
     match listen {
-        Listen::Loopback(address) if !address.ip().to_canonical().is_loopback() => {
+        ConsumerAddress::Loopback(address) if !address.ip().to_canonical().is_loopback() => {
             Err(StartError::InTheClear(address))
         }
-        Listen::Loopback(address) => {
+        ConsumerAddress::Loopback(address) => {
             let listener = inbound::listen(address).map_err(failed(address.to_string()))?;
             Ok(Listener::Tcp(listener, None))
         }
-        Listen::Tls(address, tls) => {
+        ConsumerAddress::Tls(address, tls) => {
             let lists = LoadedCrls::of(revoked.as_ref())?;
             let roots = consumer::digest_of_roots(&tls.client_roots);
             let build = move |crls: &[Vec<u8>]| {
@@ -53,7 +53,7 @@ pub(super) async fn listen(
             let listener = inbound::listen(address).map_err(failed(address.to_string()))?;
             Ok(Listener::Tcp(listener, Some(ConsumerTls { guarded: Arc::new(guarded), roots })))
         }
-        Listen::Socket(path) => {
+        ConsumerAddress::Socket(path) => {
             let bound = BoundSocket::at(&path).await.map_err(failed(path.display().to_string()))?;
             Ok(Listener::Unix(bound.1, bound.0))
         }

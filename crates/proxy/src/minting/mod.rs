@@ -16,9 +16,9 @@ mod service;
 mod subscriptions;
 
 pub use consumer::CONSUMERS_MAX;
-pub(crate) use desk::Leaves;
+pub(crate) use desk::LeafSource;
 pub(crate) use metrics::MintingMetrics;
-pub use options::{Listen, NAMES_MAX, Options, StartError};
+pub use options::{ConsumerAddress, NAMES_MAX, Options, StartError};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use inbound::{OriginLimit, ServiceTasks, Slots};
 use tokio::sync::Semaphore;
 
-use desk::LeafDesk;
+use desk::LeafIssuer;
 use listener::{Listener, listen};
 use service::MintingService;
 
@@ -40,7 +40,7 @@ pub(crate) struct Open {
 /// Starts a listener as one of the `tasks`.
 pub(crate) async fn start(
     options: Options,
-    leaves: Leaves,
+    leaves: LeafSource,
     tasks: ServiceTasks,
     metrics: MintingMetrics,
 ) -> Result<Open, StartError> {
@@ -53,7 +53,7 @@ pub(crate) async fn start(
         tasks.spawn(Arc::clone(&tls.guarded).keep(tasks.stopping()));
     }
     let rsa = options.rsa_consumers.into_iter().collect();
-    let desk = LeafDesk::new(leaves, options.names, (options.key_life, rsa), metrics.clone());
+    let desk = LeafIssuer::new(leaves, options.names, (options.key_life, rsa), metrics.clone());
     let shared = Arc::new(MintingService {
         desk,
         streams: Arc::new(Semaphore::new(options.streams_max)),

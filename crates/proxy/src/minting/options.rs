@@ -8,14 +8,14 @@ use std::time::Duration;
 use keyless::server::{TlsError, TlsOptions};
 
 use crate::Rules;
-use crate::revocation::{BadLists, RevocationLists};
+use crate::revocation::{BadCrls, RevocationLists};
 
 /// Maximum names of all streams together, about 1 KiB each.
 pub const NAMES_MAX: usize = 262_144;
 
 /// Address or socket for consumers.
 #[derive(Clone, Debug)]
-pub enum Listen {
+pub enum ConsumerAddress {
     /// Loopback address, without TLS.
     Loopback(SocketAddr),
     /// Unix socket, accessible by its owner only.
@@ -28,7 +28,7 @@ pub enum Listen {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Address or socket for consumers.
-    pub listen: Listen,
+    pub listen: ConsumerAddress,
     /// CRLs of consumers' certificates.
     pub revoked: Option<RevocationLists>,
     /// Names that leaves are issued for: those that these rules would intercept.
@@ -67,5 +67,5 @@ pub enum StartError {
     Tls(#[from] TlsError),
     /// The CRLs are invalid.
     #[error(transparent)]
-    LoadedCrls(#[from] BadLists),
+    LoadedCrls(#[from] BadCrls),
 }

@@ -101,7 +101,7 @@ impl<R> SecretStream<R> {
         self.said.to_string()
     }
 
-    fn not_taken(&self, error: Option<&proto::Status>) {
+    fn record_nack(&self, error: Option<&proto::Status>) {
         if let Some(error) = error {
             self.shared.metrics.nack();
             tracing::warn!(error = error.message, "a consumer rejected a leaf certificate");
@@ -138,7 +138,7 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
 }
 
 /// A stream of responses about changes.
-trait Responds: Sized + Send + 'static {
+trait DiscoveryStream: Sized + Send + 'static {
     type Notification: 'static;
 
     /// Returns the next response; `None` at the end.
@@ -150,7 +150,7 @@ trait Responds: Sized + Send + 'static {
     }
 }
 
-impl Responds for SecretStream<DeltaDiscoveryRequest> {
+impl DiscoveryStream for SecretStream<DeltaDiscoveryRequest> {
     type Notification = DeltaDiscoveryResponse;
 
     async fn next(&mut self) -> Result<Option<DeltaDiscoveryResponse>, Status> {
@@ -167,7 +167,7 @@ impl Responds for SecretStream<DeltaDiscoveryRequest> {
 impl SecretStream<DeltaDiscoveryRequest> {
     fn take(&mut self, asked: &DeltaDiscoveryRequest) -> Result<(), Status> {
         fits(&asked.type_url)?;
-        self.not_taken(asked.error_detail.as_ref());
+        self.record_nack(asked.error_detail.as_ref());
         for name in &asked.resource_names_unsubscribe {
             self.subscriptions.remove(name);
         }
@@ -197,7 +197,7 @@ impl SecretStream<DeltaDiscoveryRequest> {
     }
 }
 
-impl Responds for SecretStream<DiscoveryRequest> {
+impl DiscoveryStream for SecretStream<DiscoveryRequest> {
     type Notification = DiscoveryResponse;
 
     async fn next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
@@ -222,7 +222,7 @@ impl Responds for SecretStream<DiscoveryRequest> {
 impl SecretStream<DiscoveryRequest> {
     fn take(&mut self, asked: &DiscoveryRequest) -> Result<(), Status> {
         fits(&asked.type_url)?;
-        self.not_taken(asked.error_detail.as_ref());
+        self.record_nack(asked.error_detail.as_ref());
         // Ignore requests that precede our last response: the consumer sends them again.
         if !asked.response_nonce.is_empty() && asked.response_nonce != self.said.to_string() {
             return Ok(());

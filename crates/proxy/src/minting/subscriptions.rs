@@ -132,7 +132,7 @@ impl Subscriptions {
                 held.failures = held.failures.saturating_add(1);
                 Some(retry_after(held.failures, &name))
             }
-            Ok(leaf) => Some(asked_again_after(leaf)),
+            Ok(leaf) => Some(refresh_delay(leaf)),
         };
         let version = asked.as_ref().ok().map(|leaf| version_of(leaf));
         let unchanged = version.as_ref() == Some(&self.names.get(&name)?.version);
@@ -190,7 +190,7 @@ fn retry_after(failures: u32, name: &str) -> Duration {
 }
 
 /// Returns the time until the leaf is requested again: soon if a renewal is in progress.
-fn asked_again_after(leaf: &Leaf) -> Duration {
+fn refresh_delay(leaf: &Leaf) -> Duration {
     let seconds = |from| Duration::from_secs(leaf.not_after.since(from).max(0) as u64);
     let (left, whole) = (seconds(now()), seconds(leaf.not_before));
     match left < whole / RENEW_PARTS {
@@ -217,8 +217,8 @@ mod tests {
     use std::collections::HashSet;
 
     use crate::mint::{Authority, LeafKeys, Minter, new_root};
-    use crate::minting::desk::LeafDesk;
-    use crate::minting::{Leaves, MintingMetrics};
+    use crate::minting::desk::LeafIssuer;
+    use crate::minting::{LeafSource, MintingMetrics};
     use crate::permission::Permission;
     use crate::{Action, Rules};
     use keys::{KeyType, PrivateKey, RsaStock};
@@ -235,9 +235,9 @@ mod tests {
         let metrics = MintingMetrics::default();
         let (permission, stock) = (Permission::default(), RsaStock::new(1));
         let profile = minter.profile().into();
-        let leaves = Leaves { minter, profile, store, permission, stock };
+        let leaves = LeafSource { minter, profile, store, permission, stock };
         let keys = (Duration::from_secs(3_600), HashSet::new());
-        let desk = LeafDesk::new(leaves, names, keys, metrics.clone());
+        let desk = LeafIssuer::new(leaves, names, keys, metrics.clone());
         let streams = Arc::new(Semaphore::new(1));
         let tasks = ServiceTasks::default();
         let names = Arc::new(Semaphore::new(3));

@@ -15,7 +15,7 @@ pub(crate) use metrics::PermissionMetrics;
 pub use options::{
     ANSWERS_MAX, BadPermission, NO_FOR, Options, QUESTIONS_MAX, TIMEOUT, Token, WhenAway, YES_FOR,
 };
-pub(crate) use question::{Asker, Identity};
+pub(crate) use question::{Identity, LeafRequester};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use question::{Question, Unanswered};
 use question_slots::QuestionSlots;
-use service::{AskError, PermissionService};
+use service::{DecisionError, PermissionService};
 use silence::Silence;
 use x509::HostOrIp;
 
@@ -96,7 +96,7 @@ impl Permission {
     ) -> Result<Self, BadPermission> {
         let Some(options) = options else { return Ok(Self::default()) };
         let looks = |names: u32| names.saturating_mul(LOOKS_PER_NAME);
-        let answers = Cache::with_entries(options.answers_max);
+        let answers = Cache::with_entries_max(options.answers_max);
         metrics.watch(answers.clone());
         Ok(Self(Some(Arc::new(PermissionState {
             asking: PermissionService::new(options, resolver)?,
@@ -119,7 +119,7 @@ impl Permission {
     ///
     /// # Cancellation
     /// Dropping the future does not affect others; the request is cancelled with the last of them.
-    pub(crate) async fn ask(&self, asker: Asker<'_>, name: &HostOrIp) -> Result<(), NotPermitted> {
+    pub(crate) async fn ask(&self, asker: LeafRequester<'_>, name: &HostOrIp) -> Result<(), NotPermitted> {
         let Some(inner) = &self.0 else { return Ok(()) };
         let charged = asker.charged();
         let question = Question::new(name, asker, inner.names_clients);
@@ -167,7 +167,7 @@ impl PermissionState {
         let admitted = self.newcomers.admit(&charged, &question.name);
         admitted.map_err(|refused| ours(Unanswered::TooMany(refused)))?;
         // While the service is unavailable, requests fail without using a slot or time.
-        if !self.silence.lets_through() {
+        if !self.silence.allows_request() {
             let why =
                 "the permission service did not answer the last requests; it is retried once per second"
                     .into();
@@ -185,17 +185,17 @@ impl PermissionState {
                 tracing::debug!(name = %question.name, "the permission service denied a name");
                 Ok(Fresh { value: false, lifetime: self.no_for })
             }
-            Err(AskError::Silent(why)) => {
+            Err(DecisionError::Silent(why)) => {
                 Err(Failed { error: Unanswered::NoAnswer(why.into()), lifetime: FAILURE_LIFE })
             }
-            Err(AskError::NotPut(why)) => {
+            Err(DecisionError::NotPut(why)) => {
                 Err(Failed { error: Unanswered::NotPut(why.into()), lifetime: FAILURE_LIFE })
             }
         }
     }
 
     /// Logs the first failure until the next response, because each request fails while the service is unavailable.
-    fn note(&self, answer: &Result<bool, AskError>) {
+    fn note(&self, answer: &Result<bool, DecisionError>) {
         match answer {
             Ok(_) => {
                 self.silence.over();
@@ -203,7 +203,7 @@ impl PermissionState {
                     tracing::warn!("the permission service answers again");
                 }
             }
-            Err(AskError::Silent(why)) => {
+            Err(DecisionError::Silent(why)) => {
                 self.silence.goes_on();
                 let when_away = self.when_away;
                 match self.answers_now.swap(false, Relaxed) {
@@ -211,7 +211,7 @@ impl PermissionState {
                     false => tracing::debug!(why, "the permission service does not answer"),
                 }
             }
-            Err(AskError::NotPut(why)) => {
+            Err(DecisionError::NotPut(why)) => {
                 tracing::error!(why, "cannot send a request to the permission service")
             }
         }
@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn cached_permission_depends_on_client_user_and_consumer() {
         let name = HostOrIp::parse("a.example").unwrap();
-        let asker = |address: &str, user| Asker { address: address.parse().unwrap(), user, consumer: None };
+        let asker =
+            |address: &str, user| LeafRequester { address: address.parse().unwrap(), user, consumer: None };
         let one = asker("192.0.2.1", Some("alice"));
         let long = "é".repeat(1_024);
         let (longer, other_longer) = (format!("{long}a"), format!("{long}b"));
@@ -244,14 +245,14 @@ mod tests {
             Arc::new(Identity { whole: whole.into(), subject: "CN=envoy".to_owned(), names: Vec::new() })
         };
         let (envoy, another) = (identity("CN=envoy a"), identity("CN=envoy b"));
-        let consumer = |of| Asker { consumer: Some(of), ..one };
+        let consumer = |of| LeafRequester { consumer: Some(of), ..one };
         assert_ne!(Question::new(&name, one, false), Question::new(&name, consumer(&envoy), false));
         assert_ne!(
             Question::new(&name, consumer(&envoy), false),
             Question::new(&name, consumer(&another), false)
         );
         // Users are distinguished, even if only part of a name is sent.
-        let user = |user| Asker { user: Some(user), ..one };
+        let user = |user| LeafRequester { user: Some(user), ..one };
         assert_ne!(
             Question::new(&name, user(&longer), true),
             Question::new(&name, user(&other_longer), true)

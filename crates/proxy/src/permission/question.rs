@@ -9,7 +9,7 @@ use crate::certificate_store::{RateLimitKey, TooManyNames};
 
 /// The client or consumer that a leaf is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct LeafRequester<'a> {
     /// Address of the client.
     pub(crate) address: IpAddr,
     /// The authenticated user, if any.
@@ -29,7 +29,7 @@ pub(crate) struct Identity {
     pub(crate) names: Vec<String>,
 }
 
-impl Asker<'_> {
+impl LeafRequester<'_> {
     /// Returns the client that is charged for the request.
     pub(super) fn charged(&self) -> RateLimitKey {
         self.user.map_or_else(|| self.address.into(), |user| RateLimitKey::User(user.into()))
@@ -46,7 +46,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    pub(super) fn new(name: &HostOrIp, asker: Asker<'_>, names_clients: bool) -> Self {
+    pub(super) fn new(name: &HostOrIp, asker: LeafRequester<'_>, names_clients: bool) -> Self {
         Self {
             name: name.clone(),
             client: names_clients.then_some(asker.address),

@@ -21,7 +21,7 @@ const NAMES_MAX: usize = 16;
 
 /// Why there is no decision.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) enum AskError {
+pub(super) enum DecisionError {
     /// The service did not respond, or its response contains no decision.
     Silent(String),
     /// The request cannot be sent; this does not mean that the service is unavailable.
@@ -40,7 +40,7 @@ impl PermissionService {
     pub(super) fn new(options: &Options, resolver: &Resolver) -> Result<Self, BadPermission> {
         let url = Guard::default().url(&options.url)?;
         let host = url.host_str().unwrap_or_default();
-        if url.scheme() != "https" && !is_of_this_machine(host) {
+        if url.scheme() != "https" && !is_loopback_host(host) {
             return Err(BadPermission::InTheClear(host.to_owned()));
         }
         let is_token =
@@ -67,8 +67,8 @@ impl PermissionService {
     ///
     /// # Cancellation
     /// Dropping the future cancels the request; with HTTP/1.1 it also closes the connection.
-    pub(super) async fn put(&self, question: &Question) -> Result<bool, AskError> {
-        let url = self.url_of(question).map_err(|error| AskError::NotPut(error.to_string()))?;
+    pub(super) async fn put(&self, question: &Question) -> Result<bool, DecisionError> {
+        let url = self.url_of(question).map_err(|error| DecisionError::NotPut(error.to_string()))?;
         let header = self.authorization.as_ref().map(|value| ("authorization", value.as_str()));
         let deadline = Deadline::within(self.timeout);
         let answer = self.http.get(&url, header.as_slice(), BODY_OCTETS_MAX, deadline).await;
@@ -76,12 +76,12 @@ impl PermissionService {
             Ok(reply) => meaning(reply.status.as_u16()),
             Err(HttpError::TimedOut { host }) => {
                 let limit = self.timeout.as_millis();
-                Err(AskError::Silent(format!("{host} did not answer within {limit} ms")))
+                Err(DecisionError::Silent(format!("{host} did not answer within {limit} ms")))
             }
             Err(error @ (HttpError::Refused(_) | HttpError::Header(_))) => {
-                Err(AskError::NotPut(error.to_string()))
+                Err(DecisionError::NotPut(error.to_string()))
             }
-            Err(error) => Err(AskError::Silent(error.to_string())),
+            Err(error) => Err(DecisionError::Silent(error.to_string())),
         }
     }
 
@@ -114,7 +114,7 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(WHO_OCTETS_MAX)]
 }
 
-fn is_of_this_machine(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"
         || host.parse().is_ok_and(|address: std::net::IpAddr| address.to_canonical().is_loopback())
@@ -122,11 +122,11 @@ fn is_of_this_machine(host: &str) -> bool {
 
 /// Returns the decision of a status code: permitted, denied, or none. Authentication, rate limit and timeout errors say nothing
 /// about the name.
-fn meaning(status: u16) -> Result<bool, AskError> {
+fn meaning(status: u16) -> Result<bool, DecisionError> {
     match status {
         200 | 204 => Ok(true),
         400..=499 if ![401, 407, 408, 425, 429].contains(&status) => Ok(false),
-        _ => Err(AskError::Silent(format!("the permission service returned status {status}"))),
+        _ => Err(DecisionError::Silent(format!("the permission service returned status {status}"))),
     }
 }
 

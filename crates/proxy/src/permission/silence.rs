@@ -21,7 +21,7 @@ struct State {
 
 impl Silence {
     /// Returns whether a request may be sent: while the service is unavailable, one in each interval.
-    pub(super) fn lets_through(&self) -> bool {
+    pub(super) fn allows_request(&self) -> bool {
         let mut state = self.0.lock();
         if state.in_a_row < AWAY_AFTER {
             return true;
@@ -57,17 +57,17 @@ mod tests {
     async fn unavailable_service_is_probed_once_per_interval() {
         let silence = Silence::default();
         for _ in 0..AWAY_AFTER {
-            assert!(silence.lets_through());
+            assert!(silence.allows_request());
             silence.goes_on();
         }
         for _ in 0..3 {
-            assert!(!silence.lets_through());
+            assert!(!silence.allows_request());
             tokio::time::advance(PROBE_EVERY).await;
-            assert!(silence.lets_through(), "one in a time");
-            assert!(!silence.lets_through());
+            assert!(silence.allows_request(), "one in a time");
+            assert!(!silence.allows_request());
             silence.goes_on();
         }
         silence.over();
-        assert!((0..3).all(|_| silence.lets_through()));
+        assert!((0..3).all(|_| silence.allows_request()));
     }
 }

@@ -7,7 +7,7 @@ use hyper::header::HeaderName;
 
 use super::decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
 use super::glob::{GLOB_BYTES_MAX, Globs};
-use super::identity::{Identity, Presented, Recognition};
+use super::identity::{Identity, IdentityIndex, Presented};
 use super::index::{Index, Rules};
 use super::path::normalised;
 use super::rule::{Methods, RareConditions, Rule};
@@ -31,7 +31,7 @@ struct Compiled {
     is_active: bool,
     default: Action,
     identities: Vec<Arc<Identity>>,
-    recognition: Recognition,
+    recognition: IdentityIndex,
     names: Names,
     rules: Vec<Rule>,
     index: Index,
@@ -45,7 +45,7 @@ impl Default for Compiled {
             is_active: false,
             default: Action::Allow,
             identities: Vec::new(),
-            recognition: Recognition::default(),
+            recognition: IdentityIndex::default(),
             names: Names::default(),
             rules: Vec::new(),
             index: Index::default(),
@@ -105,7 +105,7 @@ impl Policy {
                     Err(invalid("name", format!("more than {IDENTITIES_MAX} identities"), "remove some"))
                 }
             };
-            added.map_err(|wrong| located("identities", place, &identity.name, wrong))?;
+            added.map_err(|wrong| policy_error_at("identities", place, &identity.name, wrong))?;
         }
         for (place, rule) in text.rules.iter().enumerate() {
             let added = match place < POLICY_RULES_MAX {
@@ -116,7 +116,7 @@ impl Policy {
                     "list several hosts in one rule",
                 )),
             };
-            added.map_err(|wrong| located("rules", place, &rule.name, wrong))?;
+            added.map_err(|wrong| policy_error_at("rules", place, &rule.name, wrong))?;
         }
         Ok(Self(Arc::new(compiled)))
     }
@@ -173,7 +173,7 @@ impl Policy {
     }
 }
 
-fn located(list: &'static str, place: usize, name: &str, wrong: InvalidSetting) -> BadPolicy {
+fn policy_error_at(list: &'static str, place: usize, name: &str, wrong: InvalidSetting) -> BadPolicy {
     let InvalidSetting { key, why, hint } = wrong;
     BadPolicy { list, number: place + 1, name: name.chars().take(100).collect(), key, why, hint }
 }
@@ -242,7 +242,7 @@ impl Compiled {
 
     fn add_identity(&mut self, text: &IdentityText) -> Result<(), InvalidSetting> {
         const RECOGNISED: &str = "give one of users, certificates, jwt or networks: users = [\"ci\"]";
-        checked_name("name", &text.name)?;
+        validate_name("name", &text.name)?;
         if self.names.identities.contains_key(text.name.as_str()) {
             return Err(invalid(
                 "name",
@@ -264,7 +264,7 @@ impl Compiled {
         let mut all = |map: &mut HashMap<Arc<str>, u32>, key: &'static str, list: &[String]| {
             let mut named = Vec::new();
             for text in list {
-                checked_name(key, text)?;
+                validate_name(key, text)?;
                 let (name, number) = Names::number(map, &mut names.next, text);
                 keys.push(number);
                 named.push(name);
@@ -284,7 +284,7 @@ impl Compiled {
         let name: Arc<str> = match text.name.as_str() {
             "" => format!("#{}", place + 1).into(),
             name => {
-                checked_name("name", name)?;
+                validate_name("name", name)?;
                 name.into()
             }
         };
@@ -297,7 +297,7 @@ impl Compiled {
         }
         let keys = self.keys(&text.grants())?;
         let hosts = HostPattern::read("host", &text.host)?;
-        text.path.iter().try_for_each(|path| checked_path(path))?;
+        text.path.iter().try_for_each(|path| validate_path(path))?;
         let rule = Rule {
             name,
             action: text.action.unwrap_or(Action::Allow),
@@ -327,7 +327,7 @@ impl Compiled {
     }
 }
 
-fn checked_name(key: &'static str, name: &str) -> Result<(), InvalidSetting> {
+fn validate_name(key: &'static str, name: &str) -> Result<(), InvalidSetting> {
     match name.is_empty()
         || name.len() > NAME_BYTES_MAX
         || name.contains(|c: char| c.is_control() || c == ',')
@@ -341,7 +341,7 @@ fn checked_name(key: &'static str, name: &str) -> Result<(), InvalidSetting> {
     }
 }
 
-fn checked_path(path: &str) -> Result<(), InvalidSetting> {
+fn validate_path(path: &str) -> Result<(), InvalidSetting> {
     const HINT: &str =
         "for example /repos/*/issues or /v1/**: no query, no %41 for A, no dot segments, no //";
     let is_glob = path.starts_with(['/', '*']) && path.is_ascii() && !path.contains(['?', '#', ' ']);

@@ -71,7 +71,7 @@ impl Identity {
 
 /// Identities by the evidence that identifies them.
 #[derive(Debug, Default)]
-pub(super) struct Recognition {
+pub(super) struct IdentityIndex {
     users: HashMap<Arc<str>, Arc<Identity>>,
     certificates: HashMap<Arc<str>, Arc<Identity>>,
     /// Claims of identities by issuer, in the order of the configuration.
@@ -79,7 +79,7 @@ pub(super) struct Recognition {
     networks: Networks<Arc<Identity>>,
 }
 
-impl Recognition {
+impl IdentityIndex {
     /// Adds the evidence by which `identity` is recognised.
     pub(super) fn add(
         &mut self,

@@ -2,18 +2,18 @@
 
 use x509::HostOrIp;
 
-use crate::rule_index::{ByHost, ByPath, HostPattern};
+use crate::rule_index::{ByHost, HostPattern, RulesByPath};
 
 /// Below this number of rules, all are tried in turn, which is faster than an index by path.
 const FEW: usize = 8;
 
 /// Rules by host, identity and path. Each list of rules is in the order of the configuration.
 #[derive(Debug, Default)]
-pub(super) struct Index(ByHost<ByIdentity>);
+pub(super) struct Index(ByHost<RulesByIdentity>);
 
 /// Rules of one host by the number of an identity, a team or a tag.
 #[derive(Debug, Default)]
-struct ByIdentity {
+struct RulesByIdentity {
     /// Sorted by number, because most hosts have rules for few identities.
     keyed: Vec<(u32, Rules)>,
     anyone: Rules,
@@ -23,7 +23,7 @@ struct ByIdentity {
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     all: Vec<u32>,
-    paths: Box<ByPath>,
+    paths: Box<RulesByPath>,
 }
 
 impl Index {
@@ -54,7 +54,7 @@ impl Index {
     }
 }
 
-impl ByIdentity {
+impl RulesByIdentity {
     fn keyed(&mut self, key: u32) -> &mut Rules {
         let at = match self.keyed.binary_search_by_key(&key, |(key, _)| *key) {
             Ok(at) => at,

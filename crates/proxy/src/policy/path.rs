@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-use crate::url_path::{has_dots, hides_dots, is_doubtful, plain_path};
+use crate::url_path::{has_dots, hides_dots, is_ambiguous, plain_path};
 
 /// Why a path is ambiguous. Rules with a `path` deny such requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
@@ -55,7 +55,7 @@ pub(super) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     let plain = plain_path(path);
     match plain.as_ref() {
         plain if hides_dots(plain) => Err(AmbiguousPath::Dots),
-        plain if is_doubtful(plain) => Err(AmbiguousPath::Escape),
+        plain if is_ambiguous(plain) => Err(AmbiguousPath::Escape),
         _ => Ok(plain),
     }
 }

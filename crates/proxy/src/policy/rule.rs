@@ -48,7 +48,7 @@ pub(super) struct Methods {
 
 impl Methods {
     pub(super) fn new(methods: &[Method]) -> Self {
-        let bit = |method: &Method| usual_bit(method.as_str());
+        let bit = |method: &Method| standard_method_bit(method.as_str());
         let others = methods.iter().filter(|method| bit(method) == 0).cloned().collect();
         Self { usual: methods.iter().fold(0, |all, method| all | bit(method)), others }
     }
@@ -58,11 +58,11 @@ impl Methods {
     }
 
     fn include(&self, method: &str) -> bool {
-        self.usual & usual_bit(method) != 0 || self.others.iter().any(|one| one == method)
+        self.usual & standard_method_bit(method) != 0 || self.others.iter().any(|one| one == method)
     }
 }
 
-fn usual_bit(method: &str) -> u16 {
+fn standard_method_bit(method: &str) -> u16 {
     const USUAL: [&str; 9] = ["GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
     USUAL.iter().position(|one| *one == method).map_or(0, |at| 1 << at)
 }
@@ -87,10 +87,10 @@ impl Rule {
     pub(super) fn matches(&self, request: &RequestFacts<'_>, path: Option<&str>) -> bool {
         (self.methods.is_empty() || self.methods.include(request.method))
             && path.is_none_or(|path| self.paths.is_empty() || self.paths.matches(path))
-            && self.rare.as_ref().is_none_or(|rare| self.meets(rare, request))
+            && self.rare.as_ref().is_none_or(|rare| self.meets_rare_conditions(rare, request))
     }
 
-    fn meets(&self, rare: &RareConditions, request: &RequestFacts<'_>) -> bool {
+    fn meets_rare_conditions(&self, rare: &RareConditions, request: &RequestFacts<'_>) -> bool {
         rare.body_bytes_max.is_none_or(|most| self.has_size(request.body_bytes, most))
             && rare.query.iter().all(|(name, pattern)| self.has_parameter(request.query, name, pattern))
             && rare.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))

@@ -7,20 +7,20 @@ use std::time::Duration;
 use http_body_util::Either;
 use http_relay::page::{self, Body};
 use http_relay::target::{Origin, Target};
-use http_relay::upstream::Relayed;
+use http_relay::upstream::UpstreamResponseBody;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
 use x509::{HostOrIp, star};
 
-use super::compile::{Compiled, Headers, OwnAnswer, Rule};
-use super::inject::{Injected, Injection, NoSecret, Secrets};
+use super::compile::{Compiled, HeaderChanges, LocalReply, Rule};
+use super::inject::{Injected, Injection, SecretUnavailable, Secrets};
 use super::rewrite::Rewrite;
 use super::{RequestMetrics, RequestRules};
 use crate::connection_context::ConnectionContext;
 use crate::policy::Grantee;
 use crate::rule_index::HostPattern;
-use crate::url_path::{has_dots, hides_dots, is_doubtful, plain_path, sent_path};
+use crate::url_path::{has_dots, hides_dots, is_ambiguous, plain_path, sent_path};
 
 /// The rules that match a request. Rules with a response type are decided later.
 pub(crate) struct MatchedRules {
@@ -62,7 +62,7 @@ impl RequestRules {
             return Err("the path has dot segments that servers interpret differently");
         }
         if self.0.by_path && has_dots(request.uri().path()) {
-            settle_path(request);
+            set_checked_path(request);
         }
         if self.0.by_request_type && request.headers().get_all(CONTENT_TYPE).iter().nth(1).is_some() {
             return Err("a request must have one Content-Type header");
@@ -155,7 +155,7 @@ impl Kind {
             || match self {
                 Self::Missing => false,
                 Self::Of(kind) => patterns.iter().any(|pattern| star::matches(pattern, kind)),
-                Self::Unreadable => matches!(rule.answer, Some(OwnAnswer::Block(..))),
+                Self::Unreadable => matches!(rule.answer, Some(LocalReply::Block(..))),
             }
     }
 }
@@ -166,21 +166,21 @@ impl MatchedRules {
     }
 
     /// Returns the rules that apply before the response.
-    fn of_requests(&self) -> impl Iterator<Item = &Rule> {
+    fn request_rules(&self) -> impl Iterator<Item = &Rule> {
         self.rules().filter(|rule| rule.response_types.is_empty())
     }
 
     pub(crate) fn names(&self) -> Vec<Arc<str>> {
-        self.of_requests().map(|rule| Arc::clone(&rule.name)).collect()
+        self.request_rules().map(|rule| Arc::clone(&rule.name)).collect()
     }
 
     pub(crate) fn delay(&self) -> Option<Duration> {
-        self.of_requests().find_map(|rule| rule.delay)
+        self.request_rules().find_map(|rule| rule.delay)
     }
 
     /// Returns the proxy's own response, if a rule has one.
     pub(crate) fn own_answer(&self) -> Option<Response<Body>> {
-        self.of_requests().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
+        self.request_rules().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
     }
 
     /// Returns whether the exchange may have to be recorded.
@@ -189,25 +189,25 @@ impl MatchedRules {
     }
 
     /// Returns whether the exchange must be recorded, once the response's header is known.
-    pub(crate) fn records_answer(&self, headers: &HeaderMap) -> bool {
-        self.of_answers(&Kind::of(headers)).any(|rule| rule.record)
+    pub(crate) fn should_record(&self, headers: &HeaderMap) -> bool {
+        self.response_rules(&Kind::of(headers)).any(|rule| rule.record)
     }
 
     /// Returns the rules that match the response's type.
-    pub(crate) fn names_of_answer(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
+    pub(crate) fn response_rule_names(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
         let kind = Kind::of(headers);
-        let by_type = self.of_answers(&kind).filter(|rule| !rule.response_types.is_empty());
+        let by_type = self.response_rules(&kind).filter(|rule| !rule.response_types.is_empty());
         by_type.map(|rule| Arc::clone(&rule.name)).collect()
     }
 
-    fn of_answers(&self, kind: &Kind) -> impl Iterator<Item = &Rule> {
+    fn response_rules(&self, kind: &Kind) -> impl Iterator<Item = &Rule> {
         self.rules().filter(move |rule| kind.is_one_of(&rule.response_types, rule))
     }
 
     /// Changes header, path and destination of the request.
     pub(crate) fn change<B>(&self, request: &mut Request<B>, place: &mut Destination) {
-        self.of_requests().for_each(|rule| change(request.headers_mut(), &rule.request));
-        let Some(rewrite) = self.of_requests().find_map(|rule| rule.rewrite.as_ref()) else { return };
+        self.request_rules().for_each(|rule| change(request.headers_mut(), &rule.request));
+        let Some(rewrite) = self.request_rules().find_map(|rule| rule.rewrite.as_ref()) else { return };
         if let Some((from, to)) = &rewrite.path
             && let Some(uri) = rewritten(request.uri(), from, to)
         {
@@ -228,7 +228,7 @@ impl MatchedRules {
         metrics: &RequestMetrics,
     ) -> Result<Vec<Injected>, Response<Body>> {
         let mut all: Vec<Injected> = Vec::new();
-        let injections = self.of_requests().filter_map(|rule| rule.inject.as_ref().map(|one| (rule, one)));
+        let injections = self.request_rules().filter_map(|rule| rule.inject.as_ref().map(|one| (rule, one)));
         // A credential that is not granted to the client is skipped.
         for (rule, injection) in injections.filter(|(_, one)| self.grantee.has(one.grants())) {
             if all.iter().any(|done| *done.header() == injection.header) {
@@ -239,12 +239,12 @@ impl MatchedRules {
                 return Err(page::problem(status, "http_request_denied", why));
             }
             if self.compiled.by_path {
-                if is_doubtful(&plain_path(request.uri().path())) {
+                if is_ambiguous(&plain_path(request.uri().path())) {
                     metrics.injected("refused");
                     let why = "the path has escapes that servers interpret differently, and the credential is limited to some paths";
                     return Err(page::problem(StatusCode::BAD_REQUEST, "http_request_error", why));
                 }
-                settle_path(request);
+                set_checked_path(request);
             }
             match injection.put(request.headers_mut(), secrets, tried).await {
                 Ok(injected) => {
@@ -260,7 +260,7 @@ impl MatchedRules {
                     } else {
                         tracing::debug!(%rule, credential, %error, "rejected a request: its credential is unavailable");
                     }
-                    return Err(no_credential(&error));
+                    return Err(missing_credential_response(&error));
                 }
             }
         }
@@ -313,9 +313,9 @@ impl MatchedRules {
     }
 
     /// Changes header fields of the response. Returns a page instead if a rule blocks it.
-    pub(crate) fn answered(&self, response: &mut Response<Relayed>) -> Option<Response<Body>> {
+    pub(crate) fn answered(&self, response: &mut Response<UpstreamResponseBody>) -> Option<Response<Body>> {
         let as_it_came = Kind::of(response.headers());
-        for rule in self.of_answers(&as_it_came) {
+        for rule in self.response_rules(&as_it_came) {
             change(response.headers_mut(), &rule.response);
             if let Some(answer) = &rule.answer {
                 return Some(said(rule, answer));
@@ -325,7 +325,7 @@ impl MatchedRules {
     }
 }
 
-fn change(headers: &mut HeaderMap, change: &Headers) {
+fn change(headers: &mut HeaderMap, change: &HeaderChanges) {
     for name in &change.remove {
         headers.remove(name);
     }
@@ -334,18 +334,18 @@ fn change(headers: &mut HeaderMap, change: &Headers) {
     }
 }
 
-fn said(rule: &Rule, answer: &OwnAnswer) -> Response<Body> {
+fn said(rule: &Rule, answer: &LocalReply) -> Response<Body> {
     match answer {
-        OwnAnswer::Redirect(status, to) => {
+        LocalReply::Redirect(status, to) => {
             let mut response = page::empty(*status);
             response.headers_mut().insert(LOCATION, to.clone());
             response
         }
-        OwnAnswer::Block(status, None) => {
+        LocalReply::Block(status, None) => {
             let detail = format!("a rule ({}) does not allow this request", rule.name);
             page::problem(*status, "http_request_denied", &detail)
         }
-        OwnAnswer::Block(status, Some(text)) => {
+        LocalReply::Block(status, Some(text)) => {
             let mut response = page::problem(*status, "http_request_denied", "");
             let html = text.trim_start().starts_with('<');
             let kind = if html { "text/html; charset=utf-8" } else { "text/plain; charset=utf-8" };
@@ -356,12 +356,14 @@ fn said(rule: &Rule, answer: &OwnAnswer) -> Response<Body> {
 }
 
 /// Returns the response if a credential is missing: with an error type of RFC 9209, without the credential's path.
-fn no_credential(error: &NoSecret) -> Response<Body> {
+fn missing_credential_response(error: &SecretUnavailable) -> Response<Body> {
     let (status, detail) = match error {
-        NoSecret::Away(_) => {
+        SecretUnavailable::Away(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "the credential store for this host does not answer")
         }
-        NoSecret::Unusable(_) => (StatusCode::BAD_GATEWAY, "the credential for this host is unavailable"),
+        SecretUnavailable::Unusable(_) => {
+            (StatusCode::BAD_GATEWAY, "the credential for this host is unavailable")
+        }
     };
     page::problem(status, "proxy_internal_error", detail)
 }
@@ -380,7 +382,7 @@ fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
 }
 
 /// Replaces the path of the request by the path that the rules have checked.
-fn settle_path<B>(request: &mut Request<B>) {
+fn set_checked_path<B>(request: &mut Request<B>) {
     let path = sent_path(request.uri().path());
     if path != request.uri().path()
         && let Some(uri) = with_path(request.uri(), &path)
@@ -411,7 +413,11 @@ fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
 }
 
 /// Notes whether the server accepted the credentials. Those that it rejected are read again.
-pub(crate) fn was_taken(status: StatusCode, injected: &[Injected], secrets: Option<&dyn Secrets>) {
+pub(crate) fn record_credential_outcome(
+    status: StatusCode,
+    injected: &[Injected],
+    secrets: Option<&dyn Secrets>,
+) {
     if status == StatusCode::UNAUTHORIZED {
         injected.iter().for_each(|one| one.refused(secrets));
     } else if !status.is_client_error() && !status.is_server_error() {

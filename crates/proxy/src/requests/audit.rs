@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use audit_proof::event::{Event, genesis, read_exported, write_exported};
+use audit_proof::event::{Event, format_export_line, genesis, parse_export_line};
 use http_relay::access_log::private;
 use inbound::ServiceTasks;
 use jiff::Timestamp;
@@ -48,7 +48,7 @@ pub(crate) struct AuditEvent {
 /// The event could not be written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the audit log of the proxy cannot be written")]
-pub(crate) struct NotAudited;
+pub(crate) struct AuditWriteError;
 
 /// Writes events. Clones share the file.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ pub(crate) struct AuditLog {
 struct Waiting {
     event: AuditEvent,
     /// The request that waits for the event; `None` for the outcome of an ended request.
-    written: Option<oneshot::Sender<Result<(), NotAudited>>>,
+    written: Option<oneshot::Sender<Result<(), AuditWriteError>>>,
 }
 
 impl AuditLog {
@@ -86,15 +86,15 @@ impl AuditLog {
     /// Waits until `event` is written.
     ///
     /// # Errors
-    /// [`NotAudited`]: the audited action must not be done.
-    pub(crate) async fn record(&self, event: AuditEvent) -> Result<(), NotAudited> {
+    /// [`AuditWriteError`]: the audited action must not be done.
+    pub(crate) async fn record(&self, event: AuditEvent) -> Result<(), AuditWriteError> {
         let (written, answer) = oneshot::channel();
         let recorded = async {
             let written = Some(written);
-            self.queue.send(Waiting { event, written }).await.map_err(|_| NotAudited)?;
-            answer.await.unwrap_or(Err(NotAudited))
+            self.queue.send(Waiting { event, written }).await.map_err(|_| AuditWriteError)?;
+            answer.await.unwrap_or(Err(AuditWriteError))
         };
-        tokio::time::timeout(WITHIN, recorded).await.unwrap_or(Err(NotAudited))
+        tokio::time::timeout(WITHIN, recorded).await.unwrap_or(Err(AuditWriteError))
     }
 
     /// Writes the event of an ended request, without waiting for it.
@@ -139,7 +139,7 @@ async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<
             batch.splice(..0, std::mem::take(&mut late));
             let done = if is_moved { chain.reopen() } else { Ok(()) };
             let done = done.and_then(|()| chain.write(&batch));
-            let outcome = done.as_ref().map(drop).map_err(|_| NotAudited);
+            let outcome = done.as_ref().map(drop).map_err(|_| AuditWriteError);
             for Waiting { event, written } in batch {
                 match written {
                     // A request that no longer waits is not sent.
@@ -180,12 +180,12 @@ impl Chain {
     /// Opens the file. Continues the chain of existing events, or starts a new chain with the time as its number.
     fn open(options: AuditOptions) -> io::Result<Self> {
         let mut file = opened(&options)?;
-        let length = without_torn_line(&mut file)?;
+        let length = truncate_torn_line(&mut file)?;
         let (shard, sequence, hash) = (now_us(), 0, genesis());
         let mut chain = Self { options, file, length, is_torn: false, shard, sequence, hash };
         if length > 0 {
             let line = last_line(&mut chain.file, length)?;
-            let event = read_exported(&line).map_err(|error| {
+            let event = parse_export_line(&line).map_err(|error| {
                 let file = chain.options.file.display();
                 io::Error::other(format!(
                     "the last line of {file} is not an audit event ({error}): move the file away"
@@ -201,7 +201,7 @@ impl Chain {
         // The lock of the old file is released first: it may be the same file.
         self.file.unlock()?;
         let mut file = opened(&self.options)?;
-        self.length = without_torn_line(&mut file)?;
+        self.length = truncate_torn_line(&mut file)?;
         self.file = file;
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Chain {
             };
             event.hash = event.hash_after(&hash);
             hash = event.hash;
-            text.push_str(&write_exported(&event).map_err(io::Error::other)?);
+            text.push_str(&format_export_line(&event).map_err(io::Error::other)?);
             text.push('\n');
         }
         if std::mem::take(&mut self.is_torn) {
@@ -268,7 +268,7 @@ fn opened(options: &AuditOptions) -> io::Result<File> {
 }
 
 /// Removes an incomplete last line after a crash: its request was not sent. Returns the remaining length.
-fn without_torn_line(file: &mut File) -> io::Result<u64> {
+fn truncate_torn_line(file: &mut File) -> io::Result<u64> {
     let length = file.metadata()?.len();
     let tail = tail(file, length)?;
     let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -302,7 +302,7 @@ fn now_us() -> i64 {
 #[cfg(test)]
 mod tests {
     use audit_proof::export::verify;
-    use audit_proof::kept::KeptHeads;
+    use audit_proof::kept::StoredHeads;
     use serde_json::json;
     use tempfile::TempDir;
 
@@ -337,7 +337,7 @@ mod tests {
     #[track_caller]
     fn verified(folder: &TempDir) -> u64 {
         let text = std::fs::read(options(folder).file).unwrap();
-        let found = verify(&*text, &KeptHeads::default(), None).unwrap();
+        let found = verify(&*text, &StoredHeads::default(), None).unwrap();
         assert!(found.good && found.chains == 1, "{:?}", found.faults);
         found.events
     }
@@ -408,7 +408,7 @@ mod tests {
         let log = AuditLog { queue, tasks: ServiceTasks::default(), lost: lost.clone() };
         // An outcome waits for a disk that can be written again, and is counted if there is none.
         log.note(event("/ended"));
-        assert_eq!(log.record(event("/")).await, Err(NotAudited));
+        assert_eq!(log.record(event("/")).await, Err(AuditWriteError));
         drop(log);
         work.await.unwrap();
         assert_eq!(lost.get(), 1);

@@ -7,7 +7,7 @@ use http_relay::access_log::CapturedBody;
 use hyper::header::{CONTENT_ENCODING, HeaderMap};
 
 use super::fields;
-use super::needles::{Needles, TooLong};
+use super::needles::{RedactionTexts, TooLong};
 
 /// A body prepared for recording.
 pub(super) struct Shown {
@@ -25,7 +25,7 @@ pub(super) fn shown(
     kept: &CapturedBody,
     headers: &HeaderMap,
     kind: &str,
-    needles: &mut Needles,
+    needles: &mut RedactionTexts,
     (most, names): (usize, &[String]),
 ) -> Result<Shown, &'static str> {
     if needles.too_many {
@@ -99,8 +99,8 @@ mod tests {
 
     const MOST: usize = 1_024;
 
-    fn needles() -> Needles {
-        let mut needles = Needles::default();
+    fn needles() -> RedactionTexts {
+        let mut needles = RedactionTexts::default();
         needles.inject(b"hunter2-hunter3");
         needles
     }

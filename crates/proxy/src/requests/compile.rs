@@ -12,7 +12,7 @@ use super::inject::Injection;
 use super::rewrite::Rewrite;
 use super::rule::{BadRequestRule, RuleText};
 use super::setting::{InvalidSetting, check_path, header_name, invalid};
-use crate::rule_index::{ByHost, ByPath, HostPattern};
+use crate::rule_index::{ByHost, HostPattern, RulesByPath};
 use crate::setting::methods;
 use crate::url_path::plain_path;
 
@@ -34,9 +34,9 @@ pub(super) struct Rule {
     pub(super) clients: Vec<IpNet>,
     pub(super) request_types: Vec<String>,
     pub(super) response_types: Vec<String>,
-    pub(super) request: Headers,
-    pub(super) response: Headers,
-    pub(super) answer: Option<OwnAnswer>,
+    pub(super) request: HeaderChanges,
+    pub(super) response: HeaderChanges,
+    pub(super) answer: Option<LocalReply>,
     pub(super) rewrite: Option<Rewrite>,
     pub(super) delay: Option<Duration>,
     pub(super) record: bool,
@@ -45,14 +45,14 @@ pub(super) struct Rule {
 
 /// Changes of headers: fields in `remove` are removed, then those in `set` are set.
 #[derive(Debug, Default)]
-pub(super) struct Headers {
+pub(super) struct HeaderChanges {
     pub(super) remove: Vec<HeaderName>,
     pub(super) set: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// A response of the proxy itself.
 #[derive(Debug)]
-pub(super) enum OwnAnswer {
+pub(super) enum LocalReply {
     Redirect(StatusCode, HeaderValue),
     Block(StatusCode, Option<String>),
 }
@@ -64,7 +64,7 @@ pub struct RequestRules(pub(super) Arc<Compiled>);
 #[derive(Debug, Default)]
 pub(super) struct Compiled {
     pub(super) rules: Vec<Rule>,
-    index: ByHost<ByPath>,
+    index: ByHost<RulesByPath>,
     /// Whether any rule records.
     records: bool,
     /// Whether any rule has a path condition, so that the spelling of paths matters.
@@ -121,7 +121,7 @@ impl RequestRules {
     /// Returns whether any rule needs the credential store.
     #[must_use]
     pub fn need_store(&self) -> bool {
-        self.0.rules.iter().any(|rule| rule.inject.as_ref().is_some_and(|inject| inject.is_of_store()))
+        self.0.rules.iter().any(|rule| rule.inject.as_ref().is_some_and(|inject| inject.is_from_store()))
     }
 
     /// Returns whether any rule records.
@@ -176,11 +176,11 @@ impl Rule {
             clients: text.client.clone(),
             request_types: types("request_type", &text.request_type)?,
             response_types: types("response_type", &text.response_type)?,
-            request: Headers {
+            request: HeaderChanges {
                 remove: names("remove_request_headers", &text.remove_request_headers)?,
                 set: values("set_request_headers", &text.set_request_headers)?,
             },
-            response: Headers {
+            response: HeaderChanges {
                 remove: names("remove_response_headers", &text.remove_response_headers)?,
                 set: values("set_response_headers", &text.set_response_headers)?,
             },
@@ -204,7 +204,7 @@ impl Rule {
             || self.rewrite.is_some()
             || self.delay.is_some()
             || self.inject.is_some()
-            || matches!(self.answer, Some(OwnAnswer::Redirect(..)));
+            || matches!(self.answer, Some(LocalReply::Redirect(..)));
         if !self.response_types.is_empty() && on_requests {
             let hint = "a rule with response_type can only change response headers, block or record; use another rule for the rest";
             return Err(invalid("response_type", "known only after the request was sent", hint));
@@ -218,7 +218,7 @@ impl Rule {
     }
 }
 
-impl Headers {
+impl HeaderChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty()
     }
@@ -283,7 +283,7 @@ fn delay(ms: Option<u64>) -> Result<Option<Duration>, InvalidSetting> {
     }
 }
 
-fn answer(text: &RuleText) -> Result<Option<OwnAnswer>, InvalidSetting> {
+fn answer(text: &RuleText) -> Result<Option<LocalReply>, InvalidSetting> {
     let known = |key, code: u16| {
         StatusCode::from_u16(code)
             .map_err(|_| invalid(key, format!("{code} is not an HTTP status"), "for example 403"))
@@ -304,7 +304,7 @@ fn answer(text: &RuleText) -> Result<Option<OwnAnswer>, InvalidSetting> {
         }
         (Some(code), None) => {
             short("page", text.page.as_deref().unwrap_or_default())?;
-            Ok(Some(OwnAnswer::Block(known("block", code)?, text.page.clone())))
+            Ok(Some(LocalReply::Block(known("block", code)?, text.page.clone())))
         }
         (None, Some(to)) => {
             let code = text.redirect_status.unwrap_or(302);
@@ -319,7 +319,7 @@ fn answer(text: &RuleText) -> Result<Option<OwnAnswer>, InvalidSetting> {
             let value = uri.and_then(|_| HeaderValue::from_str(to).ok());
             let value = value
                 .ok_or_else(|| invalid("redirect", format!("{to:?} is not a URL"), "https://HOST/PATH"))?;
-            Ok(Some(OwnAnswer::Redirect(known("redirect_status", code)?, value)))
+            Ok(Some(LocalReply::Redirect(known("redirect_status", code)?, value)))
         }
         (None, None) => Ok(None),
     }

@@ -35,14 +35,14 @@ pub(super) fn json(text: &str, names: &[String]) -> String {
     while let Some(quote) = octets[at..].iter().position(|octet| *octet == b'"') {
         let start = at + quote;
         at = string_end(octets, start);
-        let colon = past_space(octets, at);
+        let colon = skip_whitespace(octets, at);
         if octets.get(colon) != Some(&b':') {
             continue;
         }
         let is_hidden =
             serde_json::from_str(&text[start..at]).is_ok_and(|name: String| is_one_of(names, &name));
         if is_hidden {
-            let value = past_space(octets, colon + 1);
+            let value = skip_whitespace(octets, colon + 1);
             without.push_str(&text[done..value]);
             at = value_end(octets, value);
             without.push_str(&format!("\"{REDACTED}\""));
@@ -53,7 +53,7 @@ pub(super) fn json(text: &str, names: &[String]) -> String {
     without
 }
 
-fn past_space(octets: &[u8], from: usize) -> usize {
+fn skip_whitespace(octets: &[u8], from: usize) -> usize {
     let space = octets[from..].iter().take_while(|octet| b" \t\r\n".contains(octet)).count();
     from + space
 }

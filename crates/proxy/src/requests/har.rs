@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use zeroize::Zeroizing;
 
-use super::needles::{Needles, REDACTED, TooLong};
+use super::needles::{REDACTED, RedactionTexts, TooLong};
 use super::{body, fields};
 
 /// End of a file; the next entry overwrites it.
@@ -68,7 +68,7 @@ pub(super) struct Exchange {
     pub(super) response: HeaderMap,
     pub(super) answered: CapturedBody,
     /// Secrets to redact, among them injected credentials.
-    pub(super) needles: Needles,
+    pub(super) needles: RedactionTexts,
     pub(super) rules: Vec<std::sync::Arc<str>>,
 }
 
@@ -174,7 +174,7 @@ impl HarFolder {
         let at = current.octets - TAIL.len() as u64;
         let text = format!("{before}{entry}{TAIL}");
         if let Err(error) = current.file.write_all_at(text.as_bytes(), at) {
-            let taken_back = take_back(&current.file, at);
+            let taken_back = undo_write(&current.file, at);
             self.finish();
             return taken_back.and(Err(error));
         }
@@ -184,7 +184,7 @@ impl HarFolder {
     }
 
     /// Removes the oldest files until the rest fits the limit.
-    fn make_room(&mut self) -> io::Result<()> {
+    fn delete_oldest_files(&mut self) -> io::Result<()> {
         let current = self.current.as_ref().map_or(0, |current| current.octets);
         let mut all = current + self.done.iter().map(|(_, octets)| octets).sum::<u64>();
         while all > self.options.octets_max
@@ -202,7 +202,7 @@ impl HarFolder {
         HIDDEN.contains(&name) || self.options.redact_headers.iter().any(|one| one.eq_ignore_ascii_case(name))
     }
 
-    fn headers(&self, headers: &HeaderMap, needles: &mut Needles) -> Value {
+    fn headers(&self, headers: &HeaderMap, needles: &mut RedactionTexts) -> Value {
         let all = headers.iter().map(|(name, value)| {
             let value = match name.as_str() {
                 name if value.is_sensitive() || self.hides(name) => REDACTED.to_owned(),
@@ -233,7 +233,7 @@ impl HarFolder {
     }
 
     /// Collects values to redact wherever they appear: injected credentials and redacted values.
-    fn needles(&self, exchange: &Exchange) -> Needles {
+    fn needles(&self, exchange: &Exchange) -> RedactionTexts {
         let mut needles = exchange.needles.clone();
         for (name, value) in exchange.request.iter().chain(&exchange.response) {
             if !self.hides(name.as_str()) {
@@ -311,14 +311,14 @@ impl HarFolder {
             "timings": { "send": 0, "wait": exchange.wait_ms, "receive": exchange.receive_ms },
             "_rules": exchange.rules,
         });
-        if needles.is_used_up() {
+        if needles.has_exceeded_limit() {
             entry["comment"] = json!("incomplete: redaction takes too long");
         }
         entry
     }
 
     /// Returns the type and text of a body, or the reason why it is omitted.
-    fn body(&self, kept: &CapturedBody, headers: &HeaderMap, needles: &mut Needles) -> Value {
+    fn body(&self, kept: &CapturedBody, headers: &HeaderMap, needles: &mut RedactionTexts) -> Value {
         let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let shown_kind =
             if self.hides("content-type") { REDACTED.to_owned() } else { searched(kind.as_bytes(), needles) };
@@ -347,7 +347,7 @@ impl HarFolder {
 }
 
 /// Returns a line of text with secrets redacted.
-fn searched(text: &[u8], needles: &mut Needles) -> String {
+fn searched(text: &[u8], needles: &mut RedactionTexts) -> String {
     match needles.taken_out(text, false) {
         Ok(without) => String::from_utf8_lossy(&without).into_owned(),
         Err(TooLong) => REDACTED.to_owned(),
@@ -361,7 +361,7 @@ fn number_of(path: &Path, stamp: &str) -> Option<u32> {
 }
 
 /// Undoes a partial write: the end of the file is written at its old position, where there was space before.
-fn take_back(file: &File, at: u64) -> io::Result<()> {
+fn undo_write(file: &File, at: u64) -> io::Result<()> {
     file.write_all_at(TAIL.as_bytes(), at)?;
     file.set_len(at + TAIL.len() as u64)
 }
@@ -375,7 +375,7 @@ impl Sink for HarFolder {
             if let Err(error) = self.add(&item.exchange) {
                 return (written, Err(error));
             }
-            if let Err(error) = self.make_room() {
+            if let Err(error) = self.delete_oldest_files() {
                 return (written + 1, Err(error));
             }
         }
@@ -415,7 +415,7 @@ mod tests {
             status: Some(StatusCode::OK),
             response: HeaderMap::new(),
             answered: CapturedBody::default(),
-            needles: Needles::default(),
+            needles: RedactionTexts::default(),
             rules: Vec::new(),
         }
     }
@@ -440,7 +440,7 @@ mod tests {
         let mut har = folder(place.path(), 8 << 10);
         for number in 0..40 {
             har.add(&exchange(&format!("https://a/{number}"))).unwrap();
-            har.make_room().unwrap();
+            har.delete_oldest_files().unwrap();
             let kept = urls(place.path());
             assert_eq!(kept.last().unwrap(), &format!("https://a/{number}"), "{kept:?}");
         }
@@ -460,7 +460,7 @@ mod tests {
         let (at, whole) =
             (current.octets - TAIL.len() as u64, std::fs::read_to_string(&current.path).unwrap());
         current.file.write_all_at(b",\n{\"startedDateTime\":\"19", at).unwrap();
-        take_back(&current.file, at).unwrap();
+        undo_write(&current.file, at).unwrap();
         assert_eq!(std::fs::read_to_string(&current.path).unwrap(), whole);
         // A file that cannot be written to.
         current.file = File::open(&current.path).unwrap();

@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 use super::needles::NEEDLE_OCTETS_MIN;
 use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
-use super::spellings::Spellings;
+use super::spellings::ValueEncodings;
 use crate::policy::Grants;
 
 /// How long the version before the current one is used for servers that reject the current one.
@@ -37,7 +37,7 @@ const FILE_OCTETS_MAX: u64 = 64 << 10;
 const FILE_FRESH: Duration = Duration::from_secs(5);
 
 /// Future of a requested credential.
-pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Fetched, NoSecret>> + Send + 'a>>;
+pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Fetched, SecretUnavailable>> + Send + 'a>>;
 
 /// A credential as read from its source. Its `Debug` output contains no value.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub trait Secrets: fmt::Debug + Send + Sync {
 
 /// Why a credential is not available. Contains no part of its value.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum NoSecret {
+pub enum SecretUnavailable {
     /// The store does not respond. A retry is safe.
     #[error("the credential store does not answer: {0}")]
     Away(String),
@@ -82,7 +82,7 @@ pub(super) struct Injection {
     /// Whether bodies of responses pass unchanged.
     may_echo: bool,
     /// The current value in all encodings, with its digest.
-    spellings: Mutex<Option<([u8; 32], Arc<Spellings>)>>,
+    spellings: Mutex<Option<([u8; 32], Arc<ValueEncodings>)>>,
     /// Whether the last read failed.
     is_missing: AtomicBool,
     /// SHA-256 of the last value that a server rejected, and when it was reloaded. It is not reloaded by each request.
@@ -231,7 +231,7 @@ impl Injection {
         })
     }
 
-    pub(super) fn is_of_store(&self) -> bool {
+    pub(super) fn is_from_store(&self) -> bool {
         matches!(self.source, Source::Store { .. })
     }
 
@@ -264,13 +264,13 @@ impl Injection {
         headers: &mut HeaderMap,
         secrets: Option<&dyn Secrets>,
         tried: &[Injected],
-    ) -> Result<Injected, NoSecret> {
+    ) -> Result<Injected, SecretUnavailable> {
         // Removed first, so that the client's own value is never forwarded, even after an error.
         headers.remove(&self.header);
         let read = match &self.source {
             Source::Store { path, fields } => {
-                let store =
-                    secrets.ok_or_else(|| NoSecret::Away("no credential store is configured".to_owned()))?;
+                let store = secrets
+                    .ok_or_else(|| SecretUnavailable::Away("no credential store is configured".to_owned()))?;
                 store.fetch(path, fields).await?
             }
             Source::File { path, known } => of_file(path, known).await?,
@@ -279,8 +279,9 @@ impl Injection {
         let Version { fetched, digest } = self.versions.lock().choose(Version::of(read), refused);
         let Fetched { values: texts, version } = fetched;
         let (value, needles) = self.written(&texts)?;
-        let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value))
-            .map_err(|_| NoSecret::Unusable(format!("{} cannot be sent in a header", self.called())))?;
+        let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value)).map_err(|_| {
+            SecretUnavailable::Unusable(format!("{} cannot be sent in a header", self.called()))
+        })?;
         // Excluded from Debug output and from the tables of HPACK.
         header.set_sensitive(true);
         headers.insert(self.header.clone(), header);
@@ -288,10 +289,14 @@ impl Injection {
     }
 
     /// Returns the value of the header field, and the texts to redact in responses.
-    fn written(&self, texts: &[Secret]) -> Result<(Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>), NoSecret> {
+    fn written(
+        &self,
+        texts: &[Secret],
+    ) -> Result<(Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>), SecretUnavailable> {
         let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
         let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
-        let first = first.ok_or_else(|| NoSecret::Unusable(format!("{} is empty", self.called())))?;
+        let first =
+            first.ok_or_else(|| SecretUnavailable::Unusable(format!("{} is empty", self.called())))?;
         let (value, secret, password) = match self.form {
             Form::Bearer => (octets(&["Bearer ", first]), octets(&[first]), first),
             Form::Header => (octets(&[&self.prefix, first]), octets(&[first]), first),
@@ -301,7 +306,10 @@ impl Injection {
                     (None, Some(password)) => octets(&[first, ":", password.expose()]),
                     (None, None) if first.contains(':') => octets(&[first]),
                     (None, None) => {
-                        return Err(NoSecret::Unusable(format!("{} is not user:password", self.called())));
+                        return Err(SecretUnavailable::Unusable(format!(
+                            "{} is not user:password",
+                            self.called()
+                        )));
                     }
                 };
                 let coded = Zeroizing::new(STANDARD.encode(&pair));
@@ -345,7 +353,10 @@ fn escaped(text: &str) -> Zeroizing<Vec<u8>> {
     into
 }
 
-async fn of_file(path: &Path, known: &Mutex<Option<(Instant, Fetched)>>) -> Result<Fetched, NoSecret> {
+async fn of_file(
+    path: &Path,
+    known: &Mutex<Option<(Instant, Fetched)>>,
+) -> Result<Fetched, SecretUnavailable> {
     if let Some((read_at, fetched)) = &*known.lock()
         && read_at.elapsed() < FILE_FRESH
     {
@@ -353,14 +364,14 @@ async fn of_file(path: &Path, known: &Mutex<Option<(Instant, Fetched)>>) -> Resu
     }
     let owned = path.to_owned();
     let read = tokio::task::spawn_blocking(move || read_file(&owned)).await;
-    let fetched = read.map_err(|error| NoSecret::Away(error.to_string()))??;
+    let fetched = read.map_err(|error| SecretUnavailable::Away(error.to_string()))??;
     *known.lock() = Some((Instant::now(), fetched.clone()));
     Ok(fetched)
 }
 
 /// Reads a file that only its owner may read, without its final line break.
-fn read_file(path: &Path) -> Result<Fetched, NoSecret> {
-    let failed = |why: String| NoSecret::Unusable(format!("{}: {why}", path.display()));
+fn read_file(path: &Path) -> Result<Fetched, SecretUnavailable> {
+    let failed = |why: String| SecretUnavailable::Unusable(format!("{}: {why}", path.display()));
     // Opening a named pipe must not block until there is a writer.
     let mut options = std::fs::OpenOptions::new();
     options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
@@ -399,7 +410,7 @@ impl Injected {
     }
 
     /// Returns whether the same value was sent last, of the credentials `sent`.
-    pub(crate) fn is_last_of(&self, sent: &[Self]) -> bool {
+    pub(crate) fn was_sent_last(&self, sent: &[Self]) -> bool {
         let last = sent.iter().rev().find(|one| Arc::ptr_eq(&one.injection, &self.injection));
         last.is_some_and(|last| last.digest == self.digest)
     }
@@ -429,14 +440,14 @@ impl Injected {
     }
 
     /// Returns the value in all encodings, to be searched in the response.
-    pub(super) fn spellings(&self) -> Arc<Spellings> {
+    pub(super) fn spellings(&self) -> Arc<ValueEncodings> {
         let mut known = self.injection.spellings.lock();
         if let Some((digest, spellings)) = &*known
             && *digest == self.digest
         {
             return Arc::clone(spellings);
         }
-        let spellings = Arc::new(Spellings::of(self.needles()));
+        let spellings = Arc::new(ValueEncodings::of(self.needles()));
         *known = Some((self.digest, Arc::clone(&spellings)));
         spellings
     }

@@ -10,7 +10,7 @@ use inbound::ServiceTasks;
 use tokio::sync::Notify;
 use x509::HostOrIp;
 
-use super::audit::{AuditEvent, AuditLog, NotAudited};
+use super::audit::{AuditEvent, AuditLog, AuditWriteError};
 use super::compile::RequestRules;
 use super::metrics::RequestMetrics;
 use super::options::Options;
@@ -28,13 +28,13 @@ pub(crate) struct RequestLog {
 
 /// Reopens the files of the access log, the audit log and the recordings.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reopen {
+pub(crate) struct ReopenSignals {
     log: Arc<Notify>,
     audit: Arc<Notify>,
     recorder: Arc<Notify>,
 }
 
-impl Reopen {
+impl ReopenSignals {
     pub(crate) fn all(&self) {
         self.log.notify_one();
         self.audit.notify_one();
@@ -48,7 +48,7 @@ impl RequestLog {
         options: &Options,
         metrics: &RequestMetrics,
         tasks: &ServiceTasks,
-        reopen: &Reopen,
+        reopen: &ReopenSignals,
     ) -> Result<Self, StartError> {
         let lines = AccessLogger::start(
             options.access_log.as_ref(),
@@ -89,7 +89,7 @@ impl RequestLog {
     }
 
     /// Returns whether there is an audit log.
-    pub(crate) fn audits(&self) -> bool {
+    pub(crate) fn has_audit_log(&self) -> bool {
         self.audit.is_some()
     }
 
@@ -101,8 +101,8 @@ impl RequestLog {
     /// Writes the event that `make` returns to the audit log, if there is one, and waits until it is written.
     ///
     /// # Errors
-    /// [`NotAudited`]: the audited action must not be done.
-    pub(crate) async fn audit(&self, make: impl FnOnce() -> AuditEvent) -> Result<(), NotAudited> {
+    /// [`AuditWriteError`]: the audited action must not be done.
+    pub(crate) async fn audit(&self, make: impl FnOnce() -> AuditEvent) -> Result<(), AuditWriteError> {
         match &self.audit {
             Some(audit) => audit.record(make()).await,
             None => Ok(()),
@@ -123,7 +123,7 @@ impl RequestLog {
 
     /// Returns the entry of a tunnel, even if requests are not logged: it also counts bytes.
     pub(crate) fn counted_tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Box<Entry> {
-        let mut entry = self.lines.tunnel_of(client, target.to_string());
+        let mut entry = self.lines.tunnel_entry(client, target.to_string());
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
         entry
     }
@@ -136,14 +136,14 @@ impl RequestLog {
     }
 
     /// Logs a connection to `target` that was refused because the client's host `name` has other addresses.
-    pub(crate) fn misdirected(&self, client: &Client, target: &Target, name: &HostOrIp) {
+    pub(crate) fn log_misdirected(&self, client: &Client, target: &Target, name: &HostOrIp) {
         if let Some(mut entry) = self.tunnel(client, target, name) {
             entry.answered(StatusCode::MISDIRECTED_REQUEST, &HeaderMap::new());
         }
     }
 
     /// Logs a CONNECT request that was refused without permission for a leaf, and the reason.
-    pub(crate) fn not_permitted(
+    pub(crate) fn log_not_permitted(
         &self,
         client: &Client,
         target: &Target,
@@ -151,7 +151,7 @@ impl RequestLog {
         (status, reason): (StatusCode, &'static str),
     ) {
         if let Some(mut entry) = self.tunnel(client, target, name) {
-            entry.refused_for(reason);
+            entry.set_refusal_reason(reason);
             entry.answered(status, &HeaderMap::new());
         }
     }

@@ -28,7 +28,7 @@ const STEPS_MAX: u64 = 1 << 23;
 
 /// Texts to redact. They are zeroed when dropped, and not shown by `Debug`.
 #[derive(Clone, Default)]
-pub(super) struct Needles {
+pub(super) struct RedactionTexts {
     all: Vec<Zeroizing<Vec<u8>>>,
     /// Whether an injected credential is among the texts.
     pub(super) has_injected: bool,
@@ -42,13 +42,13 @@ pub(super) struct Needles {
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct TooLong;
 
-impl fmt::Debug for Needles {
+impl fmt::Debug for RedactionTexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Needles").field("count", &self.all.len()).finish_non_exhaustive()
+        f.debug_struct("RedactionTexts").field("count", &self.all.len()).finish_non_exhaustive()
     }
 }
 
-impl Needles {
+impl RedactionTexts {
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty() && !self.too_many
     }
@@ -56,20 +56,20 @@ impl Needles {
     /// Adds an injected credential: as it is, in base64 at any offset, and in hexadecimal.
     pub(super) fn inject(&mut self, text: &[u8]) {
         self.has_injected = true;
-        of_base64(text, &mut |coded| self.put(coded));
+        add_base64_forms(text, &mut |coded| self.put(coded));
         self.put(&of_hex(text));
         self.put(text);
     }
 
     /// Adds a value to redact elsewhere, both as written and percent-decoded.
     pub(super) fn own(&mut self, text: &[u8]) {
-        self.own_as_it_is(text);
+        self.add_plain(text);
         if text.contains(&b'%') {
-            self.own_as_it_is(&Zeroizing::new(percent_decode(text).collect::<Vec<u8>>()));
+            self.add_plain(&Zeroizing::new(percent_decode(text).collect::<Vec<u8>>()));
         }
     }
 
-    fn own_as_it_is(&mut self, text: &[u8]) {
+    fn add_plain(&mut self, text: &[u8]) {
         if text.len() >= OWN_OCTETS_MIN && text != REDACTED.as_bytes() {
             self.put(text);
         }
@@ -86,7 +86,7 @@ impl Needles {
     }
 
     /// Returns whether the search has exceeded its limit.
-    pub(super) fn is_used_up(&self) -> bool {
+    pub(super) fn has_exceeded_limit(&self) -> bool {
         self.steps > STEPS_MAX
     }
 
@@ -121,7 +121,7 @@ impl Needles {
 }
 
 /// Calls `put` with the base64 forms of `text` at any offset in a longer text, in both alphabets.
-pub(super) fn of_base64(text: &[u8], put: &mut dyn FnMut(&[u8])) {
+pub(super) fn add_base64_forms(text: &[u8], put: &mut dyn FnMut(&[u8])) {
     for offset in 0..3 {
         let mut shifted = Zeroizing::new(vec![0; offset]);
         shifted.extend_from_slice(text);
@@ -192,7 +192,7 @@ impl Search<'_> {
                 let least = if is_cut { 1 } else { NEEDLE_OCTETS_MIN };
                 // The text ends before the needle does.
                 let is_end =
-                    |from: &&usize| **from == text.len() || is_cut && begins_spelling(&text[**from..]);
+                    |from: &&usize| **from == text.len() || is_cut && may_begin_escape(&text[**from..]);
                 return Ok(self.at.iter().find(is_end).filter(|_| read >= least).map(|_| text.len()));
             }
             self.next.sort_unstable();
@@ -218,7 +218,7 @@ pub(super) fn character_of(octets: &[u8]) -> (usize, Option<char>) {
     (1, None)
 }
 
-fn begins_spelling(rest: &[u8]) -> bool {
+fn may_begin_escape(rest: &[u8]) -> bool {
     rest.len() < SPELLING_OCTETS_MAX && matches!(rest.first(), Some(b'%' | b'\\' | b'&'))
 }
 
@@ -238,9 +238,9 @@ pub(super) fn spelled(
     }
     let length = match rest.first() {
         Some(b'+') => (octets == b" ").then_some(1),
-        Some(b'%') => of_url(rest, octets, &mut steps),
-        Some(b'\\') => of_json(rest, character, &mut |length| ends.push(from + length)),
-        Some(b'&') => of_html(rest, character),
+        Some(b'%') => match_url_escape(rest, octets, &mut steps),
+        Some(b'\\') => match_json_escape(rest, character, &mut |length| ends.push(from + length)),
+        Some(b'&') => match_html_escape(rest, character),
         _ => None,
     };
     ends.extend(length.map(|length| from + length));
@@ -248,13 +248,13 @@ pub(super) fn spelled(
 }
 
 /// Matches `%2F`, or `%252F` after repeated escaping.
-fn of_url(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
+fn match_url_escape(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
     let mut at = 0;
     for wanted in octets {
         (rest.get(at) == Some(&b'%')).then_some(())?;
         at += 1;
         loop {
-            let value = hex_of(rest.get(at..at + 2)?)?;
+            let value = parse_hex(rest.get(at..at + 2)?)?;
             at += 2;
             if value == u32::from(*wanted)
                 || value == u32::from(wanted.to_ascii_lowercase())
@@ -272,15 +272,15 @@ fn of_url(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
 
 /// Matches escapes of JSON: `\"`, `\/`, `\u002f`, `\x2f`, with more backslashes in nested texts. An escaped backslash is passed to
 /// `more`.
-fn of_json(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) -> Option<usize> {
+fn match_json_escape(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) -> Option<usize> {
     let wanted = character?;
     let run = rest.iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count();
     if wanted == '\\' {
         [2, 4, 8, 16].into_iter().filter(|count| *count <= run).for_each(more);
     }
     let unit = |at: usize| match rest.get(at)? {
-        b'u' | b'U' => Some((hex_of(rest.get(at + 1..at + 5)?)?, at + 5)),
-        b'x' | b'X' => Some((hex_of(rest.get(at + 1..at + 3)?)?, at + 3)),
+        b'u' | b'U' => Some((parse_hex(rest.get(at + 1..at + 5)?)?, at + 5)),
+        b'x' | b'X' => Some((parse_hex(rest.get(at + 1..at + 3)?)?, at + 3)),
         _ => None,
     };
     if let Some((first, end)) = unit(run) {
@@ -307,7 +307,7 @@ fn of_json(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) ->
 }
 
 /// Matches `&amp;`, `&#38;` and `&#x26;`.
-fn of_html(rest: &[u8], character: Option<char>) -> Option<usize> {
+fn match_html_escape(rest: &[u8], character: Option<char>) -> Option<usize> {
     const LONGEST: usize = 10;
     let end = rest.iter().take(LONGEST).position(|octet| *octet == b';')?;
     let meant = match &rest[1..end] {
@@ -316,7 +316,7 @@ fn of_html(rest: &[u8], character: Option<char>) -> Option<usize> {
         b"gt" => u32::from(b'>'),
         b"quot" => u32::from(b'"'),
         b"apos" => u32::from(b'\''),
-        [b'#', b'x' | b'X', digits @ ..] => hex_of(digits)?,
+        [b'#', b'x' | b'X', digits @ ..] => parse_hex(digits)?,
         [b'#', digits @ ..] => std::str::from_utf8(digits).ok()?.parse().ok()?,
         _ => return None,
     };
@@ -327,7 +327,7 @@ fn is_same(said: u32, wanted: char) -> bool {
     char::from_u32(said).is_some_and(|said| said.eq_ignore_ascii_case(&wanted))
 }
 
-fn hex_of(digits: &[u8]) -> Option<u32> {
+fn parse_hex(digits: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(digits)
         .ok()
         .filter(|text| text.bytes().all(|octet| octet.is_ascii_hexdigit()))?;
@@ -340,13 +340,13 @@ mod tests {
 
     const SECRET: &str = "s\u{e9}c/r\"t+k\\y 1";
 
-    fn needles(text: &str) -> Needles {
-        let mut needles = Needles::default();
+    fn needles(text: &str) -> RedactionTexts {
+        let mut needles = RedactionTexts::default();
         needles.inject(text.as_bytes());
         needles
     }
 
-    fn without(needles: &Needles, text: &str, is_cut: bool) -> String {
+    fn without(needles: &RedactionTexts, text: &str, is_cut: bool) -> String {
         String::from_utf8(needles.clone().taken_out(text.as_bytes(), is_cut).unwrap()).unwrap()
     }
 
@@ -408,20 +408,24 @@ mod tests {
     #[test]
     fn repetitive_text_exceeds_the_step_limit_and_is_rejected() {
         // Every position of a repetitive text matches up to the last character.
-        let mut needles = Needles::default();
+        let mut needles = RedactionTexts::default();
         needles.own(&[vec![b'a'; 8 << 10], b"Z".to_vec()].concat());
         let text = [vec![b'a'; 56 << 10], b".".to_vec()].concat();
         assert_eq!(needles.taken_out(&text, false), Err(TooLong));
-        assert!(needles.is_used_up() && needles.steps <= STEPS_MAX + PLACES_MAX as u64, "{}", needles.steps);
+        assert!(
+            needles.has_exceeded_limit() && needles.steps <= STEPS_MAX + PLACES_MAX as u64,
+            "{}",
+            needles.steps
+        );
         assert_eq!(needles.taken_out(b"nothing of it", false), Err(TooLong), "for the whole exchange");
         // A text with thousands of interpretations.
-        let mut needles = Needles::default();
+        let mut needles = RedactionTexts::default();
         needles.own(&[vec![b'\\'; 1_000], b"secret".to_vec()].concat());
         let text = [b"it is ".to_vec(), vec![b'\\'; 60 << 10], b"secret".to_vec()].concat();
         assert_eq!(needles.taken_out(&text, false).unwrap(), b"it is [redacted]");
         assert!(needles.steps < 1_000, "{}", needles.steps);
         // Other texts are searched completely.
-        let mut needles = Needles::default();
+        let mut needles = RedactionTexts::default();
         needles.inject(b"hunter2-hunter3");
         let text = [b"%2Fh".repeat(16 << 10), b"hunter2-hunter3".to_vec()].concat();
         assert!(needles.taken_out(&text, false).unwrap().ends_with(b"%2Fh[redacted]"));
@@ -430,7 +434,7 @@ mod tests {
 
     #[test]
     fn needles_are_limited_in_number_and_hidden_in_debug_output() {
-        let mut needles = Needles::default();
+        let mut needles = RedactionTexts::default();
         needles.own(b"short");
         assert!(needles.is_empty());
         for number in 0..1_000 {

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::har::{Exchange, HarFolder, RecordOptions, Recorded};
 use super::metrics::RequestMetrics;
-use super::needles::{Needles, REDACTED};
+use super::needles::{REDACTED, RedactionTexts};
 
 /// Maximum recordings in progress or waiting to be written. Each has two bodies up to the configured limit in memory.
 const RECORDINGS_MAX: usize = 256;
@@ -61,7 +61,7 @@ impl Recorder {
             status: None,
             response: HeaderMap::new(),
             answered: CapturedBody::default(),
-            needles: Needles::default(),
+            needles: RedactionTexts::default(),
             rules: Vec::new(),
         };
         let recording = HarRecording { exchange, slot, recorder: Arc::clone(self) };

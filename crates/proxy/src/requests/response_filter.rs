@@ -13,7 +13,7 @@ use hyper::header::{
 use super::decoding::{Coding, Decoder};
 use super::inject::Injected;
 use super::scrub::Scrubber;
-use super::spellings::Spellings;
+use super::spellings::ValueEncodings;
 
 /// Codings that are decoded here.
 const READ_HERE: [&str; 3] = ["gzip", "x-gzip", "identity"];
@@ -49,11 +49,11 @@ pub(crate) fn make_searchable(headers: &mut HeaderMap) {
 #[error(
     "the response has a content coding that cannot be searched for the injected credential: gzip, deflate and identity can"
 )]
-pub(crate) struct NotSearchable;
+pub(crate) struct UnsearchableBody;
 
 /// Removes injected values from one response.
 pub(crate) struct ResponseFilter {
-    values: Vec<Arc<Spellings>>,
+    values: Vec<Arc<ValueEncodings>>,
     decoder: Decoder,
     /// `None` if the body is not searched.
     scrubber: Option<Scrubber>,
@@ -68,17 +68,18 @@ impl ResponseFilter {
     /// decoded, removes its coding and length. `has_body`: false for responses to HEAD, for example.
     ///
     /// # Errors
-    /// [`NotSearchable`]
+    /// [`UnsearchableBody`]
     pub(crate) fn new(
         injected: &[Injected],
         headers: &mut HeaderMap,
         has_body: bool,
-    ) -> Result<Self, NotSearchable> {
+    ) -> Result<Self, UnsearchableBody> {
         let values = injected.iter().map(Injected::spellings).collect();
         let searched: Vec<_> =
             injected.iter().filter(|one| !one.may_echo()).map(Injected::spellings).collect();
         let is_searched = has_body && !searched.is_empty();
-        let coding = if is_searched { Coding::of(headers).ok_or(NotSearchable)? } else { Coding::Identity };
+        let coding =
+            if is_searched { Coding::of(headers).ok_or(UnsearchableBody)? } else { Coding::Identity };
         if coding != Coding::Identity {
             headers.remove(CONTENT_ENCODING);
             headers.remove(CONTENT_LENGTH);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::spellings::{Spellings, Steps, TooMuch};
+use super::spellings::{SearchBudget, TooMuch, ValueEncodings};
 
 /// Maximum bytes that are held back until it is decided whether they are a value.
 const HELD_MAX: usize = 256 << 10;
@@ -14,25 +14,25 @@ const MASK: u8 = b'*';
 /// Masks injected values in a stream of bytes.
 #[derive(Debug)]
 pub struct Scrubber {
-    values: Vec<Arc<Spellings>>,
+    values: Vec<Arc<ValueEncodings>>,
     /// What is not decided yet.
     held: Vec<u8>,
     /// How much of `held` is masked already, as the end of a value that began before it.
     masked: usize,
-    steps: Steps,
+    steps: SearchBudget,
     /// Number of masked values.
     found: u64,
 }
 
 impl Scrubber {
-    pub(super) fn new(values: Vec<Arc<Spellings>>) -> Self {
-        Self { values, held: Vec::new(), masked: 0, steps: Steps::default(), found: 0 }
+    pub(super) fn new(values: Vec<Arc<ValueEncodings>>) -> Self {
+        Self { values, held: Vec::new(), masked: 0, steps: SearchBudget::default(), found: 0 }
     }
 
     /// Masks `text` in all encodings.
     #[must_use]
     pub fn of(text: &[u8]) -> Self {
-        Self::new(vec![Arc::new(Spellings::of([text].into_iter()))])
+        Self::new(vec![Arc::new(ValueEncodings::of([text].into_iter()))])
     }
 
     /// Returns the number of values found so far.
@@ -118,7 +118,7 @@ mod tests {
     const SECRET: &str = "hunter2-hunter3";
 
     fn scrubber() -> Scrubber {
-        Scrubber::new(vec![Arc::new(Spellings::of([SECRET.as_bytes()].into_iter()))])
+        Scrubber::new(vec![Arc::new(ValueEncodings::of([SECRET.as_bytes()].into_iter()))])
     }
 
     /// Returns the stream as it is passed on in pieces of `size` bytes.
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn value_longer_than_the_hold_back_limit_is_rejected() {
         let long = "x".repeat(60_000);
-        let mut scrubber = Scrubber::new(vec![Arc::new(Spellings::of([long.as_bytes()].into_iter()))]);
+        let mut scrubber = Scrubber::new(vec![Arc::new(ValueEncodings::of([long.as_bytes()].into_iter()))]);
         let piece = Bytes::from("\\u0078".repeat(10_000));
         for _ in 0..4 {
             assert!(scrubber.pass(piece.clone()).unwrap().is_empty(), "it may be the value");

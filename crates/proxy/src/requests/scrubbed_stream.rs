@@ -31,7 +31,7 @@ pub(crate) struct ScrubbedStream<S> {
 struct StreamFilter {
     scrubber: Scrubber,
     /// `None` for other protocols than WebSockets.
-    frames: Option<Frames>,
+    frames: Option<WebSocketFrames>,
 }
 
 impl<S> ScrubbedStream<S> {
@@ -39,7 +39,7 @@ impl<S> ScrubbedStream<S> {
     pub(crate) fn new(stream: S, filter: Option<(Scrubber, bool)>) -> Self {
         let filter = filter.map(|(scrubber, is_websocket)| StreamFilter {
             scrubber,
-            frames: is_websocket.then(Frames::default),
+            frames: is_websocket.then(WebSocketFrames::default),
         });
         Self { stream, filter, ready: VecDeque::new(), is_ended: false, is_cut: false }
     }
@@ -56,7 +56,12 @@ impl<S> ScrubbedStream<S> {
 }
 
 impl StreamFilter {
-    fn pass(&mut self, data: Bytes, is_end: bool, ready: &mut VecDeque<Bytes>) -> Result<(), NotPassed> {
+    fn pass(
+        &mut self,
+        data: Bytes,
+        is_end: bool,
+        ready: &mut VecDeque<Bytes>,
+    ) -> Result<(), StreamFilterError> {
         match &mut self.frames {
             Some(frames) => frames.pass(data, &mut self.scrubber, ready),
             None => {
@@ -69,7 +74,7 @@ impl StreamFilter {
 
 /// Why a stream is cut off.
 #[derive(Debug, thiserror::Error)]
-enum NotPassed {
+enum StreamFilterError {
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
     #[error("a frame of the upstream is compressed or masked, so that it cannot be searched")]
@@ -78,7 +83,7 @@ enum NotPassed {
 
 /// State of a WebSocket's frames.
 #[derive(Default)]
-struct Frames {
+struct WebSocketFrames {
     /// Bytes of a header, or of a control frame, that is not complete.
     begun: BytesMut,
     /// Remaining bytes of the current frame's payload.
@@ -96,13 +101,13 @@ enum Piece {
     Payload(u64),
 }
 
-impl Frames {
+impl WebSocketFrames {
     fn pass(
         &mut self,
         mut data: Bytes,
         scrubber: &mut Scrubber,
         ready: &mut VecDeque<Bytes>,
-    ) -> Result<(), NotPassed> {
+    ) -> Result<(), StreamFilterError> {
         while !data.is_empty() {
             if self.left == 0 {
                 self.header(&mut data, scrubber)?;
@@ -119,12 +124,12 @@ impl Frames {
     }
 
     /// Reads a header, and the payload of a control frame.
-    fn header(&mut self, data: &mut Bytes, scrubber: &mut Scrubber) -> Result<(), NotPassed> {
+    fn header(&mut self, data: &mut Bytes, scrubber: &mut Scrubber) -> Result<(), StreamFilterError> {
         self.begun.extend_from_slice(&data.split_to(1));
         let (Some(first), Some(second)) = (self.begun.first(), self.begun.get(1)) else { return Ok(()) };
         let (is_final, opcode) = (first & 0x80 != 0, first & 0xf);
         if first & 0x70 != 0 || second & 0x80 != 0 {
-            return Err(NotPassed::Frame);
+            return Err(StreamFilterError::Frame);
         }
         let more = match second & 0x7f {
             126 => 2,
@@ -149,7 +154,7 @@ impl Frames {
         }
         let whole = 2 + length as usize;
         if length > CONTROL_MAX as u64 {
-            return Err(NotPassed::Frame);
+            return Err(StreamFilterError::Frame);
         }
         let missing = (whole - self.begun.len()).min(data.len());
         self.begun.extend_from_slice(&data.split_to(missing));
@@ -243,7 +248,7 @@ mod tests {
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    use super::super::spellings::Spellings;
+    use super::super::spellings::ValueEncodings;
     use super::*;
 
     const SECRET: &str = "hunter2-hunter3";
@@ -261,7 +266,7 @@ mod tests {
     /// Returns what the client reads if the upstream writes `sent` in pieces of `size`.
     async fn read(sent: &[u8], size: usize, is_websocket: bool) -> io::Result<Vec<u8>> {
         let (near, mut far) = tokio::io::duplex(size);
-        let scrubber = Scrubber::new(vec![Arc::new(Spellings::of([SECRET.as_bytes()].into_iter()))]);
+        let scrubber = Scrubber::new(vec![Arc::new(ValueEncodings::of([SECRET.as_bytes()].into_iter()))]);
         let mut stream = ScrubbedStream::new(near, Some((scrubber, is_websocket)));
         let sent = sent.to_vec();
         let writer = tokio::spawn(async move {

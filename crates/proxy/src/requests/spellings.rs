@@ -4,7 +4,9 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use super::needles::{NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, character_of, of_base64, of_hex, spelled};
+use super::needles::{
+    NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, of_hex, spelled,
+};
 
 /// Maximum texts of one value: as many as a mask has bits.
 const TEXTS_MAX: usize = 64;
@@ -18,7 +20,7 @@ const STEPS_FREE: u64 = 1 << 20;
 const STEPS_EACH: u64 = 64;
 
 /// An injected value in all encodings. Not shown by `Debug`, and zeroed when dropped.
-pub(super) struct Spellings {
+pub(super) struct ValueEncodings {
     all: Vec<Text>,
     /// For each byte, the texts that it may begin.
     first: [u64; 256],
@@ -32,25 +34,25 @@ struct Text {
     has_breaks: bool,
 }
 
-impl fmt::Debug for Spellings {
+impl fmt::Debug for ValueEncodings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spellings").field("count", &self.all.len()).finish_non_exhaustive()
+        f.debug_struct("ValueEncodings").field("count", &self.all.len()).finish_non_exhaustive()
     }
 }
 
 /// The limit of a search: so many comparisons for so many bytes.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(super) struct SearchBudget {
     left: u64,
 }
 
-impl Default for Steps {
+impl Default for SearchBudget {
     fn default() -> Self {
         Self { left: STEPS_FREE }
     }
 }
 
-impl Steps {
+impl SearchBudget {
     /// Permits the search in `octets` more bytes.
     pub(super) fn earn(&mut self, octets: usize) {
         self.left = self.left.saturating_add(STEPS_EACH * octets as u64);
@@ -76,14 +78,14 @@ enum Met {
     Open(usize),
 }
 
-impl Spellings {
+impl ValueEncodings {
     /// Encodes the `texts` of a value.
     pub(super) fn of<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut spellings = Self { all: Vec::new(), first: [0; 256], second: [0; 256] };
         for text in texts {
             spellings.put(text, false);
             spellings.put(&of_hex(text), false);
-            of_base64(text, &mut |coded| spellings.put(coded, true));
+            add_base64_forms(text, &mut |coded| spellings.put(coded, true));
             // UTF-16 of both byte orders, without the outer zero.
             let mut wide = Zeroizing::new(text.iter().flat_map(|octet| [*octet, 0]).collect::<Vec<u8>>());
             wide.pop();
@@ -119,7 +121,7 @@ impl Spellings {
         &self,
         text: &[u8],
         is_whole: bool,
-        steps: &mut Steps,
+        steps: &mut SearchBudget,
         found: &mut Vec<(usize, usize)>,
     ) -> Result<usize, TooMuch> {
         let mut places = Places::default();
@@ -157,7 +159,7 @@ impl Spellings {
     /// # Errors
     /// [`TooMuch`]
     pub(super) fn taken_out(&self, text: &[u8]) -> Result<Option<Zeroizing<Vec<u8>>>, TooMuch> {
-        let (mut steps, mut found) = (Steps::default(), Vec::new());
+        let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
         steps.earn(text.len());
         self.search(text, true, &mut steps, &mut found)?;
         if found.is_empty() {
@@ -198,7 +200,13 @@ struct Places {
 
 impl Text {
     /// Searches the text at `start`, with each character in any encoding.
-    fn met(&self, text: &[u8], start: usize, steps: &mut Steps, places: &mut Places) -> Result<Met, TooMuch> {
+    fn met(
+        &self,
+        text: &[u8],
+        start: usize,
+        steps: &mut SearchBudget,
+        places: &mut Places,
+    ) -> Result<Met, TooMuch> {
         places.now.clear();
         places.now.push(start);
         let (mut read, mut open) = (0, None);
@@ -209,7 +217,7 @@ impl Text {
             for from in &places.now {
                 let breaks = if self.has_breaks && read > 0 { line_break(&text[*from..]) } else { 0 };
                 for from in [Some(*from), (breaks > 0).then_some(from + breaks)].into_iter().flatten() {
-                    if may_go_on(&text[from..], octets) {
+                    if may_continue_escape(&text[from..], octets) {
                         open = Some(read);
                     }
                     steps.take(spelled(text, from, octets, character, &mut places.next))?;
@@ -237,7 +245,7 @@ fn line_break(rest: &[u8]) -> usize {
 }
 
 /// Returns whether `rest`, the end of the known text, may be the beginning of an encoding of `octets`.
-fn may_go_on(rest: &[u8], octets: &[u8]) -> bool {
+fn may_continue_escape(rest: &[u8], octets: &[u8]) -> bool {
     let is_all = |of: fn(&u8) -> bool| rest.len() < ESCAPE_OCTETS_MAX && rest.iter().all(of);
     match rest.first() {
         None => true,
@@ -258,13 +266,13 @@ fn may_go_on(rest: &[u8], octets: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn spellings(text: &str) -> Spellings {
-        Spellings::of([text.as_bytes()].into_iter())
+    fn spellings(text: &str) -> ValueEncodings {
+        ValueEncodings::of([text.as_bytes()].into_iter())
     }
 
     /// Returns what of `text` is decided, and the ranges that are found.
-    fn searched(spellings: &Spellings, text: &[u8], is_whole: bool) -> (usize, Vec<(usize, usize)>) {
-        let (mut steps, mut found) = (Steps::default(), Vec::new());
+    fn searched(spellings: &ValueEncodings, text: &[u8], is_whole: bool) -> (usize, Vec<(usize, usize)>) {
+        let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
         let decided = spellings.search(text, is_whole, &mut steps, &mut found).unwrap();
         (decided, found)
     }
@@ -317,7 +325,7 @@ mod tests {
     #[test]
     fn repetitive_text_exceeds_the_step_limit() {
         let spellings = spellings(&format!("{}Z", "a".repeat(4_000)));
-        let (mut steps, mut found) = (Steps::default(), Vec::new());
+        let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
         let text = vec![b'a'; 1 << 20];
         steps.earn(text.len());
         let text = [text, b".".to_vec()].concat();

@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use db::{Bulk, Cost, Row, Sends, StoreError, Value};
+use db::{BulkStatement, Cost, ModuleStatements, Row, StoreError, Value};
 use store::{SealedColumn, sealed_column};
 
 store::handle! {
@@ -26,7 +26,7 @@ pub const SEALED_LEAF_KEYS: SealedColumn = sealed_column!("proxy_leaf_keys", "id
 
 /// A request for a leaf, or for the lease to mint it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct LeafAsk<'a> {
+pub struct LeafLeaseRequest<'a> {
     /// Digest of the leaf's identity: 64 hexadecimal digits.
     pub id: &'a str,
     /// Minimum expiry of the leaf, in µs since 1970-01-01 UTC.
@@ -77,7 +77,7 @@ impl std::fmt::Debug for LeafLookup {
 /// A minted leaf to be stored.
 #[derive(Clone, Copy)]
 pub struct NewLeaf<'a> {
-    /// Digest of the leaf's identity, as in [`LeafAsk`].
+    /// Digest of the leaf's identity, as in [`LeafLeaseRequest`].
     pub id: &'a str,
     /// The holder of the lease.
     pub holder: Uuid,
@@ -93,7 +93,7 @@ pub struct NewLeaf<'a> {
 
 /// Numbers of rows that a batch deleted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Tidied {
+pub struct CleanupCounts {
     /// Number of deleted leaves or keys, whichever is greater.
     pub deleted: u64,
     /// Number of deleted leaves that had not expired; their keys may have been deleted too.
@@ -166,7 +166,7 @@ const EVICT: &str = "-- proxy_leaves_evict
 DELETE FROM proxy_leaves WHERE id IN (
   SELECT id FROM proxy_leaves WHERE until_at <= ?1 ORDER BY made_at LIMIT ?2)";
 
-pub(crate) const SENDS: Sends = Sends {
+pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: &[
         FIND,
         TAKE,
@@ -190,7 +190,7 @@ pub(crate) const SENDS: Sends = Sends {
     bulks: BULKS,
     composed: Vec::new,
 };
-const BULKS: &[&Bulk] = &[&SEALED_LEAVES.replace, &SEALED_LEAF_KEYS.replace];
+const BULKS: &[&BulkStatement] = &[&SEALED_LEAVES.replace, &SEALED_LEAF_KEYS.replace];
 
 impl ProxyLeaves<'_> {
     /// Returns the leaf, or takes the lease to mint it if there is no suitable leaf and no other lease. One statement on
@@ -198,15 +198,15 @@ impl ProxyLeaves<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn look(self, ask: &LeafAsk<'_>) -> Result<LeafLookup, StoreError> {
+    pub async fn look(self, ask: &LeafLeaseRequest<'_>) -> Result<LeafLookup, StoreError> {
         let mut parameters: Vec<Value> = vec![ask.id.into(), ask.ends_from_us.into()];
         let holder = [ask.holder.into(), ask.now_us.into(), ask.until_us.into()];
         if self.0.is_postgres() {
             parameters.extend(holder);
-            return look_of(self.0.write_rows(LOOK, &parameters).await?.into_iter().next());
+            return lookup_from_row(self.0.write_rows(LOOK, &parameters).await?.into_iter().next());
         }
         if let Some(row) = self.0.row(FIND, parameters.clone()).await? {
-            return look_of(Some(row));
+            return lookup_from_row(Some(row));
         }
         parameters.extend(holder);
         let taken = self.0.execute(TAKE, parameters).await? == 1;
@@ -250,19 +250,19 @@ impl ProxyLeaves<'_> {
     ///
     /// # Errors
     /// Errors of the database.
-    pub async fn tidy(self, now_us: i64, leaves_max: u64) -> Result<Tidied, StoreError> {
+    pub async fn tidy(self, now_us: i64, leaves_max: u64) -> Result<CleanupCounts, StoreError> {
         let most = TIDIED_MAX as i64;
         let ended = self.0.execute(TIDY, vec![now_us.into(), most.into()]).await?;
         let keys = self.0.execute(TIDY_KEYS, vec![now_us.into(), most.into()]).await?;
         let ended = ended.max(keys);
         let beyond = self.counts().await?.saturating_sub(leaves_max).min(TIDIED_MAX);
         if beyond == 0 {
-            return Ok(Tidied { deleted: ended, evicted: 0 });
+            return Ok(CleanupCounts { deleted: ended, evicted: 0 });
         }
         let parameters = vec![now_us.into(), (beyond as i64).into(), OWN_KEY_ENDS_AFTER_US.into()];
         self.0.execute(EVICT_KEYS, parameters).await?;
         let evicted = self.0.execute(EVICT, vec![now_us.into(), (beyond as i64).into()]).await?;
-        Ok(Tidied { deleted: ended.max(evicted), evicted })
+        Ok(CleanupCounts { deleted: ended.max(evicted), evicted })
     }
 
     /// Returns the number of leaves, including those being minted. Scans an index.
@@ -275,7 +275,7 @@ impl ProxyLeaves<'_> {
     }
 }
 
-fn look_of(row: Option<Row>) -> Result<LeafLookup, StoreError> {
+fn lookup_from_row(row: Option<Row>) -> Result<LeafLookup, StoreError> {
     let Some(mut row) = row else { return Ok(LeafLookup::Awaited) };
     if row.flag()? {
         return Ok(LeafLookup::Leased);

@@ -4,13 +4,13 @@
 
 mod leaves;
 
-use db::Sends;
+use db::ModuleStatements;
 
 pub use leaves::{
-    LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, ProxyLeaves, SEALED_LEAF_KEYS, SEALED_LEAVES,
-    StoredLeaf, TIDIED_MAX, Tidied,
+    CleanupCounts, LeafLeaseRequest, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, ProxyLeaves,
+    SEALED_LEAF_KEYS, SEALED_LEAVES, StoredLeaf, TIDIED_MAX,
 };
 
 /// All statements of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[leaves::SENDS];
+pub const STATEMENTS: &[ModuleStatements] = &[leaves::SENDS];

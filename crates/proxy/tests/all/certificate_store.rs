@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use proxy::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, NewNameLimit};
-use proxy::mint::{KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter};
+use proxy::certificate_store::{CertificateStore, FetchError, KeyRecipients, LeafId, NewNameLimit};
+use proxy::mint::{Leaf, LeafKeyKind, LeafKeySharing, LeafKeys, MintError, Minter};
 use tokio::sync::Semaphore;
 use x509::{Fingerprint, HostOrIp};
 
@@ -19,11 +19,11 @@ fn id(name: &str) -> LeafId {
         name: HostOrIp::parse(name).unwrap(),
         authority: Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
-        keys: KeysOfLeaves::Shared,
+        keys: LeafKeySharing::Shared,
         user: None,
         profile: "default".into(),
         mirrored: None,
-        key_goes_to: KeyGoesTo::Nobody,
+        key_goes_to: KeyRecipients::Nobody,
     }
 }
 
@@ -87,10 +87,10 @@ async fn each_leaf_id_field_selects_a_separate_leaf() {
         LeafId { authority: Fingerprint::of(b"two"), ..plain.clone() },
         LeafId { kind: LeafKeyKind::Rsa2048, ..plain.clone() },
         LeafId { profile: "another".into(), ..plain.clone() },
-        LeafId { keys: KeysOfLeaves::ByHost, ..plain.clone() },
-        LeafId { keys: KeysOfLeaves::ByUser, user: Some("alice".into()), ..plain.clone() },
-        LeafId { keys: KeysOfLeaves::ByUser, user: Some("bob".into()), ..plain.clone() },
-        LeafId { key_goes_to: KeyGoesTo::Consumer, ..plain.clone() },
+        LeafId { keys: LeafKeySharing::ByHost, ..plain.clone() },
+        LeafId { keys: LeafKeySharing::ByUser, user: Some("alice".into()), ..plain.clone() },
+        LeafId { keys: LeafKeySharing::ByUser, user: Some("bob".into()), ..plain.clone() },
+        LeafId { key_goes_to: KeyRecipients::Consumer, ..plain.clone() },
         LeafId { mirrored: Some(Fingerprint::of(b"origin")), ..plain.clone() },
         id("b.example"),
     ];
@@ -180,7 +180,7 @@ async fn user_keys_count_toward_the_memory_limit() {
     let mut octets = 0;
     for user in 0..500 {
         let user = Some(format!("user{user}").into());
-        let id = LeafId { keys: KeysOfLeaves::ByUser, user, ..id("a.example") };
+        let id = LeafId { keys: LeafKeySharing::ByUser, user, ..id("a.example") };
         octets = fetch(&store, &id, &minter).await.unwrap().octets() as u64;
     }
     let held = store.len();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use proxy::certificate_store::{CertificateStore, KeyGoesTo, LeafId, NewNameLimit};
-use proxy::mint::{KeysOfLeaves, LeafKeyKind, LeafKeys, Minter};
+use proxy::certificate_store::{CertificateStore, KeyRecipients, LeafId, NewNameLimit};
+use proxy::mint::{LeafKeyKind, LeafKeySharing, LeafKeys, Minter};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 use std::sync::Arc;
@@ -152,11 +152,11 @@ async fn many_names_of_one_client_use_bounded_minting_and_memory() {
         name: HostOrIp::parse(&format!("host{number}.example")).unwrap(),
         authority: x509::Fingerprint::of(b"one"),
         kind: LeafKeyKind::P256,
-        keys: KeysOfLeaves::Shared,
+        keys: LeafKeySharing::Shared,
         user: None,
         profile: "default".into(),
         mirrored: None,
-        key_goes_to: KeyGoesTo::Nobody,
+        key_goes_to: KeyRecipients::Nobody,
     };
     let fetch = async |client: [u8; 4], number: u64| {
         let (minter, id) = (minter.clone(), id(number));

@@ -20,7 +20,7 @@ use proxy::minting::sds::proto::{
     Any, DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, Secret, Status,
 };
 use proxy::minting::sds::{TYPE_URL, proto};
-use proxy::minting::{Listen, Options, StartError};
+use proxy::minting::{ConsumerAddress, Options, StartError};
 use proxy::{Action, ProxyMetrics, Rules};
 use store::{Store, StoreUrl};
 use tokio::sync::mpsc;
@@ -33,7 +33,7 @@ pub(crate) fn options() -> Options {
     let mut names = Rules::new(Action::Reject);
     names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
     Options {
-        listen: Listen::Loopback(SocketAddr::from(([127, 0, 0, 1], 0))),
+        listen: ConsumerAddress::Loopback(SocketAddr::from(([127, 0, 0, 1], 0))),
         revoked: None,
         names,
         connections_max: 64,
@@ -176,7 +176,7 @@ async fn local_consumer_leaves_are_stored_only_in_an_unshared_database() {
 #[tokio::test]
 async fn minting_over_plain_http_is_rejected_on_a_non_loopback_address() {
     let (authority, root) = authority();
-    let minting = Options { listen: Listen::Loopback("0.0.0.0:0".parse().unwrap()), ..options() };
+    let minting = Options { listen: ConsumerAddress::Loopback("0.0.0.0:0".parse().unwrap()), ..options() };
     let options = proxy::Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         upstream_roots: vec![root],

@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use proxy::certificate_store::{SecondLevel, SecondLevelOptions, WhenAway};
-use proxy::mint::{LeafKeyKind, LeafKeys, Likeness, MintError, Minter, NoLikeness, new_root};
+use proxy::mint::{LeafKeyKind, LeafKeys, MintError, Minter, MirrorTemplate, MirrorTemplateError, new_root};
 use proxy::{Action, Options, ProxyMetrics, Rules};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -413,16 +413,16 @@ async fn certificate_that_expires_or_has_other_names_is_not_mirrored() {
     let server =
         Server::start(Shown { last: now().plus(3_600), ..shown(&["shop.example", "*.b.example"]) }).await;
     let der = &server.certificate.der;
-    let of = |name: &str, at: UnixTime| Likeness::of(der, &HostOrIp::parse(name).unwrap(), at);
+    let of = |name: &str, at: UnixTime| MirrorTemplate::of(der, &HostOrIp::parse(name).unwrap(), at);
     let likeness = of("x.b.example", now()).unwrap();
     assert_eq!(likeness, of("shop.example", now()).unwrap(), "the same for all its hosts");
     assert_eq!(likeness.first_name().to_string(), "shop.example");
-    assert_eq!(of("b.example", now()), Err(NoLikeness::OtherName));
-    assert_eq!(of("10.0.0.1", now()), Err(NoLikeness::OtherName));
-    assert_eq!(of("shop.example", now().plus(3_590)), Err(NoLikeness::Ends));
-    assert_eq!(of("shop.example", now().plus(-DAY)), Err(NoLikeness::Ends));
-    let not_read = Likeness::of(b"no", &HostOrIp::parse("shop.example").unwrap(), now());
-    assert!(matches!(not_read, Err(NoLikeness::Unreadable(_))));
+    assert_eq!(of("b.example", now()), Err(MirrorTemplateError::OtherName));
+    assert_eq!(of("10.0.0.1", now()), Err(MirrorTemplateError::OtherName));
+    assert_eq!(of("shop.example", now().plus(3_590)), Err(MirrorTemplateError::Ends));
+    assert_eq!(of("shop.example", now().plus(-DAY)), Err(MirrorTemplateError::Ends));
+    let not_read = MirrorTemplate::of(b"no", &HostOrIp::parse("shop.example").unwrap(), now());
+    assert!(matches!(not_read, Err(MirrorTemplateError::Unreadable(_))));
     let minter =
         Minter::new(authority().0, Arc::new(LeafKeys::new().unwrap()), Duration::from_secs(DAY as u64));
     let late = minter.mint_like(&likeness, LeafKeyKind::P256, now().plus(3_590)).await;

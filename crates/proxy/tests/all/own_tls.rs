@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
-use http_relay::upstream::{Parent, UpstreamWay};
+use http_relay::upstream::{Parent, UpstreamRoute};
 use hyper::client::conn::http2;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -115,7 +115,7 @@ async fn tls_parent_proxy_is_verified_against_the_upstream_roots() {
     ] {
         let world = World::new(&upstream.root, |options| {
             let way = Parent::new(&url, Some("alice:secret")).unwrap();
-            options.upstreams.way = UpstreamWay::Parent(Arc::new(way));
+            options.upstreams.way = UpstreamRoute::Parent(Arc::new(way));
             options.upstream_roots = roots;
         })
         .await;

@@ -25,7 +25,7 @@ use proxy::minting::sds::TYPE_URL;
 use proxy::minting::sds::proto::DiscoveryRequest;
 use proxy::minting::sds::proto::secret_discovery_service_client::SecretDiscoveryServiceClient;
 use proxy::permission::{Options, Token, WhenAway};
-use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, Tidied};
+use proxy::tables::{CleanupCounts, LeafLeaseRequest, LeafLookup, NewLeaf};
 use store::{Store, StoreError, StoreUrl};
 use testbed::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -186,7 +186,7 @@ async fn concurrent_clients_cause_one_permission_request() {
 struct Watched(Store, Arc<AtomicUsize>);
 
 impl Backend for Watched {
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
+    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         self.1.fetch_add(1, SeqCst);
         Backend::look(&self.0, ask)
     }
@@ -210,8 +210,8 @@ impl Backend for Watched {
         Backend::release(&self.0, id, holder)
     }
 
-    fn tidy(&self, _: Uuid, _: i64, _: Duration, _: u64) -> BoxFuture<'_, Result<Tidied, StoreError>> {
-        async { Ok(Tidied::default()) }.boxed()
+    fn tidy(&self, _: Uuid, _: i64, _: Duration, _: u64) -> BoxFuture<'_, Result<CleanupCounts, StoreError>> {
+        async { Ok(CleanupCounts::default()) }.boxed()
     }
 }
 

@@ -10,7 +10,8 @@ use keys::Secret;
 use parking_lot::Mutex;
 use proxy::policy::Policy;
 use proxy::requests::{
-    Fetched, Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
+    Fetched, Fetching, InjectText, RecordOptions, RequestRules, RewriteText, RuleText, SecretUnavailable,
+    Secrets,
 };
 use proxy::{Options, Rules};
 
@@ -38,7 +39,7 @@ impl Secrets for Store {
         Box::pin(async move {
             assert_eq!(path, "/team/api");
             let fetched = |value| Fetched { values: vec![value], version: Some("v1".to_owned()) };
-            value.map(fetched).ok_or(NoSecret::Away("it is a test".to_owned()))
+            value.map(fetched).ok_or(SecretUnavailable::Away("it is a test".to_owned()))
         })
     }
 

@@ -10,11 +10,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use keys::{Keyring, RsaStock};
 use proxy::certificate_store::{
-    Backend, CertificateStore, FetchError, KeyGoesTo, LeafId, NewNameLimit, SecondLevel, SecondLevelOptions,
-    WhenAway,
+    Backend, CertificateStore, FetchError, KeyRecipients, LeafId, NewNameLimit, SecondLevel,
+    SecondLevelOptions, WhenAway,
 };
-use proxy::mint::{Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter};
-use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, SEALED_LEAF_KEYS, Tidied};
+use proxy::mint::{Authority, KeysByOwner, Leaf, LeafKeyKind, LeafKeySharing, LeafKeys, MintError, Minter};
+use proxy::tables::{CleanupCounts, LeafLeaseRequest, LeafLookup, NewLeaf, SEALED_LEAF_KEYS};
 use store::{Store, StoreError};
 use testbed::{Database, until};
 use tokio::sync::Notify;
@@ -91,11 +91,11 @@ impl Proxy {
             name: HostOrIp::parse(name).unwrap(),
             authority: self.minter.authority().fingerprint(),
             kind: LeafKeyKind::P256,
-            keys: KeysOfLeaves::Shared,
+            keys: LeafKeySharing::Shared,
             user: None,
             profile: "default".into(),
             mirrored: None,
-            key_goes_to: KeyGoesTo::Nobody,
+            key_goes_to: KeyRecipients::Nobody,
         }
     }
 
@@ -177,7 +177,7 @@ impl Spied {
 }
 
 impl Backend for Spied {
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
+    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         async move {
             self.looks.fetch_add(1, SeqCst);
             self.hang().await;
@@ -225,13 +225,13 @@ impl Backend for Spied {
         now_us: i64,
         every: Duration,
         leaves_max: u64,
-    ) -> BoxFuture<'_, Result<Tidied, StoreError>> {
+    ) -> BoxFuture<'_, Result<CleanupCounts, StoreError>> {
         let Some(evicts) = &self.evicts else {
             return self.store.tidy(holder, now_us, every, leaves_max);
         };
         async {
             evicts.notified().await;
-            Ok(Tidied { deleted: 1, evicted: 1 })
+            Ok(CleanupCounts { deleted: 1, evicted: 1 })
         }
         .boxed()
     }
@@ -390,7 +390,7 @@ async fn leaf_stored_despite_a_reported_error_is_shared() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_are_served_during_a_database_outage() {
-    let place = Database::postgres_of_its_own().await;
+    let place = Database::dedicated_postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
     let usual = SecondLevelOptions::default();
     let proxies = [
@@ -496,7 +496,7 @@ async fn leaves_survive_restart_in_a_private_file_without_plaintext_names() {
 /// Returns the leaf of `user`. `keys` contains the keys of all users.
 async fn of_user(proxy: &Proxy, keys: &KeysByOwner, user: &str, name: &str) -> Vec<u8> {
     let user: Arc<str> = user.into();
-    let id = LeafId { keys: KeysOfLeaves::ByUser, user: Some(Arc::clone(&user)), ..proxy.id(name) };
+    let id = LeafId { keys: LeafKeySharing::ByUser, user: Some(Arc::clone(&user)), ..proxy.id(name) };
     let (minter, minted, host) = (proxy.minter.clone(), Arc::clone(&proxy.minted), id.name.clone());
     let keys = keys.clone();
     let mint = move || async move {
@@ -513,7 +513,7 @@ fn spki(der: &[u8]) -> Vec<u8> {
 /// Tests a shared database, and a file after a restart.
 async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
     let (ring, (authority, _)) = (ring(), authority());
-    let keys = || KeysByOwner::of_users(64, DAY, RsaStock::new(2));
+    let keys = || KeysByOwner::for_users(64, DAY, RsaStock::new(2));
     let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     let own = keys();
     let shared = der(&first.fetch("a.example").await.unwrap());
@@ -550,7 +550,7 @@ async fn user_keys_are_deleted_with_their_leaves() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
-    let keys = KeysByOwner::of_users(64, DAY, RsaStock::new(2));
+    let keys = KeysByOwner::for_users(64, DAY, RsaStock::new(2));
     for (user, name) in [("alice", "a.example"), ("alice", "b.example"), ("bob", "a.example")] {
         of_user(&proxy, &keys, user, name).await;
     }
@@ -570,7 +570,7 @@ async fn one_user_at_two_proxies_mints_each_leaf_once() {
     let mut proxies = Vec::new();
     for _ in 0..2 {
         let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
-        proxies.push((proxy, KeysByOwner::of_users(64, DAY, RsaStock::new(2))));
+        proxies.push((proxy, KeysByOwner::for_users(64, DAY, RsaStock::new(2))));
     }
     let all: Vec<_> = (0..2 * TASKS)
         .map(|task| {
@@ -584,10 +584,10 @@ async fn one_user_at_two_proxies_mints_each_leaf_once() {
 }
 
 /// Returns the chain and the key that a consumer receives.
-async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyGoesTo, kind: LeafKeyKind) -> String {
+async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyRecipients, kind: LeafKeyKind) -> String {
     let who: Arc<str> = "minted-for CN=consumer".into();
     let (user, keys) = (Some(Arc::clone(&who)), keys.clone());
-    let id = LeafId { keys: KeysOfLeaves::ByUser, user, kind, key_goes_to: to, ..proxy.id("a.example") };
+    let id = LeafId { keys: LeafKeySharing::ByUser, user, kind, key_goes_to: to, ..proxy.id("a.example") };
     let (minter, minted, host) = (proxy.minter.clone(), Arc::clone(&proxy.minted), id.name.clone());
     let mint = move || async move {
         minted.fetch_add(1, SeqCst);
@@ -609,13 +609,13 @@ async fn proxies_sharing_a_database_return_the_same_consumer_leaf_and_key() {
     until("the stock is ready", || stock.ready() >= 2).await;
     keeping.abort();
     let proxy = async || Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
-    let keys = || KeysByOwner::of_consumers(64, DAY, stock.clone());
+    let keys = || KeysByOwner::for_consumers(64, DAY, stock.clone());
     let (first, second) = (proxy().await, proxy().await);
     let (own, others) = (keys(), keys());
     for kind in [LeafKeyKind::P256, LeafKeyKind::Rsa2048] {
-        let given = for_consumer(&first, &own, KeyGoesTo::Consumer, kind).await;
+        let given = for_consumer(&first, &own, KeyRecipients::Consumer, kind).await;
         assert!(given.contains("PRIVATE KEY"));
-        assert_eq!(for_consumer(&second, &others, KeyGoesTo::Consumer, kind).await, given, "{kind:?}");
+        assert_eq!(for_consumer(&second, &others, KeyRecipients::Consumer, kind).await, given, "{kind:?}");
     }
     assert_eq!((first.minted(), second.minted()), (2, 0));
     // The proxies share their own leaves, and never return the keys of these.
@@ -623,8 +623,8 @@ async fn proxies_sharing_a_database_return_the_same_consumer_leaf_and_key() {
     let found = second.fetch("a.example").await.unwrap();
     assert!(second.minted() == 0 && found.to_pem().is_none());
     // A local consumer of one machine is not local to another machine.
-    let here = for_consumer(&first, &own, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await;
-    assert_ne!(for_consumer(&second, &others, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await, here);
+    let here = for_consumer(&first, &own, KeyRecipients::ThisMachine, LeafKeyKind::P256).await;
+    assert_ne!(for_consumer(&second, &others, KeyRecipients::ThisMachine, LeafKeyKind::P256).await, here);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use http_relay::access_log::AccessLog;
-use proxy::mint::KeysOfLeaves;
+use proxy::mint::LeafKeySharing;
 use proxy::{Action, Token};
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
@@ -57,7 +57,7 @@ async fn each_user_has_a_separate_leaf_key() {
     let (_, root) = authority();
     let world = World::new(&root, |options| {
         options.access.tokens = vec![token("alice"), token("bob")];
-        options.leaf_keys = KeysOfLeaves::ByUser;
+        options.leaf_keys = LeafKeySharing::ByUser;
     })
     .await;
     let client = Client::fresh(&world.root);
@@ -73,7 +73,7 @@ async fn each_user_has_a_separate_leaf_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unauthenticated_clients_share_the_process_leaf_key() {
     let (_, root) = authority();
-    let world = World::new(&root, |options| options.leaf_keys = KeysOfLeaves::ByUser).await;
+    let world = World::new(&root, |options| options.leaf_keys = LeafKeySharing::ByUser).await;
     let client = Client::fresh(&world.root);
     let of = async |name| shown(&world, &client, None, name).await.unwrap();
     assert_eq!(spki(&of("a.example").await), spki(&of("b.example").await));
@@ -84,7 +84,7 @@ async fn each_user_has_a_separate_rsa_key_from_the_stock() {
     let (_, root) = authority();
     let world = World::new(&root, |options| {
         options.access.tokens = vec![token("alice"), token("bob")];
-        options.leaf_keys = KeysOfLeaves::ByUser;
+        options.leaf_keys = LeafKeySharing::ByUser;
     })
     .await;
     let of = async |user, name| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::upstream::{Parent, UpstreamPolicy, UpstreamWay};
+use http_relay::upstream::{Parent, UpstreamPolicy, UpstreamRoute};
 use proxy::{Action, Rules, Users};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -47,10 +47,10 @@ async fn parent_proxy_receives_configured_and_not_client_credentials() {
     .await;
     let below = async |credentials: &str| {
         let url = format!("http://{}", parent.running.address);
-        let way = UpstreamWay::Parent(Arc::new(Parent::new(&url, Some(credentials)).unwrap()));
+        let way = UpstreamRoute::Parent(Arc::new(Parent::new(&url, Some(credentials)).unwrap()));
         World::new(&upstream.root, |options| {
             options.upstreams.way = way;
-            let direct = UpstreamPolicy { way: Some(UpstreamWay::Direct), ..UpstreamPolicy::default() };
+            let direct = UpstreamPolicy { way: Some(UpstreamRoute::Direct), ..UpstreamPolicy::default() };
             options.upstreams.add(&["127.0.0.1".to_owned()], direct).unwrap();
         })
         .await
@@ -120,7 +120,7 @@ async fn parent_proxy_receives_the_original_target_without_credentials() {
     let (url, mut noted) = noting_parent().await;
     let (_, root) = authority();
     let world = World::new(&root, |options| {
-        options.upstreams.way = UpstreamWay::Parent(Arc::new(Parent::new(&url, None).unwrap()));
+        options.upstreams.way = UpstreamRoute::Parent(Arc::new(Parent::new(&url, None).unwrap()));
     })
     .await;
     let mut next = async || tokio::time::timeout(PATIENCE, noted.recv()).await.unwrap().unwrap();

@@ -37,12 +37,12 @@ pub(super) fn read(bytes: &[u8], format: Format, passwords: &Passwords) -> Resul
     if contents.notes.is_empty() && !store.rest.is_empty() {
         contents.notes.push(format!("{} trailing bytes after the last entry", store.rest.len()));
     }
-    contents.seal_checked = passwords.iter().any(|password| seal_of(password, content) == seal);
+    contents.seal_checked = passwords.iter().any(|password| keystore_hash(password, content) == seal);
     Ok(contents)
 }
 
 /// Returns the integrity hash: SHA-1 over the password as UTF-16, the constant, and everything before the hash.
-fn seal_of(password: &str, content: &[u8]) -> [u8; SEAL] {
+fn keystore_hash(password: &str, content: &[u8]) -> [u8; SEAL] {
     let utf16: Zeroizing<Vec<u8>> =
         Zeroizing::new(password.encode_utf16().flat_map(u16::to_be_bytes).collect());
     let digest = Sha1::new().chain_update(&*utf16).chain_update(SEAL_SALT).chain_update(content);
@@ -65,9 +65,9 @@ impl<'a> Store<'a> {
     fn entry(&mut self, entry: u32, more: u32, found: &mut Vec<CertificateFound>) -> Option<()> {
         let (kind, alias) = self.entry_head()?;
         let certificates = match kind {
-            PRIVATE_KEY => self.key_of_chain()?,
+            PRIVATE_KEY => self.skip_private_key()?,
             TRUSTED => 1,
-            _ => return self.step_over_object(more),
+            _ => return self.skip_object(more),
         };
         for index in 0..certificates {
             let der = self.certificate()?.to_vec();
@@ -85,14 +85,14 @@ impl<'a> Store<'a> {
     }
 
     /// Skips an encrypted private key; returns the number of certificates in its chain.
-    fn key_of_chain(&mut self) -> Option<u32> {
+    fn skip_private_key(&mut self) -> Option<u32> {
         let length = self.number()?;
         self.take(length as usize)?;
         self.number()
     }
 
     /// Skips a secret key: a serialized Java object of unknown length. The next readable entry ends it.
-    fn step_over_object(&mut self, more: u32) -> Option<()> {
+    fn skip_object(&mut self, more: u32) -> Option<()> {
         if !self.rest.starts_with(SERIALIZED) {
             return None;
         }
@@ -110,7 +110,7 @@ impl<'a> Store<'a> {
         match kind {
             PRIVATE_KEY => {
                 let key = probe.rest.get(4);
-                key == Some(&0x30) && probe.key_of_chain().is_some()
+                key == Some(&0x30) && probe.skip_private_key().is_some()
             }
             TRUSTED => probe.certificate().is_some_and(|der| der.starts_with(&[0x30])),
             _ => probe.rest.starts_with(SERIALIZED),

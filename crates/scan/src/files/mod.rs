@@ -28,7 +28,7 @@ pub use walk::{DEPTH_MAX, Walk, WalkCounts, WalkedFile};
 /// # Errors
 /// [`FileError`]; also when the file contains no certificate.
 pub fn read(path: &Path, passwords: &Passwords) -> Result<Contents, FileError> {
-    let bytes = open::whole_file(path)?;
+    let bytes = open::read_regular_file(path)?;
     contents(&bytes, passwords)
 }
 

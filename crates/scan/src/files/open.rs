@@ -15,11 +15,11 @@ use super::error::FileError;
 pub const FILE_MAX: u64 = 16 * 1_024 * 1_024;
 
 /// Bytes that may contain a key or password, wiped on drop.
-pub(super) type Secretive = Zeroizing<Vec<u8>>;
+pub(super) type SecretBytes = Zeroizing<Vec<u8>>;
 
 /// Reads a regular file of at most [`FILE_MAX`] bytes. Other files are never opened: a pipe would block, and opening a device may
 /// have effects.
-pub(super) fn whole_file(path: &Path) -> Result<Secretive, FileError> {
+pub(super) fn read_regular_file(path: &Path) -> Result<SecretBytes, FileError> {
     regular(path.metadata()?.file_type())?;
     // The file may have been replaced in the meantime: open without blocking, and check the opened file again.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -32,9 +32,9 @@ pub(super) fn whole_file(path: &Path) -> Result<Secretive, FileError> {
     read_bounded(file, metadata.len())
 }
 
-fn read_bounded(file: File, size: u64) -> Result<Secretive, FileError> {
+fn read_bounded(file: File, size: u64) -> Result<SecretBytes, FileError> {
     // Allocated with its full size, so that growing leaves no copy in memory.
-    let mut bytes = Secretive::new(Vec::with_capacity(size as usize + 1));
+    let mut bytes = SecretBytes::new(Vec::with_capacity(size as usize + 1));
     file.take(FILE_MAX + 1).read_to_end(&mut bytes)?;
     let size = bytes.len() as u64;
     if size > FILE_MAX {

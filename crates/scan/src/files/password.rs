@@ -20,7 +20,7 @@ impl Passwords {
     /// # Errors
     /// [`FileError`] when the file cannot be read, is not UTF-8, or has more than [`PASSWORDS_MAX`] passwords.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let bytes = open::whole_file(path)?;
+        let bytes = open::read_regular_file(path)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| invalid("passwords must be UTF-8"))?;
         let passwords = Self::from_lines(text);
         if passwords.0.len() > PASSWORDS_MAX {

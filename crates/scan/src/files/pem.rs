@@ -39,18 +39,18 @@ pub(super) fn read(text: &[u8]) -> Result<Contents, FileError> {
     Ok(contents)
 }
 
-struct Block<'a> {
+struct PemBlock<'a> {
     label: &'a [u8],
     /// Content of the block; `None`: the END line is missing.
     body: Option<&'a [u8]>,
 }
 
 /// Returns the next block, and the rest of the text.
-fn next_block(text: &[u8]) -> Option<(Block<'_>, &[u8])> {
+fn next_block(text: &[u8]) -> Option<(PemBlock<'_>, &[u8])> {
     let mut text = text;
     loop {
         let (at, marker) = next_marker(text)?;
-        if marker == Marker::End {
+        if marker == PemMarker::End {
             // An END line without BEGIN.
             text = &text[at + END.len()..];
             continue;
@@ -63,32 +63,32 @@ fn next_block(text: &[u8]) -> Option<(Block<'_>, &[u8])> {
         };
         let (label, after) = (&inside[..length], &inside[length + DASHES.len()..]);
         return Some(match next_marker(after) {
-            Some((end, Marker::End)) => {
-                (Block { label, body: Some(&after[..end]) }, &after[end + END.len()..])
+            Some((end, PemMarker::End)) => {
+                (PemBlock { label, body: Some(&after[..end]) }, &after[end + END.len()..])
             }
             // A BEGIN line inside a block: the END line of the block is missing.
-            Some((lost, Marker::Begin)) => (Block { label, body: None }, &after[lost..]),
-            None => (Block { label, body: None }, &[]),
+            Some((lost, PemMarker::Begin)) => (PemBlock { label, body: None }, &after[lost..]),
+            None => (PemBlock { label, body: None }, &[]),
         });
     }
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Marker {
+enum PemMarker {
     Begin,
     End,
 }
 
 /// Returns the next BEGIN or END. Every byte is examined once, even if many blocks lack their END line.
-fn next_marker(text: &[u8]) -> Option<(usize, Marker)> {
+fn next_marker(text: &[u8]) -> Option<(usize, PemMarker)> {
     let mut from = 0;
     loop {
         let at = from + find(&text[from..])?;
         if text[at..].starts_with(BEGIN) {
-            return Some((at, Marker::Begin));
+            return Some((at, PemMarker::Begin));
         }
         if text[at..].starts_with(END) {
-            return Some((at, Marker::End));
+            return Some((at, PemMarker::End));
         }
         from = at + 1;
     }
@@ -106,7 +106,7 @@ fn find(text: &[u8]) -> Option<usize> {
     }
 }
 
-fn decode(block: &Block<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
+fn decode(block: &PemBlock<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
     let number = contents.certificates.len() + contents.notes.len() + 1;
     let Some(body) = block.body else {
         contents.notes.push(format!("certificate {number} has no END line"));
@@ -123,7 +123,7 @@ fn decode(block: &Block<'_>, contents: &mut Contents) -> Option<Vec<u8>> {
 }
 
 /// Adds a certificate. OpenSSL's TRUSTED CERTIFICATE has trust settings after the certificate.
-fn certificate(block: &Block<'_>, contents: &mut Contents) {
+fn certificate(block: &PemBlock<'_>, contents: &mut Contents) {
     let Some(bytes) = decode(block, contents) else { return };
     match Elements::new(&bytes).expect(SEQUENCE) {
         Some(element) if block.label == b"TRUSTED CERTIFICATE" => {
@@ -134,7 +134,7 @@ fn certificate(block: &Block<'_>, contents: &mut Contents) {
     }
 }
 
-fn pkcs7(block: &Block<'_>, contents: &mut Contents) {
+fn pkcs7(block: &PemBlock<'_>, contents: &mut Contents) {
     let Some(bytes) = decode(block, contents) else { return };
     let read = Elements::new(&bytes).expect(SEQUENCE).map(|file| der::pkcs7(&file));
     match read {

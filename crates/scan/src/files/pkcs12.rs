@@ -34,10 +34,10 @@ pub(super) fn read(file: &Element<'_>, passwords: &Passwords) -> Result<Contents
         let kind = fields.expect(OBJECT_IDENTIFIER);
         let content = fields.expect(CONTEXT_0).and_then(|content| content.inside().next());
         match (kind.map(|kind| kind.content), content) {
-            (Some(DATA), Some(content)) => clear_bags(&content.octets(), &mut contents),
+            (Some(DATA), Some(content)) => read_plaintext_bags(&content.octets(), &mut contents),
             (Some(ENCRYPTED_DATA), Some(content)) => {
-                let sealed =
-                    only_this(&content).ok_or_else(|| malformed("an encrypted part is truncated"))?;
+                let sealed = single_part_pkcs12(&content)
+                    .ok_or_else(|| malformed("an encrypted part is truncated"))?;
                 let (archive, password) = open(&sealed, fitting, passwords)?;
                 fitting = Some(password);
                 for bag in archive.certs {
@@ -65,7 +65,7 @@ fn authenticated_safe<'a>(file: &Element<'a>) -> Option<std::borrow::Cow<'a, [u8
 }
 
 /// Reads the certificate bags of an unencrypted part.
-fn clear_bags(safe: &[u8], contents: &mut Contents) {
+fn read_plaintext_bags(safe: &[u8], contents: &mut Contents) {
     let Some(bags) = Elements::new(safe).expect(SEQUENCE) else {
         contents.notes.push("a part is truncated".to_owned());
         return;
@@ -105,7 +105,7 @@ fn friendly_name(attributes: &Element<'_>) -> Option<String> {
 
 /// Creates a DER PKCS#12 file with only this EncryptedData and no MAC. The decryption library then sees no keys, and also handles
 /// files in BER. Padding and content show whether the password is correct.
-fn only_this(encrypted: &Element<'_>) -> Option<Vec<u8>> {
+fn single_part_pkcs12(encrypted: &Element<'_>) -> Option<Vec<u8>> {
     let mut fields = encrypted.inside();
     let version = fields.expect(INTEGER)?;
     let mut info = fields.expect(SEQUENCE)?.inside();

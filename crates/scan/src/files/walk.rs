@@ -89,7 +89,7 @@ impl<'p> Walk<'p> {
         };
         if metadata.is_dir() {
             self.root = path.canonicalize().unwrap_or_default();
-            return self.descend(path);
+            return self.open_directory(path);
         }
         self.counts.read += 1;
         let result = read(&path, self.passwords);
@@ -97,7 +97,7 @@ impl<'p> Walk<'p> {
     }
 
     /// Opens a directory; returns the error, if any.
-    fn descend(&mut self, path: PathBuf) -> Option<WalkedFile> {
+    fn open_directory(&mut self, path: PathBuf) -> Option<WalkedFile> {
         let opened = self.open(&path);
         match opened {
             Ok(folder) => {
@@ -129,7 +129,7 @@ impl<'p> Walk<'p> {
             Err(error) => return Some(WalkedFile { path, result: Err(error.into()) }),
         };
         if kind.is_dir() {
-            return self.descend(path);
+            return self.open_directory(path);
         }
         if kind.is_symlink() {
             let inside = path.canonicalize().is_ok_and(|target| target.starts_with(&self.root));

@@ -81,7 +81,7 @@ impl Counters {
         *self.fetches.lock().entry((what, outcome)).or_insert(0) += 1;
     }
 
-    pub(super) fn told_by(&self, list: &List, now: UnixTime) {
+    pub(super) fn record_list_age(&self, list: &List, now: UnixTime) {
         let age_s = u64::try_from(now.since(list.this_update())).unwrap_or(0);
         let of = LIST_AGES_S.iter().position(|end| age_s <= *end).unwrap_or(LIST_AGES_S.len());
         self.list_ages[of].fetch_add(1, Relaxed);

@@ -135,12 +135,12 @@ async fn get_list(fetcher: &Fetcher, url: &str, conditions: &[(&'static str, &st
     let most = fetcher.list_octets_max;
     let small = {
         let _permit = fetcher.permits.small.acquire().await;
-        get(fetcher, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT, Follow::Redirects).await
+        get(fetcher, url, conditions, SMALL_OCTETS.min(most), SMALL_LIMIT, RedirectPolicy::Redirects).await
     };
     match small {
         Err(Cause::TooLarge { limit }) if limit < most => {
             let _permit = fetcher.permits.large.acquire().await;
-            get(fetcher, url, conditions, most, LARGE_LIMIT, Follow::Redirects).await
+            get(fetcher, url, conditions, most, LARGE_LIMIT, RedirectPolicy::Redirects).await
         }
         other => other,
     }
@@ -188,10 +188,10 @@ async fn asked(
 ) -> Result<OcspAnswer, Cause> {
     // SHA-1 only identifies the issuer here, without a security function; all responders support it (RFC 9654 section 2.1).
     let id = CertificateId::of(issuer, certificate.serial.clone(), OcspHash::Sha1);
-    let asked = Request { certificates: vec![id], nonce: None }.get_url(url);
+    let asked = Request { certificates: vec![id], nonce: None }.url_for_get(url);
     let reply = {
         let _permit = fetcher.permits.small.acquire().await;
-        get(fetcher, &asked, &[], RESPONSE_MAX, SMALL_LIMIT, Follow::Nothing).await?
+        get(fetcher, &asked, &[], RESPONSE_MAX, SMALL_LIMIT, RedirectPolicy::Nothing).await?
     };
     if reply.status != StatusCode::OK {
         return Err(Cause::Status(reply.status.as_u16()));
@@ -206,7 +206,7 @@ fn outcome_of<T>(fetched: &Result<T, Cause>, good: impl Fn(&T) -> &'static str) 
 
 /// Whether redirects are followed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Follow {
+enum RedirectPolicy {
     /// Redirects are followed, up to a limit: CAs move their CRLs to other hosts.
     Redirects,
     /// Redirects are refused: an OCSP request is part of the URL, so a redirect would forward it.
@@ -219,13 +219,15 @@ async fn get(
     headers: &[(&'static str, &str)],
     octets_max: usize,
     limit: Duration,
-    follow: Follow,
+    follow: RedirectPolicy,
 ) -> Result<Reply, Cause> {
     fetcher.counters.requests.fetch_add(1, Relaxed);
     let deadline = Deadline::within(limit);
     let got = match follow {
-        Follow::Redirects => fetcher.http.get_following(url, headers, octets_max, deadline).await,
-        Follow::Nothing => fetcher.http.get(url, headers, octets_max, deadline).await,
+        RedirectPolicy::Redirects => {
+            fetcher.http.get_with_redirects(url, headers, octets_max, deadline).await
+        }
+        RedirectPolicy::Nothing => fetcher.http.get(url, headers, octets_max, deadline).await,
     };
     got.map_err(|error| match error {
         HttpError::Refused(refused) => Cause::Refused(excerpt(&refused.to_string())),

@@ -133,7 +133,7 @@ impl List {
     /// Returns the status of `certificate` by `issuer` according to this CRL and a matching `delta`, if any.
     ///
     /// An outdated CRL is still valid for permanent revocations.
-    pub(super) fn word_on(
+    pub(super) fn certificate_status(
         &self,
         certificate: &Certificate,
         issuer: &Certificate,
@@ -142,7 +142,7 @@ impl List {
     ) -> Result<ListStatus, Cause> {
         self.covers(certificate, issuer)?;
         let fresh = self.fresh(now);
-        let delta = delta.filter(|delta| delta.adds_to(self, now));
+        let delta = delta.filter(|delta| delta.is_delta_for(self, now));
         let changed = delta.and_then(|delta| delta.serials.get(&certificate.serial));
         let entry = match changed {
             Some(Entry { reason: Some(Reason::RemoveFromCrl), .. }) => None,
@@ -175,7 +175,7 @@ impl List {
             (self.issuer.matches(&certificate.issuer), Cause::WrongIssuer),
             (self.base.is_none(), Cause::WrongKind),
             (!self.indirect, Cause::Indirect),
-            (self.is_point_of(certificate), Cause::WrongDistributionPoint),
+            (self.covers_distribution_point(certificate), Cause::WrongDistributionPoint),
             (is_in(self.scope, certificate), Cause::WrongScope),
         ];
         if let Some((_, cause)) = checks.into_iter().find(|(holds, _)| !holds) {
@@ -188,7 +188,7 @@ impl List {
     }
 
     /// RFC 5280 section 6.3.3 (b)(2)(i): returns whether the certificate names the CRL's distribution point.
-    fn is_point_of(&self, certificate: &Certificate) -> bool {
+    fn covers_distribution_point(&self, certificate: &Certificate) -> bool {
         if self.points.is_empty() {
             return !self.unnamed_point;
         }
@@ -196,7 +196,7 @@ impl List {
     }
 
     /// Returns whether this delta CRL belongs to `complete` (RFC 5280 sections 5.2.4 and 6.3.3 (c)) and is newer.
-    fn adds_to(&self, complete: &Self, now: UnixTime) -> bool {
+    fn is_delta_for(&self, complete: &Self, now: UnixTime) -> bool {
         let numbers = match (&self.base, &self.number, &complete.number) {
             (Some(base), Some(number), Some(complete)) => {
                 !is_less(complete, base) && is_less(complete, number)

@@ -39,7 +39,7 @@ use url::bounded;
 pub use counters::{Fetched, LIST_AGES_S, RevocationCounts};
 pub use fetch::{DEFECT_KEPT, FAILURE_KEPT, KEEP_MAX};
 pub use stage::with_verdicts;
-pub use verdict::{Cause, Source, Verdict, Why};
+pub use verdict::{Cause, NoCheckReason, Source, Verdict};
 
 /// Maximum CRL and OCSP URLs of one certificate that are tried. Certificates have one, some a second for the same CRL.
 const URLS_TRIED_MAX: usize = 4;
@@ -102,21 +102,21 @@ impl fmt::Debug for RevocationChecker {
 /// The caches of a checker, and the fetcher that fills them.
 struct Caches {
     options: RevocationOptions,
-    lists: Cache<ListKey, Arc<List>, Cause>,
-    answers: Cache<AnswerKey, OcspAnswer, Cause>,
+    lists: Cache<CrlCacheKey, Arc<List>, Cause>,
+    answers: Cache<OcspCacheKey, OcspAnswer, Cause>,
     fetcher: Arc<Fetcher>,
 }
 
 /// Cache key of a CRL. Includes the issuer's key, so that a certificate of another issuer with the same CRL URL cannot affect the
 /// cached CRL.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct ListKey {
+struct CrlCacheKey {
     url: Arc<str>,
     issuer: SpkiHash,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct AnswerKey {
+struct OcspCacheKey {
     url: Arc<str>,
     issuer: SpkiHash,
     serial: SerialNumber,
@@ -126,19 +126,19 @@ impl RevocationChecker {
     /// Creates a checker that sends requests through `http`, whose guard rejects unwanted URLs.
     #[must_use]
     pub fn new(http: Client, options: RevocationOptions) -> Self {
-        let weigh = |key: &ListKey, outcome: &Result<Arc<List>, Cause>| {
+        let weigh = |key: &CrlCacheKey, outcome: &Result<Arc<List>, Cause>| {
             let octets = outcome.as_ref().map_or(ENTRY_OCTETS, |list| list.octets());
             u32::try_from(key.url.len() + octets).unwrap_or(u32::MAX)
         };
-        let weigh_answer = |key: &AnswerKey, _: &Result<OcspAnswer, Cause>| {
+        let weigh_answer = |key: &OcspCacheKey, _: &Result<OcspAnswer, Cause>| {
             let octets = key.url.len() + key.serial.content().len() + ENTRY_OCTETS;
             u32::try_from(octets).unwrap_or(u32::MAX)
         };
         let list_octets_max = options.list_octets_max.min(Crl::DER_MAX);
         Self(Arc::new(Caches {
             fetcher: Arc::new(Fetcher::new(http, list_octets_max)),
-            lists: Cache::with_weight(options.memory_octets_max, weigh),
-            answers: Cache::with_weight(ANSWERS_OCTETS_MAX, weigh_answer),
+            lists: Cache::with_weight_max(options.memory_octets_max, weigh),
+            answers: Cache::with_weight_max(ANSWERS_OCTETS_MAX, weigh_answer),
             options: RevocationOptions { list_octets_max, ..options },
         }))
     }
@@ -156,7 +156,7 @@ impl RevocationChecker {
         staple: Option<&[u8]>,
         now: UnixTime,
     ) -> Verdict {
-        let verdict = self.verdict_on(certificate, issuer, staple, now).await;
+        let verdict = self.revocation_verdict(certificate, issuer, staple, now).await;
         self.count(&verdict);
         verdict
     }
@@ -170,7 +170,7 @@ impl RevocationChecker {
         staple: Option<&[u8]>,
         now: UnixTime,
     ) -> Verdict {
-        let verdict = match Self::at_hand(certificate, issuer, staple, now) {
+        let verdict = match Self::status_without_request(certificate, issuer, staple, now) {
             Ok(verdict) => verdict,
             Err(stapled) => Verdict::Unknown { cause: stapled.unwrap_or(Cause::Untrusted) },
         };
@@ -179,13 +179,13 @@ impl RevocationChecker {
     }
 
     /// Returns the status without a request, or the error of the stapled response, if any.
-    fn at_hand(
+    fn status_without_request(
         certificate: &Certificate,
         issuer: &Certificate,
         staple: Option<&[u8]>,
         now: UnixTime,
     ) -> Result<Verdict, Option<Cause>> {
-        if let Some(why) = Why::of(certificate, now) {
+        if let Some(why) = NoCheckReason::of(certificate, now) {
             return Ok(Verdict::NotApplicable { why });
         }
         let Some(staple) = staple else { return Err(None) };
@@ -202,14 +202,14 @@ impl RevocationChecker {
         *self.counters().verdicts.lock().entry(verdict.code()).or_insert(0) += 1;
     }
 
-    async fn verdict_on(
+    async fn revocation_verdict(
         &self,
         certificate: &Certificate,
         issuer: &Arc<Certificate>,
         staple: Option<&[u8]>,
         now: UnixTime,
     ) -> Verdict {
-        let stapled = match Self::at_hand(certificate, issuer, staple, now) {
+        let stapled = match Self::status_without_request(certificate, issuer, staple, now) {
             Ok(verdict) => return verdict,
             Err(stapled) => stapled,
         };
@@ -265,7 +265,7 @@ impl RevocationChecker {
     ) -> Result<Verdict, Cause> {
         let mut trouble = None;
         for url in certificate.crl_urls.iter().take(URLS_TRIED_MAX) {
-            match self.by_list(url, certificate, issuer, now).await {
+            match self.verdict_by_crl(url, certificate, issuer, now).await {
                 Ok(verdict) => return Ok(verdict),
                 Err(cause) => trouble = trouble.or(Some(cause)),
             }
@@ -275,7 +275,7 @@ impl RevocationChecker {
             return Err(trouble.unwrap_or(none));
         }
         for url in certificate.ocsp_urls.iter().take(URLS_TRIED_MAX) {
-            match self.by_responder(url, certificate, issuer, now).await {
+            match self.verdict_by_ocsp(url, certificate, issuer, now).await {
                 Ok(verdict) => return Ok(verdict),
                 Err(cause) => trouble = trouble.or(Some(cause)),
             }
@@ -283,7 +283,7 @@ impl RevocationChecker {
         Err(trouble.unwrap_or(Cause::NoSource))
     }
 
-    async fn by_list(
+    async fn verdict_by_crl(
         &self,
         url: &str,
         certificate: &Certificate,
@@ -300,8 +300,8 @@ impl RevocationChecker {
                 break;
             }
         }
-        let word = list.word_on(certificate, issuer, delta.as_deref(), now)?;
-        self.counters().told_by(delta.as_deref().unwrap_or(&list), now);
+        let word = list.certificate_status(certificate, issuer, delta.as_deref(), now)?;
+        self.counters().record_list_age(delta.as_deref().unwrap_or(&list), now);
         let source = Source::Crl { url, delta: delta.is_some() };
         Ok(match word {
             ListStatus::Good { until } => Verdict::Good { source, until },
@@ -315,7 +315,7 @@ impl RevocationChecker {
         issuer: &Arc<Certificate>,
         now: UnixTime,
     ) -> Result<Arc<List>, Cause> {
-        let key = ListKey { url: url.clone(), issuer: issuer.public_key.spki_sha256 };
+        let key = CrlCacheKey { url: url.clone(), issuer: issuer.public_key.spki_sha256 };
         if let Some(cached) = self.0.lists.get(&key) {
             return cached.outcome.clone();
         }
@@ -330,7 +330,7 @@ impl RevocationChecker {
             .await
     }
 
-    async fn by_responder(
+    async fn verdict_by_ocsp(
         &self,
         url: &str,
         certificate: &Certificate,
@@ -338,7 +338,7 @@ impl RevocationChecker {
         now: UnixTime,
     ) -> Result<Verdict, Cause> {
         let url = bounded(url)?;
-        let key = AnswerKey {
+        let key = OcspCacheKey {
             url: url.clone(),
             issuer: issuer.public_key.spki_sha256,
             serial: certificate.serial.clone(),

@@ -173,7 +173,7 @@ impl ChainCheck {
                 }
                 Some(issuer) => checker.check_untrusted(certificate, &issuer, staple, self.now),
                 None => {
-                    let verdict = Verdict::without_issuer(certificate, self.now);
+                    let verdict = Verdict::for_unknown_issuer(certificate, self.now);
                     checker.count(&verdict);
                     verdict
                 }

@@ -41,14 +41,14 @@ pub enum Verdict {
     /// The certificate needs no revocation check.
     NotApplicable {
         /// Reason why no check is needed.
-        why: Why,
+        why: NoCheckReason,
     },
 }
 
 impl Verdict {
     /// Returns the verdict if the issuer's certificate is unknown.
-    pub(super) fn without_issuer(certificate: &Certificate, now: UnixTime) -> Self {
-        match Why::of(certificate, now) {
+    pub(super) fn for_unknown_issuer(certificate: &Certificate, now: UnixTime) -> Self {
+        match NoCheckReason::of(certificate, now) {
             Some(why) => Self::NotApplicable { why },
             None => Self::Unknown { cause: Cause::NoIssuer },
         }
@@ -287,7 +287,7 @@ impl Cause {
 
 /// Why a certificate needs no revocation check.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Why {
+pub enum NoCheckReason {
     /// The certificate has expired: CRLs omit expired certificates (RFC 5280 section 3.3), and clients reject it anyway.
     Expired,
     /// The certificate is self-issued: a root is removed from trust stores instead of revoked.
@@ -302,7 +302,7 @@ pub enum Why {
     Precertificate,
 }
 
-impl Why {
+impl NoCheckReason {
     /// Returns a stable name.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -331,7 +331,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for NoCheckReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "the certificate has expired",

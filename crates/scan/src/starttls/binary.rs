@@ -92,7 +92,7 @@ fn postgres_error(input: &mut Input) -> Turn {
     let Some(length) = input.pending().get(1..5) else { return Ok(Move::Wait) };
     let length = length.iter().fold(0_usize, |length, &octet| length << 8 | usize::from(octet));
     if !(5..=super::LINE_MAX).contains(&length) {
-        return Err(input.not_that_protocol());
+        return Err(input.wrong_protocol_error());
     }
     let Some(message) = input.exact(1 + length, "error")? else { return Ok(Move::Wait) };
     let text = message[5..]
@@ -114,7 +114,7 @@ pub(super) fn mysql(input: &mut Input) -> Turn {
     let length = usize::from(head[0]) | usize::from(head[1]) << 8 | usize::from(head[2]) << 16;
     let fits = head[3] == 0 && (2..=super::LINE_MAX).contains(&length);
     if !fits || !matches!(head[4], 9 | 10 | 0xff) {
-        return Err(input.not_that_protocol());
+        return Err(input.wrong_protocol_error());
     }
     let Some(packet) = input.exact(4 + length, "greeting")? else { return Ok(Move::Wait) };
     let body = &packet[5..];
@@ -123,11 +123,11 @@ pub(super) fn mysql(input: &mut Input) -> Turn {
         0xff => Err(refused(body.get(2..).unwrap_or_default())),
         // Servers before 3.21 do not support TLS.
         9 => Err(not_offered(b"protocol version 9")),
-        _ => mysql_greeted(body),
+        _ => handle_mysql_greeting(body),
     }
 }
 
-fn mysql_greeted(body: &[u8]) -> Turn {
+fn handle_mysql_greeting(body: &[u8]) -> Turn {
     let broken = || malformed("a truncated greeting", body);
     let version_end = body.iter().position(|&octet| octet == 0).ok_or_else(broken)?;
     let at = version_end + 1 + 4 + 8 + 1;
@@ -152,7 +152,7 @@ pub(super) fn rdp(input: &mut Input) -> Turn {
     let Some(head) = input.pending().get(..4) else { return Ok(Move::Wait) };
     let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
     if length < 11 {
-        return Err(input.not_that_protocol());
+        return Err(input.wrong_protocol_error());
     }
     let Some(packet) = input.exact(length, "answer")? else { return Ok(Move::Wait) };
     if packet[5] != 0xd0 {

@@ -61,14 +61,14 @@ pub(super) fn words(bytes: &[u8]) -> String {
     let bytes = &bytes[..bytes.len().min(4 * WORDS_MAX)];
     let text: String = String::from_utf8_lossy(bytes)
         .chars()
-        .map(|c| if c.is_control() || is_layout(c) { ' ' } else { c })
+        .map(|c| if c.is_control() || is_bidi_or_invisible(c) { ' ' } else { c })
         .take(WORDS_MAX)
         .collect();
     text.trim().to_owned()
 }
 
 /// Returns whether a character reorders or hides the text around it (UAX #9 and similar).
-fn is_layout(c: char) -> bool {
+fn is_bidi_or_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 

@@ -54,16 +54,16 @@ impl Input {
     /// Fails if nothing has been consumed yet and the first byte does not satisfy `fits`: the server speaks another protocol.
     pub(super) fn expect_first(&self, fits: impl Fn(u8) -> bool) -> Result<(), StartTlsError> {
         match self.pending.first() {
-            Some(&first) if self.taken == 0 && !fits(first) => Err(self.not_that_protocol()),
+            Some(&first) if self.taken == 0 && !fits(first) => Err(self.wrong_protocol_error()),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn not_that_protocol(&self) -> StartTlsError {
-        self.not_that_protocol_said(&self.pending)
+    pub(super) fn wrong_protocol_error(&self) -> StartTlsError {
+        self.wrong_protocol_error_for(&self.pending)
     }
 
-    pub(super) fn not_that_protocol_said(&self, said: &[u8]) -> StartTlsError {
+    pub(super) fn wrong_protocol_error_for(&self, said: &[u8]) -> StartTlsError {
         StartTlsError::NotThatProtocol { protocol: self.protocol, first: words(said) }
     }
 

@@ -75,7 +75,7 @@ pub(super) struct Ftp {
 
 impl Default for Ftp {
     fn default() -> Self {
-        Self { asked: false, replies: ReplyReader::with_free_middle() }
+        Self { asked: false, replies: ReplyReader::for_ftp() }
     }
 }
 
@@ -134,7 +134,7 @@ impl Imap {
         if first_word_is(status, b"BYE") || first_word_is(status, b"PREAUTH") {
             return Err(refused(line));
         }
-        Err(input.not_that_protocol_said(line))
+        Err(input.wrong_protocol_error_for(line))
     }
 
     fn capability(&mut self, line: &[u8]) -> Turn {
@@ -207,7 +207,7 @@ impl Pop3 {
         } else if first_word_is(&line, b"-ERR") {
             false
         } else if matches!(self.stage, Pop3Stage::Greeting) {
-            return Err(input.not_that_protocol_said(&line));
+            return Err(input.wrong_protocol_error_for(&line));
         } else {
             return Err(malformed("neither +OK nor -ERR", &line));
         };
@@ -285,7 +285,7 @@ impl Sieve {
         } else if self.asked {
             Err(malformed("neither OK nor NO", &line))
         } else {
-            Err(input.not_that_protocol_said(&line))
+            Err(input.wrong_protocol_error_for(&line))
         }
     }
 
@@ -332,9 +332,9 @@ impl Nntp {
         if matches!(self.stage, NntpStage::CapabilityList) {
             return self.capability(&line);
         }
-        let Some(code) = code_of(&line) else {
+        let Some(code) = parse_reply_code(&line) else {
             return Err(match self.stage {
-                NntpStage::Greeting => input.not_that_protocol_said(&line),
+                NntpStage::Greeting => input.wrong_protocol_error_for(&line),
                 _ => malformed("a reply without a code", &line),
             });
         };
@@ -369,7 +369,7 @@ impl Nntp {
     }
 }
 
-fn code_of(line: &[u8]) -> Option<u16> {
+fn parse_reply_code(line: &[u8]) -> Option<u16> {
     let code = line.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit))?;
     let ends = line.get(3).is_none_or(|&octet| octet == b' ');
     ends.then(|| code.iter().fold(0, |code, digit| 10 * code + u16::from(digit - b'0')))

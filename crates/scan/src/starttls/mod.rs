@@ -18,7 +18,7 @@ use turn::{Move, Turn};
 
 pub use error::StartTlsError;
 pub use input::{DIALOGUE_MAX, LINE_MAX};
-pub use tds::{TDS_PACKET_MAX, Wrapping};
+pub use tds::{TDS_PACKET_MAX, TlsFraming};
 
 /// The next step after input from the server.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -30,7 +30,7 @@ pub(super) struct ReplyReader {
 
 impl ReplyReader {
     /// Creates a reader for FTP, where lines between the first and the last may contain any text.
-    pub(super) fn with_free_middle() -> Self {
+    pub(super) fn for_ftp() -> Self {
         Self { free_middle: true, ..Self::default() }
     }
 
@@ -49,7 +49,7 @@ impl ReplyReader {
     fn line(&mut self, line: Vec<u8>, input: &Input) -> Result<Option<Reply>, StartTlsError> {
         let head = head(&line);
         let (code, last, text) = match (self.code, head) {
-            (None, None) => return Err(input.not_that_protocol_said(&line)),
+            (None, None) => return Err(input.wrong_protocol_error_for(&line)),
             (Some(begun), Some((code, last))) if code == begun => (code, last, text(&line)),
             (Some(begun), _) if self.free_middle => (begun, false, line),
             (Some(_), _) => return Err(malformed("a reply changes its code between lines", &line)),

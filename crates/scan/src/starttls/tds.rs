@@ -46,7 +46,7 @@ pub(super) fn prelogin_reply(input: &mut Input) -> Turn {
     let Some(head) = input.pending().get(..4) else { return Ok(Move::Wait) };
     let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
     if length < HEADER {
-        return Err(input.not_that_protocol());
+        return Err(input.wrong_protocol_error());
     }
     let Some(packet) = input.exact(length, "answer")? else { return Ok(Move::Wait) };
     match encryption(&packet[HEADER..]) {
@@ -73,7 +73,7 @@ fn encryption(payload: &[u8]) -> Option<u8> {
 
 /// Framing of TLS bytes: none, or (SQL Server, until the handshake ends) TDS packets.
 #[derive(Debug)]
-pub enum Wrapping {
+pub enum TlsFraming {
     /// No framing.
     Bare,
     /// In TDS packets.
@@ -88,7 +88,7 @@ pub struct TdsUnwrapper {
     payload: Vec<u8>,
 }
 
-impl Wrapping {
+impl TlsFraming {
     /// Returns the framing of `protocol`.
     #[must_use]
     pub fn new(protocol: Protocol) -> Self {

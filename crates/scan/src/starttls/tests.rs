@@ -239,18 +239,18 @@ fn server_text_is_sanitized_and_truncated() {
 #[test]
 fn tls_is_wrapped_in_tds_packets() {
     let tls: Vec<u8> = (0..10_000_u32).map(|i| i as u8).collect();
-    let wire = Wrapping::new(Protocol::Mssql).wrap(tls.clone());
+    let wire = TlsFraming::new(Protocol::Mssql).wrap(tls.clone());
     assert_eq!(wire.len(), 10_000 + 3 * 8);
     assert_eq!(wire[..8], [0x12, 0, 0x10, 0, 0, 0, 0, 0]);
     for size in [1, 5, 4_096, 20_000] {
-        let mut wrapping = Wrapping::new(Protocol::Mssql);
+        let mut wrapping = TlsFraming::new(Protocol::Mssql);
         let clear: Vec<u8> =
             wire.chunks(size).flat_map(|piece| wrapping.unwrap(piece).unwrap().to_vec()).collect();
         assert_eq!(clear, tls, "in pieces of {size}");
     }
-    let mut wrapping = Wrapping::new(Protocol::Mssql);
+    let mut wrapping = TlsFraming::new(Protocol::Mssql);
     assert!(wrapping.unwrap(b"\x16\x03\x03").is_err());
-    let mut bare = Wrapping::new(Protocol::Tls);
+    let mut bare = TlsFraming::new(Protocol::Tls);
     assert_eq!(bare.wrap(b"\x16".to_vec()), b"\x16");
     assert_eq!(bare.unwrap(b"\x16").unwrap(), b"\x16");
 }
@@ -308,7 +308,7 @@ proptest! {
 
     #[test]
     fn arbitrary_tds_bytes_do_not_panic(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..8)) {
-        let mut wrapping = Wrapping::new(Protocol::Mssql);
+        let mut wrapping = TlsFraming::new(Protocol::Mssql);
         for piece in pieces {
             let _ = wrapping.unwrap(&piece);
         }

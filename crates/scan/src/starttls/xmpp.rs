@@ -75,7 +75,7 @@ impl Xmpp {
 
     fn header(&mut self, tag: &Tag, input: &Input) -> Turn {
         if tag.name != b"stream" || tag.kind != Kind::Open {
-            return Err(input.not_that_protocol_said(&tag.name));
+            return Err(input.wrong_protocol_error_for(&tag.name));
         }
         self.stage = Stage::Features;
         Ok(Move::On)
@@ -88,7 +88,7 @@ impl Xmpp {
                 self.stage = Stage::InFeatures;
                 Ok(Move::On)
             }
-            _ => self.turned_away(tag),
+            _ => self.handle_refusal(tag),
         }
     }
 
@@ -113,11 +113,11 @@ impl Xmpp {
                 self.stage = Stage::Proceeding;
                 Ok(Move::On)
             }
-            _ => self.turned_away(tag),
+            _ => self.handle_refusal(tag),
         }
     }
 
-    fn turned_away(&mut self, tag: &Tag) -> Turn {
+    fn handle_refusal(&mut self, tag: &Tag) -> Turn {
         match (tag.name.as_slice(), &tag.kind) {
             (b"error" | b"failure", Kind::Open) => {
                 self.stage = Stage::Turned;

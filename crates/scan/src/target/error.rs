@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::host_name::NotAHost;
+use super::host_name::InvalidHost;
 
 /// Characters of the user's own text repeated in an error: enough to find it again.
 const SHOWN_MAX: usize = 100;
@@ -79,10 +79,10 @@ pub enum TargetProblem {
     NotOfNetwork,
     /// Not a host name, or not one that can be connected to.
     #[error("not a host name: {0}")]
-    HostName(#[from] NotAHost),
+    HostName(#[from] InvalidHost),
     /// The name in `=name`.
     #[error("not a server name after `=`: {0}")]
-    ServerName(NotAHost),
+    ServerName(InvalidHost),
     /// Not a port.
     #[error("{0}")]
     Port(#[from] InvalidPorts),
@@ -101,7 +101,7 @@ pub enum TargetProblem {
     )]
     Network,
     /// More addresses than the bound.
-    #[error("{addresses} addresses, more than {max}; split the network{}", or_raise(*addresses))]
+    #[error("{addresses} addresses, more than {max}; split the network{}", raise_limit_hint(*addresses))]
     TooManyAddresses {
         /// In the network.
         addresses: u128,
@@ -143,7 +143,7 @@ pub enum TargetProblem {
 }
 
 /// The flag that allows so many, as far as anything can be counted.
-fn or_raise(addresses: u128) -> String {
+fn raise_limit_hint(addresses: u128) -> String {
     match u64::try_from(addresses) {
         Ok(addresses) => format!(", or raise the bound with --max-addresses {addresses}"),
         Err(_) => String::new(),

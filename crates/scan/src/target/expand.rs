@@ -110,7 +110,7 @@ impl Expansion {
     }
 
     fn protocol_at(&self, port: u16) -> (Protocol, ProtocolSource) {
-        match (self.protocol, Protocol::of_port(port)) {
+        match (self.protocol, Protocol::from_port(port)) {
             (Some(given), _) => (given, ProtocolSource::Given),
             (None, Some(guessed)) => (guessed, ProtocolSource::GuessedFromPort),
             (None, None) => (Protocol::Tls, ProtocolSource::Default),

@@ -6,7 +6,7 @@ use x509::{HostName, InvalidHostName};
 
 /// Why a text is no host name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum NotAHost {
+pub enum InvalidHost {
     /// Not one in any alphabet.
     #[error(transparent)]
     Invalid(#[from] InvalidHostName),
@@ -18,13 +18,13 @@ pub enum NotAHost {
 /// Reads a host name; international ones are turned into A-labels (UTS #46, RFC 5890).
 ///
 /// # Errors
-/// [`NotAHost`] says what is wrong with it.
-pub fn host_name(text: &str) -> Result<HostName, NotAHost> {
+/// [`InvalidHost`] says what is wrong with it.
+pub fn host_name(text: &str) -> Result<HostName, InvalidHost> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let ascii = if text.is_ascii() {
         Cow::Borrowed(text)
     } else {
-        Cow::Owned(idna::domain_to_ascii_strict(text).map_err(|_| NotAHost::International)?)
+        Cow::Owned(idna::domain_to_ascii_strict(text).map_err(|_| InvalidHost::International)?)
     };
     Ok(HostName::parse(&ascii)?)
 }
@@ -35,15 +35,15 @@ mod tests {
 
     #[test]
     fn host_names_are_normalized_to_lower_case_a_labels() {
-        let cases: [(&str, Result<&str, NotAHost>); 8] = [
+        let cases: [(&str, Result<&str, InvalidHost>); 8] = [
             ("WWW.Example.COM.", Ok("www.example.com")),
             ("xn--bcher-kva.example", Ok("xn--bcher-kva.example")),
             ("Bücher.example", Ok("xn--bcher-kva.example")),
             ("bücher.example.", Ok("xn--bcher-kva.example")),
-            ("", Err(NotAHost::Invalid(InvalidHostName::Empty))),
-            ("*.example.com", Err(NotAHost::Invalid(InvalidHostName::Wildcard))),
-            ("a\u{fffd}.example", Err(NotAHost::International)),
-            ("ü_ü.example", Err(NotAHost::International)),
+            ("", Err(InvalidHost::Invalid(InvalidHostName::Empty))),
+            ("*.example.com", Err(InvalidHost::Invalid(InvalidHostName::Wildcard))),
+            ("a\u{fffd}.example", Err(InvalidHost::International)),
+            ("ü_ü.example", Err(InvalidHost::International)),
         ];
         for (text, expected) in cases {
             let name = host_name(text);

@@ -122,7 +122,7 @@ impl Targets {
     }
 
     /// The next item of the list being read; `None` at its end.
-    fn next_of_list(&mut self) -> Option<Result<Option<Target>, TargetError>> {
+    fn next_list_item(&mut self) -> Option<Result<Option<Target>, TargetError>> {
         let list = self.list.as_mut()?;
         let Some(line) = list.next_target() else {
             self.list = None;
@@ -152,7 +152,7 @@ impl Iterator for Targets {
                 return Some(Ok(target));
             }
             self.current = None;
-            let begun = match self.next_of_list() {
+            let begun = match self.next_list_item() {
                 Some(begun) => begun,
                 None => self.next_argument()?,
             };

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 pub use error::{InvalidPorts, TargetError, TargetOrigin, TargetProblem};
 pub use expand::{CIDR_ADDRESSES_MAX, TargetOptions};
-pub use host_name::{NotAHost, host_name};
+pub use host_name::{InvalidHost, host_name};
 pub use list::Targets;
 pub use ports::Ports;
 pub use protocol::{CloudStore, HTTPS_PORT, Protocol, ProtocolSource};
@@ -93,7 +93,7 @@ impl Target {
 
     /// Whether it is an address of a network: nobody said that there is a server.
     #[must_use]
-    pub fn is_of_network(&self) -> bool {
+    pub fn is_from_network_range(&self) -> bool {
         self.of_network
     }
 

@@ -86,7 +86,7 @@ fn url(scheme: &str, rest: &str) -> Result<Endpoints, TargetProblem> {
         return Err(TargetProblem::PlainHttp);
     }
     let (protocol, default_port) =
-        protocol::of_scheme(&scheme).ok_or_else(|| TargetProblem::Scheme(super::error::shown(&scheme)))?;
+        protocol::from_scheme(&scheme).ok_or_else(|| TargetProblem::Scheme(super::error::shown(&scheme)))?;
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let mut endpoints = bare(host)?;

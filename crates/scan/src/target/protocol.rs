@@ -65,7 +65,7 @@ impl CloudStore {
     /// Whether its interface gives the chain above a leaf. Key Vault keeps it with the private key, in a secret that is
     /// not read here.
     #[must_use]
-    pub fn gives_chains(self) -> bool {
+    pub fn provides_chains(self) -> bool {
         self != Self::AzureKeyVault
     }
 }
@@ -163,7 +163,7 @@ impl Protocol {
 
     /// The protocol a port is known for, when it needs a dialogue before TLS.
     #[must_use]
-    pub fn of_port(port: u16) -> Option<Self> {
+    pub fn from_port(port: u16) -> Option<Self> {
         match port {
             // 587 is submission (RFC 6409); 2525 its usual stand-in where 25 is blocked.
             587 | 2_525 => Some(Self::Smtp),
@@ -193,7 +193,7 @@ impl fmt::Display for Protocol {
 
 /// What a URL's scheme says: the protocol before TLS and the port when the URL has none.
 /// TLS-from-the-first-byte schemes differ only in their port.
-pub(super) fn of_scheme(scheme: &str) -> Option<(Protocol, u16)> {
+pub(super) fn from_scheme(scheme: &str) -> Option<(Protocol, u16)> {
     let own = |protocol: Protocol| (protocol, protocol.default_port());
     let tls = |port| (Protocol::Tls, port);
     Some(match scheme {
@@ -228,8 +228,8 @@ mod tests {
     fn protocols_are_found_by_name_scheme_and_port() {
         for protocol in Protocol::UPGRADED {
             assert_eq!(Protocol::named(protocol.name()), Some(protocol));
-            assert_eq!(of_scheme(protocol.name()), Some((protocol, protocol.default_port())));
-            assert_eq!(Protocol::of_port(protocol.default_port()), Some(protocol));
+            assert_eq!(from_scheme(protocol.name()), Some((protocol, protocol.default_port())));
+            assert_eq!(Protocol::from_port(protocol.default_port()), Some(protocol));
         }
         assert_eq!(Protocol::named("TLS"), Some(Protocol::Tls));
         assert_eq!(Protocol::named("file"), None);
@@ -237,13 +237,13 @@ mod tests {
             assert_eq!(Protocol::named(store.name()), None, "nobody can speak it");
             assert_eq!(store.name().parse(), Ok(store));
         }
-        assert_eq!(Protocol::of_port(587), Some(Protocol::Smtp));
+        assert_eq!(Protocol::from_port(587), Some(Protocol::Smtp));
     }
 
     #[test]
     fn implicit_tls_ports_are_not_guessed_as_starttls() {
         for port in [443, 465, 563, 636, 853, 990, 993, 995, 5_223, 8_443] {
-            assert_eq!(Protocol::of_port(port), None, "port {port}");
+            assert_eq!(Protocol::from_port(port), None, "port {port}");
         }
     }
 }

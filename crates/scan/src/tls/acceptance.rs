@@ -71,7 +71,7 @@ pub fn weaknesses(suite: u16) -> Vec<Weakness> {
 }
 
 /// A short handshake, without I/O.
-pub struct Inquiry {
+pub struct ProbeHandshake {
     question: Question,
     /// Received bytes of the record layer.
     received: Vec<u8>,
@@ -79,7 +79,7 @@ pub struct Inquiry {
     messages: Vec<u8>,
 }
 
-impl Inquiry {
+impl ProbeHandshake {
     /// Starts an inquiry; returns it and its ClientHello.
     #[must_use]
     pub fn start(
@@ -122,13 +122,13 @@ impl Inquiry {
             ALERT if matches!(content, [WARNING, description] if *description != CLOSE_NOTIFY) => None,
             HANDSHAKE => {
                 self.messages.extend_from_slice(content);
-                self.on_messages()
+                self.parse_server_reply()
             }
             _ => Some(ServerReply::Refused),
         }
     }
 
-    fn on_messages(&self) -> Option<ServerReply> {
+    fn parse_server_reply(&self) -> Option<ServerReply> {
         let &[kind, a, b, c] = self.messages.first_chunk::<MESSAGE_HEADER>()?;
         if kind != message::SERVER_HELLO {
             return Some(ServerReply::Refused);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn answer(question: Question, bytes: &[u8]) -> Option<ServerReply> {
-        Inquiry::start(question, Some("a.example"), &[], &[0; 32]).0.receive(bytes)
+        ProbeHandshake::start(question, Some("a.example"), &[], &[0; 32]).0.receive(bytes)
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn server_reply_is_parsed_byte_by_byte() {
-        let (mut inquiry, _) = Inquiry::start(Question::ObsoleteVersion, None, &[], &[0; 32]);
+        let (mut inquiry, _) = ProbeHandshake::start(Question::ObsoleteVersion, None, &[], &[0; 32]);
         let mut bytes = vec![ALERT, 3, 1, 0, 2, 1, 112];
         bytes.extend(server_hello(0x0301, 0x000a));
         let (last, before) = bytes.split_last().unwrap();

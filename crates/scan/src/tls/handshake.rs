@@ -8,9 +8,11 @@ use aws_lc_rs::{digest, rand};
 use super::hello::{ClientHello, SSL_3_0, ServerHello, TLS_1_2, TLS_1_3, message};
 use super::limits::COOKIE_MAX;
 use super::message::{Flow, Message, Messages};
-use super::record::{self, Record, Records};
-use super::schedule::Suite;
-use super::{Evidence, Failure, KeyShares, NoRandomness, Offer, Profile, TicketOffer, tls12, tls13};
+use super::record::{self, Record, RecordReader};
+use super::schedule::Tls13Suite;
+use super::{
+    ClientHelloContent, Evidence, Failure, KeyShares, NoRandomness, Profile, TicketOffer, tls12, tls13,
+};
 
 /// The next action of the caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -31,7 +33,7 @@ pub enum Step {
 /// sets the timeout.
 pub struct Handshake {
     evidence: Evidence,
-    records: Records,
+    records: RecordReader,
     messages: Messages,
     shares: Arc<KeyShares>,
     state: State,
@@ -60,7 +62,10 @@ impl Handshake {
     ///
     /// # Errors
     /// [`NoRandomness`].
-    pub fn start(offer: &Offer, shares: &Arc<KeyShares>) -> Result<(Self, Vec<u8>), NoRandomness> {
+    pub fn start(
+        offer: &ClientHelloContent,
+        shares: &Arc<KeyShares>,
+    ) -> Result<(Self, Vec<u8>), NoRandomness> {
         let mut both = [[0; 32]; 2];
         rand::fill(both.as_flattened_mut())?;
         let [random, session_id] = both;
@@ -69,7 +74,7 @@ impl Handshake {
 
     /// Like [`Self::start`], with given random values.
     pub(super) fn start_with(
-        offer: &Offer,
+        offer: &ClientHelloContent,
         shares: &Arc<KeyShares>,
         random: [u8; 32],
         session_id: [u8; 32],
@@ -78,7 +83,7 @@ impl Handshake {
         let first = hello.record();
         let handshake = Self {
             evidence: Evidence::default(),
-            records: Records::default(),
+            records: RecordReader::default(),
             messages: Messages::default(),
             shares: Arc::clone(shares),
             state: State::Hello(Opening { hello, retried: None }),
@@ -115,7 +120,7 @@ impl Handshake {
 
     /// Returns whether closing the connection loses nothing: the evidence is complete, or only tickets may follow.
     #[must_use]
-    pub fn may_stop(&self) -> bool {
+    pub fn can_close(&self) -> bool {
         match &self.state {
             State::Over(end) => end.is_ok(),
             State::Tls13(session) => session.is_over(),
@@ -159,7 +164,7 @@ impl Handshake {
             record::CHANGE_CIPHER_SPEC => self.on_change_cipher_spec(),
             record::HEARTBEAT => self.idle(),
             // Application data, which some servers send before the client.
-            record::APPLICATION_DATA if self.may_stop() => self.idle(),
+            record::APPLICATION_DATA if self.can_close() => self.idle(),
             record::APPLICATION_DATA => {
                 Err(Failure::Malformed("application data before the end of the handshake"))
             }
@@ -168,7 +173,7 @@ impl Handshake {
     }
 
     fn idle(&mut self) -> Result<Flow, Failure> {
-        self.records.note_idle()?;
+        self.records.count_idle_record()?;
         Ok(Flow::More)
     }
 
@@ -188,7 +193,7 @@ impl Handshake {
         let [level, description, ..] = *self.records.content(record) else {
             return Err(Failure::Malformed("alert"));
         };
-        if self.may_stop() {
+        if self.can_close() {
             if description != CLOSE_NOTIFY {
                 self.evidence.rejected = Some(description);
             }
@@ -217,7 +222,7 @@ impl Handshake {
                 let was_over = session.is_over();
                 let flow = session.on_message(message, &mut self.evidence, &mut self.records, out)?;
                 if !was_over && session.is_over() {
-                    self.messages.must_be_empty()?;
+                    self.messages.check_no_partial_message()?;
                 }
                 Ok(flow)
             }
@@ -243,7 +248,7 @@ impl Handshake {
         *state = match hello.version {
             TLS_1_3 if !self.modern => return Err(Failure::NotOffered("TLS 1.3")),
             TLS_1_3 => {
-                messages.must_be_empty()?;
+                messages.check_no_partial_message()?;
                 if hello.is_retry_request() {
                     evidence.hello_retry = true;
                     retry(opening, &hello, message, &self.shares, out)?;
@@ -281,7 +286,7 @@ fn retry(
     let suite = offered_suite(request.cipher)?;
     let key_share = match request.key_share {
         Some((group, _)) => {
-            Some(shares.retry_extension(group).ok_or(Failure::NotOffered("a key exchange group"))?)
+            Some(shares.retry_key_share(group).ok_or(Failure::NotOffered("a key exchange group"))?)
         }
         None if request.cookie.is_some() => None,
         None => return Err(Failure::Malformed("HelloRetryRequest: requests no change")),
@@ -312,7 +317,7 @@ fn begin_tls13(
     message: Message<'_>,
     shares: &KeyShares,
     finish: bool,
-    records: &mut Records,
+    records: &mut RecordReader,
 ) -> Result<tls13::Session, Failure> {
     let suite = offered_suite(hello.cipher)?;
     if hello.pre_shared_key {
@@ -336,6 +341,6 @@ fn begin_tls13(
     tls13::Session::begin(suite, agreed.as_slice(), transcript, finish, retried, records)
 }
 
-fn offered_suite(code: u16) -> Result<Suite, Failure> {
-    Suite::new(code).ok_or(Failure::NotOffered("a TLS 1.3 cipher suite"))
+fn offered_suite(code: u16) -> Result<Tls13Suite, Failure> {
+    Tls13Suite::new(code).ok_or(Failure::NotOffered("a TLS 1.3 cipher suite"))
 }

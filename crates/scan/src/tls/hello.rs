@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::cursor::{Cursor, put_extension, put_u16, put_vec8, put_vec16, set_u16};
 use super::shares::{KeyShares, X25519_MLKEM768};
-use super::{Offer, Profile, extension, record};
+use super::{ClientHelloContent, Profile, extension, record};
 
 /// Types of handshake messages (RFC 8446 section 4; RFC 5246 section 7.4).
 pub(super) mod message {
@@ -99,7 +99,12 @@ pub(super) struct ClientHello {
 }
 
 impl ClientHello {
-    pub(super) fn new(offer: &Offer, shares: &KeyShares, random: &[u8; 32], session_id: &[u8; 32]) -> Self {
+    pub(super) fn new(
+        offer: &ClientHelloContent,
+        shares: &KeyShares,
+        random: &[u8; 32],
+        session_id: &[u8; 32],
+    ) -> Self {
         let modern = offer.profile != Profile::Legacy;
         let mut out = Vec::with_capacity(2_048);
         out.extend_from_slice(&[message::CLIENT_HELLO, 0, 0, 0]);
@@ -121,8 +126,8 @@ impl ClientHello {
         put_u16(&mut out, 0);
         put_common_extensions(&mut out, offer, modern);
         let key_share = match offer.profile {
-            Profile::Modern => shares.first_extension(true),
-            Profile::Compact => shares.first_extension(false),
+            Profile::Modern => shares.initial_key_share(true),
+            Profile::Compact => shares.initial_key_share(false),
             Profile::Legacy => &[],
         };
         if modern {
@@ -204,7 +209,7 @@ fn put_all(out: &mut Vec<u8>, numbers: &[u16]) {
     }
 }
 
-fn put_common_extensions(out: &mut Vec<u8>, offer: &Offer, modern: bool) {
+fn put_common_extensions(out: &mut Vec<u8>, offer: &ClientHelloContent, modern: bool) {
     put_server_name(out, offer.server_name.as_deref());
     put_extension(out, extension::EXTENDED_MASTER_SECRET, |_| {});
     if modern {
@@ -229,7 +234,7 @@ fn put_common_extensions(out: &mut Vec<u8>, offer: &Offer, modern: bool) {
 }
 
 fn put_server_name(out: &mut Vec<u8>, server_name: Option<&str>) {
-    if let Some(name) = server_name.and_then(sendable_name) {
+    if let Some(name) = server_name.and_then(sni_name) {
         put_extension(out, extension::SERVER_NAME, |out| {
             put_vec16(out, |out| {
                 out.push(0); // host_name
@@ -268,7 +273,7 @@ fn put_padding(out: &mut Vec<u8>, to_come: usize) {
 }
 
 /// Returns the name for the SNI extension: `None` for address literals; without a trailing dot (RFC 6066 section 3).
-fn sendable_name(name: &str) -> Option<&str> {
+fn sni_name(name: &str) -> Option<&str> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let literal = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
     // 253 is the maximum length of a DNS name.

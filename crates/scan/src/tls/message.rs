@@ -72,7 +72,7 @@ impl Messages {
     }
 
     /// Fails if a message spans a change of keys (RFC 8446 section 5.1).
-    pub(super) fn must_be_empty(&self) -> Result<(), Failure> {
+    pub(super) fn check_no_partial_message(&self) -> Result<(), Failure> {
         if self.at == self.buffer.len() {
             Ok(())
         } else {

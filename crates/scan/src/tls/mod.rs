@@ -23,14 +23,14 @@ mod tests;
 mod tls12;
 mod tls13;
 
-pub use acceptance::{Accepted, Inquiry, Question, ServerReply, Weakness, weaknesses};
+pub use acceptance::{Accepted, ProbeHandshake, Question, ServerReply, Weakness, weaknesses};
 pub use evidence::{Evidence, Failure, Proof, TicketOffer};
 pub use handshake::{Handshake, Step};
 pub use shares::{KeyShares, NoRandomness};
 
 /// Content of the ClientHello.
 #[derive(Clone, Debug, Default)]
-pub struct Offer {
+pub struct ClientHelloContent {
     /// Server name to request; not sent for address literals (RFC 6066 section 3).
     pub server_name: Option<String>,
     /// Application protocols in order of preference; without any, the extension is omitted.

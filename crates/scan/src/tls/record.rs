@@ -18,11 +18,11 @@ const HEADER: usize = 5;
 
 /// Splits input into records and decrypts protected ones.
 #[derive(Default)]
-pub(super) struct Records {
+pub(super) struct RecordReader {
     buffer: Vec<u8>,
     /// Offset of the first unread byte.
     at: usize,
-    opener: Option<Protection>,
+    opener: Option<RecordProtection>,
     count: usize,
     idle: usize,
 }
@@ -33,13 +33,13 @@ pub(super) struct Record {
     content: Range<usize>,
 }
 
-impl Records {
+impl RecordReader {
     pub(super) fn push(&mut self, octets: &[u8]) {
         self.buffer.extend_from_slice(octets);
     }
 
     /// Decrypts all further records with these keys.
-    pub(super) fn open_with(&mut self, protection: Protection) {
+    pub(super) fn open_with(&mut self, protection: RecordProtection) {
         self.opener = Some(protection);
     }
 
@@ -55,7 +55,7 @@ impl Records {
         };
         let [kind, major, minor, high, low] = header;
         if !(CHANGE_CIPHER_SPEC..=HEARTBEAT).contains(&kind) || major != 3 || minor > 4 {
-            return Err(self.not_a_record());
+            return Err(self.invalid_record_failure());
         }
         let length = usize::from(u16::from_be_bytes([high, low]));
         // A ChangeCipherSpec record is never protected.
@@ -83,13 +83,13 @@ impl Records {
             _ => Record { kind, content },
         };
         if record.content.is_empty() {
-            self.note_idle()?;
+            self.count_idle_record()?;
         }
         Ok(Some(record))
     }
 
     /// Counts a record without progress; fails at the limit.
-    pub(super) fn note_idle(&mut self) -> Result<(), Failure> {
+    pub(super) fn count_idle_record(&mut self) -> Result<(), Failure> {
         self.idle += 1;
         if self.idle > IDLE_RECORDS_MAX {
             return Err(Failure::LimitExceeded {
@@ -105,7 +105,7 @@ impl Records {
         self.at = 0;
     }
 
-    fn not_a_record(&self) -> Failure {
+    fn invalid_record_failure(&self) -> Failure {
         if self.count > 0 {
             return Failure::Malformed("record header");
         }
@@ -150,13 +150,13 @@ fn guess(first: &[u8]) -> Option<&'static str> {
 }
 
 /// Keys of one direction (RFC 8446 section 5.2).
-pub(super) struct Protection {
+pub(super) struct RecordProtection {
     key: LessSafeKey,
     iv: [u8; 12],
     sequence: u64,
 }
 
-impl Protection {
+impl RecordProtection {
     pub(super) fn new(key: LessSafeKey, iv: [u8; 12]) -> Self {
         Self { key, iv, sequence: 0 }
     }

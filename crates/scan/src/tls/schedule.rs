@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 use aws_lc_rs::aead::{self, LessSafeKey, UnboundKey};
 use aws_lc_rs::{digest, hmac};
 
-use super::record::Protection;
+use super::record::RecordProtection;
 
 /// Hash and cipher of a TLS 1.3 suite.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Suite {
+pub(super) struct Tls13Suite {
     hash: Hash,
     aead: &'static aead::Algorithm,
 }
@@ -40,7 +40,7 @@ impl Output {
     }
 }
 
-impl Suite {
+impl Tls13Suite {
     /// Returns the suite with this code; `None` for suites that are not offered.
     pub(super) fn new(code: u16) -> Option<Self> {
         let (hash, aead) = match code {
@@ -57,13 +57,13 @@ impl Suite {
     }
 
     /// Derives the keys of a traffic secret (RFC 8446 section 7.3).
-    pub(super) fn protection(self, secret: &Output) -> Option<Protection> {
+    pub(super) fn protection(self, secret: &Output) -> Option<RecordProtection> {
         let key = hmac::Key::new(self.hash.hmac(), secret.as_slice());
         let mut iv = [0; 12];
         iv.copy_from_slice(&self.hash.expand(&key, "iv", &[], 12).as_slice()[..12]);
         let traffic_key = self.hash.expand(&key, "key", &[], self.aead.key_len());
         let unbound = UnboundKey::new(self.aead, traffic_key.as_slice()).ok()?;
-        Some(Protection::new(LessSafeKey::new(unbound), iv))
+        Some(RecordProtection::new(LessSafeKey::new(unbound), iv))
     }
 }
 
@@ -124,9 +124,9 @@ impl Hash {
     }
 
     /// Returns the input secret of the handshake stage. Without a pre-shared key it is constant.
-    fn before_handshake(self) -> &'static Output {
-        static SHA256: LazyLock<Output> = LazyLock::new(|| derived_early(Hash::Sha256));
-        static SHA384: LazyLock<Output> = LazyLock::new(|| derived_early(Hash::Sha384));
+    fn handshake_input_secret(self) -> &'static Output {
+        static SHA256: LazyLock<Output> = LazyLock::new(|| derive_early_secret(Hash::Sha256));
+        static SHA384: LazyLock<Output> = LazyLock::new(|| derive_early_secret(Hash::Sha384));
         match self {
             Self::Sha256 => &SHA256,
             Self::Sha384 => &SHA384,
@@ -134,7 +134,7 @@ impl Hash {
     }
 }
 
-fn derived_early(hash: Hash) -> Output {
+fn derive_early_secret(hash: Hash) -> Output {
     let zeros = [0; 48];
     let zeros = &zeros[..hash.length()];
     hash.derived(&hash.extract(zeros, zeros))
@@ -151,7 +151,7 @@ pub(super) struct Secrets {
 impl Secrets {
     /// Derives the handshake stage from the shared secret and the transcript up to the ServerHello.
     pub(super) fn handshake(hash: Hash, agreed: &[u8], transcript: &[u8]) -> Self {
-        let stage = hash.extract(hash.before_handshake().as_slice(), agreed);
+        let stage = hash.extract(hash.handshake_input_secret().as_slice(), agreed);
         Self {
             client: hash.derive(&stage, "c hs traffic", transcript),
             server: hash.derive(&stage, "s hs traffic", transcript),

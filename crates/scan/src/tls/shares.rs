@@ -70,17 +70,17 @@ impl KeyShares {
     }
 
     /// Returns the extension for a first ClientHello, with or without ML-KEM.
-    pub(super) fn first_extension(&self, post_quantum: bool) -> &[u8] {
+    pub(super) fn initial_key_share(&self, post_quantum: bool) -> &[u8] {
         if post_quantum { &self.hybrid_extension } else { &self.x25519_extension }
     }
 
     /// Returns the extension for a second ClientHello, with the group that a HelloRetryRequest names; `None` for groups that were
     /// not offered.
-    pub(super) fn retry_extension(&self, group: u16) -> Option<Vec<u8>> {
+    pub(super) fn retry_key_share(&self, group: u16) -> Option<Vec<u8>> {
         if group == X25519 {
             return Some(self.x25519_extension.clone());
         }
-        let public = self.nist(group)?.compute_public_key().ok()?;
+        let public = self.nist_private_key(group)?.compute_public_key().ok()?;
         Some(key_share(&[(group, public.as_ref())]))
     }
 
@@ -96,13 +96,13 @@ impl KeyShares {
                 ecdh(&self.x25519, &agreement::X25519, public, secret)
             }
             SECP256R1 | SECP384R1 | SECP521R1 => {
-                ecdh(self.nist(group)?, nist_algorithm(group)?, share, Secret::default())
+                ecdh(self.nist_private_key(group)?, nist_algorithm(group)?, share, Secret::default())
             }
             _ => None,
         }
     }
 
-    fn nist(&self, group: u16) -> Option<&PrivateKey> {
+    fn nist_private_key(&self, group: u16) -> Option<&PrivateKey> {
         let slot = match group {
             SECP256R1 => &self.p256,
             SECP384R1 => &self.p384,

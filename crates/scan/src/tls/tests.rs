@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::cursor::{put_extension, put_u16, put_vec8, put_vec16};
 use super::hello::{ServerHello, message};
 use super::limits::{CERTIFICATE_MAX, CHAIN_MAX, HANDSHAKE_MAX, IDLE_RECORDS_MAX};
-use super::record::{self, Protection};
-use super::schedule::{Hash, Secrets, Suite};
+use super::record::{self, RecordProtection};
+use super::schedule::{Hash, Secrets, Tls13Suite};
 use super::*;
 
 static SHARES: LazyLock<Arc<KeyShares>> = LazyLock::new(|| Arc::new(KeyShares::generate().unwrap()));
@@ -23,7 +23,7 @@ const SESSION_ID: [u8; 32] = [8; 32];
 const SERVER_RANDOM: [u8; 32] = [9; 32];
 
 /// Starts a handshake with known random values; returns its ClientHello without record header.
-fn start(offer: &Offer) -> (Handshake, Vec<u8>) {
+fn start(offer: &ClientHelloContent) -> (Handshake, Vec<u8>) {
     let (handshake, record) = Handshake::start_with(offer, &SHARES, CLIENT_RANDOM, SESSION_ID);
     (handshake, record[5..].to_vec())
 }
@@ -89,7 +89,7 @@ fn encrypted_extensions() -> Vec<u8> {
 
 /// A simulated TLS 1.3 server after the key exchange with a given ClientHello.
 struct Server13 {
-    sealer: Protection,
+    sealer: RecordProtection,
     /// All messages so far.
     transcript: Vec<u8>,
     /// All records so far.
@@ -114,7 +114,7 @@ impl Server13 {
         let transcript = [client_hello, &hello].concat();
         let secrets = Secrets::handshake(Hash::Sha256, &agreed, &sha256(&transcript));
         Self {
-            sealer: Suite::new(0x1301).unwrap().protection(&secrets.server).unwrap(),
+            sealer: Tls13Suite::new(0x1301).unwrap().protection(&secrets.server).unwrap(),
             flight: record::plain(record::HANDSHAKE, 0x0303, &hello),
             transcript,
         }
@@ -182,8 +182,12 @@ fn in_records(messages: &[u8], size: usize) -> Vec<u8> {
     messages.chunks(size).flat_map(|c| record::plain(record::HANDSHAKE, 0x0303, c)).collect()
 }
 
-fn modern() -> Offer {
-    Offer { server_name: Some("a.example".into()), alpn: &["h2"], ..Offer::default() }
+fn modern() -> ClientHelloContent {
+    ClientHelloContent {
+        server_name: Some("a.example".into()),
+        alpn: &["h2"],
+        ..ClientHelloContent::default()
+    }
 }
 
 /// Feeds the bytes in pieces of `size`; returns the last step.
@@ -220,20 +224,21 @@ fn tls_1_2_and_1_3_handshakes_are_verified() {
 #[test]
 fn signature_over_another_handshake_is_invalid() {
     let replayed = {
-        let (_, hello) = start(&Offer::default());
+        let (_, hello) = start(&ClientHelloContent::default());
         let server = Server13::new(&hello);
         let mut signed = vec![b' '; 64];
         signed.extend_from_slice(b"TLS 1.3, server CertificateVerify\0");
         signed.extend_from_slice(&sha256(&server.transcript));
         certificate_verify(&sign(&signed))
     };
-    let (mut handshake, hello) = start(&Offer::default());
+    let (mut handshake, hello) = start(&ClientHelloContent::default());
     let server = Server13::new(&hello).say(&encrypted_extensions());
     let flight = server.say(&certificate_13(&[certificate()])).say(&replayed).flight;
     assert_eq!(feed(&mut handshake, &flight, usize::MAX), Step::Done(Vec::new()));
     assert!(matches!(handshake.evidence().proof, Proof::Invalid(_)));
 
-    let (mut handshake, _) = Handshake::start_with(&Offer::default(), &SHARES, [1; 32], SESSION_ID);
+    let (mut handshake, _) =
+        Handshake::start_with(&ClientHelloContent::default(), &SHARES, [1; 32], SESSION_ID);
     assert_eq!(feed(&mut handshake, &in_records(&messages_12(), 9_999), usize::MAX), Step::Done(Vec::new()));
     assert!(matches!(handshake.evidence().proof, Proof::Invalid(_)));
 }
@@ -407,7 +412,7 @@ fn downgrade_is_detected_only_if_tls_1_3_was_offered() {
     for (profile, noticed) in [(Profile::Modern, true), (Profile::Legacy, false)] {
         let mut random = SERVER_RANDOM;
         random[24..].copy_from_slice(b"DOWNGRD\x01");
-        let (mut handshake, _) = start(&Offer { profile, ..modern() });
+        let (mut handshake, _) = start(&ClientHelloContent { profile, ..modern() });
         handshake.receive(&in_records(&server_hello(0x0303, 0xc02b, random, &[]), 9_999));
         assert_eq!(handshake.evidence().downgraded, noticed);
     }
@@ -462,7 +467,8 @@ fn client_hello_length_is_never_256_to_511_bytes() {
         for name in 1..=253 {
             let server_name = Some("n".repeat(name));
             for alpn in [&[][..], &["h2", "http/1.1"]] {
-                let offer = Offer { server_name: server_name.clone(), alpn, profile, finish: false };
+                let offer =
+                    ClientHelloContent { server_name: server_name.clone(), alpn, profile, finish: false };
                 let (_, hello) = start(&offer);
                 assert!(!(256..512).contains(&hello.len()), "{profile:?} {name}");
                 assert_eq!(usize::from(hello[2]) << 8 | usize::from(hello[3]), hello.len() - 4);
@@ -475,7 +481,8 @@ fn client_hello_length_is_never_256_to_511_bytes() {
 fn ip_address_is_never_sent_as_sni() {
     for (name, sent) in [("a.example.", true), ("192.0.2.1", false), ("2001:db8::1", false), ("[::1]", false)]
     {
-        let (_, hello) = start(&Offer { server_name: Some(name.into()), ..Offer::default() });
+        let (_, hello) =
+            start(&ClientHelloContent { server_name: Some(name.into()), ..ClientHelloContent::default() });
         let bare = name.trim_end_matches('.').as_bytes();
         assert_eq!(hello.windows(bare.len()).any(|window| window == bare), sent, "{name}");
     }
@@ -552,7 +559,7 @@ fn damaged(mut octets: Vec<u8>, changes: &[Damage]) -> Vec<u8> {
 
 /// Checks that evidence and result are the same for input in small pieces and in one piece. Only the length of the recorded banner
 /// may differ.
-fn same_in_pieces(offer: &Offer, flight: &[u8], size: usize) {
+fn same_in_pieces(offer: &ClientHelloContent, flight: &[u8], size: usize) {
     let outcome = |size| {
         let (mut handshake, _) = start(offer);
         let end = match feed(&mut handshake, flight, size) {
@@ -592,7 +599,7 @@ proptest! {
     fn damaged_encrypted_flight_parses_equally_in_any_chunking(
         changes in damage(), fragment in 1_usize..2_000, size in 1_usize..50, finish: bool,
     ) {
-        let offer = Offer { finish, ..modern() };
+        let offer = ClientHelloContent { finish, ..modern() };
         let (_, hello) = start(&offer);
         let messages = [
             encrypted_extensions(),

@@ -6,8 +6,8 @@ use super::cursor::{Cursor, put_vec8};
 use super::hello::{chosen_protocol, message};
 use super::limits::CHAIN_MAX;
 use super::message::{Flow, Message, read_certificate};
-use super::record::{self, Protection, Records};
-use super::schedule::{Output, Secrets, Suite};
+use super::record::{self, RecordProtection, RecordReader};
+use super::schedule::{Output, Secrets, Tls13Suite};
 use super::{Evidence, Failure, Proof, TicketOffer, extension, proof};
 
 /// The record that old middleboxes expect before protected ones (RFC 8446 appendix D.4).
@@ -17,7 +17,7 @@ const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
 /// A handshake after the ServerHello.
 pub(super) struct Session {
-    suite: Suite,
+    suite: Tls13Suite,
     transcript: digest::Context,
     secrets: Secrets,
     expected: Expected,
@@ -52,12 +52,12 @@ impl Expected {
 impl Session {
     /// Starts with the shared secret and the transcript up to the ServerHello; from then on `records` decrypts protected records.
     pub(super) fn begin(
-        suite: Suite,
+        suite: Tls13Suite,
         agreed: &[u8],
         transcript: digest::Context,
         finish: bool,
         retried: bool,
-        records: &mut Records,
+        records: &mut RecordReader,
     ) -> Result<Self, Failure> {
         let so_far = transcript.clone().finish();
         let secrets = Secrets::handshake(suite.hash(), agreed, so_far.as_ref());
@@ -82,7 +82,7 @@ impl Session {
         &mut self,
         message: Message<'_>,
         evidence: &mut Evidence,
-        records: &mut Records,
+        records: &mut RecordReader,
         out: &mut Vec<u8>,
     ) -> Result<Flow, Failure> {
         let mut flow = Flow::More;
@@ -109,7 +109,7 @@ impl Session {
             (Expected::CertificateVerify, message::CERTIFICATE_VERIFY) => {
                 evidence.proof = self.check_signature(message.body(), evidence)?;
                 if !self.finish {
-                    self.say_goodbye(out)?;
+                    self.send_close_notify(out)?;
                     flow = Flow::Done;
                 }
                 self.expected = Expected::Finished;
@@ -159,7 +159,7 @@ impl Session {
     }
 
     /// Ends the handshake early, in a way that servers treat as a clean close.
-    fn say_goodbye(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn send_close_notify(&mut self, out: &mut Vec<u8>) -> Result<(), Failure> {
         let mut sealer = protection(self.suite, &self.secrets.client)?;
         self.put_change_cipher_spec(out);
         seal(&mut sealer, record::ALERT, &CLOSE_NOTIFY, out)
@@ -167,7 +167,7 @@ impl Session {
 
     /// Sends the client's last flight: an empty Certificate if one was requested, Finished, and then close_notify. The server sends
     /// its tickets before it reads close_notify.
-    fn send_finished(&mut self, records: &mut Records, out: &mut Vec<u8>) -> Result<(), Failure> {
+    fn send_finished(&mut self, records: &mut RecordReader, out: &mut Vec<u8>) -> Result<(), Failure> {
         let so_far = self.transcript.clone().finish();
         let application = self.secrets.application(so_far.as_ref());
         let mut sealer = protection(self.suite, &self.secrets.client)?;
@@ -202,11 +202,11 @@ pub(super) fn change_cipher_spec() -> Vec<u8> {
     CHANGE_CIPHER_SPEC.to_vec()
 }
 
-fn protection(suite: Suite, secret: &Output) -> Result<Protection, Failure> {
+fn protection(suite: Tls13Suite, secret: &Output) -> Result<RecordProtection, Failure> {
     suite.protection(secret).ok_or(Failure::Cryptography("setting up record protection"))
 }
 
-fn seal(sealer: &mut Protection, kind: u8, content: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
+fn seal(sealer: &mut RecordProtection, kind: u8, content: &[u8], out: &mut Vec<u8>) -> Result<(), Failure> {
     sealer.seal(kind, content, out).ok_or(Failure::Cryptography("protecting a record"))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fleet::revocation::{
-    CrlOrder, Document, LeafOrder, Responder, RevocationServer, RevokingAuthority, Trouble,
+    Document, Responder, RevocationServer, RevokingAuthority, TestCrlSpec, TestLeafSpec, Trouble,
     issuing_distribution_point,
 };
 use fleet::{Mix, Plan};
@@ -56,7 +56,8 @@ fn cause(verdict: &Verdict) -> &'static str {
 #[tokio::test]
 async fn crl_yields_good_and_revoked_verdicts() {
     let place = RevokingSite::new().await;
-    let order = CrlOrder { revoked: vec![entry(SERIAL, Some(Reason::KeyCompromise))], ..CrlOrder::default() };
+    let order =
+        TestCrlSpec { revoked: vec![entry(SERIAL, Some(Reason::KeyCompromise))], ..TestCrlSpec::default() };
     place.publish("/a.crl", &order);
     let source = Source::Crl { url: place.server.url("/a.crl").into(), delta: false };
     let good = Verdict::Good { source: source.clone(), until: order.next_update };
@@ -71,7 +72,7 @@ async fn crl_yields_good_and_revoked_verdicts() {
 async fn serial_numbers_are_compared_numerically() {
     let place = RevokingSite::new().await;
     let revoked = vec![entry(&[0, 0, 0x4a, 0xbc, 1], None), entry(&[0, 0x9a], None)];
-    place.publish("/a.crl", &CrlOrder { revoked, ..CrlOrder::default() });
+    place.publish("/a.crl", &TestCrlSpec { revoked, ..TestCrlSpec::default() });
     for (serial, code) in [
         (SERIAL, "revoked"),
         (&[0, 0x9a], "revoked"),
@@ -89,22 +90,26 @@ async fn unusable_crls_are_reported_with_their_cause() {
     let place = RevokingSite::new().await;
     let mine = place.server.url("/list.crl");
     let elsewhere = place.server.url("/other.crl");
-    let of = |order: CrlOrder| place.ca.crl(&order).unwrap();
-    let with = |extension: Extension| CrlOrder { extensions: Some(vec![extension]), ..CrlOrder::default() };
+    let of = |order: TestCrlSpec| place.ca.crl(&order).unwrap();
+    let with =
+        |extension: Extension| TestCrlSpec { extensions: Some(vec![extension]), ..TestCrlSpec::default() };
     let stranger = RevokingAuthority::new(1).unwrap(); // the same name, another key
-    let mut torn = of(CrlOrder::default());
+    let mut torn = of(TestCrlSpec::default());
     torn.truncate(torn.len() / 2);
-    let past =
-        CrlOrder { this_update: now().plus(-9 * DAY), next_update: now().plus(-1), ..CrlOrder::default() };
+    let past = TestCrlSpec {
+        this_update: now().plus(-9 * DAY),
+        next_update: now().plus(-1),
+        ..TestCrlSpec::default()
+    };
     let table = [
-        ("bad-signature", stranger.crl(&CrlOrder::default()).unwrap()),
+        ("bad-signature", stranger.crl(&TestCrlSpec::default()).unwrap()),
         ("malformed", torn),
         ("malformed", b"-----BEGIN X509 CRL-----".to_vec()),
         ("stale", of(past)),
-        ("from-the-future", of(CrlOrder { this_update: now().plus(DAY), ..CrlOrder::default() })),
+        ("from-the-future", of(TestCrlSpec { this_update: now().plus(DAY), ..TestCrlSpec::default() })),
         (
             "wrong-distribution-point",
-            of(CrlOrder { distribution_point: Some(elsewhere), ..CrlOrder::default() }),
+            of(TestCrlSpec { distribution_point: Some(elsewhere), ..TestCrlSpec::default() }),
         ),
         // The distribution point is only a directory name, which cannot be compared with a URL.
         (
@@ -114,15 +119,15 @@ async fn unusable_crls_are_reported_with_their_cause() {
                     .critical(true),
             )),
         ),
-        ("wrong-scope", of(CrlOrder { scope: Scope::Authorities, ..CrlOrder::default() })),
-        ("wrong-scope", of(CrlOrder { scope: Scope::Attributes, ..CrlOrder::default() })),
+        ("wrong-scope", of(TestCrlSpec { scope: Scope::Authorities, ..TestCrlSpec::default() })),
+        ("wrong-scope", of(TestCrlSpec { scope: Scope::Attributes, ..TestCrlSpec::default() })),
         ("indirect", of(with(issuing_distribution_point(Some(&mine), &[4])))),
         ("some-reasons", of(with(issuing_distribution_point(Some(&mine), &[3])))),
         ("unknown-extension", of(with(Extension::custom("1.2.3.4", vec![5, 0]).critical(true)))),
-        ("wrong-kind", of(CrlOrder { number: 2, base: Some(1), ..CrlOrder::default() })),
+        ("wrong-kind", of(TestCrlSpec { number: 2, base: Some(1), ..TestCrlSpec::default() })),
     ];
     for (code, crl) in table {
-        place.server.put_octets("/list.crl", crl);
+        place.server.put_bytes("/list.crl", crl);
         let checker = checker(RevocationOptions::default());
         let leaf = place.leaf(SERIAL, "/list.crl");
         let verdict = checker.check(&leaf, &place.issuer, None, now()).await;
@@ -135,21 +140,21 @@ async fn unusable_crls_are_reported_with_their_cause() {
 async fn partitioned_crl_must_match_its_distribution_point() {
     let place = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None)];
-    let part = |path: &str| CrlOrder {
+    let part = |path: &str| TestCrlSpec {
         distribution_point: Some(place.server.url(path)),
         scope: Scope::EndEntities,
         revoked: revoked.clone(),
-        ..CrlOrder::default()
+        ..TestCrlSpec::default()
     };
     place.publish("/1.crl", &part("/1.crl"));
     place.publish("/2.crl", &part("/1.crl"));
     assert_eq!(place.check(&place.leaf(SERIAL, "/1.crl")).await.code(), "revoked");
     assert_eq!(place.check(&place.leaf(&[1], "/1.crl")).await.code(), "good");
     assert_eq!(cause(&place.check(&place.leaf(SERIAL, "/2.crl")).await), "wrong-distribution-point");
-    let both = LeafOrder {
+    let both = TestLeafSpec {
         serial: Some(SERIAL.to_vec()),
         crl_urls: vec![place.server.url("/2.crl"), place.server.url("/1.crl")],
-        ..LeafOrder::default()
+        ..TestLeafSpec::default()
     };
     assert_eq!(place.check(&place.leaf_of(both)).await.code(), "revoked", "it names this point, too");
 }
@@ -158,8 +163,8 @@ async fn partitioned_crl_must_match_its_distribution_point() {
 async fn crl_of_a_ca_without_crl_sign_usage_is_rejected() {
     let ca = RevokingAuthority::with_usage(1, KeyUsage::KEY_CERT_SIGN).unwrap();
     let server = RevocationServer::start(Duration::ZERO).await.unwrap();
-    server.put_octets("/a.crl", ca.crl(&CrlOrder::default()).unwrap());
-    let order = LeafOrder { crl_urls: vec![server.url("/a.crl")], ..LeafOrder::default() };
+    server.put_bytes("/a.crl", ca.crl(&TestCrlSpec::default()).unwrap());
+    let order = TestLeafSpec { crl_urls: vec![server.url("/a.crl")], ..TestLeafSpec::default() };
     let leaf = Certificate::parse(&ca.issue(&order).unwrap()).unwrap();
     let issuer = Arc::new(ca.certificate().clone());
     let verdict = checker(RevocationOptions::default()).check(&leaf, &issuer, None, now()).await;
@@ -172,7 +177,7 @@ async fn stale_crl_still_proves_revocation_but_not_hold() {
     let place = RevokingSite::new().await;
     let revoked = vec![entry(SERIAL, None), entry(&[2], Some(Reason::CertificateHold))];
     let (this_update, next_update) = (now().plus(-9 * DAY), now().plus(-DAY));
-    place.publish("/a.crl", &CrlOrder { this_update, next_update, revoked, ..CrlOrder::default() });
+    place.publish("/a.crl", &TestCrlSpec { this_update, next_update, revoked, ..TestCrlSpec::default() });
     assert_eq!(place.check(&place.leaf(SERIAL, "/a.crl")).await.code(), "revoked");
     for serial in [2, 3] {
         let verdict = place.check(&place.leaf(&[serial], "/a.crl")).await;
@@ -185,7 +190,7 @@ async fn crl_server_failures_are_reported_with_their_cause() {
     let place =
         RevokingSite::with(RevocationOptions { list_octets_max: 2_000_000, ..RevocationOptions::default() })
             .await;
-    let good = place.ca.crl(&CrlOrder::default()).unwrap();
+    let good = place.ca.crl(&TestCrlSpec::default()).unwrap();
     let troubled = |trouble| Document { body: good.clone(), trouble: Some(trouble), ..Document::default() };
     let huge = Document { body: vec![0x30; 2_000_001], ..Document::default() };
     for (path, document, code) in [
@@ -214,7 +219,7 @@ async fn crl_server_failures_are_reported_with_their_cause() {
         ("file:///etc/passwd".to_owned(), "refused-by-guard"),
         (format!("http://127.0.0.1/{}", "a".repeat(3_000)), "refused-by-guard"),
     ] {
-        let order = LeafOrder { crl_urls: vec![url.clone()], ..LeafOrder::default() };
+        let order = TestLeafSpec { crl_urls: vec![url.clone()], ..TestLeafSpec::default() };
         assert_eq!(cause(&place.check(&place.leaf_of(order)).await), code, "{url}");
     }
 }
@@ -226,7 +231,7 @@ async fn crl_redirects_are_followed_up_to_three_times_within_the_guard() {
     let moved = |path: &str, to: &str| {
         place.server.put(path, Document { moved_to: Some(to.to_owned()), ..Document::default() });
     };
-    place.publish("/list", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
+    place.publish("/list", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
     moved("/1", &place.server.url("/list"));
     moved("/2", "/1"); // a relative one
     moved("/3", &place.server.url("/2"));
@@ -261,13 +266,13 @@ async fn verdicts_fetches_and_ages_are_counted() {
     let place = RevokingSite::new().await;
     let old = now().plus(-30 * 3_600);
     let revoked = vec![entry(SERIAL, None)];
-    place.publish("/old", &CrlOrder { this_update: old, revoked, ..CrlOrder::default() });
-    place.publish("/new", &CrlOrder { this_update: now().plus(-60), ..CrlOrder::default() });
+    place.publish("/old", &TestCrlSpec { this_update: old, revoked, ..TestCrlSpec::default() });
+    place.publish("/new", &TestCrlSpec { this_update: now().plus(-60), ..TestCrlSpec::default() });
     place.server.put("/500", Document { trouble: Some(Trouble::Status(500)), ..Document::default() });
     for (serial, path) in [(SERIAL, "/old"), (&[1], "/old"), (&[1], "/new"), (&[1], "/500"), (&[2], "/500")] {
         place.check(&place.leaf(serial, path)).await;
     }
-    let expired = LeafOrder { not_after: now().plus(-60), ..LeafOrder::default() };
+    let expired = TestLeafSpec { not_after: now().plus(-60), ..TestLeafSpec::default() };
     place.check(&place.leaf_of(expired)).await;
     let counts = place.checker.counts();
     assert_eq!(counts.verdicts, [("good", 2), ("not-applicable", 1), ("revoked", 1), ("unknown", 2)].into());
@@ -284,7 +289,7 @@ async fn large_crl_is_read_once_and_packed() {
     let place = RevokingSite::new().await;
     let revoked =
         (0..40_000_u32).map(|n| entry(&[&[0x40; 12][..], &n.to_be_bytes()].concat(), None)).collect();
-    place.publish("/large.crl", &CrlOrder { revoked, ..CrlOrder::default() });
+    place.publish("/large.crl", &TestCrlSpec { revoked, ..TestCrlSpec::default() });
     let there = place.leaf(&[&[0x40; 12][..], &39_999_u32.to_be_bytes()].concat(), "/large.crl");
     assert_eq!(place.check(&there).await.code(), "revoked");
     assert_eq!(place.check(&place.leaf(SERIAL, "/large.crl")).await.code(), "good");
@@ -296,23 +301,26 @@ async fn large_crl_is_read_once_and_packed() {
 #[tokio::test]
 async fn certificates_without_applicable_revocation_send_no_request() {
     let place = RevokingSite::new().await;
-    let (long, ca) = (LeafOrder::default(), &place.issuer);
+    let (long, ca) = (TestLeafSpec::default(), &place.issuer);
     let at = now();
-    let short =
-        LeafOrder { not_before: at.plus(-DAY), not_after: at.plus(6 * DAY - 1), ..LeafOrder::default() };
-    let eight_days = LeafOrder { not_after: now().plus(7 * DAY), ..short.clone() };
-    let expired = LeafOrder {
+    let short = TestLeafSpec {
+        not_before: at.plus(-DAY),
+        not_after: at.plus(6 * DAY - 1),
+        ..TestLeafSpec::default()
+    };
+    let eight_days = TestLeafSpec { not_after: now().plus(7 * DAY), ..short.clone() };
+    let expired = TestLeafSpec {
         not_after: now().plus(-1),
         crl_urls: vec![place.server.url("/a.crl")],
-        ..LeafOrder::default()
+        ..TestLeafSpec::default()
     };
-    let silent = LeafOrder {
+    let silent = TestLeafSpec {
         extensions: vec![Extension::custom("2.5.29.56", vec![5, 0])],
         crl_urls: vec![place.server.url("/a.crl")],
-        ..LeafOrder::default()
+        ..TestLeafSpec::default()
     };
-    let signing = LeafOrder { usages: vec!["1.3.6.1.5.5.7.3.3".to_owned()], ..LeafOrder::default() };
-    let ocsp_only = LeafOrder { ocsp_urls: vec![place.server.url("/ocsp")], ..LeafOrder::default() };
+    let signing = TestLeafSpec { usages: vec!["1.3.6.1.5.5.7.3.3".to_owned()], ..TestLeafSpec::default() };
+    let ocsp_only = TestLeafSpec { ocsp_urls: vec![place.server.url("/ocsp")], ..TestLeafSpec::default() };
     for (order, expected) in [
         (long, "no-source"),
         (short, "short-lived"),
@@ -337,7 +345,8 @@ async fn certificates_without_applicable_revocation_send_no_request() {
 async fn crl_named_by_many_certificates_is_fetched_once() {
     const CERTIFICATES: usize = 300;
     let place = RevokingSite::new().await;
-    let body = place.ca.crl(&CrlOrder { revoked: vec![entry(&[5], None)], ..CrlOrder::default() }).unwrap();
+    let body =
+        place.ca.crl(&TestCrlSpec { revoked: vec![entry(&[5], None)], ..TestCrlSpec::default() }).unwrap();
     place.server.put("/a.crl", Document { body, delay: Duration::from_millis(50), ..Document::default() });
     let subjects: Vec<_> = (0..CERTIFICATES)
         .map(|n| Subject {
@@ -356,9 +365,9 @@ async fn crl_named_by_many_certificates_is_fetched_once() {
 #[tokio::test]
 async fn foreign_issuer_naming_our_crl_does_not_affect_its_verdicts() {
     let place = RevokingSite::new().await;
-    place.publish("/a.crl", &CrlOrder { revoked: vec![entry(SERIAL, None)], ..CrlOrder::default() });
+    place.publish("/a.crl", &TestCrlSpec { revoked: vec![entry(SERIAL, None)], ..TestCrlSpec::default() });
     let stranger = RevokingAuthority::new(1).unwrap();
-    let order = LeafOrder { crl_urls: vec![place.server.url("/a.crl")], ..LeafOrder::default() };
+    let order = TestLeafSpec { crl_urls: vec![place.server.url("/a.crl")], ..TestLeafSpec::default() };
     let theirs = Certificate::parse(&stranger.issue(&order).unwrap()).unwrap();
     let issuer = Arc::new(stranger.certificate().clone());
     let verdict = place.checker.check(&theirs, &issuer, None, now()).await;
@@ -376,7 +385,7 @@ async fn pass(time: Duration) {
 #[tokio::test]
 async fn crl_is_revalidated_and_kept_until_next_update_on_failure() {
     let place = RevokingSite::new().await;
-    place.publish("/a.crl", &CrlOrder::default());
+    place.publish("/a.crl", &TestCrlSpec::default());
     let leaf = place.leaf(SERIAL, "/a.crl");
     assert_eq!(place.check(&leaf).await.code(), "good");
     pass(KEEP_MAX).await;
@@ -391,12 +400,12 @@ async fn crl_is_revalidated_and_kept_until_next_update_on_failure() {
     assert_eq!(place.server.counts().requests, 3, "the failure is remembered");
 
     let (number, revoked) = (2, vec![entry(SERIAL, None)]);
-    let newer = CrlOrder { this_update: now(), number, revoked, ..CrlOrder::default() };
+    let newer = TestCrlSpec { this_update: now(), number, revoked, ..TestCrlSpec::default() };
     place.publish("/a.crl", &newer);
     pass(FAILURE_KEPT).await;
     assert_eq!(place.check(&leaf).await.code(), "revoked");
 
-    place.publish("/a.crl", &CrlOrder::default());
+    place.publish("/a.crl", &TestCrlSpec::default());
     pass(KEEP_MAX).await;
     assert_eq!(place.check(&leaf).await.code(), "revoked", "an older list is not believed after a newer one");
 }
@@ -410,7 +419,7 @@ async fn fetch_failure_is_cached_for_a_limited_time() {
         assert_eq!(place.check(&leaf).await, Verdict::Unknown { cause: Cause::Status(500) });
     }
     assert_eq!(place.server.asked("/a.crl"), 1);
-    place.publish("/a.crl", &CrlOrder::default());
+    place.publish("/a.crl", &TestCrlSpec::default());
     pass(FAILURE_KEPT).await;
     assert_eq!(place.check(&leaf).await.code(), "good");
 }
@@ -419,41 +428,41 @@ async fn fetch_failure_is_cached_for_a_limited_time() {
 async fn delta_crl_adds_and_removes_entries() {
     let place = RevokingSite::new().await;
     let held = entry(&[2], Some(Reason::CertificateHold));
-    let complete = CrlOrder {
+    let complete = TestCrlSpec {
         number: 5,
         freshest: Some(place.server.url("/delta.crl")),
         revoked: vec![held, entry(&[3], None)],
-        ..CrlOrder::default()
+        ..TestCrlSpec::default()
     };
     place.publish("/a.crl", &complete);
-    let delta = CrlOrder {
+    let delta = TestCrlSpec {
         number: 7,
         base: Some(5),
         next_update: now().plus(DAY),
         revoked: vec![entry(SERIAL, None), entry(&[2], Some(Reason::RemoveFromCrl))],
-        ..CrlOrder::default()
+        ..TestCrlSpec::default()
     };
-    let table: [(&str, Option<CrlOrder>, [&str; 4]); 6] = [
+    let table: [(&str, Option<TestCrlSpec>, [&str; 4]); 6] = [
         ("read", Some(delta.clone()), ["revoked", "good", "revoked", "good"]),
         ("missing", None, ["good", "revoked", "revoked", "good"]),
         (
             "of a later list",
-            Some(CrlOrder { base: Some(6), ..delta.clone() }),
+            Some(TestCrlSpec { base: Some(6), ..delta.clone() }),
             ["good", "revoked", "revoked", "good"],
         ),
         (
             "older",
-            Some(CrlOrder { number: 5, base: Some(4), ..delta.clone() }),
+            Some(TestCrlSpec { number: 5, base: Some(4), ..delta.clone() }),
             ["good", "revoked", "revoked", "good"],
         ),
         (
             "stale",
-            Some(CrlOrder { next_update: now().plus(-1), ..delta.clone() }),
+            Some(TestCrlSpec { next_update: now().plus(-1), ..delta.clone() }),
             ["good", "revoked", "revoked", "good"],
         ),
         (
             "of another scope",
-            Some(CrlOrder { scope: Scope::EndEntities, ..delta.clone() }),
+            Some(TestCrlSpec { scope: Scope::EndEntities, ..delta.clone() }),
             ["good", "revoked", "revoked", "good"],
         ),
     ];
@@ -481,7 +490,7 @@ async fn delta_crl_adds_and_removes_entries() {
 #[tokio::test]
 async fn valid_ocsp_staple_takes_precedence_over_the_crl() {
     let place = RevokingSite::new().await;
-    place.publish("/a.crl", &CrlOrder::default());
+    place.publish("/a.crl", &TestCrlSpec::default());
     let leaf = place.leaf(SERIAL, "/a.crl");
     let good = place.says(Status::Good, -3_600, Some(DAY));
     let reason = Some(Reason::Superseded);
@@ -500,16 +509,16 @@ async fn valid_ocsp_staple_takes_precedence_over_the_crl() {
 #[tokio::test]
 async fn invalid_ocsp_staple_is_reported_with_its_cause() {
     let place = RevokingSite::new().await;
-    let leaf = place.leaf_of(LeafOrder { serial: Some(SERIAL.to_vec()), ..LeafOrder::default() });
+    let leaf = place.leaf_of(TestLeafSpec { serial: Some(SERIAL.to_vec()), ..TestLeafSpec::default() });
     let good = place.says(Status::Good, -3_600, Some(DAY));
     let by_ca = |answer: ResponseEntry| place.ca.ocsp(&[answer]).unwrap();
-    let delegate = |usage: &str, until: i64| LeafOrder {
+    let delegate = |usage: &str, until: i64| TestLeafSpec {
         usages: vec![usage.to_owned()],
         not_after: now().plus(until),
-        ..LeafOrder::default()
+        ..TestLeafSpec::default()
     };
     let by_delegate =
-        |order: &LeafOrder| place.ca.ocsp_delegated(std::slice::from_ref(&good), order).unwrap();
+        |order: &TestLeafSpec| place.ca.ocsp_delegated(std::slice::from_ref(&good), order).unwrap();
     const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
     let stranger = RevokingAuthority::new(1).unwrap();
     let mut forged = by_ca(good.clone());
@@ -551,11 +560,11 @@ async fn ocsp_responder_is_queried_after_crls_and_cached() {
     let responder = Responder::new(place.ca.clone(), statuses);
     place.server.put_responder("/ocsp", responder.clone());
     let asks = |serial: u8, lists: &[&str]| {
-        place.leaf_of(LeafOrder {
+        place.leaf_of(TestLeafSpec {
             serial: Some(vec![serial]),
             crl_urls: lists.iter().map(|path| place.server.url(path)).collect(),
             ocsp_urls: vec![place.server.url("/ocsp")],
-            ..LeafOrder::default()
+            ..TestLeafSpec::default()
         })
     };
     for _ in 0..3 {
@@ -567,7 +576,7 @@ async fn ocsp_responder_is_queried_after_crls_and_cached() {
     }
     assert_eq!(place.server.counts().requests, 3, "one for each certificate");
 
-    place.publish("/a.crl", &CrlOrder::default());
+    place.publish("/a.crl", &TestCrlSpec::default());
     assert_eq!(
         place.check(&asks(4, &["/a.crl"])).await.code(),
         "good",
@@ -647,8 +656,8 @@ async fn crl_and_ocsp_responses_of_openssl_are_accepted() {
              -ndays 3 -respout {name}.ocsp -noverify"
         ));
     }
-    server.put_octets("/ca.crl", read("crl.der"));
-    server.put_octets("/part.crl", read("part-crl.der"));
+    server.put_bytes("/ca.crl", read("crl.der"));
+    server.put_bytes("/part.crl", read("part-crl.der"));
     let issuer = Arc::new(Certificate::parse(&read("ca.der")).unwrap());
     let certificate = |name: &str| Certificate::parse(&read(name)).unwrap();
     let checker = checker(RevocationOptions::default());
@@ -820,10 +829,12 @@ async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
 #[tokio::test]
 async fn crl_host_is_checked_by_its_resolved_address() {
     let place = RevokingSite::new().await;
-    place.publish("/a.crl", &CrlOrder::default());
+    place.publish("/a.crl", &TestCrlSpec::default());
     let port = place.server.url("").rsplit(':').next().unwrap().to_owned();
-    let order =
-        LeafOrder { crl_urls: vec![format!("http://crl.example.com:{port}/a.crl")], ..LeafOrder::default() };
+    let order = TestLeafSpec {
+        crl_urls: vec![format!("http://crl.example.com:{port}/a.crl")],
+        ..TestLeafSpec::default()
+    };
     let leaf = place.leaf_of(order);
     for (address, expected) in [([127, 0, 0, 1], "good"), ([169, 254, 169, 254], "refused-by-guard")] {
         let resolver = Resolver::with_upstreams(vec![name_server(address).await]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::revocation::{CrlOrder, LeafOrder, RevocationServer, RevokingAuthority};
+use fleet::revocation::{RevocationServer, RevokingAuthority, TestCrlSpec, TestLeafSpec};
 use outbound::http::Client;
 use outbound::resolve::Resolver;
 use scan::ScanOptions;
@@ -47,19 +47,19 @@ impl RevokingSite {
 
     /// Returns a certificate that names the CRL at `path`.
     pub(crate) fn leaf(&self, serial: &[u8], path: &str) -> Certificate {
-        self.leaf_of(LeafOrder {
+        self.leaf_of(TestLeafSpec {
             serial: Some(serial.to_vec()),
             crl_urls: vec![self.server.url(path)],
-            ..LeafOrder::default()
+            ..TestLeafSpec::default()
         })
     }
 
-    pub(crate) fn leaf_of(&self, order: LeafOrder) -> Certificate {
+    pub(crate) fn leaf_of(&self, order: TestLeafSpec) -> Certificate {
         Certificate::parse(&self.ca.issue(&order).unwrap()).unwrap()
     }
 
-    pub(crate) fn publish(&self, path: &str, order: &CrlOrder) {
-        self.server.put_octets(path, self.ca.crl(order).unwrap());
+    pub(crate) fn publish(&self, path: &str, order: &TestCrlSpec) {
+        self.server.put_bytes(path, self.ca.crl(order).unwrap());
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use scan::starttls::{Dialogue, StartTlsError, Step};
 use scan::target::Protocol;
-use scan::tls::{self, Handshake, KeyShares, Offer, Profile, Proof};
+use scan::tls::{self, ClientHelloContent, Handshake, KeyShares, Profile, Proof};
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql openssl";
 /// A server starts within a second; reached only by a broken test.
@@ -131,7 +131,7 @@ fn start_tls(stream: &mut TcpStream) -> Result<(), StartTlsError> {
 }
 
 fn handshake(stream: &mut TcpStream) -> tls::Evidence {
-    let offer = Offer {
+    let offer = ClientHelloContent {
         server_name: Some("db.example".to_owned()),
         alpn: Protocol::Postgres.alpn(),
         profile: Profile::Modern,

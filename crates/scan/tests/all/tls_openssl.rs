@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use scan::tls::{Evidence, Failure, Handshake, KeyShares, Offer, Profile, Proof, Step, TicketOffer, names};
+use scan::tls::{
+    ClientHelloContent, Evidence, Failure, Handshake, KeyShares, Profile, Proof, Step, TicketOffer, names,
+};
 
 /// Far longer than needed on loopback; reached only by a broken test.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -90,7 +92,7 @@ impl Server {
         Self { child, address: chosen.parse().unwrap_or(address) }
     }
 
-    fn probe(&self, offer: &Offer) -> (Result<(), Failure>, Evidence) {
+    fn probe(&self, offer: &ClientHelloContent) -> (Result<(), Failure>, Evidence) {
         probe(self.address, offer)
     }
 
@@ -109,11 +111,15 @@ impl Drop for Server {
     }
 }
 
-fn offer() -> Offer {
-    Offer { server_name: Some("probe.example".to_owned()), alpn: &["h2", "http/1.1"], ..Offer::default() }
+fn offer() -> ClientHelloContent {
+    ClientHelloContent {
+        server_name: Some("probe.example".to_owned()),
+        alpn: &["h2", "http/1.1"],
+        ..ClientHelloContent::default()
+    }
 }
 
-fn probe(address: SocketAddr, offer: &Offer) -> (Result<(), Failure>, Evidence) {
+fn probe(address: SocketAddr, offer: &ClientHelloContent) -> (Result<(), Failure>, Evidence) {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut handshake, hello) = Handshake::start(offer, &SHARES).unwrap();
@@ -121,10 +127,10 @@ fn probe(address: SocketAddr, offer: &Offer) -> (Result<(), Failure>, Evidence) 
     let mut chunk = [0; 4_096];
     loop {
         let read = match stream.read(&mut chunk) {
-            Ok(0) if handshake.may_stop() => return (Ok(()), handshake.into_evidence()),
+            Ok(0) if handshake.can_close() => return (Ok(()), handshake.into_evidence()),
             Ok(0) => panic!("closed early: {:?}", handshake.evidence()),
             Ok(read) => read,
-            Err(_) if handshake.may_stop() => return (Ok(()), handshake.into_evidence()),
+            Err(_) if handshake.can_close() => return (Ok(()), handshake.into_evidence()),
             Err(error) => panic!("{error}: {:?}", handshake.evidence()),
         };
         match handshake.receive(&chunk[..read]) {
@@ -189,7 +195,7 @@ fn tls_1_3_handshake_succeeds_with_every_cipher_suite() {
     for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"] {
         let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key", "-ciphersuites", suite]);
         for finish in [false, true] {
-            let (end, seen) = server.probe(&Offer { finish, ..offer() });
+            let (end, seen) = server.probe(&ClientHelloContent { finish, ..offer() });
             assert_eq!(end, Ok(()), "{suite} {seen:?}");
             assert_eq!(seen.cipher.map(names::cipher_suite).as_deref(), Some(suite));
             assert_eq!(seen.proof, Proof::Verified);
@@ -303,7 +309,7 @@ fn tls_1_2_and_older_handshakes_succeed_with_every_key_type() {
         }
         let server = workshop.serve(&all);
         for profile in [Profile::Modern, Profile::Compact, Profile::Legacy] {
-            let (end, seen) = server.probe(&Offer { profile, ..offer() });
+            let (end, seen) = server.probe(&ClientHelloContent { profile, ..offer() });
             let row = format!("{key:?} {arguments:?} {profile:?}: {seen:?}");
             assert_eq!(end, Ok(()), "{row}");
             assert_eq!(seen.version, Some(*version), "{row}");
@@ -353,7 +359,7 @@ fn no_downgrade_is_reported_if_tls_1_3_was_not_offered() {
     let workshop = Workshop::new();
     workshop.certificate("a", P256);
     let server = workshop.serve(&["-cert", "a.pem", "-key", "a.key"]);
-    let (_, seen) = server.probe(&Offer { profile: Profile::Legacy, ..offer() });
+    let (_, seen) = server.probe(&ClientHelloContent { profile: Profile::Legacy, ..offer() });
     assert_eq!(seen.version, Some(0x0303));
     assert!(!seen.downgraded, "TLS 1.3 was not offered, so nobody tampered");
 }
@@ -370,7 +376,7 @@ fn client_certificate_request_is_reported() {
         assert_eq!(seen.client_certificate, Some(true));
         assert_eq!(seen.proof, Proof::Verified);
         if version == "-tls1_3" {
-            let (end, seen) = server.probe(&Offer { finish: true, ..offer() });
+            let (end, seen) = server.probe(&ClientHelloContent { finish: true, ..offer() });
             assert_eq!(end, Ok(()));
             // Only a server that requires the certificate ends the handshake: certificate_required.
             assert_eq!(seen.rejected, (flag == "-Verify").then_some(116));
@@ -387,7 +393,7 @@ fn session_tickets_are_reported() {
         [(&["-num_tickets", "2"], TicketOffer::Offered), (&["-num_tickets", "0"], TicketOffer::NotOffered)]
     {
         let server = workshop.serve(&[&base[..], more].concat());
-        let (end, seen) = server.probe(&Offer { finish: true, ..offer() });
+        let (end, seen) = server.probe(&ClientHelloContent { finish: true, ..offer() });
         assert_eq!((end, seen.session_ticket), (Ok(()), expected));
     }
     let old = workshop.serve(&[&base[..], &["-tls1_2"]].concat()).look();
@@ -403,7 +409,7 @@ fn replaced_certificate_is_seen_despite_session_tickets() {
     let base = ["-cert", "a.pem", "-key", "a.key", "-num_tickets", "2"];
     let server = workshop.serve(&base);
     let address = server.address;
-    let finish = Offer { finish: true, ..offer() };
+    let finish = ClientHelloContent { finish: true, ..offer() };
     let (_, seen) = server.probe(&finish);
     assert_eq!((seen.chain, seen.session_ticket), (vec![first], TicketOffer::Offered));
     drop(server);
@@ -426,7 +432,8 @@ fn sni_alpn_and_ocsp_staple_are_reported() {
         let more = ["-servername", "b.example", "-alpn", "http/1.1", "-status_file", "staple.der", version];
         let server = workshop.serve(&[&base[..], &more].concat());
         let ask = |name: &str| {
-            let (end, seen) = server.probe(&Offer { server_name: Some(name.to_owned()), ..offer() });
+            let (end, seen) =
+                server.probe(&ClientHelloContent { server_name: Some(name.to_owned()), ..offer() });
             assert_eq!(end, Ok(()), "{name}");
             seen
         };

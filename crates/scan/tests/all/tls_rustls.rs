@@ -8,7 +8,9 @@ use std::sync::Arc;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{AlertDescription, HandshakeKind, ProtocolVersion, ServerConfig, ServerConnection};
-use scan::tls::{Evidence, Handshake, KeyShares, Offer, Profile, Proof, Step, TicketOffer, names};
+use scan::tls::{
+    ClientHelloContent, Evidence, Handshake, KeyShares, Profile, Proof, Step, TicketOffer, names,
+};
 
 const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
 
@@ -42,7 +44,7 @@ fn server(groups: Vec<&'static dyn rustls::crypto::SupportedKxGroup>) -> (Arc<Se
 }
 
 /// Runs the probe to its end; returns the evidence and the server's connection.
-fn talk(config: &Arc<ServerConfig>, offer: &Offer) -> (Evidence, ServerConnection) {
+fn talk(config: &Arc<ServerConfig>, offer: &ClientHelloContent) -> (Evidence, ServerConnection) {
     let shares = Arc::new(KeyShares::generate().unwrap());
     let mut server = ServerConnection::new(Arc::clone(config)).unwrap();
     let (mut handshake, mut out) = Handshake::start(offer, &shares).unwrap();
@@ -56,7 +58,7 @@ fn talk(config: &Arc<ServerConfig>, offer: &Offer) -> (Evidence, ServerConnectio
         while server.wants_write() {
             server.write_tls(&mut flight).unwrap();
         }
-        if flight.is_empty() && handshake.may_stop() {
+        if flight.is_empty() && handshake.can_close() {
             return (handshake.into_evidence(), server);
         }
         match handshake.receive(&flight) {
@@ -83,8 +85,12 @@ fn understood(server: &mut ServerConnection, mut farewell: &[u8]) -> bool {
     }
 }
 
-fn offer() -> Offer {
-    Offer { server_name: Some("a.example".to_owned()), alpn: &["h2", "http/1.1"], ..Offer::default() }
+fn offer() -> ClientHelloContent {
+    ClientHelloContent {
+        server_name: Some("a.example".to_owned()),
+        alpn: &["h2", "http/1.1"],
+        ..ClientHelloContent::default()
+    }
 }
 
 #[test]
@@ -105,7 +111,7 @@ fn every_supported_group_is_negotiated() {
     {
         let (config, _) = server(vec![group]);
         for profile in [Profile::Modern, Profile::Compact] {
-            let (seen, _) = talk(&config, &Offer { profile, ..offer() });
+            let (seen, _) = talk(&config, &ClientHelloContent { profile, ..offer() });
             assert_eq!((seen.hello_retry, seen.proof), (retry, Proof::Verified), "{:?}", group.name());
         }
     }
@@ -115,7 +121,7 @@ fn every_supported_group_is_negotiated() {
 fn finished_handshake_is_never_resumed() {
     let (config, _) = server(vec![kx_group::X25519MLKEM768]);
     for _ in 0..3 {
-        let (seen, server) = talk(&config, &Offer { finish: true, ..offer() });
+        let (seen, server) = talk(&config, &ClientHelloContent { finish: true, ..offer() });
         assert_eq!(seen.session_ticket, TicketOffer::Offered);
         assert_eq!(server.handshake_kind(), Some(HandshakeKind::Full), "as the server counts");
     }
@@ -124,7 +130,7 @@ fn finished_handshake_is_never_resumed() {
 #[test]
 fn no_downgrade_is_reported_if_tls_1_3_was_not_offered() {
     let (config, _) = server(vec![kx_group::X25519]);
-    let (seen, _) = talk(&config, &Offer { profile: Profile::Legacy, ..offer() });
+    let (seen, _) = talk(&config, &ClientHelloContent { profile: Profile::Legacy, ..offer() });
     assert_eq!((seen.version, seen.downgraded), (Some(0x0303), false));
     assert_eq!(seen.proof, Proof::Verified);
 }

@@ -18,7 +18,7 @@ use x509::{GeneralName, SerialNumber};
 
 /// What is retried and again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Ask {
+pub(crate) enum LoadRequest {
     One,
     Unchanged,
     Page,
@@ -30,15 +30,15 @@ pub(crate) enum Ask {
     Template,
 }
 
-const ASKS: [Ask; 8] = [
-    Ask::One,
-    Ask::Unchanged,
-    Ask::Page,
-    Ask::Summary,
-    Ask::Create,
-    Ask::CreateMany,
-    Ask::Walk,
-    Ask::Template,
+const ASKS: [LoadRequest; 8] = [
+    LoadRequest::One,
+    LoadRequest::Unchanged,
+    LoadRequest::Page,
+    LoadRequest::Summary,
+    LoadRequest::Create,
+    LoadRequest::CreateMany,
+    LoadRequest::Walk,
+    LoadRequest::Template,
 ];
 /// Certificates in one batch.
 const BATCH: usize = 100;
@@ -71,7 +71,7 @@ pub(crate) struct Plan {
     pub(crate) token: String,
     /// A file with a number a line.
     pub(crate) ids: PathBuf,
-    pub(crate) ask: Ask,
+    pub(crate) ask: LoadRequest,
     pub(crate) connections: usize,
     pub(crate) seconds: u64,
     /// Put into the names of what is entered.
@@ -134,7 +134,7 @@ pub(crate) fn client(plan: &str) {
     let seconds = began.elapsed().as_secs_f64();
     took.sort();
     let at = |part: f64| took[((took.len() - 1) as f64 * part) as usize].as_secs_f64() * 1_000.0;
-    let each = if plan.ask == Ask::CreateMany { BATCH } else { 1 };
+    let each = if plan.ask == LoadRequest::CreateMany { BATCH } else { 1 };
     println!("{} {seconds} {} {}", took.len() * each, at(0.5), at(0.99));
 }
 
@@ -150,12 +150,12 @@ struct Lane {
 
 impl Lane {
     fn run(&mut self) -> Vec<Duration> {
-        if self.plan.ask == Ask::Walk {
+        if self.plan.ask == LoadRequest::Walk {
             return self.walk();
         }
         let until = Instant::now() + Duration::from_secs(self.plan.seconds);
         let mut took = Vec::new();
-        let tag = (self.plan.ask == Ask::Unchanged).then(|| {
+        let tag = (self.plan.ask == LoadRequest::Unchanged).then(|| {
             let (head, _) = self.ask("GET", &format!("certificates/{}", self.ids[0]), "", "");
             header(&head, "etag").unwrap().to_owned()
         });
@@ -166,15 +166,15 @@ impl Lane {
                 break;
             }
             let (head, body) = match (self.plan.ask, &tag) {
-                (Ask::Unchanged, Some(tag)) => {
+                (LoadRequest::Unchanged, Some(tag)) => {
                     let path = format!("certificates/{}", self.ids[0]);
                     self.ask("GET", &path, &format!("If-None-Match: {tag}\r\n"), "")
                 }
-                (Ask::Page, _) => self.ask("GET", "certificates?sort=expiry&limit=100", "", ""),
-                (Ask::Summary, _) => self.ask("GET", "certificates/summary", "", ""),
-                (Ask::Create, _) => self.ask("POST", "certificates", JSON, &self.entry(number)),
-                (Ask::Template, _) => self.templated(number),
-                (Ask::CreateMany, _) => {
+                (LoadRequest::Page, _) => self.ask("GET", "certificates?sort=expiry&limit=100", "", ""),
+                (LoadRequest::Summary, _) => self.ask("GET", "certificates/summary", "", ""),
+                (LoadRequest::Create, _) => self.ask("POST", "certificates", JSON, &self.entry(number)),
+                (LoadRequest::Template, _) => self.templated(number),
+                (LoadRequest::CreateMany, _) => {
                     let all: Vec<String> = (0..BATCH).map(|at| self.entry(number * BATCH + at)).collect();
                     let body = format!("{{\"certificates\":[{}]}}", all.join(","));
                     self.ask("POST", "certificates/batch", JSON, &body)
@@ -186,8 +186,9 @@ impl Lane {
             };
             took.push(began.elapsed());
             let status = &head[9..12];
-            let missing =
-                self.plan.ask == Ask::Template && self.template.path.contains("missing") && status == "404";
+            let missing = self.plan.ask == LoadRequest::Template
+                && self.template.path.contains("missing")
+                && status == "404";
             assert!(missing || ["200", "201", "304"].contains(&status), "{head}{body}");
             assert!(!body.contains("\"status\":4"), "{body}");
         }

@@ -11,7 +11,7 @@ use store::{
 use uuid::Uuid;
 
 use crate::access::grant;
-use crate::access::managers::{self, Taking};
+use crate::access::managers::{self, AccessRemoval};
 use crate::access::{AccessControl, Caller, Granted, Permissions, Scope};
 use crate::conditional::IfMatch;
 use crate::problem::Problem;
@@ -34,7 +34,7 @@ pub(crate) enum Change {
 }
 
 /// A checked change, and its details for the audit log.
-pub(crate) struct Prepared {
+pub(crate) struct CheckedChange {
     pub(crate) change: Change,
     pub(crate) details: Value,
 }
@@ -68,12 +68,12 @@ impl Change {
     }
 
     /// Returns the part of the change that may revoke `access.manage` from an identity.
-    fn taking(&self) -> Option<Taking<'_>> {
+    fn taking(&self) -> Option<AccessRemoval<'_>> {
         match self {
-            Self::Update { id, settings, .. } => Some(Taking::Update(*id, settings)),
-            Self::Delete { id, .. } => Some(Taking::Delete(*id)),
-            Self::PutRole(role) => role.revision.map(|_| Taking::PutRole(role)),
-            Self::DeleteRole { name, .. } => Some(Taking::DeleteRole(name)),
+            Self::Update { id, settings, .. } => Some(AccessRemoval::Update(*id, settings)),
+            Self::Delete { id, .. } => Some(AccessRemoval::Delete(*id)),
+            Self::PutRole(role) => role.revision.map(|_| AccessRemoval::PutRole(role)),
+            Self::DeleteRole { name, .. } => Some(AccessRemoval::DeleteRole(name)),
             Self::Insert(_) | Self::Rekey { .. } | Self::EndSessions { .. } | Self::SetPassword(_) => None,
         }
     }
@@ -104,10 +104,10 @@ pub(crate) async fn make(
     access: &AccessControl,
     logins: bool,
     actor: &str,
-    prepared: Prepared,
+    prepared: CheckedChange,
 ) -> Result<(), Problem> {
     let at_us = access.clock().now_us();
-    let Prepared { change, details } = prepared;
+    let CheckedChange { change, details } = prepared;
     let (action, resource) = (change.action(), change.resource());
     let event = AuditEvent { at_us, actor: actor.to_owned(), action, resource, details };
     let outcome = access
@@ -147,7 +147,7 @@ pub(crate) async fn within_own(
 ) -> Result<(), Problem> {
     let roles = access.roles().await?;
     for grant in grants {
-        if !caller.covers(&grant::at_most(grant, &roles)) {
+        if !caller.covers(&grant::required_to_assign(grant, &roles)) {
             let detail =
                 format!("the role {} in scope {} exceeds your own permissions", grant.role, grant.scope);
             return Err(Problem::forbidden(detail));
@@ -158,7 +158,7 @@ pub(crate) async fn within_own(
 
 /// Rejects a change or removal of an identity that holds more permissions than the caller. Grants that this version cannot parse
 /// count as full access, so that an administrator can store them again or remove the identity.
-pub(crate) async fn within_own_identity(
+pub(crate) async fn check_identity_within_caller(
     access: &AccessControl,
     caller: &Caller,
     identity: &Identity,
@@ -201,7 +201,7 @@ pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i
 }
 
 /// The values of a new identity.
-pub(crate) struct New {
+pub(crate) struct NewIdentityValues {
     pub(crate) kind: IdentityKind,
     pub(crate) key_hash: [u8; 32],
     pub(crate) label: String,
@@ -214,8 +214,12 @@ fn given(settings: &IdentitySettings) -> Result<Value, Problem> {
 }
 
 /// Prepares the creation of an identity.
-pub(crate) fn create(access: &AccessControl, caller: &Caller, new: New) -> Result<Prepared, Problem> {
-    let New { kind, key_hash, label, settings } = new;
+pub(crate) fn create(
+    access: &AccessControl,
+    caller: &Caller,
+    new: NewIdentityValues,
+) -> Result<CheckedChange, Problem> {
+    let NewIdentityValues { kind, key_hash, label, settings } = new;
     let id = Uuid::now_v7();
     let details = json!({ "name": settings.name, "label": label, "grants": given(&settings)? });
     let stored = NewIdentity {
@@ -227,7 +231,7 @@ pub(crate) fn create(access: &AccessControl, caller: &Caller, new: New) -> Resul
         created_at_us: access.clock().now_us(),
         created_by: caller.owner().to_owned(),
     };
-    Ok(Prepared { change: Change::Insert(Box::new(stored)), details })
+    Ok(CheckedChange { change: Change::Insert(Box::new(stored)), details })
 }
 
 /// Returns an identity, or a 404 problem.
@@ -238,7 +242,7 @@ pub(crate) async fn find(access: &AccessControl, kind: IdentityKind, id: Uuid) -
 
 /// Changes of an identity; `None` keeps a value.
 #[derive(Default)]
-pub(crate) struct Patch {
+pub(crate) struct IdentityUpdate {
     pub(crate) name: Option<String>,
     pub(crate) email: Option<Option<String>>,
     pub(crate) grants: Option<Vec<Grant>>,
@@ -253,11 +257,11 @@ pub(crate) async fn update(
     kind: IdentityKind,
     id: Uuid,
     if_match: &IfMatch,
-    patch: Patch,
-) -> Result<Prepared, Problem> {
+    patch: IdentityUpdate,
+) -> Result<CheckedChange, Problem> {
     let before = find(access, kind, id).await?;
     if_match.check(before.revision)?;
-    within_own_identity(access, caller, &before).await?;
+    check_identity_within_caller(access, caller, &before).await?;
     let grants = match &patch.grants {
         Some(grants) => giving(access, caller, grants).await?,
         None => {
@@ -278,7 +282,7 @@ pub(crate) async fn update(
         "grants": given(&settings)?,
         "expires_at": crate::time::maybe_shown(settings.expires_at_us),
     });
-    Ok(Prepared { change: Change::Update { id, kind, revision: before.revision, settings }, details })
+    Ok(CheckedChange { change: Change::Update { id, kind, revision: before.revision, settings }, details })
 }
 
 /// Prepares the removal of an identity.
@@ -288,12 +292,12 @@ pub(crate) async fn delete(
     kind: IdentityKind,
     id: Uuid,
     if_match: &IfMatch,
-) -> Result<Prepared, Problem> {
+) -> Result<CheckedChange, Problem> {
     let before = find(access, kind, id).await?;
     if_match.check(before.revision)?;
-    within_own_identity(access, caller, &before).await?;
+    check_identity_within_caller(access, caller, &before).await?;
     let details = json!({ "name": before.name, "label": before.label });
-    Ok(Prepared { change: Change::Delete { id, kind, revision: before.revision }, details })
+    Ok(CheckedChange { change: Change::Delete { id, kind, revision: before.revision }, details })
 }
 
 #[derive(Clone, Copy)]

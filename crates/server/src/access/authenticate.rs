@@ -119,11 +119,11 @@ impl Authentication {
         let chain = session.chain.as_deref().and_then(unpack_chain).ok_or_else(ended)?;
         let peer = Peer { client_certificate: PresentedChain::new(chain), ..Peer::at(address) };
         let client = self.clients.verify(&peer).await?.ok_or_else(ended)?;
-        let shown = self.by_verified(client).await?;
+        let shown = self.caller_by_certificate(client).await?;
         if shown.id() != caller.id() {
             return Err(ended());
         }
-        Ok(shown.in_session(Some(Arc::new(session))))
+        Ok(shown.with_session(Some(Arc::new(session))))
     }
 
     /// Returns the caller whose identity the connection's certificate is mapped to.
@@ -131,21 +131,21 @@ impl Authentication {
     /// # Errors
     /// 401 if it is mapped to none.
     pub(crate) async fn by_certificate(&self, client: VerifiedClient) -> Result<Caller, Problem> {
-        Ok(self.by_verified(client.clone()).await?.showing(client))
+        Ok(self.caller_by_certificate(client.clone()).await?.with_client_certificate(client))
     }
 
     /// Returns the caller whose identity this certificate is mapped to.
     ///
     /// # Errors
     /// 401 if it is mapped to none.
-    async fn by_verified(&self, client: VerifiedClient) -> Result<Caller, Problem> {
+    async fn caller_by_certificate(&self, client: VerifiedClient) -> Result<Caller, Problem> {
         let certificate = client.certificate();
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
         let mut keys = vec![secret::certificate_hash(&fingerprint)];
         let named = self.names_identify(client.profile()).await?;
         if named {
-            let names = certificate.subject_alt_names.iter().filter_map(authority::principal::mark_of);
-            keys.extend(names.take(NAMES_MAX).map(|name| named_key(&name, client.profile())));
+            let names = certificate.subject_alt_names.iter().filter_map(authority::principal::name_mark);
+            keys.extend(names.take(NAMES_MAX).map(|name| certificate_name_key(&name, client.profile())));
         }
         // Cached under separate keys, so that access by a name ends immediately when names no longer identify callers.
         let hash = secret::hash(&[if named { "leaf" } else { "leaf without names" }, &fingerprint]);
@@ -165,7 +165,7 @@ impl Authentication {
 
 /// Returns the lookup key of a certificate name. Requesters choose the names in certificates of a profile, so that a name
 /// identifies only together with the profile that the identity configures.
-fn named_key(name: &str, profile: Option<&str>) -> [u8; 32] {
+fn certificate_name_key(name: &str, profile: Option<&str>) -> [u8; 32] {
     match profile {
         // The built-in profiles of agents and nodes, whose names the server assigns.
         None | Some(AGENT_PROFILE | NODE_PROFILE) => secret::certificate_hash(name),
@@ -287,7 +287,7 @@ pub(crate) fn certificate_matcher(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use authority::principal::mark_of;
+    use authority::principal::name_mark;
     use x509::GeneralName;
 
     use super::*;
@@ -379,9 +379,9 @@ mod tests {
     #[test]
     fn certificate_names_are_normalized_for_matching() {
         let dns = GeneralName::Dns("Agent.Example".to_owned());
-        assert_eq!(mark_of(&dns).unwrap(), "dns:agent.example");
+        assert_eq!(name_mark(&dns).unwrap(), "dns:agent.example");
         let uri = GeneralName::Uri("spiffe://a/B".to_owned());
-        assert_eq!(mark_of(&uri).unwrap(), "uri:spiffe://a/B");
-        assert_eq!(mark_of(&GeneralName::Directory("CN=x".to_owned())), None);
+        assert_eq!(name_mark(&uri).unwrap(), "uri:spiffe://a/B");
+        assert_eq!(name_mark(&GeneralName::Directory("CN=x".to_owned())), None);
     }
 }

@@ -32,7 +32,7 @@ pub enum BootstrapError {
 ///
 /// # Errors
 /// Errors of the database.
-pub async fn nobody_can_enter(store: &Store) -> Result<bool, StoreError> {
+pub async fn has_no_credentials(store: &Store) -> Result<bool, StoreError> {
     for kind in [IdentityKind::Token, IdentityKind::User, IdentityKind::Certificate] {
         if store::Access::of(store).has_identities(kind).await? {
             return Ok(false);
@@ -107,12 +107,12 @@ pub async fn break_glass(store: &Store, clock: &Clock, reason: &str) -> Result<S
     }
 }
 
-/// Same as [`bootstrap_into`], but only returns the token.
+/// Same as [`bootstrap_with_handover`], but only returns the token.
 ///
 /// # Errors
 /// [`BootstrapError`].
 pub async fn bootstrap(store: &Store, clock: &Clock) -> Result<Option<SecretString>, BootstrapError> {
-    bootstrap_into(store, clock, |_| Ok(())).await
+    bootstrap_with_handover(store, clock, |_| Ok(())).await
 }
 
 /// Creates a token with full access (`admin`, scope `any`) if no credential exists yet; `None` if one exists. The token is returned
@@ -123,12 +123,12 @@ pub async fn bootstrap(store: &Store, clock: &Clock) -> Result<Option<SecretStri
 ///
 /// # Errors
 /// [`BootstrapError`]; an error of `hand_over` leaves no token.
-pub async fn bootstrap_into(
+pub async fn bootstrap_with_handover(
     store: &Store,
     clock: &Clock,
     hand_over: impl FnOnce(&SecretString) -> Result<(), String> + Send + 'static,
 ) -> Result<Option<SecretString>, BootstrapError> {
-    if !nobody_can_enter(store).await? {
+    if !has_no_credentials(store).await? {
         return Ok(None);
     }
     let (token, new) = admin_token(clock, FIRST, "system:bootstrap", None)?;

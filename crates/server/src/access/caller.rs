@@ -91,11 +91,11 @@ impl Caller {
     /// Creates a caller, for authenticators and tests.
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
-        Self::of_principal(Principal::of_actor(&actor), kind, id, granted)
+        Self::from_principal(Principal::from_actor(&actor), kind, id, granted)
     }
 
     /// Creates a caller like [`Caller::new`], for a principal with more identifiers than the actor's name.
-    pub(crate) fn of_principal(
+    pub(crate) fn from_principal(
         principal: Principal,
         kind: CallerKind,
         id: Uuid,
@@ -119,7 +119,7 @@ impl Caller {
     }
 
     /// Returns the same caller, authenticated by this certificate.
-    pub(super) fn showing(self, client: VerifiedClient) -> Self {
+    pub(super) fn with_client_certificate(self, client: VerifiedClient) -> Self {
         self.with(|parts| parts.client = Some(client))
     }
 
@@ -137,7 +137,7 @@ impl Caller {
 
     /// Returns the same caller with this session of the request.
     #[must_use]
-    pub(crate) fn in_session(self, session: Option<Arc<CallerSession>>) -> Self {
+    pub(crate) fn with_session(self, session: Option<Arc<CallerSession>>) -> Self {
         self.with(|parts| parts.session = session)
     }
 
@@ -157,7 +157,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 `reauthentication-required`.
-    pub(crate) fn proved_recently(&self, now_us: i64) -> Result<(), Problem> {
+    pub(crate) fn require_recent_proof(&self, now_us: i64) -> Result<(), Problem> {
         match self.session() {
             Some(session) if session.proved_until(now_us).is_none() => Err(reauthentication_required()),
             _ => Ok(()),
@@ -174,11 +174,11 @@ impl Caller {
         if self.0.granted.iter().any(|granted| granted.scope == Scope::Any) {
             return BTreeSet::new();
         }
-        self.0.granted.iter().flat_map(|granted| self.0.ownership.teams_of(&granted.scope)).collect()
+        self.0.granted.iter().flat_map(|granted| self.0.ownership.acting_teams(&granted.scope)).collect()
     }
 
     /// Returns whether the caller's permissions on an object depend on its targets.
-    pub(crate) fn minds_targets(&self) -> bool {
+    pub(crate) fn depends_on_targets(&self) -> bool {
         let bounds = || self.0.granted.iter().flat_map(|granted| granted.scope.bounds());
         bounds().any(|bound| matches!(bound, Scope::Target(_)))
             || self.0.ownership.owns_any(OwnedKind::Target)
@@ -242,7 +242,7 @@ impl Caller {
 
     /// Returns whether the caller has the permission in all scopes.
     #[must_use]
-    pub fn holds_everywhere(&self, permission: Permission) -> bool {
+    pub fn has_permission_everywhere(&self, permission: Permission) -> bool {
         self.0
             .granted
             .iter()
@@ -284,7 +284,7 @@ impl Caller {
     pub fn acts(&self, permission: Permission, object: impl Into<Object>) -> Result<Standing, Problem> {
         let object = object.into();
         self.may(permission, &object)?;
-        if self.holds_everywhere(permission) {
+        if self.has_permission_everywhere(permission) {
             return Ok(Standing::Everything);
         }
         let ownership = &self.0.ownership;
@@ -292,7 +292,7 @@ impl Caller {
             self.0.granted.iter().find(|granted| {
                 granted.permissions.has(permission) && ownership.admits(&granted.scope, &object)
             });
-        let team = reaching.and_then(|granted| ownership.teams_of(&granted.scope).into_iter().next());
+        let team = reaching.and_then(|granted| ownership.acting_teams(&granted.scope).into_iter().next());
         Ok(team.map_or(Standing::Nobody, |team| Standing::Team(team.to_owned())))
     }
 
@@ -329,7 +329,7 @@ impl Caller {
     }
 
     /// Returns whether this request's handler has requested the caller's permissions.
-    pub(crate) fn was_asked(&self) -> bool {
+    pub(crate) fn was_permission_checked(&self) -> bool {
         self.0.asked.load(Ordering::Relaxed)
     }
 }
@@ -396,7 +396,7 @@ mod tests {
         assert!(web.may(request, &[Scope::Any]).is_err());
         assert!(web.may(Permission::CertificateRead, &[Scope::team("core")]).is_ok());
         assert!(web.may(request, &[Scope::team("core")]).is_err());
-        assert!(web.holds(request) && !web.holds_everywhere(request));
+        assert!(web.holds(request) && !web.has_permission_everywhere(request));
         assert!(caller(&[("admin", Scope::Any)]).may(request, &[]).is_ok());
         let both = caller(&[("issuer", "team:core,profile:web".parse().unwrap())]);
         assert!(both.may(request, &[Scope::profile("web"), Scope::team("core")]).is_ok());

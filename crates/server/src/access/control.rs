@@ -111,8 +111,8 @@ impl AccessControl {
             store,
             clock,
             sessions,
-            credentials: Cache::with_entries(REMEMBERED_MAX),
-            roles: Cache::with_entries(2),
+            credentials: Cache::with_entries_max(REMEMBERED_MAX),
+            roles: Cache::with_entries_max(2),
             teams,
             generation: AtomicU64::new(0),
             used: Mutex::default(),
@@ -163,9 +163,9 @@ impl AccessControl {
         self.admit(hash, move || async move {
             let found = store::Access::of(&inner.store).session(hash).await.map_err(at_once)?;
             let (session, identity) = found.ok_or_else(|| unknown("this session has ended"))?;
-            let until_us = inner.session_until(&session).ok_or_else(|| unknown("this session has ended"))?;
+            let until_us = inner.session_expiry(&session).ok_or_else(|| unknown("this session has ended"))?;
             inner.note_seen(&session);
-            let of_login = grant::of_session(&session).map_err(unreadable)?;
+            let of_login = grant::session_grants(&session).map_err(unreadable)?;
             let mut known = inner.remembered(&identity, of_login, until_us)?;
             inner.store_principal(&known.value.principal).await;
             let session = Some(Arc::new(CallerSession::of(&session)));
@@ -177,7 +177,7 @@ impl AccessControl {
 
     /// Returns whether a session that reads a stream may continue: it has not ended, and it has the permission in all scopes.
     /// Unlike a request, this check does not extend the session.
-    pub(crate) async fn session_holds(
+    pub(crate) async fn is_session_permitted(
         &self,
         hash: [u8; 32],
         permission: Permission,
@@ -185,11 +185,11 @@ impl AccessControl {
         let found = store::Access::of(&self.0.store).session(hash).await?;
         let Some((session, identity)) = found else { return Ok(false) };
         let expired = identity.expires_at_us.is_some_and(|end| end <= self.0.clock.now_us());
-        if expired || !identity.enabled || self.0.session_until(&session).is_none() {
+        if expired || !identity.enabled || self.0.session_expiry(&session).is_none() {
             return Ok(false);
         }
         let mut grants = grant::stored(&identity)?;
-        grants.extend(grant::of_session(&session)?);
+        grants.extend(grant::session_grants(&session)?);
         let roles = self.roles().await?;
         let mut granted = grants.iter().map(|grant| grant::resolved(grant, &roles));
         Ok(granted.any(|one| one.scope == Scope::Any && one.permissions.has(permission)))
@@ -240,12 +240,12 @@ impl AccessControl {
             }
         };
         let roles = known.grants.iter().map(|grant| grant.role.clone()).collect();
-        let caller = Caller::of_principal(known.principal.clone(), known.kind, known.id, granted);
+        let caller = Caller::from_principal(known.principal.clone(), known.kind, known.id, granted);
         let ownership = self.0.teams.ownership().await.map_err(|error| {
             tracing::warn!(%error, "the teams of a caller cannot be read");
             Problem::unavailable("the database is busy or does not answer", TEAMS_RETRY_SECONDS)
         })?;
-        Ok(caller.with_roles(roles).among(ownership).in_session(known.session.clone()))
+        Ok(caller.with_roles(roles).among(ownership).with_session(known.session.clone()))
     }
 
     /// Returns the permissions of custom roles.
@@ -323,7 +323,7 @@ impl AccessParts {
             IdentityKind::Certificate => CallerKind::Certificate,
         };
         let known = Known {
-            principal: principal_of(identity),
+            principal: identity_principal(identity),
             kind,
             id: identity.id,
             grants,
@@ -342,7 +342,7 @@ impl AccessParts {
         }
         let noted = principal.clone();
         let written = self.store.write("principal_note", move |tx| {
-            async move { authority::tables::note_principal(tx, &noted).await }.boxed()
+            async move { authority::tables::store_principal_marks(tx, &noted).await }.boxed()
         });
         if let Err(error) = written.await {
             tracing::warn!(%error, actor = principal.actor(), "the attributes of a principal could not be stored");
@@ -356,7 +356,7 @@ impl AccessParts {
     }
 
     /// Returns the end of a session; `None` when it has ended.
-    fn session_until(&self, session: &Session) -> Option<i64> {
+    fn session_expiry(&self, session: &Session) -> Option<i64> {
         let now = self.clock.now_us();
         let noted = self.seen.lock().get(&session.token_hash).copied();
         let seen = session.last_seen_at_us.max(noted.unwrap_or(i64::MIN));
@@ -397,9 +397,9 @@ impl fmt::Debug for AccessControl {
 
 /// Returns the principal of an identity. A token that a user created is that user. An email address that an administrator entered
 /// is verified; one from a login is not.
-pub(crate) fn principal_of(identity: &Identity) -> Principal {
+pub(crate) fn identity_principal(identity: &Identity) -> Principal {
     let actor = format!("{}:{}", identity.kind, identity.name);
-    let principal = Principal::of_actor(&actor).with(format!("identity:{}", identity.id));
+    let principal = Principal::from_actor(&actor).with(format!("identity:{}", identity.id));
     // A user is identified by issuer and subject, even if the account is removed and created again.
     let principal = match identity.kind {
         IdentityKind::User => principal.with(format!("oidc:{}", Fingerprint::from_bytes(identity.key_hash))),

@@ -39,7 +39,7 @@ pub(crate) fn resolved(grant: &Grant, roles: &RoleTable) -> Granted {
 
 /// Returns the permissions that a caller must hold to assign or change a grant. A role that this version cannot parse counts as
 /// every permission.
-pub(crate) fn at_most(grant: &Grant, roles: &RoleTable) -> Granted {
+pub(crate) fn required_to_assign(grant: &Grant, roles: &RoleTable) -> Granted {
     given(grant, roles, Permissions::all())
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn stored(identity: &Identity) -> Result<Vec<Grant>, UnreadableAccess
 ///
 /// # Errors
 /// [`UnreadableAccess`] when they are not grants that this version knows.
-pub(crate) fn of_session(session: &Session) -> Result<Vec<Grant>, UnreadableAccess> {
+pub(crate) fn session_grants(session: &Session) -> Result<Vec<Grant>, UnreadableAccess> {
     read(&session.grants).map_err(|error| UnreadableAccess {
         object: format!("a session of user {}", session.identity),
         column: "access_sessions.grants",
@@ -136,8 +136,11 @@ mod tests {
         for role in ["gone", "unreadable"] {
             assert_eq!(resolved(&grant(role), &roles).permissions, Permissions::NONE, "{role}");
         }
-        assert_eq!(at_most(&grant("own"), &roles).permissions, Permissions::of(&[Permission::JobRead]));
-        assert_eq!(at_most(&grant("unreadable"), &roles).permissions, Permissions::all());
+        assert_eq!(
+            required_to_assign(&grant("own"), &roles).permissions,
+            Permissions::of(&[Permission::JobRead])
+        );
+        assert_eq!(required_to_assign(&grant("unreadable"), &roles).permissions, Permissions::all());
         assert!(check(&[grant("own"), grant("viewer")], &roles).is_ok());
         assert!(check(&[grant("gone")], &roles).is_err());
         assert!(check(&vec![grant("own"); 65], &roles).is_err());

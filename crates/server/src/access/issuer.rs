@@ -100,7 +100,7 @@ impl Issuer {
     /// Creates an issuer without sending a request. `named` is whether its metadata must contain this URL as its name (Discovery
     /// section 4.3).
     pub(crate) fn new(url: &str, named: bool, roots: &[Vec<u8>]) -> Result<Self, IssuerError> {
-        if !Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
+        if !Url::parse(url).is_ok_and(|url| is_secure_url(&url)) {
             return Err(IssuerError::Url(url.to_owned()));
         }
         let mut builder = Client::builder()
@@ -116,8 +116,8 @@ impl Issuer {
             base: url.trim_end_matches('/').to_owned(),
             name: named.then(|| url.to_owned()),
             client: builder.build()?,
-            description: Cache::with_entries(1),
-            keys: Cache::with_entries(1),
+            description: Cache::with_entries_max(1),
+            keys: Cache::with_entries_max(1),
             refreshed: Mutex::new(None),
         })))
     }
@@ -224,7 +224,7 @@ impl IssuerParts {
 
 /// Checks that a URL is https, or on this machine.
 fn checked_url(url: &str) -> Result<&str, Problem> {
-    if Url::parse(url).is_ok_and(|url| trustworthy(&url)) {
+    if Url::parse(url).is_ok_and(|url| is_secure_url(&url)) {
         return Ok(url);
     }
     Err(unusable(format_args!("{url:?} is not an https URL")))
@@ -250,7 +250,7 @@ impl Description {
     }
 
     /// Returns whether the issuer supports `client_secret_basic`, which is the default (Discovery section 3).
-    pub(crate) fn takes_basic(&self) -> bool {
+    pub(crate) fn supports_basic_auth(&self) -> bool {
         let methods = &self.token_endpoint_auth_methods_supported;
         methods.is_empty() || methods.iter().any(|method| method == "client_secret_basic")
     }
@@ -268,7 +268,7 @@ fn choose(keys: &[Jwk], kid: Option<&str>) -> Option<Jwk> {
 }
 
 /// Returns whether a URL uses TLS or is on this machine.
-pub(crate) fn trustworthy(url: &Url) -> bool {
+pub(crate) fn is_secure_url(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     url.scheme() == "https" || (url.scheme() == "http" && loopback)
@@ -335,7 +335,7 @@ mod tests {
             ("http://localhost", false),
             ("ftp://127.0.0.1", false),
         ] {
-            assert_eq!(trustworthy(&Url::parse(url).unwrap()), good, "{url}");
+            assert_eq!(is_secure_url(&Url::parse(url).unwrap()), good, "{url}");
         }
     }
 }

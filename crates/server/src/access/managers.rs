@@ -17,7 +17,7 @@ pub(crate) const LOCAL: &str = "local";
 
 /// Whether an identity can manage access, and for how long.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Tenure {
+enum ManagerLifetime {
     /// The identity cannot manage access.
     None,
     /// The identity can manage access, and expires within [`LASTING_US`].
@@ -28,7 +28,7 @@ enum Tenure {
 
 /// A change that may revoke `access.manage` from an identity.
 #[derive(Clone, Copy)]
-pub(crate) enum Taking<'a> {
+pub(crate) enum AccessRemoval<'a> {
     /// An identity is changed.
     Update(Uuid, &'a IdentitySettings),
     /// An identity is deleted.
@@ -41,7 +41,7 @@ pub(crate) enum Taking<'a> {
 
 /// The data for judging a change.
 struct Judge<'a> {
-    change: Taking<'a>,
+    change: AccessRemoval<'a>,
     /// Whether users can sign in through an OIDC issuer.
     logins: bool,
     now_us: i64,
@@ -53,7 +53,7 @@ struct Judge<'a> {
 /// soon. Locks access changes until the transaction ends.
 pub(crate) async fn is_last(
     tx: &mut Tx,
-    change: Taking<'_>,
+    change: AccessRemoval<'_>,
     logins: bool,
     now_us: i64,
 ) -> Result<bool, StoreError> {
@@ -61,8 +61,8 @@ pub(crate) async fn is_last(
     let before: RoleTable =
         store::roles_in(tx).await?.into_iter().map(|role| (role.name.clone(), held(&role))).collect();
     let judge = Judge { change, logins, now_us, after: after(change, &before), before };
-    let (mut best, mut left, mut last_seen) = (Tenure::None, Tenure::None, Uuid::nil());
-    while left < Tenure::Lasting {
+    let (mut best, mut left, mut last_seen) = (ManagerLifetime::None, ManagerLifetime::None, Uuid::nil());
+    while left < ManagerLifetime::Lasting {
         let page = store::usable_identities(tx, last_seen, now_us).await?;
         let Some(last) = page.last() else { break };
         last_seen = last.identity.id;
@@ -87,34 +87,38 @@ fn held(role: &Role) -> Option<Permissions> {
 }
 
 /// Returns the permissions of roles after the change.
-fn after(change: Taking<'_>, before: &RoleTable) -> RoleTable {
+fn after(change: AccessRemoval<'_>, before: &RoleTable) -> RoleTable {
     let mut after = before.clone();
     match change {
-        Taking::PutRole(role) => {
+        AccessRemoval::PutRole(role) => {
             let permissions: Option<Vec<Permission>> = serde_json::from_str(&role.permissions).ok();
             after.insert(role.name.clone(), permissions.map(|permissions| Permissions::of(&permissions)));
         }
-        Taking::DeleteRole(name) => {
+        AccessRemoval::DeleteRole(name) => {
             after.remove(name);
         }
-        Taking::Update(..) | Taking::Delete(_) => {}
+        AccessRemoval::Update(..) | AccessRemoval::Delete(_) => {}
     }
     after
 }
 
 impl Judge<'_> {
-    fn before(&self, usable: &UsableIdentity) -> Tenure {
+    fn before(&self, usable: &UsableIdentity) -> ManagerLifetime {
         let Identity { grants, expires_at_us, .. } = &usable.identity;
         self.tenure(usable, grants, *expires_at_us, &self.before)
     }
 
-    fn after(&self, usable: &UsableIdentity) -> Tenure {
+    fn after(&self, usable: &UsableIdentity) -> ManagerLifetime {
         let identity = &usable.identity;
         match self.change {
-            Taking::Delete(id) if id == identity.id => Tenure::None,
-            Taking::Update(id, settings) if id == identity.id => {
+            AccessRemoval::Delete(id) if id == identity.id => ManagerLifetime::None,
+            AccessRemoval::Update(id, settings) if id == identity.id => {
                 let IdentitySettings { grants, enabled, expires_at_us, .. } = settings;
-                if *enabled { self.tenure(usable, grants, *expires_at_us, &self.after) } else { Tenure::None }
+                if *enabled {
+                    self.tenure(usable, grants, *expires_at_us, &self.after)
+                } else {
+                    ManagerLifetime::None
+                }
             }
             _ => self.tenure(usable, &identity.grants, identity.expires_at_us, &self.after),
         }
@@ -126,19 +130,19 @@ impl Judge<'_> {
         grants: &str,
         expires_at_us: Option<i64>,
         roles: &RoleTable,
-    ) -> Tenure {
-        if !self.signs_in(usable) || !manages(grants, roles) {
-            return Tenure::None;
+    ) -> ManagerLifetime {
+        if !self.can_sign_in(usable) || !manages(grants, roles) {
+            return ManagerLifetime::None;
         }
         match expires_at_us.map(|end| end.saturating_sub(self.now_us)) {
-            Some(..=0) => Tenure::None,
-            Some(left) if left < LASTING_US => Tenure::Ending,
-            _ => Tenure::Lasting,
+            Some(..=0) => ManagerLifetime::None,
+            Some(left) if left < LASTING_US => ManagerLifetime::Ending,
+            _ => ManagerLifetime::Lasting,
         }
     }
 
     /// Returns whether the identity can authenticate: a user needs a password or an issuer.
-    fn signs_in(&self, usable: &UsableIdentity) -> bool {
+    fn can_sign_in(&self, usable: &UsableIdentity) -> bool {
         match usable.identity.kind {
             IdentityKind::Token | IdentityKind::Certificate => true,
             IdentityKind::User => usable.has_password || self.logins && usable.identity.label != LOCAL,

@@ -20,7 +20,7 @@ pub(crate) mod session;
 
 pub use api::access::{BadScope, Grant, Object, Scope};
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
-pub use bootstrap::{BootstrapError, bootstrap, bootstrap_into, break_glass, nobody_can_enter};
+pub use bootstrap::{BootstrapError, bootstrap, bootstrap_with_handover, break_glass, has_no_credentials};
 pub use caller::{Caller, CallerKind, Granted, Reach};
 pub use control::{AccessControl, BELIEVED, SessionOptions};
 pub use enrolment::TokenPasswords;
@@ -36,7 +36,7 @@ pub(crate) use authenticate::{
 };
 pub(crate) use caller::forbidden;
 pub(crate) use grant::{
-    at_most as grants_at_most, of_session as grants_of_session, permissions as permissions_of,
+    permissions as permissions_of, required_to_assign as grants_at_most, session_grants as grants_of_session,
     stored as grants_of,
 };
 pub(crate) use secret::{

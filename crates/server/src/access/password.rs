@@ -124,7 +124,7 @@ pub(crate) async fn user(
     match found {
         Some((_, user)) if good && lets_in(&user) => Ok(user),
         Some((_, user)) => {
-            note_refusal(access.clone(), user, address.to_owned());
+            audit_failed_login(access.clone(), user, address.to_owned());
             Err(refused())
         }
         None => Err(refused()),
@@ -139,7 +139,7 @@ fn refused() -> Problem {
 
 /// Records failed logins of known users in the audit log. A separate task writes the record, so that the response time does not
 /// reveal whether the name is known.
-fn note_refusal(access: AccessControl, user: Identity, address: String) {
+fn audit_failed_login(access: AccessControl, user: Identity, address: String) {
     tokio::spawn(async move {
         let _task = telemetry::tasks::guard("refused-sign-in");
         let event = AuditEvent {

@@ -5,8 +5,8 @@ use issuers::NewIssuer;
 
 use super::change::GateChange;
 use super::document::read_target;
-use super::parts::{Gates, not_run};
-use crate::access::admin::{self, Prepared};
+use super::parts::{Gates, component_not_running};
+use crate::access::admin::{self, CheckedChange};
 use crate::problem::Problem;
 
 impl Gates {
@@ -20,33 +20,33 @@ impl Gates {
             | GateChange::UpdateIssuer { .. }
             | GateChange::DeleteIssuer { .. } => self.apply_issuer(change, actor).await,
             GateChange::UpdateTarget { id, revision, name, agent, target } => {
-                let agents = self.agents.as_ref().ok_or_else(not_run)?;
+                let agents = self.agents.as_ref().ok_or_else(component_not_running)?;
                 let new = read_target(name, *agent, target)?;
                 agents.update_target(*id, *revision, new, actor).await?;
                 Ok(())
             }
             GateChange::DeleteTarget { id } => {
-                let agents = self.agents.as_ref().ok_or_else(not_run)?;
+                let agents = self.agents.as_ref().ok_or_else(component_not_running)?;
                 Ok(agents.delete_target(*id, actor).await?)
             }
             GateChange::PutPolicy { name, policy, revision } => {
-                let lifecycle = self.lifecycle.as_ref().ok_or_else(not_run)?;
+                let lifecycle = self.lifecycle.as_ref().ok_or_else(component_not_running)?;
                 lifecycle.put_policy(name, policy, *revision, actor).await?;
                 Ok(())
             }
             GateChange::DeletePolicy { name } => {
-                let lifecycle = self.lifecycle.as_ref().ok_or_else(not_run)?;
+                let lifecycle = self.lifecycle.as_ref().ok_or_else(component_not_running)?;
                 Ok(lifecycle.delete_policy(name, actor).await?)
             }
             GateChange::Access { change, details } => {
-                let prepared = Prepared { change: change.clone(), details: details.clone() };
+                let prepared = CheckedChange { change: change.clone(), details: details.clone() };
                 admin::make(&self.access, self.logins, actor, prepared).await
             }
         }
     }
 
     async fn apply_profile(&self, change: &GateChange, actor: &str) -> Result<(), Problem> {
-        let authority = self.authority.as_ref().ok_or_else(not_run)?;
+        let authority = self.authority.as_ref().ok_or_else(component_not_running)?;
         match change {
             GateChange::PutProfile { profile, revision } => {
                 let put = authority.put_profile((**profile).clone(), Some(*revision), actor).await;
@@ -66,7 +66,7 @@ impl Gates {
     }
 
     async fn apply_issuer(&self, change: &GateChange, actor: &str) -> Result<(), Problem> {
-        let issuers = self.issuers.as_ref().ok_or_else(not_run)?;
+        let issuers = self.issuers.as_ref().ok_or_else(component_not_running)?;
         match change {
             GateChange::CreateIssuer { name, config, enabled } => {
                 let new = NewIssuer { name: name.clone(), config: config.clone(), enabled: *enabled };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::access::admin::{Change, Prepared};
+use crate::access::admin::{Change, CheckedChange};
 
 /// A write of a gate. While it waits for approval it is stored encrypted, so that it contains everything it needs.
 #[derive(Deserialize, Serialize)]
@@ -34,8 +34,8 @@ pub(crate) enum GateChange {
     Access { change: Change, details: Value },
 }
 
-impl From<Prepared> for GateChange {
-    fn from(prepared: Prepared) -> Self {
+impl From<CheckedChange> for GateChange {
+    fn from(prepared: CheckedChange) -> Self {
         Self::Access { change: prepared.change, details: prepared.details }
     }
 }

@@ -7,7 +7,7 @@ use store::{Identity, IdentityKind, IdentitySettings};
 use uuid::Uuid;
 
 use super::change::GateChange;
-use super::parts::{Gates, not_run};
+use super::parts::{Gates, component_not_running};
 use crate::access::admin::Change;
 use crate::problem::Problem;
 use crate::time;
@@ -67,7 +67,7 @@ fn issuer(name: &str, enabled: bool, config: Value) -> Value {
     json!({ "name": name, "enabled": enabled, "config": config })
 }
 
-fn with_secrets(mut value: Value, given: Vec<String>) -> Value {
+fn add_given_secrets(mut value: Value, given: Vec<String>) -> Value {
     if !given.is_empty() {
         value[GIVEN] = given.into();
     }
@@ -167,13 +167,15 @@ impl Gates {
                 Some(serde_json::to_value(policy).map_err(Problem::internal)?)
             }
             GateChange::CreateIssuer { name, config, enabled } => {
-                Some(self.issuer_after(Uuid::now_v7(), name, config, *enabled).await?)
+                Some(self.issuer_document_after(Uuid::now_v7(), name, config, *enabled).await?)
             }
             GateChange::UpdateIssuer { id, name, config, enabled, .. } => {
-                Some(self.issuer_after(*id, name, config, *enabled).await?)
+                Some(self.issuer_document_after(*id, name, config, *enabled).await?)
             }
-            GateChange::UpdateTarget { name, agent, target, .. } => Some(target_after(name, *agent, target)?),
-            GateChange::Access { change, .. } => access_after(change, before),
+            GateChange::UpdateTarget { name, agent, target, .. } => {
+                Some(target_document_after(name, *agent, target)?)
+            }
+            GateChange::Access { change, .. } => access_document_after(change, before),
             GateChange::DeleteProfile { .. }
             | GateChange::DeleteIssuer { .. }
             | GateChange::DeleteTarget { .. }
@@ -181,17 +183,17 @@ impl Gates {
         })
     }
 
-    async fn issuer_after(
+    async fn issuer_document_after(
         &self,
         id: Uuid,
         name: &str,
         config: &Value,
         enabled: bool,
     ) -> Result<Value, Problem> {
-        let issuers = self.issuers.as_ref().ok_or_else(not_run)?;
+        let issuers = self.issuers.as_ref().ok_or_else(component_not_running)?;
         let new = issuers::NewIssuer { name: name.to_owned(), config: config.clone(), enabled };
         let (config, given) = issuers.preview(id, new).await?;
-        Ok(with_secrets(issuer(name, enabled, config), given))
+        Ok(add_given_secrets(issuer(name, enabled, config), given))
     }
 }
 
@@ -202,16 +204,16 @@ pub(super) fn read_target(name: &str, agent: Uuid, target: &Value) -> Result<New
     Ok(NewTarget { name: name.to_owned(), agent, target })
 }
 
-fn target_after(name: &str, agent: Uuid, given: &Value) -> Result<Value, Problem> {
+fn target_document_after(name: &str, agent: Uuid, given: &Value) -> Result<Value, Problem> {
     let new = read_target(name, agent, given)?;
     new.target.check().map_err(Problem::unprocessable)?;
-    let secrets = new.target.holds_secret() && !new.target.password_is_hidden();
+    let secrets = new.target.has_password() && !new.target.is_password_redacted();
     let shown = serde_json::to_value(new.target.redacted()).map_err(Problem::internal)?;
     let given = if secrets { vec!["/target/password".to_owned()] } else { Vec::new() };
-    Ok(with_secrets(target(name, agent, shown), given))
+    Ok(add_given_secrets(target(name, agent, shown), given))
 }
 
-fn access_after(change: &Change, before: Option<&Document>) -> Option<Value> {
+fn access_document_after(change: &Change, before: Option<&Document>) -> Option<Value> {
     let label = || before.and_then(|before| before.value["label"].as_str()).unwrap_or_default();
     match change {
         Change::Insert(new) => Some(identity(new.kind, &new.label, &new.settings)),
@@ -223,7 +225,7 @@ fn access_after(change: &Change, before: Option<&Document>) -> Option<Value> {
         }
         Change::SetPassword(_) => {
             let value = before.map(|before| before.value.clone()).unwrap_or_default();
-            Some(with_secrets(value, vec!["/password".to_owned()]))
+            Some(add_given_secrets(value, vec!["/password".to_owned()]))
         }
         Change::EndSessions { .. } => before.map(|before| before.value.clone()),
         Change::PutRole(change) => Some(role(&change.description, &change.permissions)),

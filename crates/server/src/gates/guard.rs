@@ -2,11 +2,11 @@
 
 use api::access::Grant;
 use authority::Authority;
-use authority::profile::{Profile, StoredProfile, guarded_profiles};
+use authority::profile::{Profile, StoredProfile, profiles_requiring_approval};
 use store::IdentitySettings;
 
 use super::change::GateChange;
-use super::parts::{Gates, not_run};
+use super::parts::{Gates, component_not_running};
 use crate::access::admin::Change;
 use crate::access::{AccessControl, Caller, Granted, Permission, Permissions, Scope, grants_at_most};
 use crate::problem::Problem;
@@ -21,7 +21,7 @@ pub(super) struct Guard {
 
 /// Returns whether the permission concerns certificates of a profile, approval, or a gate. Granting such a permission over a
 /// profile with required approval requires approval.
-const fn is_gate(permission: Permission) -> bool {
+const fn is_gated_permission(permission: Permission) -> bool {
     match permission {
         Permission::CertificateRequest
         | Permission::CertificateManage
@@ -86,7 +86,7 @@ fn is_over(granted: &Granted, profile: &str) -> bool {
         | Scope::Path(_)
         | Scope::Every(_) => false,
     });
-    !other && granted.permissions.iter().any(is_gate)
+    !other && granted.permissions.iter().any(is_gated_permission)
 }
 
 fn over(granted: &[Granted], guarded: &[StoredProfile]) -> Vec<String> {
@@ -101,8 +101,8 @@ impl Gates {
         caller: &Caller,
         change: &GateChange,
     ) -> Result<Option<(Authority, Guard)>, Problem> {
-        let guarded = guarded_profiles(self.access.store()).await?;
-        let everywhere = self.is_rule(change).await?;
+        let guarded = profiles_requiring_approval(self.access.store()).await?;
+        let everywhere = self.is_approval_policy_change(change).await?;
         let profiles = match change {
             _ if everywhere => Vec::new(),
             _ if guarded.is_empty() => return Ok(None),
@@ -135,12 +135,12 @@ impl Gates {
             found.and_then(|(_, profile)| profile.as_ref()).map_or(1, |profile| profile.approvals)
         };
         let needed = profiles.iter().map(approvals).max().unwrap_or(1);
-        let authority = self.authority.clone().ok_or_else(not_run)?;
+        let authority = self.authority.clone().ok_or_else(component_not_running)?;
         Ok(Some((authority, Guard { profiles, needed })))
     }
 
     /// Returns whether the change is of a policy that requires approval. Such a policy applies to every profile.
-    async fn is_rule(&self, change: &GateChange) -> Result<bool, Problem> {
+    async fn is_approval_policy_change(&self, change: &GateChange) -> Result<bool, Problem> {
         let (GateChange::PutPolicy { name, .. } | GateChange::DeletePolicy { name }) = change else {
             return Ok(false);
         };
@@ -156,7 +156,7 @@ impl Gates {
         let before = self.document(&format!("profile/{}", profile.name)).await?;
         let before = before.and_then(|before| serde_json::from_value::<Profile>(before.value).ok());
         let evaded = |(_, one): &&StoredProfile| {
-            one.as_ref().is_none_or(|guarded| profile.evades(before.as_ref(), guarded))
+            one.as_ref().is_none_or(|guarded| profile.bypasses_approval(before.as_ref(), guarded))
         };
         Ok(guarded.iter().filter(evaded).map(|(name, _)| name.clone()).collect())
     }
@@ -189,7 +189,7 @@ impl Gates {
                 let found =
                     store::Access::of(self.access.store()).identity(store::IdentityKind::Token, *id).await?;
                 match found {
-                    Some(token) => granted_text(&self.access, &token.grants).await,
+                    Some(token) => parse_granted(&self.access, &token.grants).await,
                     None => Ok(Vec::new()),
                 }
             }
@@ -198,7 +198,7 @@ impl Gates {
             Change::SetPassword(new) => {
                 let found = store::Access::of(self.access.store());
                 match found.identity(store::IdentityKind::User, new.identity).await? {
-                    Some(user) => granted_text(&self.access, &user.grants).await,
+                    Some(user) => parse_granted(&self.access, &user.grants).await,
                     None => Ok(Vec::new()),
                 }
             }
@@ -216,10 +216,10 @@ impl Gates {
 }
 
 async fn granted(access: &AccessControl, settings: &IdentitySettings) -> Result<Vec<Granted>, Problem> {
-    granted_text(access, &settings.grants).await
+    parse_granted(access, &settings.grants).await
 }
 
-async fn granted_text(access: &AccessControl, grants: &str) -> Result<Vec<Granted>, Problem> {
+async fn parse_granted(access: &AccessControl, grants: &str) -> Result<Vec<Granted>, Problem> {
     let grants: Vec<Grant> = serde_json::from_str(grants).map_err(Problem::internal)?;
     let roles = access.roles().await?;
     Ok(grants.iter().map(|grant| grants_at_most(grant, &roles)).collect())

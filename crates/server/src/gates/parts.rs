@@ -14,7 +14,7 @@ use crate::state::State;
 const RETRY_SECONDS: u64 = 10;
 
 /// Returns the error for a gate whose component this server does not run.
-pub(super) fn not_run() -> Problem {
+pub(super) fn component_not_running() -> Problem {
     Problem::unavailable("this server does not run the requested component", RETRY_SECONDS)
 }
 

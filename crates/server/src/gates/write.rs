@@ -14,7 +14,7 @@ use super::document::{Document, same};
 use super::guard::Guard;
 use super::parts::Gates;
 use crate::access::Caller;
-use crate::access::admin::{self, Change, Prepared};
+use crate::access::admin::{self, Change, CheckedChange};
 use crate::problem::Problem;
 
 /// Reason for discarding a pending change.
@@ -39,7 +39,7 @@ impl Gates {
     pub(crate) async fn identity(
         &self,
         caller: &Caller,
-        prepared: Prepared,
+        prepared: CheckedChange,
     ) -> Result<WriteResult<Identity>, Problem> {
         let of = match &prepared.change {
             Change::Insert(new) => Some((new.kind, new.id)),

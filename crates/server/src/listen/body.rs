@@ -9,18 +9,18 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use inbound::Silence;
-use outbound::unwanted::read_away;
+use outbound::unwanted::drain_body;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use super::executor::Streams;
-use super::memory::AnswerBytes;
-use super::reader::ReaderPatience;
+use super::memory::ReservedResponseBytes;
+use super::reader::ReaderTimeout;
 
 /// A request body was not received in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive before the timeout")]
-pub(super) struct TooSlow;
+pub(super) struct BodyTimeout;
 
 /// Whether the body of this request was too slow. The listener then responds 408, whatever its handler returns.
 #[derive(Clone, Default)]
@@ -33,7 +33,7 @@ impl SlowBody {
 }
 
 /// A request body with a timeout for the whole of it.
-pub(super) struct TimelyBody {
+pub(super) struct TimedBody {
     /// `None` once the body has ended.
     inner: Option<Incoming>,
     limit: Duration,
@@ -42,7 +42,7 @@ pub(super) struct TimelyBody {
     rest: Option<Streams>,
 }
 
-impl TimelyBody {
+impl TimedBody {
     /// Creates the body. With `rest`, a separate task reads what the handler leaves unread. Dropping an unread body would reset an
     /// HTTP/2 stream (RFC 9113 section 8.1), and clients such as curl before 8.0 then lose the response. In HTTP/1.1 it would close
     /// the connection. Clients that send head and body separately, such as Python's, then fail while writing and never read the
@@ -52,16 +52,16 @@ impl TimelyBody {
     }
 }
 
-impl Drop for TimelyBody {
+impl Drop for TimedBody {
     fn drop(&mut self) {
         let left = self.inner.take().filter(|inner| !inner.is_end_stream());
         if let (Some(left), Some(rest)) = (left, self.rest.take()) {
-            rest.beside(read_away(left, self.limit));
+            rest.beside(drain_body(left, self.limit));
         }
     }
 }
 
-impl HttpBody for TimelyBody {
+impl HttpBody for TimedBody {
     type Data = Bytes;
     type Error = axum::BoxError;
 
@@ -87,7 +87,7 @@ impl HttpBody for TimelyBody {
         }
         self.slow.0.store(true, Ordering::Relaxed);
         self.inner = None;
-        Poll::Ready(Some(Err(TooSlow.into())))
+        Poll::Ready(Some(Err(BodyTimeout.into())))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -108,7 +108,7 @@ pub(super) struct Activity {
     head_ms: AtomicU64,
     silence: Silence,
     /// Responses whose client is slow to read.
-    answers: Mutex<Vec<Weak<Mutex<ReaderPatience>>>>,
+    answers: Mutex<Vec<Weak<Mutex<ReaderTimeout>>>>,
 }
 
 const NO_HEAD: u64 = u64::MAX;
@@ -154,12 +154,12 @@ impl Activity {
     }
 
     /// Returns the time since the last transfer.
-    pub(super) fn still_for(&self) -> Duration {
+    pub(super) fn idle_time(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.moved_ms.load(Ordering::Relaxed)))
     }
 
     /// Returns how long the current request head has been in transfer.
-    pub(super) fn head_for(&self) -> Duration {
+    pub(super) fn head_read_time(&self) -> Duration {
         let began = self.head_ms.load(Ordering::Relaxed);
         if began == NO_HEAD {
             Duration::ZERO
@@ -169,7 +169,7 @@ impl Activity {
     }
 
     /// Marks the connection as idle, so that it may be evicted for another.
-    pub(super) fn may_be_evicted(&self) {
+    pub(super) fn mark_evictable(&self) {
         self.silence.begin();
         // A request that arrived meanwhile has ended the idle time.
         if self.in_flight() > 0 {
@@ -178,7 +178,7 @@ impl Activity {
     }
 
     /// Returns whether the client does not read a response.
-    pub(super) fn is_unread(&self) -> bool {
+    pub(super) fn has_unread_response(&self) -> bool {
         let (now, mut answers, mut unread) = (Instant::now(), self.answers.lock(), false);
         answers.retain(|answer| {
             let answer = answer.upgrade();
@@ -204,27 +204,27 @@ impl Drop for InFlight {
 const PART_MAX: usize = 16 << 10;
 
 /// A response body. It keeps its request in progress and its memory reserved until the client has taken the last of it.
-pub(super) struct AnswerBody {
+pub(super) struct TrackedResponseBody {
     inner: Body,
     in_flight: InFlight,
     /// Bytes of the last frame that are not passed on yet.
     rest: Bytes,
     /// Timeout of a response with more than one part.
-    patience: Option<Arc<Mutex<ReaderPatience>>>,
-    _memory: Option<AnswerBytes>,
+    patience: Option<Arc<Mutex<ReaderTimeout>>>,
+    _memory: Option<ReservedResponseBytes>,
 }
 
-impl AnswerBody {
+impl TrackedResponseBody {
     /// Creates the body; `patience` is how long the client may read nothing.
     pub(super) fn new(
         inner: Body,
         in_flight: InFlight,
-        memory: Option<AnswerBytes>,
+        memory: Option<ReservedResponseBytes>,
         patience: Duration,
     ) -> Self {
         let is_small = HttpBody::size_hint(&inner).exact().is_some_and(|bytes| bytes <= PART_MAX as u64);
         let patience = (!is_small).then(|| {
-            let mut patience = ReaderPatience::new(patience);
+            let mut patience = ReaderTimeout::new(patience);
             patience.wait(Instant::now());
             let patience = Arc::new(Mutex::new(patience));
             in_flight.0.answers.lock().push(Arc::downgrade(&patience));
@@ -248,7 +248,7 @@ impl AnswerBody {
     }
 }
 
-impl HttpBody for AnswerBody {
+impl HttpBody for TrackedResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -21,12 +21,12 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::body::{Activity, AnswerBody, SlowBody, TimelyBody};
+use super::body::{Activity, SlowBody, TimedBody, TrackedResponseBody};
 use super::context::ServerContext;
 use super::executor::Streams;
 use super::listener::{Listener, Patience};
-use super::memory::AnswerMemory;
-use super::stream::{Noted, Unstalled};
+use super::memory::ResponseMemory;
+use super::stream::{ActivityStream, WriteTimeoutStream};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -66,7 +66,7 @@ pub(super) async fn over_tls(
     kind: Listener,
 ) {
     let acceptor = TlsAcceptor::from(shared.tls(kind));
-    let stream = Unstalled::new(stream, shared.options.write_timeout);
+    let stream = WriteTimeoutStream::new(stream, shared.options.write_timeout);
     let (metrics, stopping) = (shared.state.metrics(), shared.tasks.stopping());
     let handshake = tokio::time::timeout(shared.options.handshake_timeout, acceptor.accept(stream));
     let stream = tokio::select! {
@@ -86,7 +86,7 @@ pub(super) async fn over_tls(
     };
     metrics.handshake("done");
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let peer = peer_of(&stream, address);
+    let peer = connection_peer(&stream, address);
     let certificates = &shared.places.of(kind).certificates;
     let share = peer.client_certificate.as_ref().map(|chain| certificates.take(chain.leaf_sha256()));
     if share.as_ref().is_some_and(Option::is_none) {
@@ -101,7 +101,7 @@ pub(super) async fn over_tls(
         });
         serve(&shared, stream, (peer, activity), router, (kind, http2)).await;
     } else {
-        let stream = Noted { inner: stream, activity: Arc::clone(&activity) };
+        let stream = ActivityStream { inner: stream, activity: Arc::clone(&activity) };
         serve(&shared, stream, (peer, activity), router, (kind, http2)).await;
     }
 }
@@ -114,12 +114,12 @@ pub(super) async fn serve_plain_http(
     router: Router,
 ) {
     let activity = Activity::new(silence);
-    let stream = Unstalled::new(stream, shared.options.write_timeout);
-    let stream = Noted { inner: stream, activity: Arc::clone(&activity) };
+    let stream = WriteTimeoutStream::new(stream, shared.options.write_timeout);
+    let stream = ActivityStream { inner: stream, activity: Arc::clone(&activity) };
     serve(&shared, stream, (Peer::at(address), activity), router, (Listener::Public, false)).await;
 }
 
-fn peer_of<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
+fn connection_peer<I>(stream: &TlsStream<I>, address: IpAddr) -> Peer {
     let connection = stream.get_ref().1;
     // In TLS 1.2 the exporter is bound to the connection only with the extended master secret; in TLS 1.3 always.
     let bound = connection.protocol_version() == Some(rustls::ProtocolVersion::TLSv1_3);
@@ -196,13 +196,13 @@ async fn serve<I>(
                 connection.as_mut().graceful_shutdown();
             }
             () = tokio::time::sleep(look_every) => {
-                let still = activity.still_for();
+                let still = activity.idle_time();
                 let idle = activity.in_flight() == 0;
                 // An idle connection gets a moment to receive the shutdown notice; a connection whose peer reads nothing gets none.
                 let hopeless = if idle { still > patience.idle * 2 } else { still > options.stall_timeout };
-                let late = if activity.head_for() > patience.head {
+                let late = if activity.head_read_time() > patience.head {
                     Some("head-timeout")
-                } else if activity.is_unread() {
+                } else if activity.has_unread_response() {
                     Some("answer-unread")
                 } else {
                     None
@@ -214,7 +214,7 @@ async fn serve<I>(
                     return;
                 }
                 if idle && still > look_every {
-                    activity.may_be_evicted();
+                    activity.mark_evictable();
                 }
                 if idle && still > patience.idle && !ending {
                     ending = true;
@@ -249,7 +249,7 @@ async fn answer(
     router: Router,
     request: Request<Incoming>,
     peer: Peer,
-    (activity, streams, memory): (Arc<Activity>, Streams, AnswerMemory),
+    (activity, streams, memory): (Arc<Activity>, Streams, ResponseMemory),
 ) -> Result<Response, Infallible> {
     let in_flight = activity.request();
     let (address, body_timeout) = (peer.address, shared.options.body_timeout);
@@ -258,7 +258,7 @@ async fn answer(
     // A client that sent `Expect` waits for permission to send the body (RFC 9110 section 10.1.1), so that there is no rest to
     // read.
     let rest = (!request.headers().contains_key(EXPECT)).then_some(streams);
-    let mut request = request.map(|body| Body::new(TimelyBody::new(body, body_timeout, slow.clone(), rest)));
+    let mut request = request.map(|body| Body::new(TimedBody::new(body, body_timeout, slow.clone(), rest)));
     request.extensions_mut().insert(peer);
     let mut response = router.oneshot(request).await?;
     if slow.was_slow() {
@@ -281,7 +281,7 @@ async fn answer(
         }
     };
     let patience = shared.options.write_timeout;
-    Ok(response.map(|inner| Body::new(AnswerBody::new(inner, in_flight, memory, patience))))
+    Ok(response.map(|inner| Body::new(TrackedResponseBody::new(inner, in_flight, memory, patience))))
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use inbound::{OriginLimit, ServiceTasks, Shares, Slots};
+use inbound::{KeyedConcurrencyLimit, OriginLimit, ServiceTasks, Slots};
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 
 use super::listener::Listener;
-use super::memory::AnswerMemory;
+use super::memory::ResponseMemory;
 use super::options::ServerOptions;
 use super::tls::Presented;
 use crate::state::State;
@@ -19,12 +19,12 @@ pub(super) struct ServerContext {
     pub(super) presented: Arc<Presented>,
     pub(super) tls: RwLock<Arc<ServerConfig>>,
     pub(super) credential_tls: RwLock<Arc<ServerConfig>>,
-    pub(super) places: ListenerPlaces,
+    pub(super) places: ListenerSlots,
     pub(super) tasks: ServiceTasks,
 }
 
 /// Connection slots: each listener has its own, so that one listener cannot exhaust those of another.
-pub(super) struct ListenerPlaces {
+pub(super) struct ListenerSlots {
     tls: Places,
     public: Places,
     credentials: Places,
@@ -34,8 +34,8 @@ pub(super) struct ListenerPlaces {
 pub(super) struct Places {
     pub(super) slots: Slots,
     /// Slots of clients by their certificate (DER).
-    pub(super) certificates: Shares<[u8; 32]>,
-    pub(super) memory: AnswerMemory,
+    pub(super) certificates: KeyedConcurrencyLimit<[u8; 32]>,
+    pub(super) memory: ResponseMemory,
 }
 
 impl Places {
@@ -43,13 +43,13 @@ impl Places {
         let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()));
         Self {
             slots: slots.behind(options.trusted_proxies.clone()),
-            certificates: Shares::new(options.per_certificate()),
-            memory: AnswerMemory::new(options.answer_bytes_max),
+            certificates: KeyedConcurrencyLimit::new(options.connections_per_certificate()),
+            memory: ResponseMemory::new(options.answer_bytes_max),
         }
     }
 }
 
-impl ListenerPlaces {
+impl ListenerSlots {
     pub(super) fn new(options: &ServerOptions) -> Self {
         Self { tls: Places::new(options), public: Places::new(options), credentials: Places::new(options) }
     }

@@ -32,7 +32,7 @@ const CONNECTION_WITHIN: Duration = Duration::from_secs(300);
 pub type Documents = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Serves metrics at `/metrics`, 200 at `/healthz`, and other paths from `documents`, until `stop`.
-pub async fn serve_figures(
+pub async fn serve_metrics(
     listener: TcpListener,
     metrics: Metrics,
     documents: Option<Documents>,

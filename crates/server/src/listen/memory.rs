@@ -19,29 +19,29 @@ const SMALL_MAX: usize = 4 << 10;
 
 /// The budget for response bytes that are not yet written, in total and for each address. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct AnswerMemory {
+pub(super) struct ResponseMemory {
     bytes_max: usize,
-    used: Arc<Mutex<Used>>,
+    used: Arc<Mutex<UsedMemory>>,
 }
 
 #[derive(Debug, Default)]
-struct Used {
+struct UsedMemory {
     all: usize,
     by_network: HashMap<IpAddr, usize>,
 }
 
-impl AnswerMemory {
+impl ResponseMemory {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, used: Arc::default() }
     }
 
     /// Reserves `bytes` for a response to a client at `address`, if the budget has them. A response larger than the whole budget is
     /// allowed while it is the only one. Small responses are not counted.
-    pub(super) fn take(&self, address: IpAddr, bytes: usize) -> Option<AnswerBytes> {
+    pub(super) fn take(&self, address: IpAddr, bytes: usize) -> Option<ReservedResponseBytes> {
         let network = inbound::network(address);
         let bytes = if bytes > SMALL_MAX { bytes } else { 0 };
         if bytes == 0 {
-            return Some(AnswerBytes { memory: self.clone(), network, bytes });
+            return Some(ReservedResponseBytes { memory: self.clone(), network, bytes });
         }
         let mut used = self.used.lock();
         let of_network = used.by_network.get(&network).copied().unwrap_or_default();
@@ -54,19 +54,19 @@ impl AnswerMemory {
         used.all += bytes;
         used.by_network.insert(network, of_network + bytes);
         drop(used);
-        Some(AnswerBytes { memory: self.clone(), network, bytes })
+        Some(ReservedResponseBytes { memory: self.clone(), network, bytes })
     }
 }
 
 /// The reserved bytes of one response, released on drop.
 #[derive(Debug)]
-pub(super) struct AnswerBytes {
-    memory: AnswerMemory,
+pub(super) struct ReservedResponseBytes {
+    memory: ResponseMemory,
     network: IpAddr,
     bytes: usize,
 }
 
-impl Drop for AnswerBytes {
+impl Drop for ReservedResponseBytes {
     fn drop(&mut self) {
         if self.bytes == 0 {
             return;
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn one_address_may_use_half_the_response_memory_or_one_large_response() {
         const KIB: usize = 1 << 10;
-        let memory = AnswerMemory::new(100 * KIB);
+        let memory = ResponseMemory::new(100 * KIB);
         let take = |address: &str, kib: usize| memory.take(address.parse().unwrap(), kib * KIB);
         let one = [take("192.0.2.1", 30).unwrap(), take("192.0.2.1", 20).unwrap()];
         assert!(take("192.0.2.1", 5).is_none());

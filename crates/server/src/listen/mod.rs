@@ -22,13 +22,13 @@ use parking_lot::RwLock;
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::router::{credential_router, public_router, router, with_pages};
+use crate::router::{credential_router, public_router, router, with_web_console};
 use crate::state::State;
-use context::{ListenerPlaces, ServerContext};
+use context::{ListenerSlots, ServerContext};
 use listener::Listener;
 use tls::Presented;
 
-pub use figures::{Documents, serve_figures};
+pub use figures::{Documents, serve_metrics};
 pub use options::{Console, ServerOptions, StartError};
 pub use tls::{TlsError, server_certificate};
 
@@ -46,13 +46,13 @@ impl Server {
         let tls = tls::config(Arc::clone(&presented), &options.client_roots)?;
         let credential_tls = tls::credential_config(Arc::clone(&presented), &options.client_roots)?;
         let listener = bind(options.listen)?;
-        let public = bind_to(options.public)?;
-        let credentials = bind_to(options.credentials)?;
+        let public = bind_optional(options.public)?;
+        let credentials = bind_optional(options.credentials)?;
         let address = local(&listener, options.listen)?;
-        let public_address = local_of(public.as_ref(), options.public)?;
-        let credential_address = local_of(credentials.as_ref(), options.credentials)?;
+        let public_address = local_address(public.as_ref(), options.public)?;
+        let credential_address = local_address(credentials.as_ref(), options.credentials)?;
         let shared = Arc::new(ServerContext {
-            places: ListenerPlaces::new(&options),
+            places: ListenerSlots::new(&options),
             tasks: ServiceTasks::stopped_by(state.stopping().clone()),
             presented,
             tls: RwLock::new(tls),
@@ -62,17 +62,17 @@ impl Server {
         });
         let (api, _) = router(&shared.state);
         let api = match shared.options.console {
-            Some(console) => with_pages(&shared.state, api, console),
+            Some(console) => with_web_console(&shared.state, api, console),
             None => api,
         };
-        accept_all(&shared, listener, Listener::Tls, api);
+        spawn_accept_loop(&shared, listener, Listener::Tls, api);
         if let Some(public) = public {
-            accept_all(&shared, public, Listener::Public, public_router(&shared.state));
+            spawn_accept_loop(&shared, public, Listener::Public, public_router(&shared.state));
         }
         if let Some(credentials) = credentials {
-            accept_all(&shared, credentials, Listener::Credentials, credential_router(&shared.state));
+            spawn_accept_loop(&shared, credentials, Listener::Credentials, credential_router(&shared.state));
         }
-        if let Some(upkeep) = shared.state.take_upkeep() {
+        if let Some(upkeep) = shared.state.take_background_tasks() {
             upkeep.start(&shared.tasks);
         }
         Ok(Running { address, public_address, credential_address, shared })
@@ -83,14 +83,14 @@ fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     inbound::listen(address).map_err(|source| StartError::Bind { address, source })
 }
 
-fn bind_to(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
+fn bind_optional(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
     match address {
         Some(address) => bind(address).map(Some),
         None => Ok(None),
     }
 }
 
-fn local_of(
+fn local_address(
     listener: Option<&TcpListener>,
     asked: Option<SocketAddr>,
 ) -> Result<Option<SocketAddr>, StartError> {
@@ -152,7 +152,7 @@ impl fmt::Debug for Running {
     }
 }
 
-fn accept_all(shared: &Arc<ServerContext>, listener: TcpListener, kind: Listener, router: Router) {
+fn spawn_accept_loop(shared: &Arc<ServerContext>, listener: TcpListener, kind: Listener, router: Router) {
     let slots = shared.places.of(kind).slots.clone();
     let acceptor = Acceptor::new(&shared.tasks, slots, WhenFull::EvictSilent);
     let service = Arc::new(ListenerService { shared: Arc::clone(shared), kind, router });

@@ -89,11 +89,12 @@ impl ServerOptions {
 
 impl ServerOptions {
     pub(super) fn per_address(&self) -> usize {
-        self.connections_per_address_max.unwrap_or_else(|| inbound::address_share(self.connections_max))
+        self.connections_per_address_max.unwrap_or_else(|| inbound::slots_per_address(self.connections_max))
     }
 
-    pub(super) fn per_certificate(&self) -> usize {
-        self.connections_per_certificate_max.unwrap_or_else(|| inbound::address_share(self.connections_max))
+    pub(super) fn connections_per_certificate(&self) -> usize {
+        self.connections_per_certificate_max
+            .unwrap_or_else(|| inbound::slots_per_address(self.connections_max))
     }
 }
 

@@ -11,14 +11,14 @@ const READ_RATE_MIN: u32 = 1 << 10;
 /// limit. A client that reads nothing is disconnected after the limit, and one that reads a single byte occasionally not much
 /// later.
 #[derive(Debug)]
-pub(super) struct ReaderPatience {
+pub(super) struct ReaderTimeout {
     limit: Duration,
     left: Duration,
     /// Start of the current wait for the client.
     waiting: Option<Instant>,
 }
 
-impl ReaderPatience {
+impl ReaderTimeout {
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit, left: limit, waiting: None }
     }
@@ -51,7 +51,7 @@ mod tests {
 
     /// Returns the seconds until a client that reads `bytes` every `pause` seconds is disconnected, at most an hour.
     fn served(bytes: usize, pause: u64) -> u64 {
-        let (begin, mut patience) = (Instant::now(), ReaderPatience::new(LIMIT));
+        let (begin, mut patience) = (Instant::now(), ReaderTimeout::new(LIMIT));
         for second in 0..3_600 {
             let now = begin + Duration::from_secs(second);
             if patience.is_over(now) {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn idle_time_without_pending_data_does_not_count_as_stalled() {
-        let (begin, mut patience) = (Instant::now(), ReaderPatience::new(LIMIT));
+        let (begin, mut patience) = (Instant::now(), ReaderTimeout::new(LIMIT));
         patience.read(begin + 20 * LIMIT, 0);
         assert!(!patience.is_over(begin + 40 * LIMIT));
         assert_eq!(patience.wait(begin + 40 * LIMIT), begin + 41 * LIMIT);

@@ -10,19 +10,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::body::Activity;
-use super::reader::ReaderPatience;
+use super::reader::ReaderTimeout;
 
 /// A stream that fails with [`io::ErrorKind::TimedOut`] when the peer reads nothing, or too slowly.
-pub(super) struct Unstalled<I> {
+pub(super) struct WriteTimeoutStream<I> {
     inner: I,
-    patience: ReaderPatience,
+    patience: ReaderTimeout,
     /// Runs while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<I> Unstalled<I> {
+impl<I> WriteTimeoutStream<I> {
     pub(super) fn new(inner: I, limit: Duration) -> Self {
-        Self { inner, patience: ReaderPatience::new(limit), timer: None }
+        Self { inner, patience: ReaderTimeout::new(limit), timer: None }
     }
 
     /// Tracks the result of a write; `bytes` returns the number of bytes written.
@@ -49,7 +49,7 @@ impl<I> Unstalled<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Unstalled<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -59,7 +59,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Unstalled<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Unstalled<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -94,12 +94,12 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Unstalled<I> {
 }
 
 /// An HTTP/1.1 connection that records when bytes arrive. Between requests they belong to a request head.
-pub(super) struct Noted<I> {
+pub(super) struct ActivityStream<I> {
     pub(super) inner: I,
     pub(super) activity: Arc<Activity>,
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Noted<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for ActivityStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Noted<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Noted<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for ActivityStream<I> {
     inbound::forward_writes!(inner);
 }
 
@@ -127,7 +127,7 @@ mod tests {
     async fn writes_to_slow_readers_succeed_and_to_stalled_readers_fail() {
         for (bytes_each, is_served) in [(9 << 10, true), (1, false)] {
             let (near, mut far) = tokio::io::duplex(4);
-            let mut near = Unstalled::new(near, Duration::from_secs(10));
+            let mut near = WriteTimeoutStream::new(near, Duration::from_secs(10));
             let reader = tokio::spawn(async move {
                 let mut part = vec![0; bytes_each];
                 for _ in 0..8 {

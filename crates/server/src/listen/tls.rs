@@ -82,7 +82,7 @@ impl ResolvesServerCert for Presented {
 /// (DER); an invalid one fails the handshake.
 pub(super) fn config(presented: Arc<Presented>, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, TlsError> {
     let verifier = verifier(roots)?;
-    assemble(presented, verifier.map(|known| Arc::new(AnyPurpose(known)) as Arc<_>))
+    assemble(presented, verifier.map(|known| Arc::new(AnyPurposeVerifier(known)) as Arc<_>))
 }
 
 /// Returns the same settings as [`config`], with the alert that CredHub clients expect for an expired certificate.
@@ -91,7 +91,7 @@ pub(super) fn credential_config(
     roots: &[Vec<u8>],
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let verifier = verifier(roots)?;
-    assemble(presented, verifier.map(|known| Arc::new(UnknownForExpired(known.clients)) as Arc<_>))
+    assemble(presented, verifier.map(|known| Arc::new(ExpiredAlertVerifier(known.clients)) as Arc<_>))
 }
 
 fn assemble(
@@ -132,15 +132,15 @@ fn verifier(roots: &[Vec<u8>]) -> Result<Option<Known>, TlsError> {
 
 /// A verifier that also accepts certificates for TLS servers only, because EST clients renew with them.
 /// [`authority::ClientCertificates`] derives the identity and requires clientAuth.
-struct AnyPurpose(Known);
+struct AnyPurposeVerifier(Known);
 
-impl fmt::Debug for AnyPurpose {
+impl fmt::Debug for AnyPurposeVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AnyPurpose")
     }
 }
 
-impl AnyPurpose {
+impl AnyPurposeVerifier {
     fn verify_as_server(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -153,7 +153,7 @@ impl AnyPurpose {
     }
 }
 
-impl ClientCertVerifier for AnyPurpose {
+impl ClientCertVerifier for AnyPurposeVerifier {
     fn offer_client_auth(&self) -> bool {
         self.0.clients.offer_client_auth()
     }
@@ -209,9 +209,9 @@ impl ClientCertVerifier for AnyPurpose {
 /// A verifier that sends the alert `certificate_unknown` (RFC 8446 section 6.2) for an expired client certificate. Java sends this
 /// alert, and the tests of CredHub clients expect it.
 #[derive(Debug)]
-struct UnknownForExpired(Arc<dyn ClientCertVerifier>);
+struct ExpiredAlertVerifier(Arc<dyn ClientCertVerifier>);
 
-impl ClientCertVerifier for UnknownForExpired {
+impl ClientCertVerifier for ExpiredAlertVerifier {
     fn offer_client_auth(&self) -> bool {
         self.0.offer_client_auth()
     }

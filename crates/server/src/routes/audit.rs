@@ -143,7 +143,7 @@ async fn export(With(state): With<State>, Query(params): Query<AuditQuery>) -> R
         .all(|condition| condition.is_none());
     let log = state.components().audit.clone().filter(|_| is_whole);
     let sealed = match &log {
-        Some(_) => sealed_ends(&store).await?,
+        Some(_) => last_sealed_positions(&store).await?,
         None => BTreeMap::new(),
     };
     let walk =
@@ -151,11 +151,11 @@ async fn export(With(state): With<State>, Query(params): Query<AuditQuery>) -> R
     let pages = stream::try_unfold(walk, |mut walk| async move {
         Ok::<_, AuditError>(walk.page().await?.map(|lines| (lines, walk)))
     });
-    Ok(lines_of(Body::from_stream(pages), "bulla-audit.ndjson"))
+    Ok(ndjson_download(Body::from_stream(pages), "bulla-audit.ndjson"))
 }
 
 /// Returns the position of the last sealed event of each chain.
-async fn sealed_ends(store: &Store) -> Result<BTreeMap<i64, i64>, StoreError> {
+async fn last_sealed_positions(store: &Store) -> Result<BTreeMap<i64, i64>, StoreError> {
     let mut ends = BTreeMap::new();
     for head in store.audit_heads().await? {
         ends.insert(head.shard, Segments::of(store).end(head.shard).await?.0);
@@ -163,7 +163,7 @@ async fn sealed_ends(store: &Store) -> Result<BTreeMap<i64, i64>, StoreError> {
     Ok(ends)
 }
 
-fn lines_of(body: Body, name: &str) -> Response {
+fn ndjson_download(body: Body, name: &str) -> Response {
     let attachment = format!("attachment; filename=\"{name}\"");
     let headers = [(CONTENT_TYPE, "application/x-ndjson".to_owned()), (CONTENT_DISPOSITION, attachment)];
     (headers, body).into_response()
@@ -269,7 +269,7 @@ async fn heads(
         let lines: String = heads.iter().map(|signed| head::line(signed) + "\n").collect();
         Ok::<_, AuditError>(Some((Bytes::from(lines), (log, last))))
     });
-    Ok(lines_of(Body::from_stream(pages), "bulla-audit-heads.ndjson"))
+    Ok(ndjson_download(Body::from_stream(pages), "bulla-audit-heads.ndjson"))
 }
 
 /// Returns the public key that signs heads.
@@ -299,7 +299,7 @@ async fn lines(Component(log): Component<AuditLog>, Path(number): Path<u64>) -> 
     let _permit = walk()?;
     let (head, text) = log.segment(number).await?;
     let body = format!("{}\n{text}", segment::line(&head));
-    Ok(lines_of(Body::from(body), &format!("bulla-audit-segment-{number}.ndjson")))
+    Ok(ndjson_download(Body::from(body), &format!("bulla-audit-segment-{number}.ndjson")))
 }
 
 /// Returns a proof that a line is in a segment, and that the segment is in the log.

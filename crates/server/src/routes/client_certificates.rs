@@ -12,7 +12,7 @@ use store::{IdentityKind, IdentitySettings};
 use uuid::Uuid;
 
 use crate::access::AccessControl;
-use crate::access::admin::{self, New, Patch};
+use crate::access::admin::{self, IdentityUpdate, NewIdentityValues};
 use crate::access::{Caller, Permission, certificate_hash, certificate_matcher, profiled_certificate_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
@@ -72,7 +72,7 @@ async fn create(
             (profiled_certificate_hash(profile, &matcher), format!("{matcher} (profile {profile})"))
         }
     };
-    let new = New { kind: KIND, key_hash, label, settings };
+    let new = NewIdentityValues { kind: KIND, key_hash, label, settings };
     created(
         "/api/v1/client-certificates",
         gates.identity(&caller, admin::create(&access, &caller, new)?).await?,
@@ -84,7 +84,7 @@ async fn create(
 async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(), Problem> {
     let Some(authority) = authority else { return Ok(()) };
     match authority.profile(profile).await {
-        Ok(found) if found.names.allow_any_host() => {
+        Ok(found) if found.names.allows_any_host() => {
             let detail = format_args!(
                 "the profile {profile} allows every host name, so its names cannot identify a client"
             );
@@ -118,7 +118,7 @@ async fn update(
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
-    let patch = Patch { email: None, ..identity_change(patch, &access)? };
+    let patch = IdentityUpdate { email: None, ..identity_change(patch, &access)? };
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     gates.identity(&caller, change).await?.try_map(revised)
 }

@@ -49,21 +49,21 @@ async fn follow(
     let since = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(place).transpose()?;
     let follower = state.events().follow(state.store().clone(), since).await?;
     let stopping = state.stopping().clone();
-    let ended = access_ended(state, caller.session().map(|session| session.hash), parts);
+    let ended = wait_until_access_lost(state, caller.session().map(|session| session.hash), parts);
     let events = sent(follower, params.kind).take_until(stopping.cancelled_owned()).take_until(ended);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
 /// Returns when the caller may no longer read events: its session, token or certificate ended, or lost the permission. Does not
 /// return while the database is unavailable.
-async fn access_ended(state: State, session: Option<[u8; 32]>, parts: Parts) {
+async fn wait_until_access_lost(state: State, session: Option<[u8; 32]>, parts: Parts) {
     loop {
         tokio::time::sleep(BELIEVED).await;
         let holds = match session {
-            Some(hash) => state.access().session_holds(hash, Permission::EventRead).await,
+            Some(hash) => state.access().is_session_permitted(hash, Permission::EventRead).await,
             None => {
                 let caller = state.authentication().caller(&parts).await;
-                caller.map(|caller| caller.holds_everywhere(Permission::EventRead))
+                caller.map(|caller| caller.has_permission_everywhere(Permission::EventRead))
             }
         };
         match holds {

@@ -6,7 +6,7 @@ use http::header::{HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode};
 use store::{Identity, Session};
 
-use crate::access::admin::{self, Patch};
+use crate::access::admin::{self, IdentityUpdate};
 use crate::access::{
     AccessControl, Caller, SESSION_COOKIE, cookie, csrf_of, grants_of, grants_of_session, session_hash,
 };
@@ -46,12 +46,15 @@ pub(crate) fn revised(row: Identity) -> Result<Revision<IdentityView>, Problem> 
     Ok(Revision(row.revision, identity_view(row)?))
 }
 
-pub(crate) fn identity_change(body: IdentityPatch, access: &AccessControl) -> Result<Patch, Problem> {
+pub(crate) fn identity_change(
+    body: IdentityPatch,
+    access: &AccessControl,
+) -> Result<IdentityUpdate, Problem> {
     let expires_at_us = match body.expires_at {
         Some(end) => Some(admin::end(access, end.as_deref())?),
         None => None,
     };
-    Ok(Patch {
+    Ok(IdentityUpdate {
         name: body.name,
         email: body.email,
         grants: body.grants,

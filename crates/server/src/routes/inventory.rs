@@ -104,7 +104,7 @@ async fn list(
     };
     let whose = OwnerFilter { team: params.team, owner: params.owner, nobody: params.nobody == Some(true) };
     let after = paging.after.as_ref();
-    let page = if whose.is_anybody() {
+    let page = if whose.is_unfiltered() {
         lifecycle.found(&filter, after, paging.limit).await?
     } else {
         lifecycle.found_of(&filter, &whose, after, paging.limit).await?

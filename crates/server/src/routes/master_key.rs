@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::master_key::{
     MasterKeyView, MasterKeysView, RotatedColumnView, RotatedView, RotatingView, SealedColumnView,
 };
-use authority::keystore::{KeyStore, MasterKeyUse, RotateError, Rotated, RotatedColumn};
+use authority::keystore::{KeyStore, MasterKeyUse, RotateError, RotatedColumn, RotationResult};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
@@ -28,8 +28,8 @@ pub(crate) fn routes() -> Api {
         .route(Permission::KeyRotate, routes!(status))
 }
 
-fn rotated_view(done: Rotated) -> RotatedView {
-    let Rotated { master, rewrapped, failed, remaining, columns } = done;
+fn rotated_view(done: RotationResult) -> RotatedView {
+    let RotationResult { master, rewrapped, failed, remaining, columns } = done;
     let view = |one: RotatedColumn| {
         let RotatedColumn { column, rewrapped, remaining } = one;
         RotatedColumnView { column, rewrapped, remaining }
@@ -51,7 +51,7 @@ fn master_key_view(one: MasterKeyUse) -> MasterKeyView {
 }
 
 /// Returns the problem for a rotation that ended early.
-fn ended_early(error: &Arc<RotateError>) -> Problem {
+fn rotation_failed_problem(error: &Arc<RotateError>) -> Problem {
     match &**error {
         RotateError::Store(_) => Problem::unavailable(
             "the database did not answer: values re-wrapped so far stay re-wrapped; start the rotation again for the rest",
@@ -77,7 +77,7 @@ async fn rotate(
     let joined = state.rotating().join(&keystore, caller.actor(), state.stopping(), ANSWER_WITHIN);
     match joined.await {
         Progress::Ended(Ok(done)) => Ok(Json(rotated_view(done)).into_response()),
-        Progress::Ended(Err(error)) => Err(ended_early(&error)),
+        Progress::Ended(Err(error)) => Err(rotation_failed_problem(&error)),
         Progress::UnderWay => {
             let view = RotatingView { master: keystore.keyring().current().to_string(), rotating: true };
             Ok((StatusCode::ACCEPTED, Json(view)).into_response())
@@ -98,7 +98,7 @@ async fn status(
     _: Caller,
 ) -> Result<Json<MasterKeysView>, Problem> {
     let keys: Vec<MasterKeyView> =
-        keystore.masters_in_use().await?.into_iter().map(master_key_view).collect();
+        keystore.master_keys_in_use().await?.into_iter().map(master_key_view).collect();
     let remaining = keys.iter().filter(|key| !key.current).map(|key| key.values).sum();
     let current = keystore.keyring().current().to_string();
     let rotating = state.rotating().is_under_way();

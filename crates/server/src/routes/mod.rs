@@ -85,7 +85,7 @@ pub mod watches;
 
 use axum::Router;
 
-use crate::routing::{Api, FaceOperation};
+use crate::routing::{Api, NonApiOperation};
 use crate::state::State;
 use credhub::context::Context;
 
@@ -130,23 +130,23 @@ pub(crate) fn api() -> Api {
 
 /// Returns the protocols over TLS that have their own error formats: ACME, EST, SCEP.
 pub(crate) fn protocols() -> Router<State> {
-    protocols::secure()
+    protocols::tls_routes()
 }
 
 /// Returns the router of the credential store's listener: CredHub's API, and Vault's API below its own prefix.
 pub(crate) fn credentials(context: &Context) -> Router {
     let router = credhub::router(context).nest("/v1", vault::router(context));
-    router.layer(axum::middleware::from_fn(credhub::programs_only))
+    router.layer(axum::middleware::from_fn(credhub::reject_browser_writes))
 }
 
 /// Returns the credential store for pages of this process. Browsers send the requests of these pages, so that the layer that
 /// rejects web pages is left out. An unsafe request needs the CSRF token of its session instead.
-pub(crate) fn credentials_for_pages(context: &Context) -> Router {
+pub(crate) fn console_credential_router(context: &Context) -> Router {
     credhub::router(context)
 }
 
 /// Returns the operations of the credential store's listener.
-pub(crate) fn credential_operations() -> Vec<FaceOperation> {
+pub(crate) fn credential_operations() -> Vec<NonApiOperation> {
     let mut all = credhub::face().operations("");
     all.extend(vault::face().operations("/v1"));
     all

@@ -10,7 +10,7 @@ use clouds::TAGS_KEPT_MAX;
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use inventory::ownership::{
-    Assignment, Candidate, Conditions, FromTags, NewRule, Ownership, OwnershipError, RuleRecord, Step,
+    Assignment, Candidate, Conditions, NewRule, Ownership, OwnershipError, RuleRecord, Step, TagKeys,
 };
 
 use crate::access::{Caller, Permission};
@@ -49,8 +49,8 @@ fn assign_body(assignment: Assignment) -> AssignBody {
     AssignBody { team, owner, environment, tags }
 }
 
-fn from_tags_body(from_tags: FromTags) -> FromTagsBody {
-    let FromTags { team, owner, environment } = from_tags;
+fn from_tags_body(from_tags: TagKeys) -> FromTagsBody {
+    let TagKeys { team, owner, environment } = from_tags;
     FromTagsBody { team, owner, environment }
 }
 
@@ -83,7 +83,7 @@ fn new_rule(body: RuleBody) -> NewRule {
         position: body.position,
         when: Conditions { host, name, network, source, issuer, tag },
         assign: Assignment { team, owner, environment, tags },
-        from_tags: FromTags {
+        from_tags: TagKeys {
             team: body.from_tags.team,
             owner: body.from_tags.owner,
             environment: body.from_tags.environment,

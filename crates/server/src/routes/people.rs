@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Api {
         .route(Permission::PeopleManage, routes!(delete_team))
 }
 
-fn named_person(body: NewPerson) -> (String, PersonBody) {
+fn into_name_and_body(body: NewPerson) -> (String, PersonBody) {
     let NewPerson { name, description, team, contacts, owns, quota } = body;
     (name, PersonBody { description, team, contacts, owns, quota })
 }
@@ -95,7 +95,7 @@ async fn created(
     place: &str,
     new: NewPerson,
 ) -> Result<Response, Problem> {
-    let (name, body) = named_person(new);
+    let (name, body) = into_name_and_body(new);
     let person = person(body);
     let made = lifecycle.put_person(kind, &name, &person, None, caller.actor()).await?;
     let place = format!("/api/v1/{place}/{}", segment(&made.name));

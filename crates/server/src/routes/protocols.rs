@@ -28,7 +28,7 @@ use crate::state::State;
 const BODY_MAX: usize = 256 << 10;
 
 /// Returns the routes over TLS: ACME, EST, SCEP, and also CRLs and OCSP.
-pub(crate) fn secure() -> Router<State> {
+pub(crate) fn tls_routes() -> Router<State> {
     publications(Router::new())
         .route("/acme/{*path}", any(endpoint(acme)))
         .route("/.well-known/est/{*path}", any(endpoint(est)))

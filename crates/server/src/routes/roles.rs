@@ -10,7 +10,7 @@ use store::Store;
 use store::{Role, RoleChange};
 
 use crate::access::AccessControl;
-use crate::access::admin::{self, Change, Prepared};
+use crate::access::admin::{self, Change, CheckedChange};
 use crate::access::{
     BUILT_IN_ROLES, Caller, Granted, Permission, Permissions, Scope, built_in_role, permissions_of,
 };
@@ -86,7 +86,7 @@ async fn put(
     Json(new): Json<NewRole>,
 ) -> Result<Response, Problem> {
     let name = admin::name(&name)?;
-    not_built_in(&name)?;
+    reject_built_in(&name)?;
     let named = new.permissions.iter().map(|name| name.parse());
     let held = named.collect::<Result<Vec<Permission>, _>>().map_err(Problem::unprocessable)?;
     within_own(&caller, Permissions::of(&held))?;
@@ -115,7 +115,7 @@ async fn put(
         at_us: access.clock().now_us(),
     });
     let details = json!({ "permissions": held });
-    let written = gates.write(&caller, Prepared { change, details }.into()).await?;
+    let written = gates.write(&caller, CheckedChange { change, details }.into()).await?;
     if matches!(written, WriteResult::Waits(_)) {
         return Ok(written.map(|()| StatusCode::OK).into_response());
     }
@@ -136,12 +136,12 @@ async fn delete(
     Path(name): Path<String>,
     if_match: IfMatch,
 ) -> Result<WriteResult<StatusCode>, Problem> {
-    not_built_in(&name)?;
+    reject_built_in(&name)?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     if_match.check(role.revision)?;
     within_own(&caller, held_by(&role))?;
     let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
-    let written = gates.write(&caller, Prepared { change, details: json!({}) }.into()).await?;
+    let written = gates.write(&caller, CheckedChange { change, details: json!({}) }.into()).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
@@ -149,7 +149,7 @@ async fn find(store: &Store, name: &str) -> Result<Option<Role>, Problem> {
     Ok(store::Access::of(store).roles().await?.into_iter().find(|role| role.name == name))
 }
 
-fn not_built_in(name: &str) -> Result<(), Problem> {
+fn reject_built_in(name: &str) -> Result<(), Problem> {
     match built_in_role(name) {
         None => Ok(()),
         Some(_) => Err(Problem::conflict("a built-in role cannot be changed")),

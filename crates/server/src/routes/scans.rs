@@ -81,7 +81,7 @@ async fn diff(
         (Some(since), None, None) => inventory.diff(time::parsed(&since)?, after, limit).await?,
         (None, Some(from), Some(to)) => inventory.diff_scans(from, to, after, limit).await?,
         (None, None, None) => {
-            let (from, to) = Scans::of(&store).last_comparable().await?.ok_or_else(|| {
+            let (from, to) = Scans::of(&store).last_comparable_scans().await?.ok_or_else(|| {
                 Problem::not_found("pair of finished scans of the same targets")
                     .hint("scan once more, name two scans with `from` and `to`, or a time with `since`")
             })?;

@@ -28,7 +28,7 @@ use crate::routes::credhub::principal::requester;
 use crate::routing::{Access, Api, routes};
 use crate::state::State;
 use crate::time;
-use digits::Digits;
+use digits::HexDigits;
 
 /// Default number of hits of each kind.
 const LIMIT_DEFAULT: u32 = 10;
@@ -51,13 +51,13 @@ pub(crate) fn routes() -> Api {
 
 /// How a hit matches, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum How {
+enum MatchKind {
     Exact,
     Prefix,
     Part,
 }
 
-impl How {
+impl MatchKind {
     /// Returns how a text matches a query, both in lower case.
     fn of(text: &str, query: &str) -> Self {
         match text {
@@ -103,18 +103,18 @@ impl Kind {
 }
 
 /// The hits of one request.
-struct Hits {
+struct SearchHits {
     /// The query, trimmed.
     query: String,
     /// The query in lower case.
     low: String,
-    digits: Option<Digits>,
+    digits: Option<HexDigits>,
     limit: usize,
-    found: Vec<(How, Kind, HitView)>,
+    found: Vec<(MatchKind, Kind, HitView)>,
     more: bool,
 }
 
-impl Hits {
+impl SearchHits {
     fn of(query: &SearchQuery) -> Result<Self, Problem> {
         let text = query.q.trim();
         if !QUERY_CHARS.contains(&text.chars().count()) || text.contains('\0') {
@@ -131,7 +131,7 @@ impl Hits {
         Ok(Self {
             query: text.to_owned(),
             low: text.to_lowercase(),
-            digits: Digits::of(text),
+            digits: HexDigits::of(text),
             limit: limit as usize,
             found: Vec::new(),
             more: false,
@@ -144,7 +144,7 @@ impl Hits {
     }
 
     /// Adds a hit, unless it already exists or its kind has reached the limit.
-    fn add(&mut self, how: How, kind: Kind, mut hit: HitView) {
+    fn add(&mut self, how: MatchKind, kind: Kind, mut hit: HitView) {
         if self.found.iter().any(|(_, of, known)| *of == kind && known.id == hit.id) {
             return;
         }
@@ -165,7 +165,7 @@ impl Hits {
     }
 }
 
-/// Creates a hit without the fields that [`Hits::add`] sets.
+/// Creates a hit without the fields that [`SearchHits::add`] sets.
 fn hit(id: impl ToString, name: impl ToString, matched: &str, href: String) -> HitView {
     HitView {
         kind: String::new(),
@@ -190,12 +190,12 @@ async fn search(
     Query(query): Query<SearchQuery>,
 ) -> Result<Json<SearchView>, Problem> {
     let (store, components) = (state.store(), state.components());
-    let mut hits = Hits::of(&query)?;
+    let mut hits = SearchHits::of(&query)?;
     if let Some(lifecycle) = &components.certificates {
         if caller.holds(Permission::CertificateRead) {
             managed(&mut hits, lifecycle, &caller).await?;
         }
-        if caller.holds_everywhere(Permission::PeopleRead) {
+        if caller.has_permission_everywhere(Permission::PeopleRead) {
             people(&mut hits, lifecycle).await?;
         }
     }
@@ -203,25 +203,25 @@ async fn search(
         if caller.holds(Permission::CertificateRead) {
             issued(&mut hits, store, &caller).await?;
         }
-        if caller.holds_everywhere(Permission::CaRead) {
+        if caller.has_permission_everywhere(Permission::CaRead) {
             authorities(&mut hits, &issuance.authority).await?;
         }
     }
-    if caller.holds_everywhere(Permission::InventoryRead) {
+    if caller.has_permission_everywhere(Permission::InventoryRead) {
         endpoints(&mut hits, store).await?;
     }
     if let Some(hub) = &components.credentials {
-        credential_names(&mut hits, hub, &caller).await?;
+        add_credential_hits(&mut hits, hub, &caller).await?;
     }
     Ok(Json(hits.view()))
 }
 
 /// Returns the number of certificates to check.
-fn certificates_to_check(hits: &Hits, caller: &Caller) -> usize {
-    if caller.holds_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { CHECKED_MAX }
+fn certificate_check_limit(hits: &SearchHits, caller: &Caller) -> usize {
+    if caller.has_permission_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { CHECKED_MAX }
 }
 
-async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Result<(), Problem> {
+async fn managed(hits: &mut SearchHits, lifecycle: &Lifecycle, caller: &Caller) -> Result<(), Problem> {
     let low = hits.low.clone();
     let mut steps = vec![ManagedSearch::NamePrefix(hits.query.clone())];
     if low != hits.query {
@@ -236,7 +236,7 @@ async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Res
     if low.chars().count() >= PART_CHARS_MIN {
         steps.push(ManagedSearch::Part(low));
     }
-    let most = certificates_to_check(hits, caller);
+    let most = certificate_check_limit(hits, caller);
     for step in steps {
         // There are enough better hits, so that the search for parts of names is skipped.
         if hits.count(Kind::Certificate) >= hits.limit {
@@ -260,26 +260,30 @@ async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Res
 }
 
 /// Returns how and by which property the search found the certificate.
-fn matched(step: &ManagedSearch, certificate: &ManagedCertificate, hits: &Hits) -> (How, &'static str) {
+fn matched(
+    step: &ManagedSearch,
+    certificate: &ManagedCertificate,
+    hits: &SearchHits,
+) -> (MatchKind, &'static str) {
     match step {
         // A serial number of full length is an exact match.
-        ManagedSearch::Serial(digits) if digits.len() >= SERIAL_DIGITS => (How::Exact, "serial"),
-        ManagedSearch::Serial(_) => (How::Prefix, "serial"),
+        ManagedSearch::Serial(digits) if digits.len() >= SERIAL_DIGITS => (MatchKind::Exact, "serial"),
+        ManagedSearch::Serial(_) => (MatchKind::Prefix, "serial"),
         ManagedSearch::Fingerprint(..) => {
             let whole = certificate.current.as_ref().map(|current| current.fingerprint.to_string());
             let exact = hits.digits.as_ref().map(|digits| digits.text().to_owned()) == whole;
-            (if exact { How::Exact } else { How::Prefix }, "fingerprint")
+            (if exact { MatchKind::Exact } else { MatchKind::Prefix }, "fingerprint")
         }
         _ => {
             let names = certificate.names.iter().map(ToString::to_string);
             let names = names.chain([certificate.name.to_lowercase()]);
-            (names.map(|name| How::of(&name, &hits.low)).min().unwrap_or(How::Part), "name")
+            (names.map(|name| MatchKind::of(&name, &hits.low)).min().unwrap_or(MatchKind::Part), "name")
         }
     }
 }
 
-async fn issued(hits: &mut Hits, store: &Store, caller: &Caller) -> Result<(), Problem> {
-    let most = certificates_to_check(hits, caller);
+async fn issued(hits: &mut SearchHits, store: &Store, caller: &Caller) -> Result<(), Problem> {
+    let most = certificate_check_limit(hits, caller);
     let mut steps = Vec::new();
     if let Some(digits) = &hits.digits {
         let (from, to) = digits.serial_range();
@@ -307,15 +311,15 @@ async fn issued(hits: &mut Hits, store: &Store, caller: &Caller) -> Result<(), P
     Ok(())
 }
 
-fn add_issued(hits: &mut Hits, record: &IssuedRecord, matched: &'static str) {
+fn add_issued(hits: &mut SearchHits, record: &IssuedRecord, matched: &'static str) {
     let text = match matched {
         "serial" => SerialNumber::from_content(&record.serial).to_string(),
         "fingerprint" => Fingerprint::from_bytes(record.sha256).to_string(),
         "key" => SpkiHash::from_bytes(record.spki_sha256).to_string(),
         _ => record.subject.trim_start_matches("CN=").to_lowercase(),
     };
-    let query = hits.digits.as_ref().map_or(hits.low.as_str(), Digits::text);
-    let how = How::of(&text, query);
+    let query = hits.digits.as_ref().map_or(hits.low.as_str(), HexDigits::text);
+    let how = MatchKind::of(&text, query);
     let name = if record.subject.is_empty() {
         SerialNumber::from_content(&record.serial).to_string()
     } else {
@@ -329,12 +333,12 @@ fn add_issued(hits: &mut Hits, record: &IssuedRecord, matched: &'static str) {
     hits.add(how, Kind::Issued, view);
 }
 
-async fn people(hits: &mut Hits, lifecycle: &Lifecycle) -> Result<(), Problem> {
+async fn people(hits: &mut SearchHits, lifecycle: &Lifecycle) -> Result<(), Problem> {
     for (of, kind, path) in
         [(PeopleKind::Owner, Kind::Owner, "owners"), (PeopleKind::Team, Kind::Team, "teams")]
     {
         for name in lifecycle.search_people(of, &hits.low, hits.limit + 1).await? {
-            let how = How::of(&name.to_lowercase(), &hits.low);
+            let how = MatchKind::of(&name.to_lowercase(), &hits.low);
             let href = format!("/api/v1/{path}/{}", segment(&name));
             hits.add(how, kind, hit(&name, &name, "name", href));
         }
@@ -342,7 +346,7 @@ async fn people(hits: &mut Hits, lifecycle: &Lifecycle) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn authorities(hits: &mut Hits, authority: &Authority) -> Result<(), Problem> {
+async fn authorities(hits: &mut SearchHits, authority: &Authority) -> Result<(), Problem> {
     for ca in authority.all_cas().await? {
         let (name, subject) = (ca.name.to_lowercase(), ca.certificate.subject.text.to_lowercase());
         let (serial, fingerprint) =
@@ -350,11 +354,11 @@ async fn authorities(hits: &mut Hits, authority: &Authority) -> Result<(), Probl
         let digits = hits.digits.as_ref().map(|digits| digits.text().to_owned());
         let begins = |text: &str| digits.as_ref().is_some_and(|digits| text.starts_with(digits.as_str()));
         let (how, matched) = if name.contains(&hits.low) || subject.contains(&hits.low) {
-            (How::of(&name, &hits.low), "name")
+            (MatchKind::of(&name, &hits.low), "name")
         } else if begins(&serial) {
-            (How::Prefix, "serial")
+            (MatchKind::Prefix, "serial")
         } else if begins(&fingerprint) {
-            (How::Prefix, "fingerprint")
+            (MatchKind::Prefix, "fingerprint")
         } else {
             continue;
         };
@@ -367,7 +371,7 @@ async fn authorities(hits: &mut Hits, authority: &Authority) -> Result<(), Probl
     Ok(())
 }
 
-async fn endpoints(hits: &mut Hits, store: &Store) -> Result<(), Problem> {
+async fn endpoints(hits: &mut SearchHits, store: &Store) -> Result<(), Problem> {
     for endpoint in Inventory::of(store).search(&hits.low, hits.limit + 1).await? {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
         let href = format!("/api/v1/inventory?host={}", segment(&endpoint.host));
@@ -377,17 +381,17 @@ async fn endpoints(hits: &mut Hits, store: &Store) -> Result<(), Problem> {
             not_after: seen.then(|| time::shown(endpoint.leaf_not_after_us)),
             ..hit(&place, &place, "name", href)
         };
-        hits.add(How::of(&endpoint.host, &hits.low), Kind::Endpoint, view);
+        hits.add(MatchKind::of(&endpoint.host, &hits.low), Kind::Endpoint, view);
     }
     Ok(())
 }
 
-async fn credential_names(hits: &mut Hits, hub: &CredHub, caller: &Caller) -> Result<(), Problem> {
+async fn add_credential_hits(hits: &mut SearchHits, hub: &CredHub, caller: &Caller) -> Result<(), Problem> {
     let path = format!("/{}", hits.low.trim_start_matches('/'));
     let found = hub.credentials().beginning(&requester(caller), &path, hits.limit + 1).await;
     for credential in found.map_err(Problem::internal)? {
         let href = format!("/api/v1/data?name={}", segment(&credential.name));
-        let how = How::of(&credential.name.to_lowercase(), &path);
+        let how = MatchKind::of(&credential.name.to_lowercase(), &path);
         let view = HitView {
             not_after: time::maybe_shown(credential.not_after_us),
             ..hit(&credential.name, &credential.name, "name", href)

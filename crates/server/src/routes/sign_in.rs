@@ -60,7 +60,7 @@ async fn create_link(
 ) -> Result<Response, Problem> {
     let made = link::create(&access, &caller, new.lifetime_s.map(Duration::from_secs)).await?;
     let code = made.code.expose_secret().to_owned();
-    let url = format!("{}{SIGN_IN_PAGE}{code}", own_url(&parts));
+    let url = format!("{}{SIGN_IN_PAGE}{code}", server_url(&parts));
     let view = SignInLinkView { code, url, expires_at: shown(made.expires_at_us) };
     let mut response = (StatusCode::CREATED, Json(view)).into_response();
     response.extensions_mut().insert(HoldsSecret);
@@ -68,7 +68,7 @@ async fn create_link(
 }
 
 /// Returns the server's URL as the caller reached it. Empty if the request names no host, so that only the path remains.
-fn own_url(parts: &Parts) -> String {
+fn server_url(parts: &Parts) -> String {
     let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(Authority::as_str));
     let host =
@@ -113,7 +113,7 @@ async fn by_password(
     from: IpAddr,
     replaces: Option<[u8; 32]>,
 ) -> Result<Zeroizing<String>, Problem> {
-    let user = proved_by_password(state, name, password, from).await?;
+    let user = authenticate_by_password(state, name, password, from).await?;
     let access = state.access();
     let start = SessionStart {
         identity: &user,
@@ -129,7 +129,7 @@ async fn by_password(
 }
 
 /// Returns the user with this name and password, subject to the rate limits.
-async fn proved_by_password(
+async fn authenticate_by_password(
     state: &State,
     name: &str,
     password: Zeroizing<String>,
@@ -233,7 +233,7 @@ async fn confirm_by_password(
         Problem::conflict("only a user has a password")
             .hint("confirm with the code of a one-time link: `bulla console`")
     })?;
-    let user = proved_by_password(state, name, password, from).await?;
+    let user = authenticate_by_password(state, name, password, from).await?;
     if user.id != caller.id() {
         return Err(link::refused());
     }

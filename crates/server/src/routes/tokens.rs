@@ -12,7 +12,7 @@ use store::{Identity, IdentityKind, IdentitySettings};
 use uuid::Uuid;
 
 use crate::access::AccessControl;
-use crate::access::admin::{self, Change, New, Patch, Prepared};
+use crate::access::admin::{self, Change, CheckedChange, IdentityUpdate, NewIdentityValues};
 use crate::access::{Caller, Permission, grants_of, label_of, new_token, token_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
@@ -62,9 +62,10 @@ async fn create(
         expires_at_us: admin::end(&access, new.expires_at.as_deref())?,
     };
     let token = new_token()?;
-    let new = New { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
+    let new =
+        NewIdentityValues { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
     let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
-    with_secret(written, token.as_str(), StatusCode::CREATED)
+    token_secret_response(written, token.as_str(), StatusCode::CREATED)
 }
 
 /// Shows a token.
@@ -88,7 +89,7 @@ async fn update(
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
 ) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
-    let patch = Patch { email: None, ..identity_change(patch, &access)? };
+    let patch = IdentityUpdate { email: None, ..identity_change(patch, &access)? };
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     gates.identity(&caller, change).await?.try_map(revised)
 }
@@ -110,12 +111,16 @@ async fn rotate(
     let label = label_of(&token);
     let details = json!({ "name": before.name, "label": label });
     let change = Change::Rekey { id, revision: before.revision, key_hash: token_hash(&token), label };
-    let written = gates.identity(&caller, Prepared { change, details }).await?;
-    with_secret(written, token.as_str(), StatusCode::OK)
+    let written = gates.identity(&caller, CheckedChange { change, details }).await?;
+    token_secret_response(written, token.as_str(), StatusCode::OK)
 }
 
 /// Returns the only response that contains this secret of a token.
-fn with_secret(written: WriteResult<Identity>, token: &str, status: StatusCode) -> Result<Response, Problem> {
+fn token_secret_response(
+    written: WriteResult<Identity>,
+    token: &str,
+    status: StatusCode,
+) -> Result<Response, Problem> {
     let made = match written.with_token(token) {
         WriteResult::Done(made) => made,
         waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| status).into_response()),

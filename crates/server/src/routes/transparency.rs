@@ -152,7 +152,7 @@ fn ct_issuance_view(row: CtIssuanceRow) -> CtIssuanceView {
     }
 }
 
-fn with_settings(body: CtDomainSettingsBody, name: String) -> NewDomain {
+fn domain_from_settings(body: CtDomainSettingsBody, name: String) -> NewDomain {
     NewDomain {
         name,
         rule: IssuerRule { allowed: body.issuers, trust_allowed: body.trust_issuers },
@@ -163,7 +163,7 @@ fn with_settings(body: CtDomainSettingsBody, name: String) -> NewDomain {
 
 fn new_domain(body: CtDomainBody) -> NewDomain {
     let CtDomainBody { name, services, issuers, trust_issuers, enabled } = body;
-    with_settings(CtDomainSettingsBody { services, issuers, trust_issuers, enabled }, name)
+    domain_from_settings(CtDomainSettingsBody { services, issuers, trust_issuers, enabled }, name)
 }
 
 fn filter(query: CtIssuanceQuery) -> Result<CtFilter, Problem> {
@@ -230,7 +230,7 @@ async fn replace(
 ) -> Result<Revision<CtDomainView>, Problem> {
     let row = monitor.domain(&name).await?;
     if_match.check(row.revision)?;
-    let row = monitor.change(&row, &with_settings(body, row.name.clone()), caller.actor()).await?;
+    let row = monitor.change(&row, &domain_from_settings(body, row.name.clone()), caller.actor()).await?;
     Ok(Revision(row.revision, ct_domain_view(row)))
 }
 
@@ -258,7 +258,7 @@ async fn run(
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let row = monitor.domain(&name).await?;
-    monitor.ask_now(&row, caller.actor()).await?;
+    monitor.run_searches_now(&row, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

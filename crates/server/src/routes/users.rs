@@ -12,7 +12,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::access::AccessControl;
-use crate::access::admin::{self, Change, New, Prepared};
+use crate::access::admin::{self, Change, CheckedChange, NewIdentityValues};
 use crate::access::managers::LOCAL;
 use crate::access::oidc::Oidc;
 use crate::access::{Caller, CallerKind, Permission, forbidden, password, subject_hash};
@@ -63,7 +63,7 @@ async fn create(
     Json(new): Json<NewUser>,
 ) -> Result<Response, Problem> {
     let configured = oidc.map(|oidc| oidc.options().issuer.clone());
-    let (key_hash, label) = found_by(new.subject, new.issuer, configured)?;
+    let (key_hash, label) = user_lookup_key(new.subject, new.issuer, configured)?;
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: new.email,
@@ -71,12 +71,12 @@ async fn create(
         enabled: true,
         expires_at_us: None,
     };
-    let new = New { kind: KIND, key_hash, label, settings };
+    let new = NewIdentityValues { kind: KIND, key_hash, label, settings };
     created("/api/v1/users", gates.identity(&caller, admin::create(&access, &caller, new)?).await?)
 }
 
 /// Returns the lookup key and label of a user: from issuer and subject, or for a local user from a random UUID.
-fn found_by(
+fn user_lookup_key(
     subject: Option<String>,
     issuer: Option<String>,
     configured: Option<String>,
@@ -116,14 +116,14 @@ async fn set_password(
     Json(given): Json<api::access::NewPassword>,
 ) -> Result<WriteResult<StatusCode>, Problem> {
     let own = caller.kind() == CallerKind::User && caller.id() == id;
-    if !own && !caller.holds_everywhere(Permission::AccessManage) {
+    if !own && !caller.has_permission_everywhere(Permission::AccessManage) {
         return Err(forbidden(Permission::AccessManage));
     }
     let given = Zeroizing::new(given.password);
     password::check(&given)?;
     let user = admin::find(&access, KIND, id).await?;
     if !own {
-        admin::within_own_identity(&access, &caller, &user).await?;
+        admin::check_identity_within_caller(&access, &caller, &user).await?;
     }
     let new = NewPassword {
         identity: id,
@@ -134,7 +134,7 @@ async fn set_password(
     };
     let details = json!({ "name": user.name });
     let change = Change::SetPassword(Box::new(new));
-    Ok(gates.write(&caller, Prepared { change, details }.into()).await?.map(|()| StatusCode::NO_CONTENT))
+    Ok(gates.write(&caller, CheckedChange { change, details }.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }
 
 /// Shows a user.
@@ -205,6 +205,6 @@ async fn end_sessions(
     let user = admin::find(&access, KIND, id).await?;
     let details = json!({ "name": user.name });
     let change = Change::EndSessions { of: id };
-    let written = gates.write(&caller, Prepared { change, details }.into()).await?;
+    let written = gates.write(&caller, CheckedChange { change, details }.into()).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))
 }

@@ -7,33 +7,33 @@ use axum::routing::{MethodFilter, MethodRouter};
 use http::Method;
 
 use super::endpoint::{Endpoint, endpoint};
-use super::need::FaceNeed;
+use super::need::NonApiAccess;
 
 /// A registered operation.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct FaceOperation {
+pub struct NonApiOperation {
     /// HTTP method of the operation.
     pub method: Method,
     /// Path template of the operation.
     pub path: String,
     /// The permission that a caller needs.
-    pub need: FaceNeed,
+    pub need: NonApiAccess,
 }
 
-type Answering = std::pin::Pin<Box<dyn Future<Output = axum::response::Response> + Send>>;
+type PathResponseFuture = std::pin::Pin<Box<dyn Future<Output = axum::response::Response> + Send>>;
 
 /// The operations of one path.
-pub(crate) struct OnPath<S>(Vec<(Method, FaceNeed, Endpoint<S>)>);
+pub(crate) struct PathOperations<S>(Vec<(Method, NonApiAccess, Endpoint<S>)>);
 
-impl<S: Clone + Send + Sync + 'static> OnPath<S> {
+impl<S: Clone + Send + Sync + 'static> PathOperations<S> {
     /// Creates an empty set of operations.
     pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
 
-    pub(crate) fn on<H, T>(mut self, method: Method, need: FaceNeed, handler: H) -> Self
+    pub(crate) fn on<H, T>(mut self, method: Method, need: NonApiAccess, handler: H) -> Self
     where
-        H: Handler<T, S, Future = Answering>,
+        H: Handler<T, S, Future = PathResponseFuture>,
     {
         self.0.push((method, need, endpoint(handler)));
         self
@@ -52,10 +52,10 @@ impl<S: Clone + Send + Sync + 'static> OnPath<S> {
 
 macro_rules! by_method {
     ($($name:ident: $method:ident),*) => {
-        impl<S: Clone + Send + Sync + 'static> OnPath<S> {
-            $(pub(crate) fn $name<H, T>(self, need: FaceNeed, handler: H) -> Self
+        impl<S: Clone + Send + Sync + 'static> PathOperations<S> {
+            $(pub(crate) fn $name<H, T>(self, need: NonApiAccess, handler: H) -> Self
             where
-                H: Handler<T, S, Future = Answering>,
+                H: Handler<T, S, Future = PathResponseFuture>,
             {
                 self.on(Method::$method, need, handler)
             })*
@@ -66,7 +66,7 @@ macro_rules! by_method {
 by_method!(get: GET, post: POST, put: PUT, patch: PATCH, delete: DELETE);
 
 /// The operations of a listener, by path.
-pub(crate) struct Face<S>(Vec<(String, OnPath<S>)>);
+pub(crate) struct Face<S>(Vec<(String, PathOperations<S>)>);
 
 impl<S: Clone + Send + Sync + 'static> Face<S> {
     /// Creates a set without operations.
@@ -74,7 +74,7 @@ impl<S: Clone + Send + Sync + 'static> Face<S> {
         Self(Vec::new())
     }
 
-    pub(crate) fn route(mut self, path: &str, operations: OnPath<S>) -> Self {
+    pub(crate) fn route(mut self, path: &str, operations: PathOperations<S>) -> Self {
         self.0.push((path.to_owned(), operations));
         self
     }
@@ -85,9 +85,9 @@ impl<S: Clone + Send + Sync + 'static> Face<S> {
     }
 
     /// Returns the dispatch table, with `prefix` before each path.
-    pub(crate) fn operations(&self, prefix: &str) -> Vec<FaceOperation> {
+    pub(crate) fn operations(&self, prefix: &str) -> Vec<NonApiOperation> {
         let all = self.0.iter().flat_map(|(path, operations)| {
-            operations.0.iter().map(move |(method, need, _)| FaceOperation {
+            operations.0.iter().map(move |(method, need, _)| NonApiOperation {
                 method: method.clone(),
                 path: format!("{prefix}{path}"),
                 need: *need,

@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 use http::request::Parts;
-use inbound::Share;
+use inbound::KeyedPermit;
 use uuid::Uuid;
 
 use super::need::{Access, Need};
@@ -17,7 +17,7 @@ use crate::access::{self, Caller, Permission};
 use crate::conditional::ReadConditions;
 use crate::extract::BODY_MAX;
 use crate::idempotency::{self, Replayed};
-use crate::limit::{Face, Left};
+use crate::limit::{Face, RemainingQuota};
 use crate::peer::address;
 use crate::problem::Problem;
 use crate::state::State;
@@ -36,11 +36,11 @@ pub(crate) struct Guard {
 }
 
 /// The authorized caller.
-struct Admitted {
+struct AuthorizedCaller {
     caller: Option<Caller>,
     /// The concurrent request, counted until the response head is complete.
-    under_way: Option<Share<Uuid>>,
-    left: Option<Left>,
+    under_way: Option<KeyedPermit<Uuid>>,
+    left: Option<RemainingQuota>,
     conditions: Option<ReadConditions>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, nex
     let request = Request::from_parts(parts, body);
     let mut response = guard.handle(admitted.caller.as_ref(), request, next).await;
     if let Some(caller) = &admitted.caller
-        && guard.forgot_to_ask(caller, &response)
+        && guard.missed_permission_check(caller, &response)
     {
         response = Problem::internal("a scoped route did not check the scope of its caller").into_response();
     }
@@ -75,7 +75,7 @@ pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, nex
 }
 
 impl Guard {
-    async fn admit(&self, parts: &Parts) -> Result<Admitted, Problem> {
+    async fn admit(&self, parts: &Parts) -> Result<AuthorizedCaller, Problem> {
         let limits = self.state.limits();
         let address = address(parts);
         limits.address(Face::Api, address)?;
@@ -84,7 +84,7 @@ impl Guard {
         let permission = match self.access.need {
             Need::Nothing => {
                 access::check_site(&parts.method, &parts.uri, &parts.headers)?;
-                return Ok(Admitted { caller: None, under_way: None, left: None, conditions });
+                return Ok(AuthorizedCaller { caller: None, under_way: None, left: None, conditions });
             }
             Need::Caller => None,
             Need::Permission(permission) => Some(permission),
@@ -107,12 +107,12 @@ impl Guard {
             self.permitted(&caller, permission)?;
         }
         if self.access.needs_recent_proof(&parts.method) {
-            caller.proved_recently(self.state.clock().now_us())?;
+            caller.require_recent_proof(self.state.clock().now_us())?;
         }
-        Ok(Admitted { caller: Some(caller), under_way, left, conditions })
+        Ok(AuthorizedCaller { caller: Some(caller), under_way, left, conditions })
     }
 
-    fn check_query(&self, parts: &Parts, admitted: Admitted) -> Result<Admitted, Problem> {
+    fn check_query(&self, parts: &Parts, admitted: AuthorizedCaller) -> Result<AuthorizedCaller, Problem> {
         if !self.access.foreign_query {
             self.query.check(&parts.method, parts.uri.query())?;
         }
@@ -139,19 +139,22 @@ impl Guard {
     }
 
     fn permitted(&self, caller: &Caller, permission: Permission) -> Result<(), Problem> {
-        let held =
-            if self.access.scoped { caller.holds(permission) } else { caller.holds_everywhere(permission) };
+        let held = if self.access.scoped {
+            caller.holds(permission)
+        } else {
+            caller.has_permission_everywhere(permission)
+        };
         if held { Ok(()) } else { Err(access::forbidden(permission)) }
     }
 
     /// Returns whether the handler of a scoped route succeeded without a permission check. Its response could reveal objects of
     /// another team.
-    fn forgot_to_ask(&self, caller: &Caller, response: &Response) -> bool {
+    fn missed_permission_check(&self, caller: &Caller, response: &Response) -> bool {
         let Need::Permission(permission) = self.access.need else { return false };
         self.access.scoped
             && response.status().is_success()
-            && !caller.holds_everywhere(permission)
-            && !caller.was_asked()
+            && !caller.has_permission_everywhere(permission)
+            && !caller.was_permission_checked()
             // The caller has already received this response.
             && response.extensions().get::<Replayed>().is_none()
     }

@@ -24,9 +24,9 @@ use guard::Guard;
 use query::QueryParameters;
 
 pub(crate) use endpoint::{described, endpoint, routes};
-pub use face::FaceOperation;
-pub(crate) use face::{Face, OnPath};
-pub use need::{Access, FaceNeed, Need};
+pub use face::NonApiOperation;
+pub(crate) use face::{Face, PathOperations};
+pub use need::{Access, Need, NonApiAccess};
 
 /// A registered route.
 #[derive(Clone, Debug)]

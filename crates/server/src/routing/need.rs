@@ -17,7 +17,7 @@ pub enum Need {
 
 /// The callers that may call an operation outside the API.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum FaceNeed {
+pub enum NonApiAccess {
     /// Anyone, authenticated or not.
     Nothing,
     /// The request contains its own credential: a login, or a single-use token.

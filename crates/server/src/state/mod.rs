@@ -20,7 +20,7 @@ use crate::events::Events;
 use crate::limit::{LimitOptions, Limits};
 use crate::metrics::Metrics;
 use crate::rotating::Rotating;
-use crate::upkeep::Upkeep;
+use crate::upkeep::BackgroundTasks;
 
 pub use components::{Components, Issuance, KeyNodes};
 pub use extract::Component;
@@ -40,7 +40,7 @@ struct StateParts {
     authentication: Authentication,
     limits: Arc<Limits>,
     /// The background tasks, taken by the server that starts them.
-    upkeep: Mutex<Option<Upkeep>>,
+    upkeep: Mutex<Option<BackgroundTasks>>,
     events: Events,
     rotating: Rotating,
     stopping: CancellationToken,
@@ -101,7 +101,7 @@ impl StateBuilder {
         let limits = Arc::new(Limits::new(&self.limits));
         let events = Events::default();
         let stopping = CancellationToken::new();
-        let upkeep = Upkeep {
+        let upkeep = BackgroundTasks {
             access: access.clone(),
             events: events.clone(),
             limits: Arc::clone(&limits),
@@ -183,7 +183,7 @@ impl State {
     }
 
     /// Returns the background tasks for the one server that runs them; `None` once they are taken.
-    pub(crate) fn take_upkeep(&self) -> Option<Upkeep> {
+    pub(crate) fn take_background_tasks(&self) -> Option<BackgroundTasks> {
         self.0.upkeep.lock().take()
     }
 
@@ -222,7 +222,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let state = State::builder(store, Clock::system()).build();
-        assert!(state.take_upkeep().is_some());
-        assert!(state.clone().take_upkeep().is_none(), "a second server would run them twice");
+        assert!(state.take_background_tasks().is_some());
+        assert!(state.clone().take_background_tasks().is_none(), "a second server would run them twice");
     }
 }

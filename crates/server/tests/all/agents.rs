@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::client::{Agent, AgentStatus, Worked};
+use agent::client::{Agent, AgentStatus, WorkReport};
 use agent::deploy::PolicyFile;
 use agent::{Agents, AgentsParts};
 use authority::profile::Profile;
-use enrollment::CertifyByAuthority;
+use enrollment::AuthorityCertifier;
 use enrollment::client::JoinOptions;
 use http::Method;
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
@@ -52,7 +52,7 @@ impl House {
             keystore,
             clock: clock.clone(),
             work: Arc::new(lifecycle.clone()),
-            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
             ca_pem: ca_pem.clone(),
         });
@@ -141,12 +141,12 @@ impl House {
     }
 
     /// Runs the agent until the certificate has this state.
-    async fn work_until(&self, certificate: Uuid, state: state::State) -> Worked {
-        let mut all = Worked::default();
+    async fn work_until(&self, certificate: Uuid, state: state::State) -> WorkReport {
+        let mut all = WorkReport::default();
         let mut agent = self.agent().await;
         for _ in 0..600 {
             let worked = agent.work_once().await.unwrap();
-            all = Worked { done: all.done + worked.done, failed: all.failed + worked.failed };
+            all = WorkReport { done: all.done + worked.done, failed: all.failed + worked.failed };
             if self.lifecycle.get(certificate).await.unwrap().state == state {
                 return all;
             }
@@ -176,7 +176,7 @@ async fn certificate_with_agent_key_is_issued_and_deployed() {
     assert_eq!((own.len(), own[0].id, own[0].name.as_str()), (1, target, "web"));
     let certificate = house.lifecycle.create(new, "user:alice").await.unwrap().certificate;
     let worked = house.work_until(certificate, state::State::Active).await;
-    assert_eq!(worked, Worked { done: 2, failed: 0 }, "a CSR and a deployment");
+    assert_eq!(worked, WorkReport { done: 2, failed: 0 }, "a CSR and a deployment");
     let deployed = std::fs::read_to_string(house.etc("f.pem")).unwrap();
     let (_, leaf) = x509::pem::certificates(deployed.as_bytes()).next().unwrap();
     let leaf = x509::Certificate::parse(&leaf).unwrap();
@@ -241,7 +241,7 @@ async fn agent_deploys_server_stored_keys_and_keeps_no_copy() {
     };
     let certificate = house.lifecycle.create(new, "user:alice").await.unwrap().certificate;
     let worked = house.work_until(certificate, state::State::Active).await;
-    assert_eq!(worked, Worked { done: 1, failed: 0 });
+    assert_eq!(worked, WorkReport { done: 1, failed: 0 });
     assert!(house.etc("k.pem").exists());
     assert_eq!(std::fs::read_dir(house.state().join("keys")).unwrap().count(), 0, "the agent keeps no copy");
 }

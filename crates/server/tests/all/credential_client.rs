@@ -117,7 +117,7 @@ impl CredentialServer {
         self.credentials.set(&admin(), request).await.unwrap();
         // On PostgreSQL an event is visible after all earlier transactions have ended, including those of other tests.
         testbed::until_async(&format!("the event of {name} is seen"), async || {
-            self.store.outbox_seen().await.unwrap() == self.store.outbox_end().await.unwrap()
+            self.store.outbox_stable_end().await.unwrap() == self.store.outbox_end().await.unwrap()
         })
         .await;
     }
@@ -521,7 +521,7 @@ async fn client_starts_while_the_store_is_down_and_serves_cached_values() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cached_values_are_served_while_the_database_is_down() {
-    let place = CredentialServer::on(Database::postgres_of_its_own().await).await;
+    let place = CredentialServer::on(Database::dedicated_postgres().await).await;
     place.set("/a", "one").await;
     let client = place.builder().bearer(&place.admin).limits(anew()).build().unwrap();
     assert_eq!(value(&client, "/a").await.unwrap(), "one");

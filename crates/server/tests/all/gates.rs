@@ -7,7 +7,7 @@ use agent::tables::{TargetSettings, insert_target};
 use agent::{Agents, AgentsParts};
 use authority::Authority;
 use authority::profile::Profile;
-use enrollment::CertifyByAuthority;
+use enrollment::AuthorityCertifier;
 use futures_util::FutureExt;
 use http::Method;
 use lifecycle::managed::NewCertificate;
@@ -55,7 +55,7 @@ impl House {
             keystore: keystore.clone(),
             clock: clock.clone(),
             work: Arc::new(lifecycle.clone()),
-            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
             ca_pem: String::new(),
         });

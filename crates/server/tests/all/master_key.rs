@@ -2,7 +2,7 @@
 
 use authority::keystore::KeyStore;
 use http::Method;
-use keys::{KeyType, Keyring, KeyringConfig, MasterKey};
+use keys::{KeyType, Keyring, KeyringConfig, MasterKeySource};
 use serde_json::json;
 use server::Components;
 use store::Clock;
@@ -13,7 +13,7 @@ use crate::world::{Plan, World, send, store};
 async fn keys_open_without_the_old_master_key_after_rotation() {
     let (folder, store) = store().await;
     let clock = Clock::system();
-    let file = |name: &str| MasterKey::File { path: folder.path().join(name), create: true };
+    let file = |name: &str| MasterKeySource::File { path: folder.path().join(name), create: true };
     let ring = |current: &str, older: &[&str]| {
         let older = older.iter().map(|name| file(name)).collect();
         Keyring::open(&KeyringConfig { current: file(current), older }).unwrap()

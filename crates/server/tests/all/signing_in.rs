@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use server::access::{self, SessionOptions};
 use server::limit::{LimitOptions, SignInRates, SlowRate};
-use server::routing::{FaceNeed, Need};
+use server::routing::{Need, NonApiAccess};
 use store::Clock;
 use tower::ServiceExt;
 
@@ -523,7 +523,7 @@ async fn unsafe_requests_with_a_session_cookie_require_the_csrf_token() {
     let of_api = routes.iter().filter(|route| route.need != Need::Nothing);
     let of_pages = server::credential_operations();
     let of_pages = of_pages.iter().filter(|one| {
-        !matches!(one.need, FaceNeed::Nothing | FaceNeed::OwnCredential)
+        !matches!(one.need, NonApiAccess::Nothing | NonApiAccess::OwnCredential)
             && !["/v1/", "/oauth/"].iter().any(|face| one.path.starts_with(face))
     });
     let all = of_api.map(|route| (&api, &route.method, &route.path));

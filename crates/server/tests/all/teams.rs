@@ -8,7 +8,7 @@ use authority::est::{ClientCa, Est, EstOptions};
 use authority::profile::Profile;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use enrollment::CertifyByAuthority;
+use enrollment::AuthorityCertifier;
 use futures_util::FutureExt;
 use http::Method;
 use keys::{KeyType, PrivateKey, Signer};
@@ -58,7 +58,7 @@ impl House {
             keystore,
             clock: clock.clone(),
             work: Arc::new(lifecycle.clone()),
-            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
             ca_pem: x509::pem::encode("CERTIFICATE", &ca.root),
         });

@@ -120,7 +120,7 @@ async fn ct_issuance_can_be_decided_only_once() {
         .map(|name| {
             let pair = authority.issue(&[name], now, 90).unwrap();
             let issuance = Issuance::from_der(&pair.certificate);
-            ct::ledger::Sighting::in_search(issuance, "ours.example", &domains, "test")
+            ct::ledger::ReportedIssuance::from_search_result(issuance, "ours.example", &domains, "test")
         })
         .collect();
     database

@@ -1,7 +1,7 @@
 //! Watches over the API.
 
 use http::{Method, StatusCode};
-use inventory::watch::{Kit, WatchOptions, WatchSpec, Watches};
+use inventory::watch::{ScanEnvironment, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::Resolver;
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::world::{Plan, World};
 /// A kit that probes nothing: no runner runs in these tests.
 struct Still;
 
-impl Kit for Still {
+impl ScanEnvironment for Still {
     fn targets(&self, spec: &WatchSpec) -> Result<Targets, String> {
         Targets::of_network(&spec.targets, TargetOptions::default()).map_err(|error| error.to_string())
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use authority::ca_keys::{CaKey, CaKeys, Purpose, SigningOrder};
-use authority::issue::ConsentRef;
+use authority::ca_keys::{CaKey, CaKeys, SigningOrder, SigningPurpose};
+use authority::issue::ApprovalRef;
 use authority::plan::{DocumentVersion, IssuancePlan, PlannedKey};
-use authority::signer_checks::{ApprovedPlan, Consents};
+use authority::signer_checks::{ApprovalSource, ApprovedPlan};
 use futures_util::future::{BoxFuture, FutureExt};
 use keys::{KeyType, PrivateKey, SignError, Signer};
 use parking_lot::Mutex;
@@ -102,7 +102,7 @@ async fn ca_certificate_for_a_key_of_the_server_is_not_signed(world: World) {
         let tbs = ca(own.signer.spki());
         let order = SigningOrder {
             key: CaKey::Of(&world.root),
-            purpose: Purpose::CaCertificate { subject_key },
+            purpose: SigningPurpose::CaCertificate { subject_key },
             tbs: &tbs,
         };
         let refused = world.client.sign(order, deadline).await;
@@ -110,7 +110,7 @@ async fn ca_certificate_for_a_key_of_the_server_is_not_signed(world: World) {
     }
     // The same document for a key of the signer is signed. Only the key was wrong.
     let tbs = ca(world.ca.signer.spki());
-    let purpose = Purpose::CaCertificate { subject_key: None };
+    let purpose = SigningPurpose::CaCertificate { subject_key: None };
     let order = SigningOrder { key: CaKey::Of(&world.root), purpose, tbs: &tbs };
     world.client.sign(order, deadline).await.unwrap();
     // A leaf is not signed as a CA certificate either.
@@ -125,7 +125,7 @@ async fn ca_certificate_for_a_key_of_the_server_is_not_signed(world: World) {
 #[derive(Debug, Default)]
 struct Approval(Mutex<Option<ApprovedPlan>>);
 
-impl Consents for Approval {
+impl ApprovalSource for Approval {
     fn of_run<'a>(&'a self, run: &'a str) -> BoxFuture<'a, Result<Option<ApprovedPlan>, StoreError>> {
         let found = self.0.lock().clone().filter(|_| run == "r");
         async { Ok(found) }.boxed()
@@ -157,7 +157,7 @@ async fn profile_requiring_approval_needs_approval_of_the_same_plan(mut world: W
     world.restart_signer().await;
     let asked = || {
         let mut request = request("guarded", &["a.example"]);
-        request.consent = Some(ConsentRef::Run("r".to_owned()));
+        request.consent = Some(ApprovalRef::Run("r".to_owned()));
         request
     };
     let give = |plan: IssuancePlan, by: &str| {

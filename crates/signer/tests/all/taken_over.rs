@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use authority::ca_keys::{CaKeys, Custody, NewCaKey, Purpose, SigningOrder};
+use authority::ca_keys::{CaKeyLocation, CaKeys, NewCaKey, SigningOrder, SigningPurpose};
 use authority::issue::IssueRequest;
 use authority::keystore::{KeyStoreError, NewKey};
 use futures_util::future::{BoxFuture, FutureExt};
@@ -45,19 +45,19 @@ impl TakenOver {
         let (mut forged, mut tbs) = (None, order.tbs.to_vec());
         let mut moved = 0;
         match (&forgery, order.purpose) {
-            (Some(Forgery::Request(change)), Purpose::Certificate { request, .. }) => {
+            (Some(Forgery::Request(change)), SigningPurpose::Certificate { request, .. }) => {
                 let mut request = request.clone();
                 change(&mut request);
                 forged = Some(request);
             }
-            (Some(Forgery::Moment(by)), Purpose::Certificate { .. }) => moved = *by,
+            (Some(Forgery::Moment(by)), SigningPurpose::Certificate { .. }) => moved = *by,
             (Some(Forgery::Document(document)), _) => tbs.clone_from(document),
-            (Some(Forgery::Crl(change, by)), Purpose::Crl { .. }) => tbs = crl(order, *change, *by),
+            (Some(Forgery::Crl(change, by)), SigningPurpose::Crl { .. }) => tbs = crl(order, *change, *by),
             (None, _) => {}
             (Some(forgery), purpose) => panic!("{forgery:?} is not for {purpose:?}"),
         }
         let purpose = match (order.purpose, &forged) {
-            (Purpose::Certificate { request, planned_at }, forged) => Purpose::Certificate {
+            (SigningPurpose::Certificate { request, planned_at }, forged) => SigningPurpose::Certificate {
                 request: forged.as_ref().unwrap_or(request),
                 planned_at: planned_at.plus(moved),
             },
@@ -123,7 +123,7 @@ impl CaKeys for TakenOver {
         self.signer.ready()
     }
 
-    fn custody(&self) -> Custody {
-        Custody::Apart
+    fn custody(&self) -> CaKeyLocation {
+        CaKeyLocation::Apart
     }
 }

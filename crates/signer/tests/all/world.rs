@@ -10,7 +10,7 @@ use authority::ca_keys::CaKeys;
 use authority::issue::{IssueError, IssueRequest, Issued, Source};
 use authority::keystore::KeyStore;
 use authority::profile::Profile;
-use authority::signer_checks::{CheckedCaKeys, Consents, NoConsents, SignerRules};
+use authority::signer_checks::{ApprovalSource, CheckedCaKeys, NoApprovals, SignerRules};
 use authority::tree::{Ca, NewCa};
 use authority::{Authority, AuthorityOptions};
 use keys::{KeyType, Keyring, PrivateKey, SignError, Signer};
@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) client: Arc<SignerClient>,
     pub(crate) root: Arc<Ca>,
     pub(crate) ca: Arc<Ca>,
-    pub(crate) consents: Arc<dyn Consents>,
+    pub(crate) consents: Arc<dyn ApprovalSource>,
     pub(crate) rules: SignerRules,
     ring: Arc<Keyring>,
     signer: Option<SignerServer>,
@@ -72,9 +72,10 @@ impl World {
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
         let keys: Arc<dyn CaKeys> = taken_over.clone();
         let authority =
-            Authority::open_over(store.clone(), keystore.clone(), keys, clock.clone(), options()).unwrap();
+            Authority::open_with_keys(store.clone(), keystore.clone(), keys, clock.clone(), options())
+                .unwrap();
         let signer =
-            serve(&database, &clock, &ring, SignerRules::default(), Arc::new(NoConsents), own_user()).await;
+            serve(&database, &clock, &ring, SignerRules::default(), Arc::new(NoApprovals), own_user()).await;
         let root = NewCa { key_type: KeyType::P256, ..NewCa::root("root", "CN=Test Root") };
         let root = authority.create_root(&root, "user:test").await.unwrap();
         let ca = NewCa { key_type: KeyType::P256, ..NewCa::intermediate("web", "CN=Test CA") };
@@ -88,7 +89,7 @@ impl World {
             client,
             root,
             ca,
-            consents: Arc::new(NoConsents),
+            consents: Arc::new(NoApprovals),
             rules: SignerRules::default(),
             ring,
             signer: Some(signer),
@@ -157,7 +158,7 @@ async fn serve(
     clock: &Clock,
     ring: &Arc<Keyring>,
     rules: SignerRules,
-    consents: Arc<dyn Consents>,
+    consents: Arc<dyn ApprovalSource>,
     users: BTreeSet<u32>,
 ) -> SignerServer {
     let store = database.open().await;

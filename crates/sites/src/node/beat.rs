@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::members::MemberChanges;
 use super::{KeyNode, NodeError};
 use crate::timing::AWAY_PAUSE_MAX;
-use crate::work::{Beat, BeatAnswer, MEASURED_MAX, Membership};
+use crate::work::{Heartbeat, HeartbeatResponse, MEASURED_MAX, Membership};
 
 /// Timeout of a heartbeat's response. The next heartbeat is due long before.
 const BEAT_WITHIN: Duration = Duration::from_secs(5);
@@ -41,9 +41,9 @@ const NOTED_AT_ONCE: usize = 100;
 
 /// State that is carried from one heartbeat to the next.
 #[derive(Default)]
-struct BeatState {
+struct HeartbeatState {
     failures: u32,
-    twice: DoubledBeats<BeatAnswer>,
+    twice: DoubledHeartbeats<HeartbeatResponse>,
     /// Time since which the control plane rejects this node.
     refused_since: Option<Instant>,
     /// State number of the last response.
@@ -53,10 +53,10 @@ struct BeatState {
 impl KeyNode {
     /// Sends heartbeats forever.
     pub(super) async fn beat(&self) {
-        let mut state = BeatState::default();
+        let mut state = HeartbeatState::default();
         loop {
             let began = Instant::now();
-            let pause = match self.one_beat(&mut state).await {
+            let pause = match self.send_heartbeat(&mut state).await {
                 Ok(pause) => {
                     if std::mem::take(&mut state.failures) > 0 {
                         tracing::info!("the control plane answers");
@@ -80,21 +80,22 @@ impl KeyNode {
     }
 
     /// Sends one heartbeat and applies the response. Returns the time until the next one.
-    async fn one_beat(&self, state: &mut BeatState) -> Result<Duration, ApiError> {
+    async fn send_heartbeat(&self, state: &mut HeartbeatState) -> Result<Duration, ApiError> {
         let since = self.known.lock().members.since();
-        let beat = Arc::new(Beat { address: Some(self.address.clone()), since, measured: self.measured() });
+        let beat =
+            Arc::new(Heartbeat { address: Some(self.address.clone()), since, measured: self.measured() });
         let api = self.api();
         let ask = || {
             let (api, beat) = (Arc::clone(&api), Arc::clone(&beat));
             AbortOnDropHandle::new(tokio::spawn(async move {
                 let _live = telemetry::tasks::guard("key-node-beat");
-                api.post::<BeatAnswer>("/api/v1/key-nodes/self/beat", &*beat, BEAT_WITHIN).await
+                api.post::<HeartbeatResponse>("/api/v1/key-nodes/self/beat", &*beat, BEAT_WITHIN).await
             }))
         };
-        let answer = once_more(&mut state.twice, ask).await?;
+        let answer = send_hedged(&mut state.twice, ask).await?;
         self.let_in(state);
         let (more, anew) = (answer.membership.more, answer.membership.anew);
-        self.take_members(answer.membership, answer.now_ms / 1_000);
+        self.apply_members(answer.membership, answer.now_ms / 1_000);
         // Any other number is news, even a smaller one, as after a restored backup.
         if state.told.replace(answer.state) != Some(answer.state) || anew {
             self.news.notify_one();
@@ -116,7 +117,7 @@ impl KeyNode {
     }
 
     /// Applies the membership sent by the control plane at its time `now_s`, in seconds since 1970-01-01 UTC.
-    fn take_members(&self, told: Membership, now_s: i64) {
+    fn apply_members(&self, told: Membership, now_s: i64) {
         let mut known = self.known.lock();
         let MemberChanges { changed, absent } = known.members.take(told, now_s);
         // A node that the control plane does not hear may still be alive: check immediately whether it is reachable from here.
@@ -126,7 +127,7 @@ impl KeyNode {
         }
         self.router.set_members(known.members.list());
         let known = &mut *known;
-        known.sealed.members_changed(&changed, &known.members);
+        known.sealed.apply_member_changes(&changed, &known.members);
         self.metrics.members(known.members.count());
         // Write immediately when changes are rare, but not for each of many changes.
         if known.noted.elapsed() >= NOTE_EVERY || known.members.count() < NOTED_AT_ONCE {
@@ -136,7 +137,7 @@ impl KeyNode {
     }
 
     /// Writes the newest members to disk, in a separate task: a slow disk must not delay heartbeats.
-    pub(super) async fn note_members(&self) {
+    pub(super) async fn persist_members(&self) {
         let mut to_note = self.to_note.subscribe();
         while to_note.changed().await.is_ok() {
             let Some(members) = to_note.borrow_and_update().clone() else { continue };
@@ -148,7 +149,7 @@ impl KeyNode {
     }
 
     /// Records that the control plane may have retired this node.
-    fn refused(&self, state: &mut BeatState, error: &ApiError) {
+    fn refused(&self, state: &mut HeartbeatState, error: &ApiError) {
         // A heartbeat during a retirement gets 409, until the listener no longer knows the node.
         if !matches!(error, ApiError::Refused { status: 401 | 403 | 409, .. }) {
             return;
@@ -163,7 +164,7 @@ impl KeyNode {
     }
 
     /// Records that the control plane accepts this node.
-    fn let_in(&self, state: &mut BeatState) {
+    fn let_in(&self, state: &mut HeartbeatState) {
         state.refused_since = None;
         if self.is_suspended.swap(false, Ordering::AcqRel) {
             tracing::info!("the control plane knows this node again: keys sealed for this node are usable");
@@ -173,7 +174,7 @@ impl KeyNode {
     }
 
     /// Writes to disk whether the node is suspended; only the newest state.
-    pub(super) async fn note_suspended(&self) {
+    pub(super) async fn persist_suspended(&self) {
         let mut to_suspend = self.to_suspend.subscribe();
         while to_suspend.changed().await.is_ok() {
             let suspended = *to_suspend.borrow_and_update();
@@ -200,8 +201,8 @@ type PendingRequest<T> = AbortOnDropHandle<Result<T, ApiError>>;
 /// Sends a request, and sends it again if there is no response in time, unless that was done a few heartbeats ago. The first
 /// success counts. The other request continues until another pair replaces it: cancelling a request would close its HTTP/1.1
 /// connection, and the next retry would need a handshake.
-async fn once_more<T: Send + 'static>(
-    twice: &mut DoubledBeats<T>,
+async fn send_hedged<T: Send + 'static>(
+    twice: &mut DoubledHeartbeats<T>,
     ask: impl Fn() -> PendingRequest<T>,
 ) -> Result<T, ApiError> {
     let mut first = ask();
@@ -224,14 +225,14 @@ async fn once_more<T: Send + 'static>(
 }
 
 /// State of heartbeats that are sent twice.
-struct DoubledBeats<T> {
+struct DoubledHeartbeats<T> {
     /// Number of heartbeats left that are sent only once.
     sent_once: u32,
     /// The request of the last pair whose response was not used.
     other: Option<PendingRequest<T>>,
 }
 
-impl<T> Default for DoubledBeats<T> {
+impl<T> Default for DoubledHeartbeats<T> {
     fn default() -> Self {
         Self { sent_once: 0, other: None }
     }
@@ -281,10 +282,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lost_heartbeat_is_resent_before_the_lease_expires() {
-        let (counted, mut twice, began) = (Counted::default(), DoubledBeats::default(), Instant::now());
+        let (counted, mut twice, began) = (Counted::default(), DoubledHeartbeats::default(), Instant::now());
         // The first request is lost; all later ones are answered.
         let lossy = |number| (number > 1).then_some(Duration::ZERO);
-        let told = once_more(&mut twice, || counted.ask(lossy)).await.unwrap();
+        let told = send_hedged(&mut twice, || counted.ask(lossy)).await.unwrap();
         assert_eq!((told, counted.asked()), (2, 2));
         assert!(BEAT_EVERY + began.elapsed() + BEAT_EVERY < LEASE, "{:?}", began.elapsed());
         // Also after a failure the next heartbeat is within the lease.
@@ -294,9 +295,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn heartbeats_to_a_slow_control_plane_are_duplicated_rarely() {
-        let (counted, mut twice) = (Counted::default(), DoubledBeats::default());
+        let (counted, mut twice) = (Counted::default(), DoubledHeartbeats::default());
         for _ in 0..2 * (SENT_ONCE + 1) {
-            once_more(&mut twice, || counted.ask(|_| Some(2 * AGAIN_AFTER))).await.unwrap();
+            send_hedged(&mut twice, || counted.ask(|_| Some(2 * AGAIN_AFTER))).await.unwrap();
         }
         assert_eq!(counted.asked(), 2 * (SENT_ONCE + 1) + 2);
     }
@@ -304,9 +305,9 @@ mod tests {
     /// Cancelling the other request would close its connection.
     #[tokio::test(start_paused = true)]
     async fn slower_of_two_duplicate_heartbeats_runs_to_completion() {
-        let (counted, mut twice) = (Counted::default(), DoubledBeats::default());
+        let (counted, mut twice) = (Counted::default(), DoubledHeartbeats::default());
         let slow = |number| Some(if number == 1 { 4 * AGAIN_AFTER } else { Duration::ZERO });
-        assert_eq!(once_more(&mut twice, || counted.ask(slow)).await.unwrap(), 2);
+        assert_eq!(send_hedged(&mut twice, || counted.ask(slow)).await.unwrap(), 2);
         assert_eq!(counted.ended(), 1);
         tokio::time::sleep(8 * AGAIN_AFTER).await;
         assert_eq!(counted.ended(), 2);

@@ -48,7 +48,7 @@ fn broken(path: &Path, error: &dyn std::fmt::Display) -> JoinError {
 }
 
 /// Reads a file. `None` when it does not exist.
-fn octets_at(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, JoinError> {
+fn read_if_exists(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, JoinError> {
     match std::fs::read(path) {
         Ok(octets) => Ok(Some(Zeroizing::new(octets))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -57,14 +57,14 @@ fn octets_at(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, JoinError> {
 }
 
 fn key_at(path: &Path) -> Result<Option<NodeKey>, JoinError> {
-    let octets = octets_at(path)?;
+    let octets = read_if_exists(path)?;
     octets.map(|octets| NodeKey::from_octets(&octets).map_err(|error| broken(path, &error))).transpose()
 }
 
 /// Generates a key. `keep` writes it first.
 fn made(keep: impl FnOnce(&[u8]) -> Result<(), JoinError>) -> Result<NodeKey, JoinError> {
     let made = NodeKey::generate().map_err(|error| JoinError::Identity(error.to_string()))?;
-    keep(&*made.to_octets())?;
+    keep(&*made.to_bytes())?;
     Ok(made)
 }
 
@@ -94,7 +94,7 @@ impl Folder {
     ///
     /// An unencrypted key is encrypted once there is a master key. An encrypted key is not read without its master key, and no new
     /// key replaces it.
-    pub(super) fn kem_or_new(&self, custody: Option<&Keyring>) -> Result<NodeKey, JoinError> {
+    pub(super) fn load_or_create_kem_key(&self, custody: Option<&Keyring>) -> Result<NodeKey, JoinError> {
         let (clear, sealed) = (self.0.path("kem.key"), self.0.path("kem.sealed"));
         let Some(ring) = custody else {
             if sealed.exists() {
@@ -108,13 +108,13 @@ impl Folder {
                 None => made(|octets| Ok(write_private(&clear, octets)?))?,
             });
         };
-        if let Some(octets) = octets_at(&sealed)? {
+        if let Some(octets) = read_if_exists(&sealed)? {
             let opened = ring.open_sealed(&KEM, &octets).map_err(|error| broken(&sealed, &error))?;
             return NodeKey::from_octets(&opened).map_err(|error| broken(&sealed, &error));
         }
         let seal = |octets: &[u8]| Ok(write_private(&sealed, &ring.seal(&KEM, octets))?);
         let Some(key) = key_at(&clear)? else { return made(seal) };
-        seal(&*key.to_octets())?;
+        seal(&*key.to_bytes())?;
         remove(&clear)?;
         Ok(key)
     }
@@ -138,17 +138,17 @@ impl Folder {
     }
 
     /// Returns the log of pages with sealed keys.
-    pub(super) fn pages(&self) -> PageLog {
-        PageLog { path: self.0.path("sealed.log") }
+    pub(super) fn pages(&self) -> JsonLinesLog {
+        JsonLinesLog { path: self.0.path("sealed.log") }
     }
 }
 
 /// A log of values, each a line of JSON. An incomplete last line, left by a crash, is ignored.
-pub(super) struct PageLog {
+pub(super) struct JsonLinesLog {
     path: std::path::PathBuf,
 }
 
-impl PageLog {
+impl JsonLinesLog {
     /// Returns all complete pages. Truncates an incomplete last one.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Vec<T>, StateError> {
         let file = match File::open(&self.path) {
@@ -236,10 +236,10 @@ mod tests {
     fn node_key_is_generated_once() {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
-        let made = kept.kem_or_new(None).unwrap();
-        assert_eq!(kept.kem_or_new(None).unwrap().public(), made.public());
+        let made = kept.load_or_create_kem_key(None).unwrap();
+        assert_eq!(kept.load_or_create_kem_key(None).unwrap().public(), made.public());
         std::fs::write(folder.path().join("kem.key"), "short").unwrap();
-        assert!(kept.kem_or_new(None).unwrap_err().to_string().contains("kem.key"));
+        assert!(kept.load_or_create_kem_key(None).unwrap_err().to_string().contains("kem.key"));
     }
 
     /// A thief of the disk has a copy of the directory, but no master key.
@@ -248,9 +248,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();
-        let made = kept.kem_or_new(Some(&ring)).unwrap();
-        assert_eq!(kept.kem_or_new(Some(&ring)).unwrap().public(), made.public());
-        let (stolen, octets) = (tempfile::tempdir().unwrap(), made.to_octets());
+        let made = kept.load_or_create_kem_key(Some(&ring)).unwrap();
+        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
+        let (stolen, octets) = (tempfile::tempdir().unwrap(), made.to_bytes());
         for file in std::fs::read_dir(folder.path()).unwrap() {
             let path = file.unwrap().path();
             let held = std::fs::read(&path).unwrap();
@@ -259,11 +259,11 @@ mod tests {
         }
         let thief = Folder::new(stolen.path()).unwrap();
         for custody in [None, Some(Keyring::ephemeral())] {
-            let error = thief.kem_or_new(custody.as_ref()).unwrap_err().to_string();
+            let error = thief.load_or_create_kem_key(custody.as_ref()).unwrap_err().to_string();
             assert!(error.contains("kem.sealed"), "{error}");
         }
         assert!(!stolen.path().join("kem.key").exists(), "no other key is made in its place");
-        assert_eq!(thief.kem_or_new(Some(&ring)).unwrap().public(), made.public());
+        assert_eq!(thief.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
     }
 
     #[test]
@@ -271,10 +271,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let kept = Folder::new(folder.path()).unwrap();
         let ring = Keyring::ephemeral();
-        let made = kept.kem_or_new(None).unwrap();
-        assert_eq!(kept.kem_or_new(Some(&ring)).unwrap().public(), made.public());
+        let made = kept.load_or_create_kem_key(None).unwrap();
+        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
         assert!(!folder.path().join("kem.key").exists());
-        assert!(kept.kem_or_new(None).is_err());
-        assert_eq!(kept.kem_or_new(Some(&ring)).unwrap().public(), made.public());
+        assert!(kept.load_or_create_kem_key(None).is_err());
+        assert_eq!(kept.load_or_create_kem_key(Some(&ring)).unwrap().public(), made.public());
     }
 }

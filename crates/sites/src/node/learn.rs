@@ -6,7 +6,7 @@ use std::time::Duration;
 use enrollment::client::{REQUEST, backoff};
 use keys::sealed::NodeKey;
 
-use super::folder::PageLog;
+use super::folder::JsonLinesLog;
 use super::sealed::{KeyToOpen, OpenedKey, Unwrapped, WrapToOpen};
 use super::{KeyNode, NodeError};
 use crate::work::News;
@@ -88,7 +88,7 @@ impl KeyNode {
         };
         if !wraps.is_empty() {
             let unwrapped = tokio::task::spawn_blocking(move || unwrap_all(&kem, wraps)).await;
-            self.known.lock().sealed.note_unwrapped(unwrapped.unwrap_or_default());
+            self.known.lock().sealed.apply_unwrapped(unwrapped.unwrap_or_default());
         }
         loop {
             let batch = self.known.lock().sealed.to_open(BATCH);
@@ -97,16 +97,16 @@ impl KeyNode {
             }
             let opened = tokio::task::spawn_blocking(move || open_all(batch)).await;
             let Ok(opened) = opened else { break };
-            self.known.lock().sealed.note_opened(opened);
+            self.known.lock().sealed.apply_opened(opened);
             self.put_keys();
         }
-        self.known.lock().sealed.route_the_rest();
+        self.known.lock().sealed.delegate_unopened_keys();
         self.put_keys();
     }
 }
 
 /// Stores a page, unless it is empty.
-fn keep(log: &PageLog, page: News) -> Result<News, NodeError> {
+fn keep(log: &JsonLinesLog, page: News) -> Result<News, NodeError> {
     if page.anew {
         log.replace(&page)?;
     } else if is_news(&page) {

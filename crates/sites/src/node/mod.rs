@@ -172,7 +172,8 @@ impl KeyNode {
             let folder = options.state.clone();
             return Err(NodeError::Joined { name: settings.name, server: settings.server, folder });
         }
-        let (key, kem) = (folder.joined().key_or_new().await?, folder.kem_or_new(custody)?);
+        let (key, kem) =
+            (folder.joined().load_or_generate_key().await?, folder.load_or_create_kem_key(custody)?);
         let request = NodeEnrolment {
             token: options.token.expose().to_owned(),
             csr_pem: bare_csr(&key)?,
@@ -183,7 +184,7 @@ impl KeyNode {
         let api = options.api(PROGRAM)?;
         let enrolled: EnrolledNode = api.post("/api/v1/key-nodes/enroll", &request, REQUEST).await?;
         folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
-        let pin = options.keep_trust(folder.joined(), &enrolled.ca_pem)?;
+        let pin = options.store_trust_anchors(folder.joined(), &enrolled.ca_pem)?;
         // Written last: from here on the node has joined.
         folder.write_settings(&Settings {
             node: enrolled.node,
@@ -252,7 +253,8 @@ impl KeyNode {
             .map_err(|_| JoinError::Identity("the statement signing key is not base64".to_owned()))?;
         let members = Members::restored(folder.members()?, statement_key);
         router.set_members(members.list());
-        let mut sealed = SealedKeys::new(settings.node, folder.kem_or_new(custody)?, router.clone());
+        let mut sealed =
+            SealedKeys::new(settings.node, folder.load_or_create_kem_key(custody)?, router.clone());
         let log = folder.pages();
         let pages = log.read::<News>()?;
         let is_one = pages.len() < 2;
@@ -296,7 +298,7 @@ impl KeyNode {
 
     /// Returns why this node has no usable key, if it has none.
     #[must_use]
-    pub fn why_no_keys(&self) -> String {
+    pub fn no_usable_key_reason(&self) -> String {
         if self.is_suspended.load(Ordering::Acquire) {
             return "the control plane rejects this node: was it retired? (`bulla key node show NAME`)"
                 .to_owned();
@@ -333,8 +335,8 @@ impl KeyNode {
                 self.beat(),
                 self.learn(),
                 self.renew(on_tls),
-                self.note_members(),
-                self.note_suspended()
+                self.persist_members(),
+                self.persist_suspended()
             )
         };
         stop.run_until_cancelled(all).await;

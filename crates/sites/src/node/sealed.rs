@@ -15,7 +15,7 @@ use uuid::Uuid;
 use x509::SpkiHash;
 
 use super::members::Members;
-use crate::work::{KeyNews, News, PolicyNews, WrapNews};
+use crate::work::{News, PolicyUpdate, SealedKeyUpdate, WrapUpdate};
 
 /// Maximum number of sealed keys on a node, 2 to 5 KB each.
 pub const SEALED_KEYS_MAX: usize = 100_000;
@@ -25,7 +25,7 @@ pub(super) type Generation = (Uuid, u32);
 
 /// A policy and its formula.
 struct Policy {
-    told: PolicyNews,
+    told: PolicyUpdate,
     /// Name of the policy, for its keys.
     name: Arc<str>,
     /// The formula. `None` if this version does not understand it: no node satisfies it then.
@@ -36,7 +36,7 @@ struct Policy {
 
 /// A sealed key.
 struct Sealed {
-    told: KeyNews,
+    told: SealedKeyUpdate,
     /// SubjectPublicKeyInfo in DER.
     spki: Vec<u8>,
     /// The sealed bytes.
@@ -137,17 +137,17 @@ impl SealedKeys {
             self.keys.values_mut().filter(|key| key.source.is_none()).for_each(|key| key.is_settled = false);
         }
         for policy in page.policies {
-            self.take_policy(policy, members);
+            self.apply_policy(policy, members);
         }
         for wrap in page.wraps {
-            self.take_wrap(wrap);
+            self.apply_wrap(wrap);
         }
         for key in page.keys {
-            self.take_key(key);
+            self.apply_key(key);
         }
     }
 
-    fn take_policy(&mut self, told: PolicyNews, members: &Members) {
+    fn apply_policy(&mut self, told: PolicyUpdate, members: &Members) {
         if told.removed {
             self.policies.remove(&told.id);
             return;
@@ -171,7 +171,7 @@ impl SealedKeys {
 
     /// Applies a new or withdrawn wrap. Keys under a replaced wrap continue to sign until they are opened with the new one. Keys
     /// under a withdrawn wrap stop.
-    fn take_wrap(&mut self, told: WrapNews) {
+    fn apply_wrap(&mut self, told: WrapUpdate) {
         let which = (told.policy, told.generation);
         self.opened.remove(&which);
         self.failed.remove(&which);
@@ -189,7 +189,7 @@ impl SealedKeys {
         }
     }
 
-    fn take_key(&mut self, told: KeyNews) {
+    fn apply_key(&mut self, told: SealedKeyUpdate) {
         let Ok(spki) = STANDARD.decode(&told.spki) else {
             tracing::error!(key = told.name, "the public key of a sealed key is not base64");
             return;
@@ -214,7 +214,7 @@ impl SealedKeys {
     }
 
     /// Applies added, changed and removed members.
-    pub(super) fn members_changed(&mut self, changed: &[Uuid], members: &Members) {
+    pub(super) fn apply_member_changes(&mut self, changed: &[Uuid], members: &Members) {
         for policy in self.policies.values_mut() {
             let Some(formula) = &policy.formula else { continue };
             let mut is_other = false;
@@ -247,7 +247,7 @@ impl SealedKeys {
         to_unwrap.collect()
     }
 
-    pub(super) fn note_unwrapped(&mut self, unwrapped: Unwrapped) {
+    pub(super) fn apply_unwrapped(&mut self, unwrapped: Unwrapped) {
         for (which, key) in unwrapped {
             match key {
                 Some(key) => drop(self.opened.insert(which, key)),
@@ -271,7 +271,7 @@ impl SealedKeys {
         to_open.take(max).collect()
     }
 
-    pub(super) fn note_opened(&mut self, opened: Vec<OpenedKey>) {
+    pub(super) fn apply_opened(&mut self, opened: Vec<OpenedKey>) {
         for OpenedKey { which, of, opened } in opened {
             let Some(key) = self.keys.get_mut(&which) else { continue };
             // The key was sealed again meanwhile: it will be opened once more.
@@ -292,7 +292,7 @@ impl SealedKeys {
     }
 
     /// Delegates keys that cannot be opened here to other nodes.
-    pub(super) fn route_the_rest(&mut self) {
+    pub(super) fn delegate_unopened_keys(&mut self) {
         for key in self.keys.values_mut().filter(|key| !key.is_settled) {
             key.is_settled = true;
             if !matches!(key.source, Some(Source::Routed(_))) {
@@ -338,6 +338,6 @@ fn routed(router: &Router, policies: &HashMap<Uuid, Policy>, key: &Sealed) -> Op
     router.key(&policy.holders, &key.spki).map(|routed| Source::Routed(Arc::new(routed)))
 }
 
-fn wrap_of((which, blob): (&Generation, &String)) -> WrapNews {
-    WrapNews { policy: which.0, generation: which.1, blob: Some(blob.clone()) }
+fn wrap_of((which, blob): (&Generation, &String)) -> WrapUpdate {
+    WrapUpdate { policy: which.0, generation: which.1, blob: Some(blob.clone()) }
 }

@@ -25,12 +25,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::tables;
-use crate::tables::{KeyChange, KeyState, PolicyChange, PolicyRemoval, PolicyRow};
-use crate::work::{KeyNews, News, PolicyNews, WrapNews};
+use crate::tables::{KeyChange, KeyStateChanges, PolicyChange, PolicyRemoval, PolicyRow};
+use crate::work::{News, PolicyUpdate, SealedKeyUpdate, WrapUpdate};
 
 pub use check::{Attribute, Resolved, ResolvedNode, ResolvedSite};
 pub use error::{GENERATIONS_MAX, PolicyError};
-pub use reconcile::Reconciled;
+pub use reconcile::ReconcileResult;
 pub use registry::{KeyPolicies, SEALED_KEYS_MAX};
 pub use sealed_keys::NewSealedKey;
 pub use view::{GenerationView, LAGGING_MAX, PolicyView};
@@ -84,7 +84,10 @@ impl KeyPolicies {
     }
 
     async fn purge(&self) -> Result<(), PolicyError> {
-        Ok(tables::Places::of(self.store()).purge_state(self.now_us() - REMOVED_KEPT_US).await.map(drop)?)
+        Ok(tables::Places::of(self.store())
+            .purge_deletion_records(self.now_us() - REMOVED_KEPT_US)
+            .await
+            .map(drop)?)
     }
 
     /// Creates a policy, and wraps its key to the nodes that satisfy it.
@@ -201,7 +204,7 @@ impl KeyPolicies {
     /// # Errors
     /// Errors of [`Self::rotate`], after all policies were tried.
     #[crate::boxed]
-    pub async fn rotate_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
+    pub async fn rotate_policies_of_node(&self, node: Uuid, actor: &str) -> Result<Vec<Uuid>, PolicyError> {
         let (mut rotated, mut failed) = (Vec::new(), None);
         for policy in tables::Places::of(self.store()).policies_of_node(node).await? {
             match self.rotate(policy, actor).await {
@@ -245,7 +248,7 @@ impl KeyPolicies {
     /// # Errors
     /// Database errors.
     #[crate::boxed]
-    pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyState, PolicyError> {
+    pub async fn state_of(&self, node: Uuid, after: i64) -> Result<KeyStateChanges, PolicyError> {
         Ok(tables::Places::of(self.store()).state(node, after.max(0), STATE_ROWS_MAX).await?)
     }
 
@@ -255,19 +258,19 @@ impl KeyPolicies {
     /// Database errors.
     #[crate::boxed]
     pub async fn news(&self, node: Uuid, after: i64) -> Result<News, PolicyError> {
-        let KeyState { policies, wraps, keys, next, more, anew } = self.state_of(node, after).await?;
+        let KeyStateChanges { policies, wraps, keys, next, more, anew } = self.state_of(node, after).await?;
         let policies = policies.into_iter().map(|policy| {
             let PolicyChange { id, name, formula, generation, removed, .. } = policy;
-            PolicyNews { id, name, formula, generation, removed }
+            PolicyUpdate { id, name, formula, generation, removed }
         });
         let wraps = wraps.into_iter().map(|wrap| {
             let blob = wrap.blob.map(|blob| STANDARD.encode(blob));
-            WrapNews { policy: wrap.policy, generation: wrap.generation, blob }
+            WrapUpdate { policy: wrap.policy, generation: wrap.generation, blob }
         });
         let keys = keys.into_iter().map(|key| {
             let KeyChange { spki, name, kind, policy, generation, blob, .. } = key;
             let blob = blob.map(|blob| STANDARD.encode(blob));
-            KeyNews { spki: STANDARD.encode(spki), name, kind, policy, generation, blob }
+            SealedKeyUpdate { spki: STANDARD.encode(spki), name, kind, policy, generation, blob }
         });
         let (policies, wraps, keys) = (policies.collect(), wraps.collect(), keys.collect());
         Ok(News { next, more, anew, policies, wraps, keys })

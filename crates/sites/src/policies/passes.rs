@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// State of this process' last pass.
 #[derive(Debug, Default)]
-pub(super) struct Passes {
+pub(super) struct PassState {
     /// Number of the last change before the pass.
     pub(super) change: i64,
     /// Fingerprint of the policies, generations and nodes in the pass. `None` when the pass was incomplete.

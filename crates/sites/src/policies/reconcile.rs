@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use ::keys::sealed::{KemPublic, PolicyKey, SealedError, WrapContext};
 use futures_util::FutureExt;
-use keyless::places::Classes;
+use keyless::places::AttributeClasses;
 use store::PAGE_ROWS_MAX;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ const BATCH: usize = 1_000;
 
 /// Result of a pass.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Reconciled {
+pub struct ReconcileResult {
     /// Number of created wraps.
     pub made: usize,
     /// Number of withdrawn wraps.
@@ -62,7 +62,7 @@ impl KeyPolicies {
     /// # Cancellation
     /// Completed work stays; the next pass does the rest.
     #[crate::boxed]
-    pub async fn reconcile(&self) -> Result<Reconciled, PolicyError> {
+    pub async fn reconcile(&self) -> Result<ReconcileResult, PolicyError> {
         let mut passes = self.0.passes.lock().await;
         // Read first: later changes are left for another pass.
         let change = tables::Places::of(self.store()).last_change().await?;
@@ -71,7 +71,7 @@ impl KeyPolicies {
         let is_over = passes.walked.is_none_or(|walked| walked.elapsed() >= WALK_EVERY);
         passes.change = change;
         if passes.seen == Some(seen) && !is_over {
-            return Ok(Reconciled::default());
+            return Ok(ReconcileResult::default());
         }
         passes.seen = None;
         let (done, whole) = self.walk(&scene, change).await?;
@@ -79,8 +79,8 @@ impl KeyPolicies {
         self.0.unmade.store(done.failed, Relaxed);
         // A failure is retried by the next pass.
         passes.seen = whole.then_some(seen);
-        if done != Reconciled::default() {
-            let Reconciled { made, withdrawn, failed } = done;
+        if done != ReconcileResult::default() {
+            let ReconcileResult { made, withdrawn, failed } = done;
             tracing::info!(made, withdrawn, failed, "wraps of key policies brought up to date");
         }
         Ok(done)
@@ -115,8 +115,8 @@ impl KeyPolicies {
 
     /// Compares the required and the existing wraps, both sorted by key. `seen` is the last change before the input was read; wraps
     /// of other servers since then have newer numbers. The second result is whether no work is left for another pass.
-    async fn walk(&self, scene: &PassInput, seen: i64) -> Result<(Reconciled, bool), PolicyError> {
-        let (mut done, mut whole) = (Reconciled::default(), true);
+    async fn walk(&self, scene: &PassInput, seen: i64) -> Result<(ReconcileResult, bool), PolicyError> {
+        let (mut done, mut whole) = (ReconcileResult::default(), true);
         let mut wanted = scene.wanted().peekable();
         let (mut missing, mut stray, mut after) = (Vec::new(), Vec::new(), None);
         loop {
@@ -155,7 +155,7 @@ impl KeyPolicies {
         &self,
         scene: &PassInput,
         missing: &mut Vec<(WrapKey, usize)>,
-        done: &mut Reconciled,
+        done: &mut ReconcileResult,
     ) -> Result<bool, PolicyError> {
         if missing.len() < BATCH {
             return Ok(true);
@@ -170,7 +170,7 @@ impl KeyPolicies {
         &self,
         scene: &PassInput,
         missing: &[(WrapKey, usize)],
-        done: &mut Reconciled,
+        done: &mut ReconcileResult,
     ) -> Result<bool, PolicyError> {
         if missing.is_empty() {
             return Ok(true);
@@ -244,7 +244,7 @@ impl PassInput {
         generations: BTreeMap<(Uuid, u32), GenerationRow>,
         nodes: Vec<PolicyNode>,
     ) -> Self {
-        let classes = Classes::of(nodes.iter().map(attributes_of));
+        let classes = AttributeClasses::of(nodes.iter().map(attributes_of));
         let who = |policy: &PolicyRow| {
             let formula = stored_formula(&policy.formula);
             (policy.id, formula.map(|formula| classes.satisfying(&formula)).unwrap_or_default())

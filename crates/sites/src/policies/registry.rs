@@ -14,7 +14,7 @@ use store::{AuditEvent, Clock, Store};
 use uuid::Uuid;
 
 use super::error::PolicyError;
-use super::passes::Passes;
+use super::passes::PassState;
 use crate::tables::{GenerationRow, SEALED_SEEDS};
 
 /// Maximum number of sealed keys, equal to a key service's limit: 2.5 KB each on every node.
@@ -33,7 +33,7 @@ pub(super) struct RegistryState {
     pub(super) keystore: KeyStore,
     pub(super) clock: Clock,
     /// Allows one pass at a time in this process.
-    pub(super) passes: tokio::sync::Mutex<Passes>,
+    pub(super) passes: tokio::sync::Mutex<PassState>,
     /// Number of wraps that the last pass could not create.
     pub(super) unmade: AtomicUsize,
     /// Number of keys that the last pass could not seal again, and of policies of which it could seal none.
@@ -46,7 +46,7 @@ impl KeyPolicies {
     /// Creates the registry over a database and its master keys. The caller must also run [`Self::run`].
     #[must_use]
     pub fn new(store: Store, keystore: KeyStore, clock: Clock) -> Self {
-        keystore.also_sealed(&SEALED_SEEDS);
+        keystore.register_sealed_column(&SEALED_SEEDS);
         let (passes, unmade, stuck) =
             (tokio::sync::Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
         Self(Arc::new(RegistryState {

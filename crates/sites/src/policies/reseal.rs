@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::error::PolicyError;
 use super::registry::{ACTOR, KeyPolicies, WALK_EVERY};
 use crate::tables;
-use crate::tables::{GenerationRow, Resealed};
+use crate::tables::{GenerationRow, ResealedKey};
 
 /// Number of keys sealed again in one transaction: 0.15 s of CPU time. The 0.6 MB of opened keys exist no longer than that.
 const BATCH: usize = 250;
@@ -29,7 +29,7 @@ impl KeyPolicies {
     /// Completed work stays; the next call does the rest.
     #[crate::boxed]
     pub async fn reseal(&self) -> Result<usize, PolicyError> {
-        let (tell, mut stuck) = (self.tells_stuck(), 0);
+        let (tell, mut stuck) = (self.may_log_stuck(), 0);
         let count = self.reseal_all(tell, &mut stuck).await;
         self.0.stuck.store(stuck, Relaxed);
         count
@@ -62,7 +62,7 @@ impl KeyPolicies {
 
     /// Returns whether this pass may log stuck keys. Limits the log: passes run with every change, and keys can stay stuck for
     /// days.
-    fn tells_stuck(&self) -> bool {
+    fn may_log_stuck(&self) -> bool {
         let mut told = self.0.stuck_told.lock();
         let is_over = told.is_none_or(|told| told.elapsed() >= WALK_EVERY);
         if is_over {
@@ -119,7 +119,7 @@ impl KeyPolicies {
             let made = tokio::task::spawn_blocking(move || {
                 keys.into_iter().filter_map(|key| anew(policy, key, &pairs, &to, into, tell)).collect()
             });
-            let made: Vec<Resealed> = made.await.unwrap_or_default();
+            let made: Vec<ResealedKey> = made.await.unwrap_or_default();
             stuck += all - made.len();
             if made.is_empty() {
                 continue;
@@ -138,7 +138,7 @@ impl KeyPolicies {
     async fn pairs_of(
         &self,
         rows: &HashMap<u32, GenerationRow>,
-        keys: &[Resealed],
+        keys: &[ResealedKey],
         tell: bool,
     ) -> Result<HashMap<u32, PolicyKey>, PolicyError> {
         let mut numbers: Vec<u32> = keys.iter().map(|key| key.from).collect();
@@ -167,18 +167,18 @@ impl KeyPolicies {
 /// Returns the key sealed again. `None` for a key that cannot be opened: it keeps its generation.
 fn anew(
     policy: Uuid,
-    key: Resealed,
+    key: ResealedKey,
     pairs: &HashMap<u32, PolicyKey>,
     to: &KemPublic,
     into: u32,
     tell: bool,
-) -> Option<Resealed> {
+) -> Option<ResealedKey> {
     let from =
         SealContext { policy: policy.into_bytes(), generation: key.from, spki_sha256: key.spki_sha256 };
     // If the key pair is missing, the key is not at fault; the missing pair is reported separately.
     let pair = pairs.get(&key.from)?;
     match pair.reseal(&key.blob, &from, to, &SealContext { generation: into, ..from }) {
-        Ok(blob) => Some(Resealed { blob, ..key }),
+        Ok(blob) => Some(ResealedKey { blob, ..key }),
         Err(error) => {
             if tell {
                 let spki_sha256 = x509::SpkiHash::from_bytes(key.spki_sha256);

@@ -17,7 +17,7 @@ use crate::tables::{SealedKeyRow, SealedPut};
 const NAME_MAX: usize = 128;
 
 /// Maximum bytes of a private key's PKCS#8: the size for its type, plus space for tools that write optional fields.
-const fn private_octets_max(kind: KeyType) -> usize {
+const fn pkcs8_len_max(kind: KeyType) -> usize {
     match kind {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => 2_400,
         KeyType::P256 | KeyType::P384 | KeyType::P521 | KeyType::Ed25519 => 256,
@@ -158,7 +158,7 @@ fn kind_of(spki: &[u8]) -> Result<KeyType, PolicyError> {
 
 /// Limits the length to a key of this type, because all nodes store the sealed bytes.
 fn check_length(blob: &[u8], kind: KeyType) -> Result<(), PolicyError> {
-    let (octets, max) = (blob.len(), OVERHEAD + private_octets_max(kind));
+    let (octets, max) = (blob.len(), OVERHEAD + pkcs8_len_max(kind));
     if octets <= max {
         return Ok(());
     }

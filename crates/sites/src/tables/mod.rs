@@ -21,10 +21,10 @@ pub use policies::{
 };
 pub use presence::{NodeLease, flip_nodes, put_leases};
 pub use sealed_keys::{
-    Resealed, SealedKeyRow, SealedPut, count_sealed_keys, is_key_sealed, put_sealed_key, reseal_keys,
+    ResealedKey, SealedKeyRow, SealedPut, count_sealed_keys, is_key_sealed, put_sealed_key, reseal_keys,
     withdraw_sealed_key,
 };
-pub use state::{KeyChange, KeyState, PolicyChange, WrapChange};
+pub use state::{KeyChange, KeyStateChanges, PolicyChange, WrapChange};
 pub use tokens::{
     NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, node_token, use_node_token,
 };
@@ -32,7 +32,9 @@ pub use wraps::{NewWrap, PolicyNode, WrapKey, node_kems, put_wraps, withdraw_wra
 
 use uuid::Uuid;
 
-use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{
+    BulkStatement, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or, limit_of, page,
+};
 pub use handle::Places;
 
 /// A site as stored.
@@ -164,7 +166,7 @@ pub(crate) const ALL: &[&str] = &[
     state::STATE_LAST,
 ];
 
-pub(crate) const BULKS: &[&Bulk] = &[
+pub(crate) const BULKS: &[&BulkStatement] = &[
     &nodes::STATEMENTS,
     &presence::LEASES,
     &presence::FLIP,
@@ -306,4 +308,5 @@ fn site_of(mut row: Row) -> Result<SiteRow, StoreError> {
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[Sends] = &[Sends { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed }];
+pub const STATEMENTS: &[ModuleStatements] =
+    &[ModuleStatements { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed }];

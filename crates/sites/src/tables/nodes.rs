@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::changes::take_changes;
 use super::handle::Places;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// Bytes of a node's KEM public key (X-Wing, draft-connolly-cfrg-xwing-kem).
 pub const KEM_OCTETS: usize = 1_216;
@@ -131,7 +131,7 @@ pub(super) const SIGN_SITE: &str = "-- key_nodes_sign_site
 UPDATE key_nodes SET sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
 WHERE site = ?1 AND retired_at IS NULL";
 
-pub(super) const STATEMENTS: Bulk = db::bulk! {
+pub(super) const STATEMENTS: BulkStatement = db::bulk! {
     (node uuid, statement text, sign_at bigint, changed bigint, was_sign_at bigint, was_changed bigint)
     "-- key_node_statements
 UPDATE key_nodes SET statement = :statement, sign_at = :sign_at, changed = :changed

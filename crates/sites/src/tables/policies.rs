@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::changes::take_changes;
 use super::handle::Places;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{SealedColumn, sealed_column};
 
 /// A policy as stored.
@@ -118,7 +118,7 @@ SELECT uuid, policy, generation, public, created_at FROM key_policy_generations 
 pub(super) const GENERATIONS_ALL: &str = "-- key_policy_generations_all
 SELECT uuid, policy, generation, public, created_at FROM key_policy_generations WHERE uuid > ?1 ORDER BY uuid LIMIT ?2";
 
-pub(super) const SEEDS: Bulk = db::bulk! { (uuid uuid)
+pub(super) const SEEDS: BulkStatement = db::bulk! { (uuid uuid)
     "-- key_policy_seeds
 SELECT uuid, seed FROM key_policy_generations WHERE uuid = {any uuid}"
 };

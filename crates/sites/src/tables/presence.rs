@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::changes::take_changes;
 use super::handle::Places;
-use db::{Bulk, Column, Cost, StoreError, Tx};
+use db::{BulkStatement, Column, Cost, StoreError, Tx};
 
 /// Maximum number of nodes that come or go in one transaction: about 50 ms of updates. The rest follows in the next one.
 const FLIPS_MAX: i64 = 1_000;
@@ -29,20 +29,20 @@ pub(super) const FLIPS: &str = "-- key_node_flips
 SELECT node, present FROM key_node_leases
 WHERE present = 1 AND until_at <= ?1 OR present = 0 AND until_at > ?1 ORDER BY node LIMIT ?2";
 
-pub(super) const LEASES: Bulk = db::bulk! { (node uuid, until_at bigint)
+pub(super) const LEASES: BulkStatement = db::bulk! { (node uuid, until_at bigint)
     "-- key_node_leases
 UPDATE key_node_leases SET until_at = {max|greatest}(until_at, :until_at) WHERE node = :node"
 };
 
 /// Checks the condition again: a heartbeat may have arrived since the query.
-pub(super) const FLIP: Bulk = db::bulk! { (node uuid, present bigint, now bigint)
+pub(super) const FLIP: BulkStatement = db::bulk! { (node uuid, present bigint, now bigint)
     "-- key_node_flip
 UPDATE key_node_leases SET present = :present WHERE node = :node AND present <> :present AND (until_at > :now) =
   (:present = 1)
 RETURNING node"
 };
 
-pub(super) const CHANGE: Bulk = db::bulk! { (node uuid, changed bigint)
+pub(super) const CHANGE: BulkStatement = db::bulk! { (node uuid, changed bigint)
     "-- key_node_change
 UPDATE key_nodes SET changed = :changed WHERE uuid = :node"
 };
@@ -69,7 +69,7 @@ pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreEr
 }
 
 /// Records nodes that came or went, each with its own change number, so that other nodes are notified. `flips` is the result of
-/// `node_flips`; entries that no longer apply are skipped. Returns the number of changes.
+/// `presence_changes`; entries that no longer apply are skipped. Returns the number of changes.
 ///
 /// # Errors
 /// Database errors.
@@ -94,7 +94,7 @@ impl Places<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn node_flips(self, now_us: i64) -> Result<Vec<(Uuid, bool)>, StoreError> {
+    pub async fn presence_changes(self, now_us: i64) -> Result<Vec<(Uuid, bool)>, StoreError> {
         let rows = self.0.rows(Cost::Point, FLIPS, vec![now_us.into(), FLIPS_MAX.into()]).await?;
         rows.into_iter().map(|mut row| Ok((row.uuid()?, !row.flag()?))).collect()
     }

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::changes::take_changes;
 use super::handle::Places;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
 /// A sealed key without its sealed bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -44,7 +44,7 @@ pub enum SealedPut {
 
 /// A key that was sealed again.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Resealed {
+pub struct ResealedKey {
     /// SHA-256 of the key's SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
     /// Generation that the key was sealed to before.
@@ -92,7 +92,7 @@ pub(super) const BEHIND: &str = "-- sealed_keys_behind
 SELECT spki_sha256, generation, blob FROM sealed_keys
 WHERE policy = ?1 AND generation < ?2 AND spki_sha256 > ?3 AND removed_at IS NULL ORDER BY spki_sha256 LIMIT ?4";
 
-pub(super) const RESEAL: Bulk = db::bulk! {
+pub(super) const RESEAL: BulkStatement = db::bulk! {
     (spki_sha256 bytea, blob bytea, policy uuid, was bigint, new bigint, changed bigint, at bigint)
     "-- sealed_keys_reseal
 UPDATE sealed_keys SET blob = :blob, generation = :new, changed = :changed, updated_at = :at
@@ -174,7 +174,7 @@ pub async fn reseal_keys(
     tx: &mut Tx,
     policy: Uuid,
     into: u32,
-    keys: Vec<Resealed>,
+    keys: Vec<ResealedKey>,
     at_us: i64,
 ) -> Result<usize, StoreError> {
     let (count, first) = (keys.len(), take_changes(tx, keys.len()).await?);
@@ -253,13 +253,14 @@ impl Places<'_> {
         newest: u32,
         after: &[u8; 32],
         limit: usize,
-    ) -> Result<Vec<Resealed>, StoreError> {
+    ) -> Result<Vec<ResealedKey>, StoreError> {
         let (limit, _) = limit_of(limit);
         let parameters =
             vec![policy.into(), i64::from(newest).into(), after.as_slice().into(), (limit as i64).into()];
         let rows = self.0.rows(Cost::Walk, BEHIND, parameters).await?;
-        let read =
-            |mut row: Row| Ok(Resealed { spki_sha256: row.hash()?, from: row.number()?, blob: row.blob()? });
+        let read = |mut row: Row| {
+            Ok(ResealedKey { spki_sha256: row.hash()?, from: row.number()?, blob: row.blob()? })
+        };
         rows.into_iter().map(read).collect()
     }
 }

@@ -60,7 +60,7 @@ pub struct KeyChange {
 
 /// Changes after a number. Each list is in the order of its change numbers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct KeyState {
+pub struct KeyStateChanges {
     /// Changed policies.
     pub policies: Vec<PolicyChange>,
     /// Changed wraps of the node.
@@ -96,9 +96,9 @@ SELECT COALESCE(MAX(changed), 0) FROM (
 SELECT MAX(changed) AS changed FROM key_policies UNION ALL
 SELECT MAX(changed) FROM sealed_keys) AS last";
 
-impl KeyState {
+impl KeyStateChanges {
     /// Returns the number of the last change that fits into a page together with all earlier changes of every kind.
-    fn end_by_octets(&self) -> i64 {
+    fn last_change_in_page(&self) -> i64 {
         let sealed = |blob: &Option<Vec<u8>>| blob.as_ref().map_or(0, Vec::len);
         let policies = self.policies.iter().map(|one| (one.changed, one.name.len() + one.formula.len()));
         let wraps = self.wraps.iter().map(|one| (one.changed, sealed(&one.blob)));
@@ -126,7 +126,7 @@ impl Places<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn last_state(self) -> Result<i64, StoreError> {
+    pub async fn last_state_change(self) -> Result<i64, StoreError> {
         self.0.row(STATE_LAST, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
@@ -135,12 +135,12 @@ impl Places<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn state(self, node: Uuid, after: i64, limit: usize) -> Result<KeyState, StoreError> {
+    pub async fn state(self, node: Uuid, after: i64, limit: usize) -> Result<KeyStateChanges, StoreError> {
         let (limit, _) = limit_of(limit);
         // Read before the rows: numbers are assigned in the order of commits, so all changes up to this number are visible.
         let known = self.last_change().await?;
         // While the database is unreachable, a standby may lag behind the node. That is not a restored backup.
-        let anew = after > known && after > self.written_key_change().await?;
+        let anew = after > known && after > self.last_key_change_on_primary().await?;
         let after = if anew { 0 } else { after };
         let last = known.max(after);
         let rows = limit as i64;
@@ -149,7 +149,7 @@ impl Places<'_> {
         let policies = self.0.rows(Cost::Walk, POLICIES, bounds()).await?;
         let wraps = self.0.rows(Cost::Walk, WRAPS, of_node).await?;
         let keys = self.0.rows(Cost::Walk, KEYS, bounds()).await?;
-        let mut state = KeyState {
+        let mut state = KeyStateChanges {
             policies: policies.into_iter().map(policy_of).collect::<Result<_, _>>()?,
             wraps: wraps.into_iter().map(wrap_of).collect::<Result<_, _>>()?,
             keys: keys.into_iter().map(key_of).collect::<Result<_, _>>()?,
@@ -167,7 +167,7 @@ impl Places<'_> {
         for (_, end) in ends.into_iter().filter(|(count, _)| *count == limit) {
             state.next = end.map_or(state.next, |end| state.next.min(end));
         }
-        let next = state.next.min(state.end_by_octets());
+        let next = state.next.min(state.last_change_in_page());
         state.next = next;
         state.more = next < last;
         state.policies.retain(|one| one.changed <= next);
@@ -177,7 +177,7 @@ impl Places<'_> {
     }
 
     /// Same as [`Self::last_change`], but always from the database, never from its standby.
-    async fn written_key_change(self) -> Result<i64, StoreError> {
+    async fn last_key_change_on_primary(self) -> Result<i64, StoreError> {
         self.0.write("key_changes_last", |tx| last_change(tx).boxed()).await
     }
 
@@ -185,7 +185,7 @@ impl Places<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn purge_state(self, before_us: i64) -> Result<u64, StoreError> {
+    pub async fn purge_deletion_records(self, before_us: i64) -> Result<u64, StoreError> {
         let mut gone = 0;
         for statement in [super::policies::PURGE, super::wraps::PURGE, super::sealed_keys::PURGE] {
             gone += self.0.execute(statement, vec![before_us.into()]).await?;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::changes::take_changes;
 use super::handle::Places;
-use db::{Bulk, Column, Cost, StoreError, Tx, limit_of};
+use db::{BulkStatement, Column, Cost, StoreError, Tx, limit_of};
 
 /// Primary key of a wrap.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -82,18 +82,18 @@ AND NOT EXISTS (SELECT 1 FROM key_policy_generations g WHERE g.policy = key_poli
                 AND g.generation = key_policy_wraps.generation)";
 
 /// Reads the public keys of nodes: one statement on PostgreSQL, one per node on SQLite.
-pub(super) const KEMS: Bulk = db::bulk! { (uuid uuid)
+pub(super) const KEMS: BulkStatement = db::bulk! { (uuid uuid)
     "-- key_node_kems
 SELECT uuid, kem FROM key_nodes WHERE uuid = {any uuid}"
 };
 
 /// Locks sites against changes. Concurrent readers can lock them, too.
-pub(super) const HOLD: Bulk = db::bulk! { (uuid uuid)
+pub(super) const HOLD: BulkStatement = db::bulk! { (uuid uuid)
     "-- key_sites_hold
 SELECT uuid, revision FROM key_sites WHERE uuid = {any uuid}{| FOR SHARE}"
 };
 
-pub(super) const PUT: Bulk = db::bulk! {
+pub(super) const PUT: BulkStatement = db::bulk! {
     (policy uuid, generation bigint, node uuid, blob bytea, changed bigint, revision bigint)
     "-- key_policy_wraps_put
 INSERT INTO key_policy_wraps (policy, generation, node, blob, changed)
@@ -104,7 +104,7 @@ ON CONFLICT (policy, generation, node) DO UPDATE SET blob = excluded.blob, chang
 WHERE key_policy_wraps.removed_at IS NOT NULL RETURNING node"
 };
 
-pub(super) const WITHDRAW: Bulk = db::bulk! {
+pub(super) const WITHDRAW: BulkStatement = db::bulk! {
     (policy uuid, generation bigint, node uuid, changed bigint, at bigint, seen bigint)
     "-- key_policy_wraps_withdraw
 UPDATE key_policy_wraps SET blob = NULL, changed = :changed, removed_at = :at

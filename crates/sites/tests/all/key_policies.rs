@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use authority::keystore::KeyStore;
 use keys::sealed::{KemPublic, NodeKey, PolicyKey, SealContext, WrapContext, seal_key};
 use keys::{KeyType, Keyring, PrivateKey, Signer as _};
-use sites::policies::{GENERATIONS_MAX, KeyPolicies, NewSealedKey, PolicyError, PolicyView, Reconciled};
+use sites::policies::{GENERATIONS_MAX, KeyPolicies, NewSealedKey, PolicyError, PolicyView, ReconcileResult};
 use sites::tables::{
-    KeyState, NodeRetirement, NodeRow, SealedKeyRow, SiteRow, insert_node, insert_site, retire_node,
+    KeyStateChanges, NodeRetirement, NodeRow, SealedKeyRow, SiteRow, insert_node, insert_site, retire_node,
     take_changes, update_site,
 };
 use store::{AuditFilter, Clock, Store, StoreUrl};
@@ -97,7 +97,7 @@ impl World {
     }
 
     async fn reconcile(&self) -> (usize, usize) {
-        let Reconciled { made, withdrawn, failed } = self.policies.reconcile().await.unwrap();
+        let ReconcileResult { made, withdrawn, failed } = self.policies.reconcile().await.unwrap();
         assert_eq!(failed, 0);
         (made, withdrawn)
     }
@@ -116,7 +116,7 @@ impl World {
         self.policies.put_key(new, ALICE).await
     }
 
-    async fn state(&self, node: &Node) -> KeyState {
+    async fn state(&self, node: &Node) -> KeyStateChanges {
         let state = self.policies.state_of(node.id, 0).await.unwrap();
         assert!(!state.more);
         state
@@ -258,9 +258,9 @@ async fn rotation_reseals_keys_and_removes_the_old_generation() {
     // The second node keeps the state that it has already read.
     let known = world.state(&b2).await;
     world.retire(&b2).await;
-    assert_eq!(world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(), [policy.row.id]);
+    assert_eq!(world.policies.rotate_policies_of_node(b2.id, ALICE).await.unwrap(), [policy.row.id]);
     assert_eq!(
-        world.policies.rotate_of_node(b2.id, ALICE).await.unwrap(),
+        world.policies.rotate_policies_of_node(b2.id, ALICE).await.unwrap(),
         Vec::<Uuid>::new(),
         "nothing is left"
     );
@@ -446,7 +446,7 @@ async fn policy_seeds_are_sealed_and_included_in_master_key_rotation() {
     let strange = KeyStore::new(world.store.clone(), Keyring::ephemeral(), Clock::system());
     let strange = KeyPolicies::new(world.store.clone(), strange, Clock::system());
     world.node("b2", &berlin, "{}").await;
-    assert_eq!(strange.reconcile().await.unwrap(), Reconciled { made: 0, withdrawn: 0, failed: 1 });
+    assert_eq!(strange.reconcile().await.unwrap(), ReconcileResult { made: 0, withdrawn: 0, failed: 1 });
     assert_eq!(strange.failures(), (1, 0));
     assert_eq!(world.reconcile().await, (1, 0));
 }

@@ -14,7 +14,7 @@ use keys::sealed::NodeKey;
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use sites::Attributes;
 use sites::tables::NodeRetirement;
-use sites::work::{Beat, BeatAnswer, EnrolledNode, Membership, NodeEnrolment};
+use sites::work::{EnrolledNode, Heartbeat, HeartbeatResponse, Membership, NodeEnrolment};
 use sites::{NewNodeToken, NewSite, NodeQuery, SiteError, Sites, SitesParts, node_domain, node_uri};
 use store::{AuditFilter, Clock, Store};
 use testbed::{Database, Issuer};
@@ -173,8 +173,8 @@ impl Node {
         signed.verify(&STANDARD.decode(&self.enrolled.statement_key).unwrap()).unwrap()
     }
 
-    async fn beat(&self, places: &Sites, since: i64) -> BeatAnswer {
-        places.beat(self.id(), Beat { since, ..Beat::default() }).await.unwrap()
+    async fn beat(&self, places: &Sites, since: i64) -> HeartbeatResponse {
+        places.beat(self.id(), Heartbeat { since, ..Heartbeat::default() }).await.unwrap()
     }
 
     /// Sends heartbeats to this server until a response satisfies `done`, and returns that response.
@@ -357,7 +357,7 @@ async fn retired_node_is_rejected_immediately() {
     world.places().retire(b.id(), NodeRetirement::Hostile, "user:alice").await.unwrap();
     let refused = world.places().check_key(b.id(), &leaf).await.unwrap_err();
     assert!(matches!(refused, SiteError::Retired), "{refused}");
-    assert!(world.places().beat(b.id(), Beat::default()).await.is_err());
+    assert!(world.places().beat(b.id(), Heartbeat::default()).await.is_err());
     let told = a.beat(world.places(), 0).await.membership;
     assert!(!a.sees(&told, b.id()), "the server that retired it knows at once");
     a.until(&world.servers[1], "the other server is told", |told| {
@@ -367,7 +367,7 @@ async fn retired_node_is_rejected_immediately() {
     let again = world.places().retire(b.id(), NodeRetirement::Ordinary, "user:alice").await.unwrap_err();
     assert!(matches!(again, SiteError::Retired), "{again}");
     world.places().retire(b.id(), NodeRetirement::Hostile, "user:alice").await.unwrap();
-    let row = world.places().node_called("b").await.unwrap();
+    let row = world.places().node_by_name_or_id("b").await.unwrap();
     assert!(row.hostile && row.retired_at_us.is_some() && !row.present);
     let live = world.places().nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
     assert_eq!(live.len(), 1);
@@ -392,13 +392,13 @@ async fn changed_node_attributes_and_address_are_restated() {
             .is_some_and(|said| said.attributes.to_string() == "country=DE region=EU" && said.site == "bonn")
     })
     .await;
-    let moved = Beat { address: Some("10.0.0.9:1".to_owned()), ..Beat::default() };
+    let moved = Heartbeat { address: Some("10.0.0.9:1".to_owned()), ..Heartbeat::default() };
     places.beat(a.id(), moved).await.unwrap();
     a.until(places, "a statement with the address", |told| {
         stated(told).is_some_and(|said| said.address == "10.0.0.9:1")
     })
     .await;
-    let bad = Beat { address: Some("nowhere".to_owned()), ..Beat::default() };
+    let bad = Heartbeat { address: Some("nowhere".to_owned()), ..Heartbeat::default() };
     assert!(matches!(places.beat(a.id(), bad).await, Err(SiteError::Invalid(_))));
 }
 

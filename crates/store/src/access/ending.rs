@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::identity::{AccessChange, changed};
 use super::sign_in::{remove_sign_in, sign_out};
-use db::{Sends, StoreError, Tx};
+use db::{ModuleStatements, StoreError, Tx};
 
 const REKEY: &str = "-- access_identity_rekey
 UPDATE access_identities SET key_hash = ?3, label = ?4, revision = revision + 1 WHERE id = ?1 AND revision = ?2";
@@ -12,7 +12,7 @@ UPDATE access_identities SET key_hash = ?3, label = ?4, revision = revision + 1 
 const DELETE: &str = "-- access_identity_delete
 DELETE FROM access_identities WHERE id = ?1 AND revision = ?2";
 
-pub(crate) const SENDS: Sends = Sends::of(&[REKEY, DELETE], &[]);
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[REKEY, DELETE], &[]);
 
 /// Deletes an identity with its sessions and sign-in credentials, if it still has `revision`.
 ///

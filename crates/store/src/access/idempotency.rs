@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 
 use super::handle::Access;
-use db::{Row, Sends, StoreError, Value};
+use db::{ModuleStatements, Row, StoreError, Value};
 
 /// A stored response.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -50,7 +50,7 @@ DELETE FROM access_idempotency WHERE key_hash = ?1 AND begun_at = ?2 AND status 
 const EXPIRE: &str = "-- access_idempotency_expire
 DELETE FROM access_idempotency WHERE expires_at <= ?1";
 
-pub(crate) const SENDS: Sends = Sends::of(&[BEGIN, READ, FINISH, ABANDON, EXPIRE], &[]);
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[BEGIN, READ, FINISH, ABANDON, EXPIRE], &[]);
 
 impl Access<'_> {
     /// Starts a request with a key, stored until `expires_at_us`. Takes over a request that started before `given_up_us` and did

@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use super::handle::Access;
 use db::{
-    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+    BulkStatement, Column, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or,
+    limit_of, page, with_limit,
 };
 
 named! {
@@ -168,7 +169,7 @@ WHERE id = ?1 AND revision = ?2";
 const ANY: &str = "-- access_identity_any
 SELECT 1 FROM access_identities WHERE kind = ?1 LIMIT 1";
 
-pub(crate) const USED: Bulk = Bulk {
+pub(crate) const USED: BulkStatement = BulkStatement {
     sqlite: "-- access_identities_used
 UPDATE access_identities SET last_used_at = ?2 WHERE id = ?1 AND COALESCE(last_used_at, 0) < ?2",
     postgres: "-- access_identities_used
@@ -180,7 +181,8 @@ WITH used AS (
 UPDATE access_identities i SET last_used_at = u.at FROM used u WHERE i.id = u.id",
 };
 
-pub(crate) const SENDS: Sends = Sends::of(&[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDATE, ANY], &[&USED]);
+pub(crate) const SENDS: ModuleStatements =
+    ModuleStatements::of(&[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDATE, ANY], &[&USED]);
 
 /// Inserts an identity.
 ///

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::handle::Access;
 use super::identity::{AccessChange, changed};
-use db::{Cost, Row, Sends, StoreError, Tx, Value};
+use db::{Cost, ModuleStatements, Row, StoreError, Tx, Value};
 
 /// Maximum number of roles that are read. All roles are held in memory.
 const ROLES_MAX: i64 = 1_000;
@@ -55,7 +55,7 @@ WHERE name = ?1 AND revision = ?5";
 const DELETE: &str = "-- access_role_delete
 DELETE FROM access_roles WHERE name = ?1 AND revision = ?2";
 
-pub(crate) const SENDS: Sends = Sends::of(&[ROLES, INSERT, UPDATE, DELETE], &[]);
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[ROLES, INSERT, UPDATE, DELETE], &[]);
 
 /// Creates or changes a role.
 ///

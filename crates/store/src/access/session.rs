@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
-use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx, Value};
+use db::{BulkStatement, Column, Cost, ModuleStatements, Row, StoreError, Tx, Value};
 
 /// Maximum number of a person's sessions in a listing: the newest ones.
 const SESSIONS_LISTED_MAX: i64 = 100;
@@ -90,7 +90,7 @@ DELETE FROM access_sessions WHERE identity = ?1 AND token_hash <> ?2";
 const EXPIRE: &str = "-- access_sessions_expire
 DELETE FROM access_sessions WHERE expires_at <= ?1 OR last_seen_at <= ?2";
 
-pub(crate) const SEEN: Bulk = Bulk {
+pub(crate) const SEEN: BulkStatement = BulkStatement {
     sqlite: "-- access_sessions_seen
 UPDATE access_sessions SET last_seen_at = ?2 WHERE token_hash = ?1 AND last_seen_at < ?2",
     postgres: "-- access_sessions_seen
@@ -102,7 +102,7 @@ WITH seen AS (
 UPDATE access_sessions s SET last_seen_at = u.at FROM seen u WHERE s.token_hash = u.token_hash",
 };
 
-pub(crate) const SENDS: Sends = Sends::of(
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
     &[BY_HASH, OF_IDENTITY, INSERT, TRIM, PROVED, DELETE, DELETE_OF, DELETE_OTHERS, EXPIRE],
     &[&SEEN],
 );

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
 use super::session::{delete_other_sessions, delete_sessions_of};
-use db::{Row, Sends, StoreError, Tx, Value};
+use db::{ModuleStatements, Row, StoreError, Tx, Value};
 
 /// Maximum number of unused links of one identity. A further link replaces the oldest.
 pub const LINKS_MAX: i64 = 8;
@@ -69,7 +69,7 @@ ON CONFLICT (identity) DO UPDATE SET hash = excluded.hash, set_at = excluded.set
 const DELETE_PASSWORD: &str = "-- access_password_delete
 DELETE FROM access_passwords WHERE identity = ?1";
 
-pub(crate) const SENDS: Sends = Sends::of(
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
     &[
         LINK,
         INSERT_LINK,

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::identity::{Identity, identity_columns, identity_row};
-use db::{Sends, StoreError, Tx};
+use db::{ModuleStatements, StoreError, Tx};
 
 /// Number of identities in one page.
 const PAGE_ROWS: i64 = 200;
@@ -23,7 +23,8 @@ const USABLE: &str = concat!(
 ORDER BY i.id LIMIT ?3"
 );
 
-pub(crate) const SENDS: Sends = Sends { postgres: &[LOCK], ..Sends::of(&[USABLE], &[]) };
+pub(crate) const SENDS: ModuleStatements =
+    ModuleStatements { postgres: &[LOCK], ..ModuleStatements::of(&[USABLE], &[]) };
 
 /// An identity that is enabled and has not expired.
 #[derive(Clone, Debug)]

@@ -113,7 +113,7 @@ impl Inventory<'_> {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
-    pub async fn certificates_named(
+    pub async fn certificates_below_domain(
         self,
         domain: &str,
         after: Option<&Cursor>,

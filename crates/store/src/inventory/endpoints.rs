@@ -74,7 +74,7 @@ impl Inventory<'_> {
                 InventoryOrder::Expiry => vec![found.leaf_not_after.into(), found.id.into()],
                 InventoryOrder::Host => {
                     let mut key = vec![found.row.endpoint.host.as_str().into()];
-                    key.extend(within_host(&found.row.endpoint));
+                    key.extend(key_values_after_host(&found.row.endpoint));
                     key
                 }
             };
@@ -118,7 +118,7 @@ impl Inventory<'_> {
         let rows = self.0.rows(Cost::Walk, &sql::endpoints_of_host(), with_limit(parameters, asked)).await?;
         page(rows, limit, "host-endpoints", |row| {
             let found = inventory_row(row)?.row;
-            let key = within_host(&found.endpoint);
+            let key = key_values_after_host(&found.endpoint);
             Ok((found, key))
         })
     }
@@ -212,7 +212,7 @@ impl Inventory<'_> {
                     if let Some(severity) = other.strip_prefix("severity.")
                         && value > 0
                     {
-                        summary.severities.push((counted_severity(severity)?, value));
+                        summary.severities.push((parse_severity_code(severity)?, value));
                     }
                 }
             }
@@ -236,7 +236,7 @@ fn key_values(key: &EndpointKey) -> Vec<Value> {
 }
 
 /// Returns the columns of the key after the host.
-fn within_host(key: &EndpointKey) -> Vec<Value> {
+fn key_values_after_host(key: &EndpointKey) -> Vec<Value> {
     vec![
         key.port.into(),
         key.protocol.as_str().into(),
@@ -341,7 +341,7 @@ pub fn address(text: Option<String>) -> Result<Option<IpAddr>, StoreError> {
 }
 
 /// Returns the severity whose code is at the end of a name in `totals`.
-fn counted_severity(digits: &str) -> Result<Severity, StoreError> {
+fn parse_severity_code(digits: &str) -> Result<Severity, StoreError> {
     let unknown = || StoreError::Corrupt(format!("totals.name: unknown severity {digits:?}"));
     digits.parse().ok().and_then(Severity::from_code).ok_or_else(unknown)
 }

@@ -102,7 +102,7 @@ impl Scans<'_> {
     ///
     /// # Errors
     /// Database errors.
-    pub async fn last_comparable(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
+    pub async fn last_comparable_scans(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
         /// Maximum number of scans that are searched. Interrupted scans are skipped; so many in a row are not expected.
         const SCANS_MAX: usize = 1_000;
         let page = self.page(None, SCANS_MAX).await?;

@@ -223,8 +223,8 @@ impl WriterTask {
                 return Ok(());
             }
             let batch: Arc<[NewObservation]> = batch.into();
-            if let Err(source) = self.store_patiently(&batch).await {
-                let waiting = self.refuse_the_rest();
+            if let Err(source) = self.store_with_retry(&batch).await {
+                let waiting = self.discard_queued();
                 let totals = *self.totals.lock().unwrap_or_else(PoisonError::into_inner);
                 return Err(WriterError { not_stored: batch.len() as u64 + waiting, totals, source });
             }
@@ -254,7 +254,7 @@ impl WriterTask {
         batch
     }
 
-    async fn store_patiently(&self, batch: &Arc<[NewObservation]>) -> Result<(), StoreError> {
+    async fn store_with_retry(&self, batch: &Arc<[NewObservation]>) -> Result<(), StoreError> {
         let mut trouble: Option<(Instant, tokio::time::Instant)> = None;
         let mut pause = PAUSE_MIN;
         loop {
@@ -300,7 +300,7 @@ impl WriterTask {
     }
 
     /// Closes the channel and counts the discarded observations.
-    fn refuse_the_rest(&mut self) -> u64 {
+    fn discard_queued(&mut self) -> u64 {
         self.queue.close();
         let mut rows = 0;
         while self.queue.try_recv().is_ok() {

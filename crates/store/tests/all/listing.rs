@@ -158,7 +158,7 @@ pub(crate) async fn certificates_are_found_by_fingerprint_prefix_and_name(world:
     ));
     assert!(store::Inventory::of(&world.store).certificate("abce").await.unwrap().is_none());
 
-    let named = walk!(1, |after, size| store::Inventory::of(&world.store).certificates_named(
+    let named = walk!(1, |after, size| store::Inventory::of(&world.store).certificates_below_domain(
         "shop.EXAMPLE",
         after,
         size

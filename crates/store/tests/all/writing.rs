@@ -262,7 +262,7 @@ async fn newer_altered_and_foreign_databases_are_rejected() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer_waits_for_a_database_restart_and_loses_nothing() {
     let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
-    let world = World::postgres_in(Arc::clone(&cluster)).await;
+    let world = World::postgres_on_cluster(Arc::clone(&cluster)).await;
     let scan = world.scan().await;
     let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(50));
     let mut status = writer.status();

@@ -75,7 +75,7 @@ struct OutcomeLabel {
 
 /// The sending side of the queue of spans. Cheap to clone; clones share the queue.
 #[derive(Clone)]
-pub struct Spans(Arc<QueueState>);
+pub struct SpanSender(Arc<QueueState>);
 
 struct QueueState {
     queue: mpsc::Sender<Vec<Span>>,
@@ -112,7 +112,7 @@ pub struct SpanQueue {
     counted: Counted,
 }
 
-impl fmt::Debug for Spans {
+impl fmt::Debug for SpanSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Spans")
     }
@@ -126,16 +126,16 @@ impl fmt::Debug for SpanQueue {
 
 /// Creates a queue. `share` (0 to 1) of the traces that begin here are sampled.
 #[must_use]
-pub fn queue(share: f64) -> (Spans, SpanQueue) {
+pub fn queue(share: f64) -> (SpanSender, SpanQueue) {
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     let counted = Counted::new();
     // The conversion saturates, so 1.0 samples all traces.
     let share = (share.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
     let inner = QueueState { queue: sender, share, random: RandomState::new(), counted: counted.clone() };
-    (Spans(Arc::new(inner)), SpanQueue { queue: receiver, counted })
+    (SpanSender(Arc::new(inner)), SpanQueue { queue: receiver, counted })
 }
 
-impl Spans {
+impl SpanSender {
     /// Whether to sample a trace that begins here. `number` must be unique to the trace.
     #[must_use]
     pub fn wants(&self, number: u64) -> bool {
@@ -166,7 +166,7 @@ impl Spans {
 
 /// The reason why a collector did not accept a batch.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum NotTaken {
+pub enum BatchRejection {
     /// Retryable: no response, 429, 502, 503, 504.
     Later(String),
     /// Not retryable.
@@ -181,7 +181,7 @@ pub async fn export<F>(
     send: impl Fn(Vec<u8>) -> F,
     stop: impl Future<Output = ()>,
 ) where
-    F: Future<Output = Result<(), NotTaken>>,
+    F: Future<Output = Result<(), BatchRejection>>,
 {
     let _live = crate::tasks::guard("spans");
     let told = Mutex::new(None);
@@ -243,15 +243,15 @@ async fn deliver<F>(
     counted: &Counted,
     told: &Mutex<Option<Instant>>,
 ) where
-    F: Future<Output = Result<(), NotTaken>>,
+    F: Future<Output = Result<(), BatchRejection>>,
 {
     let (message, count) = (message(resource, batch), batch.iter().map(Vec::len).sum());
     let mut pauses = PAUSES.into_iter();
     let why = loop {
         match send(message.clone()).await {
             Ok(()) => return counted.add("sent", count),
-            Err(NotTaken::Never(why)) => break why,
-            Err(NotTaken::Later(why)) => match pauses.next() {
+            Err(BatchRejection::Never(why)) => break why,
+            Err(BatchRejection::Later(why)) => match pauses.next() {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => break why,
             },
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    fn figure(spans: &Spans, outcome: &'static str) -> u64 {
+    fn figure(spans: &SpanSender, outcome: &'static str) -> u64 {
         spans.0.counted.all.get_or_create(&OutcomeLabel { outcome }).get()
     }
 
@@ -410,9 +410,9 @@ mod tests {
             answers.set(answers.get() + 1);
             let answer = match (answers.get(), count) {
                 // The first batch is accepted at its third attempt.
-                (1 | 2, _) => Err(NotTaken::Later("busy".to_owned())),
-                (_, 7) => Err(NotTaken::Later("away".to_owned())),
-                (_, 9) => Err(NotTaken::Never("nonsense".to_owned())),
+                (1 | 2, _) => Err(BatchRejection::Later("busy".to_owned())),
+                (_, 7) => Err(BatchRejection::Later("away".to_owned())),
+                (_, 9) => Err(BatchRejection::Never("nonsense".to_owned())),
                 _ => Ok(()),
             };
             if answer.is_ok() {

@@ -185,10 +185,10 @@ async fn make_token(session: Session, form: FormData) -> Result<Response, Failur
         "expires_at": form.field("expires").map(|day| format!("{day}T00:00:00Z")),
     });
     let made = session.api.change(Method::POST, "/api/v1/tokens", form.csrf(), Some(&body)).await?;
-    shown_once(&session, &made)
+    show_token_once(&session, &made)
 }
 
-fn shown_once(session: &Session, made: &Value) -> Result<Response, Failure> {
+fn show_token_once(session: &Session, made: &Value) -> Result<Response, Failure> {
     let name = json::text(made, "/name");
     let once = OneTimeSecret {
         what: "The token",
@@ -396,7 +396,7 @@ fn last_used(session: &Session, one: &Value) -> String {
 async fn rotate(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/rotate", TOKENS.at(&id));
     let made = session.api.change(Method::POST, &path, form.csrf(), None).await?;
-    shown_once(&session, &made)
+    show_token_once(&session, &made)
 }
 
 async fn confirm_remove_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {

@@ -94,10 +94,10 @@ fn directories(directory: &Value) -> Vec<Directory> {
     let named = profiles.into_iter().flatten();
     let named = named.map(|(name, _)| (name.as_str(), format!("{server}/acme/{name}/directory")));
     let default = std::iter::once(("", format!("{server}/acme/directory")));
-    default.chain(named).map(|(profile, url)| with_commands(profile, url, binding)).collect()
+    default.chain(named).map(|(profile, url)| directory_with_commands(profile, url, binding)).collect()
 }
 
-fn with_commands(profile: &str, url: String, binding: bool) -> Directory {
+fn directory_with_commands(profile: &str, url: String, binding: bool) -> Directory {
     let eab = |text: &'static str| if binding { text } else { "" };
     let certbot = eab(" --eab-kid KID --eab-hmac-key HMAC_KEY");
     let lego = eab(" --eab --kid KID --hmac HMAC_KEY");
@@ -365,7 +365,7 @@ struct CreatedKey {
 async fn create_key(session: Session, form: FormData) -> Result<Response, Failure> {
     let mut body = json!({
         "label": form.text("label"),
-        "reusable": form.ticked("reusable"),
+        "reusable": form.is_checked("reusable"),
         "profiles": form.words("profiles"),
         "names": form.words("names"),
     });
@@ -373,7 +373,7 @@ async fn create_key(session: Session, form: FormData) -> Result<Response, Failur
         body["team"] = team.into();
     }
     if let Some(days) = form.field("days") {
-        body["expires_at"] = in_days(&session, days)?.into();
+        body["expires_at"] = expiry_in_days(&session, days)?.into();
     }
     let made =
         session.api.change(Method::POST, "/api/v1/acme/external-keys", form.csrf(), Some(&body)).await?;
@@ -387,7 +387,7 @@ async fn create_key(session: Session, form: FormData) -> Result<Response, Failur
         .show(&body)
 }
 
-fn in_days(session: &Session, days: &str) -> Result<String, Failure> {
+fn expiry_in_days(session: &Session, days: &str) -> Result<String, Failure> {
     let days = days.parse::<i64>().ok().filter(|days| (1..=36_500).contains(days));
     let ends = days.and_then(|days| session.now.checked_add(jiff::Span::new().hours(days * 24)).ok());
     ends.map(|ends| ends.strftime("%FT%TZ").to_string())

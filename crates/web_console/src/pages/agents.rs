@@ -221,7 +221,7 @@ async fn make_group(session: Session, form: FormData) -> Result<Response, Failur
 
 async fn group_form(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let path = item("/api/v1/agent-groups", &name);
-    let (group, revision) = session.api.get_revised(&path).await?;
+    let (group, revision) = session.api.get_with_revision(&path).await?;
     show_group(&session, &name, &group, revision, None)
 }
 
@@ -260,7 +260,7 @@ async fn change_group(
         "description": form.text("description"),
     });
     let (path, revision) = (item("/api/v1/agent-groups", &name), form.text("revision").parse::<i64>().ok());
-    match session.api.change_if(Method::PUT, &path, form.csrf(), revision, Some(&body)).await {
+    match session.api.change_with_revision(Method::PUT, &path, form.csrf(), revision, Some(&body)).await {
         Ok(answer) => Ok(redirect(&format!("{PAGE}/groups/{}", api::path::segment(&name)), "saved", &answer)),
         Err(failure) => show_group(&session, &name, &body, revision, Some(failure.form_problem()?)),
     }

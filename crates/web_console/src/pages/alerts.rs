@@ -43,7 +43,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/alerts/{id}/resolve", post(resolve))
         .route("/console/alerts/{id}/silence", get(silence_form).post(silence))
         .route(SILENCES, get(silences))
-        .route("/console/alert-silences/{id}", get(confirm_end).post(end))
+        .route("/console/alert-silences/{id}", get(confirm_end_silence).post(end))
 }
 
 #[derive(Template)]
@@ -295,7 +295,7 @@ pub(super) fn when(one: &Value) -> String {
 }
 
 /// Formats a time of a silence, which is in microseconds.
-fn time_of(one: &Value, pointer: &str, now: Timestamp) -> Cell {
+fn silence_time(one: &Value, pointer: &str, now: Timestamp) -> Cell {
     let text = json::text(one, pointer);
     if !text.is_empty() {
         return Cell::time(text, now);
@@ -312,7 +312,7 @@ async fn silences(session: Session) -> Result<Response, Failure> {
         Table::of("Silences", &["Alerts", "Until", "Reason", "Created by", "Created"], &listing, |one| {
             vec![
                 Cell::link(item(SILENCES, json::text(one, "/id")), when(one)),
-                time_of(one, "/rule/until", session.now),
+                silence_time(one, "/rule/until", session.now),
                 Cell::text(json::text(one, "/rule/reason")),
                 Cell::text(json::text(one, "/updated_by")),
                 Cell::time(json::text(one, "/updated_at"), session.now),
@@ -324,7 +324,7 @@ async fn silences(session: Session) -> Result<Response, Failure> {
     Page::new(&session, "Silences").command("bulla alert silence list").reads(path).show(&body)
 }
 
-async fn confirm_end(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn confirm_end_silence(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = "/api/v1/alert-silences";
     let listing = session.api.get(path).await?;
     let found = json::items(&listing).iter().find(|one| json::text(one, "/id") == id).ok_or_else(|| {
@@ -332,7 +332,7 @@ async fn confirm_end(session: Session, Path(id): Path<String>) -> Result<Respons
     })?;
     let facts = Facts::default()
         .with("Alerts", Cell::text(when(found)))
-        .with("Until", time_of(found, "/rule/until", session.now))
+        .with("Until", silence_time(found, "/rule/until", session.now))
         .with("Reason", Cell::text(json::text(found, "/rule/reason")))
         .with("Created by", Cell::text(json::text(found, "/updated_by")));
     let action = item(SILENCES, &id);

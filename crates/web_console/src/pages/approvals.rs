@@ -118,7 +118,7 @@ async fn all(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
     let mut page = Page::new(&session, "Approvals");
     for kind in [&APPROVALS, &CHANGES, &ENROLMENTS] {
         let query = query.filter(|_| kind.path == APPROVALS.path);
-        let listing = if_allowed(list_of(&session, kind, format!("state={state}"), query).await)?;
+        let listing = if_allowed(fetch_approvals(&session, kind, format!("state={state}"), query).await)?;
         let Some(listing) = listing else { continue };
         page = page.command(command(kind, None)).reads(listing.path());
         let table = table(&session, kind, &listing);
@@ -133,7 +133,7 @@ fn state_of(query: Option<&str>) -> String {
     if STATES.contains(&asked.as_str()) { asked } else { "open".to_owned() }
 }
 
-async fn list_of(
+async fn fetch_approvals(
     session: &Session,
     kind: &Kind,
     filters: String,
@@ -145,7 +145,7 @@ async fn list_of(
 
 async fn list(session: &Session, kind: &'static Kind, query: Option<&str>) -> Result<Response, Failure> {
     let page = format!("/console/{}", kind.path);
-    let listing = list_of(session, kind, filters(query), query).await?;
+    let listing = fetch_approvals(session, kind, filters(query), query).await?;
     let table = table(session, kind, &listing);
     let body = Approvals {
         states: STATES,

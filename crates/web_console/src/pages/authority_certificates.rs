@@ -31,7 +31,7 @@ fn at(ca: &str) -> String {
 }
 
 /// Redirects to the page of the CA in an answer.
-fn to_page_of(answer: &Value, message: &str) -> Response {
+fn redirect_to_ca(answer: &Value, message: &str) -> Response {
     let id = json::text(answer, "/id");
     let page = if id.is_empty() { PAGE.to_owned() } else { item(PAGE, id) };
     redirect(&page, message, answer)
@@ -70,7 +70,7 @@ async fn renew(session: Session, Path(ca): Path<String>, form: FormData) -> Resu
     let body = seconds.map_or_else(|| json!({}), |seconds| json!({ "lifetime_seconds": seconds }));
     let path = format!("{}/renew", at(&ca));
     match session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await {
-        Ok(answer) => Ok(to_page_of(&answer, "saved")),
+        Ok(answer) => Ok(redirect_to_ca(&answer, "saved")),
         Err(failure) => show_renew(&session, &ca, Some(failure.form_problem()?)).await,
     }
 }
@@ -141,7 +141,7 @@ async fn import(session: Session, form: FormData) -> Result<Response, Failure> {
         "key": form.text("key"),
     });
     match session.api.change(Method::POST, "/api/v1/authorities/import", form.csrf(), Some(&body)).await {
-        Ok(answer) => Ok(to_page_of(&answer, "created")),
+        Ok(answer) => Ok(redirect_to_ca(&answer, "created")),
         Err(failure) => show_import(&session, &form, Some(failure.form_problem()?)),
     }
 }
@@ -183,7 +183,7 @@ async fn install(session: Session, Path(ca): Path<String>, form: FormData) -> Re
     let body = json!({ "certificates": certificates });
     let path = format!("{}/certificate", at(&ca));
     match session.api.change(Method::PUT, &path, form.csrf(), Some(&body)).await {
-        Ok(answer) => Ok(to_page_of(&answer, "saved")),
+        Ok(answer) => Ok(redirect_to_ca(&answer, "saved")),
         Err(failure) => show_install(&session, &ca, certificates, Some(failure.form_problem()?)).await,
     }
 }

@@ -272,7 +272,7 @@ fn editable(kind: &Kind, object: &Value) -> Value {
 }
 
 async fn edit(session: &Session, kind: &Kind, id: &str) -> Result<Response, Failure> {
-    let (object, revision) = session.api.get_revised(&item(&kind.collection(), id)).await?;
+    let (object, revision) = session.api.get_with_revision(&item(&kind.collection(), id)).await?;
     let document = serde_json::to_string_pretty(&editable(kind, &object)).map_err(Failure::unreadable)?;
     let revision = revision.map(|revision| revision.to_string()).unwrap_or_default();
     show_edit(session, kind, id, None, &document, &revision)
@@ -320,7 +320,7 @@ async fn put(session: &Session, kind: &Kind, id: &str, form: &FormData) -> Resul
     };
     let (path, method) = (item(&kind.collection(), id), kind.method.clone());
     let revision = form.text("revision").parse::<i64>().ok();
-    session.api.change_if(method, &path, form.csrf(), revision, Some(&body)).await
+    session.api.change_with_revision(method, &path, form.csrf(), revision, Some(&body)).await
 }
 
 async fn confirm_delete(session: &Session, kind: &Kind, id: &str) -> Result<Response, Failure> {

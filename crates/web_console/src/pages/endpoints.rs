@@ -426,7 +426,7 @@ fn claim_body(form: &FormData, endpoint: &Value) -> Value {
     let mut body = json!({
         "endpoint": endpoint,
         "profile": form.field("profile"),
-        "auto_renew": form.ticked("auto_renew"),
+        "auto_renew": form.is_checked("auto_renew"),
     });
     for name in ["issuer", "owner", "team"] {
         if let Some(value) = form.field(name) {

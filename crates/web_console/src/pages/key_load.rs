@@ -47,8 +47,8 @@ async fn load(session: Session) -> Result<Response, Failure> {
         .with("Errors per second", figure(&load, "/errors_per_s"))
         .with("Refused per second", figure(&load, "/refused_per_s"))
         .with("In progress", figure(&load, "/in_flight"))
-        .with("Sent to other nodes, in progress", of_max(&load, "/elsewhere", "/elsewhere_max"))
-        .with("Connections", of_max(&load, "/connections", "/connections_max"))
+        .with("Sent to other nodes, in progress", number_with_max(&load, "/elsewhere", "/elsewhere_max"))
+        .with("Connections", number_with_max(&load, "/connections", "/connections_max"))
         .with("Retried per second", figure(&load, "/retried_per_s"))
         .with("Keys", figure(&load, "/keys"));
     let mut parts = Sections::default().plain(
@@ -76,7 +76,7 @@ fn away(answer: &Value) -> Table {
 }
 
 /// Returns a table of the objects in a list.
-fn of_list(
+fn list_table(
     caption: &str,
     columns: &[&'static str],
     answer: &Value,
@@ -89,7 +89,7 @@ fn of_list(
 fn operations(load: &Value) -> Table {
     let columns =
         ["Operation", "Requests/s", "Errors/s", "Refused/s", "In progress", "Queued", "Median", "p99"];
-    of_list("Rates by operation", &columns, load, "/opcodes", |one| {
+    list_table("Rates by operation", &columns, load, "/opcodes", |one| {
         vec![
             Cell::text(json::text(one, "/opcode")),
             figure(one, "/requests_per_s"),
@@ -107,7 +107,7 @@ fn operations(load: &Value) -> Table {
 fn queues(load: &Value) -> Table {
     let columns =
         ["Cost", "Busy", "Workers", "Waiting", "Done/s", "Refused/s", "Late/s", "Wait", "Signature"];
-    of_list("Queues by cost of the operation", &columns, load, "/classes", |one| {
+    list_table("Queues by cost of the operation", &columns, load, "/classes", |one| {
         let busy = one.get("busy").and_then(Value::as_f64).unwrap_or_default() * 100.0;
         let tone = if busy >= 90.0 {
             Tone::Bad
@@ -119,8 +119,8 @@ fn queues(load: &Value) -> Table {
         vec![
             Cell::text(json::text(one, "/cost")),
             Cell::badge(tone, format!("{busy:.0} %")),
-            of_max(one, "/working", "/running_max"),
-            of_max(one, "/waiting", "/waiting_max"),
+            number_with_max(one, "/working", "/running_max"),
+            number_with_max(one, "/waiting", "/waiting_max"),
             figure(one, "/done_per_s"),
             figure(one, "/refused_per_s"),
             figure(one, "/late_per_s"),
@@ -133,12 +133,12 @@ fn queues(load: &Value) -> Table {
 
 fn tenants(load: &Value) -> Table {
     let columns = ["Tenant", "Requests/s", "Refused/s", "In progress", "Mean"];
-    of_list("Tenants, the busiest first", &columns, load, "/tenants", |one| {
+    list_table("Tenants, the busiest first", &columns, load, "/tenants", |one| {
         vec![
             Cell::text(json::text(one, "/tenant")),
             figure(one, "/requests_per_s"),
             figure(one, "/refused_per_s"),
-            of_max(one, "/in_flight", "/in_flight_max"),
+            number_with_max(one, "/in_flight", "/in_flight_max"),
             text(one, "/mean_ms", " ms"),
         ]
     })
@@ -147,7 +147,7 @@ fn tenants(load: &Value) -> Table {
 
 fn sites(load: &Value) -> Table {
     let columns = ["Site", "Nodes", "Round trip", "Requests/s", "Errors/s", "In progress", "Median", "p99"];
-    of_list("Other sites", &columns, load, "/sites", |one| {
+    list_table("Other sites", &columns, load, "/sites", |one| {
         let site = json::text(one, "/site");
         vec![
             Cell::link(item("/console/key-sites", site), site),
@@ -155,7 +155,7 @@ fn sites(load: &Value) -> Table {
             text(one, "/round_trip_ms", " ms"),
             figure(one, "/requests_per_s"),
             figure(one, "/errors_per_s"),
-            of_max(one, "/in_flight", "/in_flight_max"),
+            number_with_max(one, "/in_flight", "/in_flight_max"),
             text(one, "/p50_ms", " ms"),
             text(one, "/p99_ms", " ms"),
         ]
@@ -165,13 +165,13 @@ fn sites(load: &Value) -> Table {
 
 fn destinations(load: &Value) -> Table {
     let columns = ["Destination", "Requests/s", "Errors/s", "Refused/s", "In progress"];
-    of_list("Security modules and clouds", &columns, load, "/destinations", |one| {
+    list_table("Security modules and clouds", &columns, load, "/destinations", |one| {
         vec![
             Cell::text(json::text(one, "/destination")),
             figure(one, "/requests_per_s"),
             figure(one, "/errors_per_s"),
             figure(one, "/refused_per_s"),
-            of_max(one, "/in_flight", "/in_flight_max"),
+            number_with_max(one, "/in_flight", "/in_flight_max"),
         ]
     })
     .empty("Every key is in the services themselves.")
@@ -192,7 +192,7 @@ fn text(value: &Value, pointer: &str, unit: &str) -> Cell {
 }
 
 /// Formats a number with its limit.
-fn of_max(value: &Value, pointer: &str, max: &str) -> Cell {
+fn number_with_max(value: &Value, pointer: &str, max: &str) -> Cell {
     match (number(value, pointer), number(value, max)) {
         (Some(number), Some(max)) if max != "0" => Cell::Number(format!("{number} of {max}")),
         (Some(number), _) => Cell::Number(number),
@@ -350,8 +350,8 @@ mod tests {
             Cell::Number(text) => text,
             _ => String::new(),
         };
-        assert_eq!(shown(of_max(&load, "/a", "/max")), "2 of 8");
-        assert_eq!(shown(of_max(&load, "/a", "/zero")), "2");
+        assert_eq!(shown(number_with_max(&load, "/a", "/max")), "2 of 8");
+        assert_eq!(shown(number_with_max(&load, "/a", "/zero")), "2");
         assert_eq!(shown(text(&load, "/b", " ms")), "0.12 ms");
         assert_eq!(shown(figure(&load, "/none")), "");
         assert_eq!(shown(milliseconds(&json!({ "us": 1_234_005 }), "/us")), "1234.005 ms");

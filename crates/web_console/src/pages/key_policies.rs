@@ -51,7 +51,7 @@ struct Policies {
 struct PolicyPage {
     facts: Facts,
     path: String,
-    satisfied: Satisfied,
+    satisfied: FormulaMatches,
     generations: Table,
     may_manage: bool,
 }
@@ -60,13 +60,13 @@ struct PolicyPage {
 #[template(path = "key_policy_check.html")]
 struct Check {
     formula: String,
-    satisfied: Option<Satisfied>,
+    satisfied: Option<FormulaMatches>,
     csrf: String,
     may_manage: bool,
 }
 
 /// The sites and nodes that satisfy a formula.
-struct Satisfied {
+struct FormulaMatches {
     sentence: String,
     canonical: String,
     attributes: String,
@@ -115,13 +115,13 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 }
 
 /// Requests the nodes that satisfy a formula. Changes nothing, but the API uses POST, so that the CSRF token is needed.
-async fn resolve(session: &Session, formula: &str) -> Result<Satisfied, Failure> {
+async fn resolve(session: &Session, formula: &str) -> Result<FormulaMatches, Failure> {
     let body = json!({ "formula": formula });
     let answer = session.api.change(Method::POST, CHECK, session.csrf(), Some(&body)).await?;
-    Ok(Satisfied::of(&answer))
+    Ok(FormulaMatches::of(&answer))
 }
 
-impl Satisfied {
+impl FormulaMatches {
     fn of(answer: &Value) -> Self {
         let (count, enrolled) = (json::list(answer, "/nodes").len(), json::number(answer, "/enrolled"));
         let sites = json::list(answer, "/sites");
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn unsatisfiable_formula_is_reported_and_known_values_are_listed() {
-        let nobody = Satisfied::of(&json!({ "nodes": [], "sites": [], "enrolled": 4 }));
+        let nobody = FormulaMatches::of(&json!({ "nodes": [], "sites": [], "enrolled": 4 }));
         assert!(nobody.sentence.contains("no node could open a key"), "{}", nobody.sentence);
         let known = json!({ "attributes": { "country": ["DE", "FR"], "region": ["EU"] } });
         assert_eq!(known_values(&known), "country: DE, FR; region: EU");

@@ -32,7 +32,7 @@ pub(crate) fn routes() -> Router<Api> {
 #[template(path = "keys.html")]
 struct Keys {
     counts: Vec<Count>,
-    matrix: Matrix,
+    matrix: RoundTripMatrix,
     more_sites: bool,
     nodes: Table,
     policies: Option<Table>,
@@ -51,7 +51,7 @@ struct Count {
 
 /// The shortest round-trip times between sites.
 #[derive(Debug, Default, PartialEq)]
-struct Matrix {
+struct RoundTripMatrix {
     sites: Vec<Site>,
     /// For each site, the milliseconds to each site in the same order; `None` if no node has measured it.
     rows: Vec<Vec<Option<i64>>>,
@@ -98,7 +98,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
     let sealed = session.api.get_if_allowed("/api/v1/sealed-keys?limit=20").await?;
     let body = Keys {
         counts: counts(&sites, &nodes, policies.as_ref()),
-        matrix: Matrix::of(&sites, &nodes),
+        matrix: RoundTripMatrix::of(&sites, &nodes),
         more_sites: json::items(&sites).len() > SITES_MAX,
         nodes: key_nodes::table(&session, &nodes),
         policies: policies.as_ref().map(|policies| key_policies::table(&session, policies)),
@@ -146,20 +146,20 @@ fn at_least(count: usize, listing: &Value) -> String {
     format!("{count}{}", if more { "+" } else { "" })
 }
 
-impl Matrix {
+impl RoundTripMatrix {
     fn of(sites: &Value, nodes: &Value) -> Self {
-        let mut shown: Vec<Site> = json::items(sites).iter().map(|site| of_site(site, nodes)).collect();
+        let mut shown: Vec<Site> = json::items(sites).iter().map(|site| parse_site(site, nodes)).collect();
         shown.sort_by(|one, other| other.nodes.cmp(&one.nodes).then_with(|| one.name.cmp(&other.name)));
         shown.truncate(SITES_MAX);
         shown.sort_by(|one, other| one.name.cmp(&other.name));
         let row = |from: &Site| shown.iter().map(|to| shortest(nodes, &from.name, &to.name)).collect();
         let rows: Vec<Vec<Option<i64>>> = shown.iter().map(row).collect();
-        Self { sites: shown, rows }.with_near_sites_together()
+        Self { sites: shown, rows }.order_by_proximity()
     }
 
     /// Orders the sites so that each is followed by its nearest remaining site. Sites that are near on the map are then near in the
     /// matrix.
-    fn with_near_sites_together(self) -> Self {
+    fn order_by_proximity(self) -> Self {
         let mut left: Vec<usize> = (0..self.sites.len()).collect();
         let mut order = Vec::with_capacity(left.len());
         let mut last = None;
@@ -194,7 +194,7 @@ impl Matrix {
     }
 }
 
-fn of_site(site: &Value, nodes: &Value) -> Site {
+fn parse_site(site: &Value, nodes: &Value) -> Site {
     let name = json::text(site, "/name");
     let own = json::items(nodes).iter().filter(|node| json::text(node, "/site") == name);
     let own: Vec<&Value> = own.collect();
@@ -224,9 +224,9 @@ mod tests {
         json!({ "id": id, "site": site, "present": present, "measured": measured })
     }
 
-    fn matrix(sites: &[&str], nodes: &[Value]) -> Matrix {
+    fn matrix(sites: &[&str], nodes: &[Value]) -> RoundTripMatrix {
         let sites: Vec<Value> = sites.iter().map(|name| json!({ "name": name })).collect();
-        Matrix::of(&json!({ "items": sites }), &json!({ "items": nodes }))
+        RoundTripMatrix::of(&json!({ "items": sites }), &json!({ "items": nodes }))
     }
 
     #[test]
@@ -271,6 +271,6 @@ mod tests {
         let found = matrix(&names, &[node("x", "s39", true, json!({}))]);
         assert_eq!(found.sites.len(), SITES_MAX);
         assert!(found.sites.iter().any(|site| site.name == "s39"), "one with a node is among them");
-        assert_eq!(matrix(&[], &[]), Matrix::default());
+        assert_eq!(matrix(&[], &[]), RoundTripMatrix::default());
     }
 }

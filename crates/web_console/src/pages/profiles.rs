@@ -226,7 +226,7 @@ fn ca_facts(session: &Session, profile: &Value) -> Facts {
 
 #[derive(Template)]
 #[template(path = "profile_edit.html")]
-struct Edit {
+struct ProfileEditForm {
     name: String,
     csrf: String,
     revision: i64,
@@ -260,7 +260,7 @@ async fn edit(session: Session, Path(name): Path<String>) -> Result<Response, Fa
             lines.map(|rule| rule.as_str().map_or_else(|| rule.to_string(), str::to_owned)).collect();
         lines.join("\n")
     };
-    let body = Edit {
+    let body = ProfileEditForm {
         csrf: session.csrf().to_owned(),
         revision: json::number(&profile, "/revision"),
         description: json::text(&profile, "/description").to_owned(),
@@ -319,7 +319,8 @@ async fn save(session: Session, Path(name): Path<String>, form: FormData) -> Res
     for (member, label, rules) in LISTS {
         profile["names"][*member] = names_of(form.field(member).unwrap_or_default(), label, *rules)?;
     }
-    let answer = session.api.change_at(Method::PUT, &path, form.csrf(), revision, Some(&profile)).await?;
+    let answer =
+        session.api.change_if_match(Method::PUT, &path, form.csrf(), revision, Some(&profile)).await?;
     Ok(redirect(&format!("{PAGE}/{segment}"), "saved", &answer))
 }
 

@@ -35,13 +35,13 @@ async fn page(RawQuery(query): RawQuery) -> Result<Response, Failure> {
 }
 
 fn show(to: &str, problem: Option<String>) -> Result<Response, Failure> {
-    let to = own_path(to);
+    let to = safe_return_path(to);
     let login = format!("/api/v1/auth/login?return_to={}", api::path::segment(&to));
     Ok(Html(SignIn { to, login, problem }.render()?).into_response())
 }
 
 /// Returns the page to show after signing in: `to` if it is a page of this console, otherwise the overview.
-fn own_path(to: &str) -> String {
+fn safe_return_path(to: &str) -> String {
     let path = to.split(['?', '#']).next().unwrap_or_default();
     let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let is_inside = path == "/console" || path.starts_with("/console/");
@@ -62,7 +62,7 @@ async fn sign_in(
             return show(form.text("to"), Some("Give a code, or a name and a password.".to_owned()));
         }
     };
-    let to = own_path(form.text("to"));
+    let to = safe_return_path(form.text("to"));
     match api.client(&parts).send(Method::POST, "/api/v1/auth/sessions", None, Some(&proof)).await {
         Ok(answer) => {
             let mut response = Redirect::to(&to).into_response();
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn sign_in_redirects_only_to_console_paths() {
         for own in ["/console", "/console/certificates?status=failed", "/console?x=1"] {
-            assert_eq!(own_path(own), own);
+            assert_eq!(safe_return_path(own), own);
         }
         for bad in [
             "",
@@ -107,7 +107,7 @@ mod tests {
             "/console/../api/v1/x",
             "/console//evil.example",
         ] {
-            assert_eq!(own_path(bad), "/console", "{bad:?}");
+            assert_eq!(safe_return_path(bad), "/console", "{bad:?}");
         }
     }
 }

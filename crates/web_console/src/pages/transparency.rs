@@ -282,7 +282,7 @@ fn page(name: &str) -> String {
 
 async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let path = at(&name);
-    let (one, revision) = session.api.get_revised(&path).await?;
+    let (one, revision) = session.api.get_with_revision(&path).await?;
     let page = page(&name);
     let mut actions = Actions::default();
     actions = if json::flag(&one, "/enabled") {
@@ -392,11 +392,12 @@ async fn change_domain(
     let body = json!({
         "issuers": texts(&form, "issuers"),
         "services": texts(&form, "services"),
-        "trust_issuers": form.ticked("trust_issuers"),
-        "enabled": form.ticked("enabled"),
+        "trust_issuers": form.is_checked("trust_issuers"),
+        "enabled": form.is_checked("enabled"),
     });
     let revision = form.text("revision").parse::<i64>().ok();
-    let answer = session.api.change_if(Method::PUT, &at(&name), form.csrf(), revision, Some(&body)).await?;
+    let answer =
+        session.api.change_with_revision(Method::PUT, &at(&name), form.csrf(), revision, Some(&body)).await?;
     Ok(redirect(&page(&name), "saved", &answer))
 }
 

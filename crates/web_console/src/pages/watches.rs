@@ -299,7 +299,7 @@ fn body(form: &FormData, before: &Value) -> Value {
         "ports": form.field("ports"),
         "server_names": form.words("server_names"),
         "starttls": before.get("starttls"),
-        "all_addresses": form.ticked("all_addresses"),
+        "all_addresses": form.is_checked("all_addresses"),
         "interval_s": interval,
         "jitter_s": interval / 10,
         "enabled": before.get("enabled").and_then(Value::as_bool).unwrap_or(true),

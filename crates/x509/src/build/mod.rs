@@ -67,7 +67,7 @@ pub(crate) fn write_extensions(w: &mut Writer, extensions: &[Extension]) {
 pub fn signed(tbs: &[u8], algorithm: &SignatureAlgorithm, signature: &[u8]) -> Vec<u8> {
     let algorithm = algorithm.to_der();
     let mut w = Writer::with_capacity(tbs.len() + algorithm.len() + signature.len() + 16);
-    w.element_of(tag::SEQUENCE, tbs.len() + algorithm.len() + Writer::bits_len(signature.len()))
+    w.element_header(tag::SEQUENCE, tbs.len() + algorithm.len() + Writer::bits_len(signature.len()))
         .raw(tbs)
         .raw(&algorithm)
         .bits(signature);

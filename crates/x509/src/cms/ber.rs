@@ -18,7 +18,7 @@ struct Open {
 }
 
 /// Converts the single element in `ber` to DER: definite, shortest lengths, and byte strings in one piece.
-pub(super) fn definite(ber: &[u8]) -> Result<Vec<u8>, DerError> {
+pub(super) fn to_definite_der(ber: &[u8]) -> Result<Vec<u8>, DerError> {
     let mut out = Vec::with_capacity(ber.len());
     let mut open: Vec<Open> = Vec::new();
     let mut at = 0;

@@ -47,7 +47,7 @@ pub(super) fn parse<T>(message: &[u8], read: impl Fn(&[u8]) -> Result<T, DerErro
     if message.len() > MESSAGE_MAX {
         return Err(DerError::Malformed("message: too long"));
     }
-    read(message).or_else(|error| read(&ber::definite(message).map_err(|_| error)?))
+    read(message).or_else(|error| read(&ber::to_definite_der(message).map_err(|_| error)?))
 }
 
 /// Writes the implicitly tagged SET of certificates or lists. Writes nothing if there are none.

@@ -87,7 +87,7 @@ pub fn tbs_crl<'e>(spec: &CrlSpec<'_>, entries: impl IntoIterator<Item = &'e Rev
     let list_len = if list.is_empty() { 0 } else { Writer::element_len(list.len()) };
     let content = head.len() + list_len + extensions.len();
     let mut w = Writer::with_capacity(Writer::element_len(content));
-    w.element_of(tag::SEQUENCE, content).raw(&head);
+    w.element_header(tag::SEQUENCE, content).raw(&head);
     if !list.is_empty() {
         w.element(tag::SEQUENCE, &list);
     }
@@ -161,11 +161,11 @@ fn write_entry(w: &mut Writer, entry: &Revoked) {
     let extensions_len = if extensions == 0 { 0 } else { Writer::element_len(extensions) };
     let serial = entry.serial.content();
     let content = Writer::element_len(serial.len()) + Writer::time_len(entry.at) + extensions_len;
-    w.element_of(tag::SEQUENCE, content).integer_content(serial).time(entry.at);
+    w.element_header(tag::SEQUENCE, content).integer_content(serial).time(entry.at);
     if extensions == 0 {
         return;
     }
-    w.element_of(tag::SEQUENCE, extensions);
+    w.element_header(tag::SEQUENCE, extensions);
     if let Some(reason) = reason {
         w.raw(&REASON).raw(&[reason as u8]);
     }

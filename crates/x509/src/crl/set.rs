@@ -41,7 +41,7 @@ impl CrlSet {
         let mut lists = lists?;
         lists.sort_by_cached_key(|list| Reverse(age(list)));
         for list in lists {
-            if set.lists.iter().any(|newer| speak_of_the_same(newer, &list)) {
+            if set.lists.iter().any(|newer| is_same_scope(newer, &list)) {
                 set.superseded.push(list.issuer.text.clone());
                 continue;
             }
@@ -91,7 +91,7 @@ fn age(list: &Crl) -> (UnixTime, usize, Vec<u8>) {
     (list.this_update, number.len(), number)
 }
 
-fn speak_of_the_same(newer: &Crl, list: &Crl) -> bool {
+fn is_same_scope(newer: &Crl, list: &Crl) -> bool {
     newer.issuer.der == list.issuer.der
         && newer.distribution_points == list.distribution_points
         && newer.unnamed_distribution_point == list.unnamed_distribution_point

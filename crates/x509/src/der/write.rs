@@ -73,7 +73,7 @@ impl Writer {
     }
 
     /// Appends the identifier and length of an element. The caller writes the content of `length` bytes next.
-    pub fn element_of(&mut self, tag: u8, length: usize) -> &mut Self {
+    pub fn element_header(&mut self, tag: u8, length: usize) -> &mut Self {
         self.out.push(tag);
         push_length(&mut self.out, length);
         self
@@ -199,7 +199,7 @@ impl Writer {
 
     /// BIT STRING of whole bytes.
     pub fn bits(&mut self, content: &[u8]) -> &mut Self {
-        self.element_of(tag::BIT_STRING, content.len() + 1).raw(&[0]).raw(content)
+        self.element_header(tag::BIT_STRING, content.len() + 1).raw(&[0]).raw(content)
     }
 
     /// BIT STRING of named bits (KeyUsage, ReasonFlags): bit n of `bits` is named bit n. Trailing zero bits are left out (X.690
@@ -215,7 +215,7 @@ impl Writer {
     }
 
     /// BIT STRING with DER content, such as the RSA key of a SubjectPublicKeyInfo.
-    pub fn bits_of(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
+    pub fn bits_containing(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::BIT_STRING, |w| {
             w.raw(&[0]);
             fill(w);
@@ -252,13 +252,13 @@ impl Writer {
 
     /// UTCTime. Its two-digit year always means 1950 to 2049, whatever the year of `time`.
     pub fn utc_time(&mut self, time: UnixTime) -> &mut Self {
-        self.element_of(tag::UTC_TIME, UTC_TIME_LEN);
+        self.element_header(tag::UTC_TIME, UTC_TIME_LEN);
         self.civil(time, 2)
     }
 
     /// GeneralizedTime with whole seconds. Writes only the last four digits of years before 0 and after 9999.
     pub fn generalized_time(&mut self, time: UnixTime) -> &mut Self {
-        self.element_of(tag::GENERALIZED_TIME, GENERALIZED_TIME_LEN);
+        self.element_header(tag::GENERALIZED_TIME, GENERALIZED_TIME_LEN);
         self.civil(time, 4)
     }
 

@@ -38,7 +38,7 @@ pub fn canonical(spki: &[u8]) -> Option<String> {
 /// section 3.4; PKCS#11 uses the same form). `half` is the length of the curve's order. `None` if the bytes are not such a
 /// signature.
 #[must_use]
-pub fn fixed_width(der: &[u8], half: usize) -> Option<Vec<u8>> {
+pub fn ecdsa_der_to_fixed(der: &[u8], half: usize) -> Option<Vec<u8>> {
     let read = || -> Result<_, DerError> {
         let mut outer = Reader::new(der);
         let mut parts = outer.sequence()?;
@@ -74,7 +74,7 @@ mod tests {
                 w.sequence(|w| {
                     w.oid(&[1, 2, 840, 113_549, 1, 1, 1]).null();
                 });
-                w.bits_of(|w| {
+                w.bits_containing(|w| {
                     w.sequence(|w| {
                         w.unsigned(&BASE64URL_NOPAD.decode(n.as_bytes()).unwrap()).unsigned(&[1, 0, 1]);
                     });
@@ -103,7 +103,7 @@ mod tests {
             (b"\x30\x03\x02\x01\x05", None),
             (b"", None),
         ] {
-            assert_eq!(fixed_width(der, 3), wanted, "{der:02x?}");
+            assert_eq!(ecdsa_der_to_fixed(der, 3), wanted, "{der:02x?}");
         }
     }
 }

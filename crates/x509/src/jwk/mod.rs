@@ -6,5 +6,5 @@ mod encoding;
 mod key;
 
 pub use algorithm::Algorithm;
-pub use encoding::{canonical, fixed_width};
+pub use encoding::{canonical, ecdsa_der_to_fixed};
 pub use key::{BadJwk, JwkKey, thumbprint_of_spki};

@@ -26,7 +26,7 @@ impl LintContext {
 
     /// Returns the context of a privately issued leaf at `now`, with the default limits.
     #[must_use]
-    pub fn leaf_at(now: UnixTime) -> Self {
+    pub fn for_private_leaf(now: UnixTime) -> Self {
         Self {
             now,
             leaf: true,

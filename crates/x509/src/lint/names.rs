@@ -21,7 +21,7 @@ pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: 
         match name {
             GeneralName::Dns(name) => {
                 hosts += 1;
-                dns_name(name, context, &mut broken);
+                check_dns_name(name, context, &mut broken);
             }
             GeneralName::Ip(address) => {
                 hosts += 1;
@@ -75,7 +75,7 @@ fn printable(name: &str) -> String {
     if !name.is_empty() && name.chars().all(plain) { name.to_owned() } else { format!("{name:?}") }
 }
 
-fn dns_name(name: &str, context: &LintContext, broken: &mut Broken) {
+fn check_dns_name(name: &str, context: &LintContext, broken: &mut Broken) {
     if name.contains('*') {
         match name.strip_prefix("*.") {
             Some(parent) if !parent.contains('*') && parent.contains('.') => {

@@ -37,7 +37,7 @@ pub enum ResponderError {
 
 /// Status of one certificate (RFC 6960 section 4.2.1, SingleResponse).
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct SingleAnswer {
+pub struct OcspSingleResponse {
     /// The certificate. `None` if it is identified by a hash other than SHA-1 and SHA-256.
     pub id: Option<CertificateId>,
     /// The status.
@@ -54,7 +54,7 @@ pub struct BasicResponse {
     /// Time of the signature.
     pub produced_at: UnixTime,
     /// One entry for each certificate.
-    pub answers: Vec<SingleAnswer>,
+    pub answers: Vec<OcspSingleResponse>,
     responder: ResponderId,
     algorithm: SignatureAlgorithm,
     tbs: Vec<u8>,
@@ -124,16 +124,16 @@ impl BasicResponse {
             if answers.len() == Self::ANSWERS_MAX {
                 return Err(DerError::Malformed("OCSP response: too many responses"));
             }
-            answers.push(SingleAnswer::read(single?)?);
+            answers.push(OcspSingleResponse::read(single?)?);
         }
-        refuse_critical(&mut data)?;
+        reject_unknown_critical(&mut data)?;
         let tbs = tbs.whole.to_vec();
         Ok(Self { produced_at, answers, responder, algorithm, tbs, signature, certificates })
     }
 
     /// Returns the entry for the certificate of `issuer` with this serial number.
     #[must_use]
-    pub fn about(&self, issuer: &Certificate, serial: &SerialNumber) -> Option<&SingleAnswer> {
+    pub fn about(&self, issuer: &Certificate, serial: &SerialNumber) -> Option<&OcspSingleResponse> {
         self.answers.iter().find(|answer| {
             answer.id.as_ref().is_some_and(|id| {
                 let wanted = CertificateId::of(issuer, serial.clone(), id.hash);
@@ -149,7 +149,7 @@ impl BasicResponse {
     ///
     /// # Errors
     /// [`ResponderError`].
-    pub fn authorized_by(&self, issuer: &Certificate, now: UnixTime) -> Result<(), ResponderError> {
+    pub fn verify_authorized_by(&self, issuer: &Certificate, now: UnixTime) -> Result<(), ResponderError> {
         if self.responder.means(issuer) {
             return self.signed_by(issuer);
         }
@@ -172,19 +172,19 @@ impl BasicResponse {
     }
 }
 
-impl SingleAnswer {
+impl OcspSingleResponse {
     fn read(single: Element<'_>) -> Result<Self, DerError> {
         let mut fields = Reader::new(single.whole).sequence()?;
         let id = CertificateId::read(fields.sequence()?).ok();
         let (status, this_update, next_update) = status(&mut fields)?;
-        refuse_critical(&mut fields)?;
+        reject_unknown_critical(&mut fields)?;
         Ok(Self { id, status, this_update, next_update })
     }
 }
 
 /// Rejects unknown critical extensions in `[1]`, as RFC 6960 section 4.4 requires. A nonce needs no check here: it is only returned
 /// to clients that sent one.
-fn refuse_critical(fields: &mut Reader<'_>) -> Result<(), DerError> {
+fn reject_unknown_critical(fields: &mut Reader<'_>) -> Result<(), DerError> {
     if let Some(list) = fields.optional(tag::context_constructed(1))? {
         let list = extension::strict(list.inside().sequence()?)?;
         if list.iter().any(|extension| extension.critical && extension.id != oid::OCSP_NONCE) {

@@ -1,6 +1,6 @@
 //! Complete validation of a response for one certificate.
 
-use super::basic::{BasicResponse, ResponderError, ResponseError, SingleAnswer};
+use super::basic::{BasicResponse, OcspSingleResponse, ResponderError, ResponseError};
 use crate::{Certificate, UnixTime};
 
 /// The response is not valid for the certificate.
@@ -27,9 +27,9 @@ pub fn checked(
     certificate: &Certificate,
     issuer: &Certificate,
     now: UnixTime,
-) -> Result<SingleAnswer, NoAnswer> {
+) -> Result<OcspSingleResponse, NoAnswer> {
     let response = BasicResponse::parse(der)?;
     let about = response.about(issuer, &certificate.serial).ok_or(NoAnswer::OtherCertificate)?;
-    response.authorized_by(issuer, now)?;
+    response.verify_authorized_by(issuer, now)?;
     Ok(about.clone())
 }

@@ -8,7 +8,7 @@ mod request;
 mod response;
 mod status;
 
-pub use basic::{BasicResponse, ResponderError, ResponseError, SingleAnswer};
+pub use basic::{BasicResponse, OcspSingleResponse, ResponderError, ResponseError};
 pub use build::{ResponseEntry, basic_response, error_response, tbs_response};
 pub use checked::{NoAnswer, checked};
 pub use request::{CertificateId, OcspHash, Request};

@@ -168,7 +168,7 @@ impl Request {
 
     /// Returns the URL that sends this request by GET to the responder at `url` (RFC 6960 appendix A.1).
     #[must_use]
-    pub fn get_url(&self, url: &str) -> String {
+    pub fn url_for_get(&self, url: &str) -> String {
         let text = BASE64.encode(&self.encode());
         let text = utf8_percent_encode(&text, NON_ALPHANUMERIC);
         format!("{}/{text}", url.trim_end_matches('/'))

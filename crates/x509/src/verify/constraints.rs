@@ -9,9 +9,9 @@ use crate::{Certificate, DistinguishedName, GeneralName, NameConstraints, Subtre
 const COMPARISONS_MAX: u32 = 250_000;
 
 /// Number of comparisons left.
-pub(super) struct Comparisons(u32);
+pub(super) struct ComparisonBudget(u32);
 
-impl Default for Comparisons {
+impl Default for ComparisonBudget {
     fn default() -> Self {
         Self(COMPARISONS_MAX)
     }
@@ -19,20 +19,20 @@ impl Default for Comparisons {
 
 /// Error: the limit of comparisons is reached.
 #[derive(Debug)]
-pub(super) struct Spent;
+pub(super) struct ComparisonsExhausted;
 
 /// Returns the first name of `certificate` that violates `constraints`.
-pub(super) fn broken_by(
+pub(super) fn find_violation(
     constraints: &NameConstraints,
     certificate: &Certificate,
-    comparisons: &mut Comparisons,
-) -> Result<Option<String>, Spent> {
+    comparisons: &mut ComparisonBudget,
+) -> Result<Option<String>, ComparisonsExhausted> {
     let subject =
         (!certificate.subject.is_empty()).then(|| GeneralName::Directory(certificate.subject.text.clone()));
     for name in subject.iter().chain(&certificate.subject_alt_names) {
         let cost = constraints.permitted.len() + constraints.excluded.len();
-        let cost = u32::try_from(cost).map_err(|_| Spent)?;
-        comparisons.0 = comparisons.0.checked_sub(cost).ok_or(Spent)?;
+        let cost = u32::try_from(cost).map_err(|_| ComparisonsExhausted)?;
+        comparisons.0 = comparisons.0.checked_sub(cost).ok_or(ComparisonsExhausted)?;
         if !passes(constraints, name) {
             return Ok(Some(described(name)));
         }
@@ -43,7 +43,7 @@ pub(super) fn broken_by(
 fn passes(constraints: &NameConstraints, name: &GeneralName) -> bool {
     let excluded = constraints.excluded.iter().any(|subtree| match covers(subtree, name) {
         Cover::OtherKind => false,
-        Cover::Outside => overlaps(subtree, name),
+        Cover::Outside => can_wildcard_match_base(subtree, name),
         Cover::Inside | Cover::Unknown => true,
     });
     let mut of_kind = false;
@@ -87,19 +87,23 @@ fn covers(subtree: &Subtree, name: &GeneralName) -> Cover {
                 .into()
         }
         (Subtree::Ip(net, mask), GeneralName::Ip(address)) => in_network(*address, *net, *mask).into(),
-        (Subtree::Email(base), GeneralName::Email(mailbox)) => mailbox_under(mailbox, base).into(),
+        (Subtree::Email(base), GeneralName::Email(mailbox)) => {
+            matches_mailbox_constraint(mailbox, base).into()
+        }
         (Subtree::Uri(base), GeneralName::Uri(uri)) => match uri_host(uri) {
-            Some(host) => exact_or_under(host, base).into(),
+            Some(host) => matches_host_constraint(host, base).into(),
             None => Cover::Unknown,
         },
-        (Subtree::Directory(base), GeneralName::Directory(text)) => directory_under(text, base).into(),
+        (Subtree::Directory(base), GeneralName::Directory(text)) => {
+            is_in_directory_subtree(text, base).into()
+        }
         (Subtree::Ip(..), GeneralName::BadIp(_)) | (Subtree::Other, GeneralName::Other(_)) => Cover::Unknown,
         _ => Cover::OtherKind,
     }
 }
 
 /// Returns whether a wildcard that is outside a subtree can still stand for the base of the subtree.
-fn overlaps(subtree: &Subtree, name: &GeneralName) -> bool {
+fn can_wildcard_match_base(subtree: &Subtree, name: &GeneralName) -> bool {
     let (Subtree::Dns(base), GeneralName::Dns(host)) = (subtree, name) else {
         return false;
     };
@@ -129,17 +133,17 @@ fn host_under(host: &str, base: &str) -> bool {
 }
 
 /// Matches as in mail and URI constraints: a host matches only itself, a leading dot matches all hosts below.
-fn exact_or_under(host: &str, base: &str) -> bool {
+fn matches_host_constraint(host: &str, base: &str) -> bool {
     if base.starts_with('.') { host_under(host, base) } else { host.eq_ignore_ascii_case(base) }
 }
 
-fn mailbox_under(mailbox: &str, base: &str) -> bool {
+fn matches_mailbox_constraint(mailbox: &str, base: &str) -> bool {
     let Some((local, host)) = mailbox.rsplit_once('@') else {
         return false;
     };
     match base.rsplit_once('@') {
         Some((wanted, at)) => wanted == local && host.eq_ignore_ascii_case(at),
-        None => exact_or_under(host, base),
+        None => matches_host_constraint(host, base),
     }
 }
 
@@ -167,7 +171,7 @@ fn in_network(address: IpAddr, net: IpAddr, mask: IpAddr) -> bool {
 
 /// Compares the texts of the names. The most specific part comes first, so a name in a subtree ends with the text of the base.
 /// Escapes distinguish a comma in a value from a separator.
-fn directory_under(text: &str, base: &[u8]) -> bool {
+fn is_in_directory_subtree(text: &str, base: &[u8]) -> bool {
     let Ok(base) = DistinguishedName::parse(base) else {
         return false;
     };
@@ -175,11 +179,11 @@ fn directory_under(text: &str, base: &[u8]) -> bool {
         return true;
     }
     let (text, base) = (text.to_ascii_lowercase(), base.text.to_ascii_lowercase());
-    text.strip_suffix(&base).is_some_and(|head| head.is_empty() || ends_between_names(head))
+    text.strip_suffix(&base).is_some_and(|head| head.is_empty() || ends_with_separator(head))
 }
 
 /// Returns whether the text ends with a separator between relative names, and not with an escaped comma in a value.
-fn ends_between_names(head: &str) -> bool {
+fn ends_with_separator(head: &str) -> bool {
     head.strip_suffix(", ").is_some_and(|name| {
         let escapes = name.bytes().rev().take_while(|b| *b == b'\\').count();
         escapes % 2 == 0

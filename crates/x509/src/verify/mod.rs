@@ -17,7 +17,7 @@ use crate::{Certificate, UnixTime};
 pub use order::{ChainOrder, chain_order};
 pub(crate) use path::is_for_servers;
 pub use path::{CHECKS_MAX, PATH_MAX};
-pub use signatures::{SignatureCache, Signatures};
+pub use signatures::{MemorySignatureCache, SignatureCache};
 pub use store::TrustStore;
 pub use verdict::{Distrust, Verdict};
 

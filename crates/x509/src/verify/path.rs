@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::constraints::{self, Comparisons};
+use super::constraints::{self, ComparisonBudget};
 use super::{Distrust, SignatureCache, TrustStore, Verdict};
 use crate::{Certificate, KeyUsage, SignatureError, UnixTime, oid};
 
@@ -20,12 +20,12 @@ pub(super) struct Search<'a, C> {
     now: UnixTime,
     cache: &'a C,
     checks_left: usize,
-    comparisons: Comparisons,
-    best: Option<Dead>,
+    comparisons: ComparisonBudget,
+    best: Option<FailedPath>,
 }
 
 /// A failed path, and how close it came to a trusted root.
-struct Dead {
+struct FailedPath {
     nearness: Nearness,
     verdict: Verdict,
 }
@@ -67,7 +67,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
             now,
             cache,
             checks_left: CHECKS_MAX,
-            comparisons: Comparisons::default(),
+            comparisons: ComparisonBudget::default(),
             best: None,
         }
     }
@@ -80,7 +80,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
             return Verdict::SelfSigned;
         }
         let mut path = Path { certificates: vec![leaf], fault: leaf_fault(leaf) };
-        if let Some(path) = self.climb(&mut path) {
+        if let Some(path) = self.extend_path(&mut path) {
             return Verdict::Trusted { path };
         }
         self.best.map_or(Verdict::Untrusted { reason: Distrust::Budget }, |dead| dead.verdict)
@@ -93,7 +93,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
     }
 
     /// Tries every issuer of the path's last certificate. The recursion depth is at most [`PATH_MAX`].
-    fn climb(&mut self, path: &mut Path<'a>) -> Option<Vec<Arc<Certificate>>> {
+    fn extend_path(&mut self, path: &mut Path<'a>) -> Option<Vec<Arc<Certificate>>> {
         let below = *path.certificates.last()?;
         let candidates = self.candidates(below, path);
         let mut climbed = false;
@@ -116,7 +116,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
                     climbed = true;
                     let fault_before = path.fault.clone();
                     self.step(path, issuer, outcome.err());
-                    let found = self.arrive_or_climb(path, anchor);
+                    let found = self.finish_or_extend_path(path, anchor);
                     path.certificates.pop();
                     path.fault = fault_before;
                     if found.is_some() {
@@ -144,7 +144,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         path.certificates.push(issuer);
     }
 
-    fn arrive_or_climb(&mut self, path: &mut Path<'a>, anchor: bool) -> Option<Vec<Arc<Certificate>>> {
+    fn finish_or_extend_path(&mut self, path: &mut Path<'a>, anchor: bool) -> Option<Vec<Arc<Certificate>>> {
         let top = *path.certificates.last()?;
         if anchor {
             let Some(fault) = path.fault.clone() else {
@@ -165,7 +165,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
             self.bury(Nearness::Budget, Distrust::Budget);
             return None;
         }
-        self.climb(path)
+        self.extend_path(path)
     }
 
     /// Returns certificates that could have issued `below`. Trusted ones come first, because they end the path; within both groups,
@@ -247,10 +247,10 @@ impl<'a, C: SignatureCache> Search<'a, C> {
             if index > 0 && below.is_self_issued() {
                 continue;
             }
-            match constraints::broken_by(constraints, below, &mut self.comparisons) {
+            match constraints::find_violation(constraints, below, &mut self.comparisons) {
                 Ok(None) => {}
                 Ok(Some(name)) => return Some(Distrust::NameConstraint { which, name }),
-                Err(constraints::Spent) => return Some(Distrust::Budget),
+                Err(constraints::ComparisonsExhausted) => return Some(Distrust::Budget),
             }
         }
         None
@@ -270,14 +270,14 @@ impl<'a, C: SignatureCache> Search<'a, C> {
             missing: below.issuer.text.clone(),
             issuer_url: below.issuer_urls.first().cloned(),
         };
-        self.keep(Dead { nearness: Nearness::Incomplete, verdict });
+        self.keep(FailedPath { nearness: Nearness::Incomplete, verdict });
     }
 
     fn bury(&mut self, nearness: Nearness, reason: Distrust) {
-        self.keep(Dead { nearness, verdict: Verdict::Untrusted { reason } });
+        self.keep(FailedPath { nearness, verdict: Verdict::Untrusted { reason } });
     }
 
-    fn keep(&mut self, dead: Dead) {
+    fn keep(&mut self, dead: FailedPath) {
         if self.best.as_ref().is_none_or(|best| dead.nearness > best.nearness) {
             self.best = Some(dead);
         }

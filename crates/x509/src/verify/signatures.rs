@@ -26,7 +26,7 @@ impl SignatureCache for () {
 /// In-memory cache with a bounded size and two generations. A full young generation becomes the old one, and entries that are used
 /// again move back to the young one. Often used entries therefore stay, at the cost of two lookups, and without an ordered list.
 #[derive(Debug)]
-pub struct Signatures {
+pub struct MemorySignatureCache {
     generations: Mutex<Generations>,
     /// Maximum entries of one generation.
     half: usize,
@@ -40,7 +40,7 @@ struct Generations {
     old: SignatureResults,
 }
 
-impl Signatures {
+impl MemorySignatureCache {
     /// Creates a cache of up to `entries` results, about 100 bytes each.
     #[must_use]
     pub fn bounded(entries: usize) -> Self {
@@ -75,7 +75,7 @@ impl Generations {
     }
 }
 
-impl SignatureCache for Signatures {
+impl SignatureCache for MemorySignatureCache {
     fn get(&self, issuer: &SpkiHash, certificate: &Fingerprint) -> Option<bool> {
         let key = (*issuer, *certificate);
         let mut generations = self.lock();
@@ -100,7 +100,7 @@ mod tests {
     fn signature_cache_keeps_used_entries_and_stays_bounded() {
         let issuer = SpkiHash::of(b"issuer");
         let often = Fingerprint::of(b"often");
-        let signatures = Signatures::bounded(10);
+        let signatures = MemorySignatureCache::bounded(10);
         signatures.put(&issuer, &often, true);
         for number in 0..100u8 {
             signatures.put(&issuer, &Fingerprint::of(&[number]), false);

@@ -145,7 +145,7 @@ impl Verdict {
     /// Returns whether the fault concerns `leaf` itself and [`crate::lint::lint`] also reports it: a usage other than TLS servers,
     /// or an unknown critical extension. A caller that reports both uses this to avoid a duplicate.
     #[must_use]
-    pub fn is_told_by_lint(&self, leaf: &Certificate) -> bool {
+    pub fn is_reported_by_lint(&self, leaf: &Certificate) -> bool {
         let Self::Untrusted { reason } = self else { return false };
         matches!(reason, Distrust::NotForServers { .. } | Distrust::UnknownCritical { .. })
             && reason.which() == Some(leaf.fingerprint)

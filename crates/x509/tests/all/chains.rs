@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509::verify::{
-    self, CHECKS_MAX, Distrust, SignatureCache, Signatures, TrustStore, Verdict, chain_order, verify_chain,
+    self, CHECKS_MAX, Distrust, MemorySignatureCache, SignatureCache, TrustStore, Verdict, chain_order,
+    verify_chain,
 };
 use x509::{Certificate, DAY, Fingerprint, KeyUsage, SpkiHash};
 
@@ -642,7 +643,7 @@ fn verified_path_runs_from_leaf_to_root() {
 fn verdict_recognizes_leaf_faults_reported_by_lint() {
     let w = World::new();
     let told = |leaf: Arc<Certificate>, middle| {
-        judge(&w.given(leaf.clone(), vec![middle]), &()).is_told_by_lint(&leaf)
+        judge(&w.given(leaf.clone(), vec![middle]), &()).is_reported_by_lint(&leaf)
     };
     assert!(told(w.leaf(unknown_critical), w.middle(as_is)));
     assert!(told(w.leaf(|s| s.purposes(&[CLIENT_AUTH])), w.middle(as_is)));
@@ -717,7 +718,7 @@ fn cross_signed_ca_maze_stops_at_the_signature_budget() {
 #[test]
 fn intermediate_signature_is_checked_once() {
     let w = World::new();
-    let signatures = Signatures::bounded(100);
+    let signatures = MemorySignatureCache::bounded(100);
     for _ in 0..5 {
         let key = Key::new();
         let leaf = leaf(&key, "Middle", &w.middle_key).certificate(&w.middle_key);

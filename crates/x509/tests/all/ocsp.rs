@@ -114,10 +114,10 @@ fn openssl_accepts_our_ocsp_responses() {
             assert_eq!(Outcome::Status(strict.answers[0].status), read.status, "both readers agree");
             assert_eq!(strict.about(&ca.certificate, &serial(2)).unwrap().status, revoked);
             assert!(strict.about(&ca.certificate, &serial(4)).is_none());
-            assert_eq!(strict.authorized_by(&ca.certificate, LONG.0), Ok(()), "{algorithm}");
+            assert_eq!(strict.verify_authorized_by(&ca.certificate, LONG.0), Ok(()), "{algorithm}");
             let stranger = Authority::new(algorithm.clone());
             assert_eq!(
-                strict.authorized_by(&stranger.certificate, LONG.0),
+                strict.verify_authorized_by(&stranger.certificate, LONG.0),
                 Err(ResponderError::NotAuthorized)
             );
         }

@@ -17,7 +17,7 @@ pub(crate) fn judge_without_harm(der: &[u8]) {
     let Ok(certificate) = Certificate::parse(der) else { return };
     let certificate = Arc::new(certificate);
     for leaf in [true, false] {
-        let context = LintContext { leaf, publicly_trusted: leaf, ..LintContext::leaf_at(NOW) };
+        let context = LintContext { leaf, publicly_trusted: leaf, ..LintContext::for_private_leaf(NOW) };
         assert!(lint(&certificate, &context).len() <= FINDINGS_MAX);
     }
     let sent = [certificate.clone(), certificate.clone()];
@@ -83,7 +83,7 @@ fn rsa_of(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
             w.sequence(|w| {
                 w.oid(&[1, 2, 840, 113549, 1, 1, 1]).null();
             });
-            w.bits_of(|w| {
+            w.bits_containing(|w| {
                 w.sequence(|w| {
                     w.unsigned(modulus).unsigned(exponent);
                 });
@@ -203,7 +203,7 @@ fn each_leaf_rule_reports_its_violation() {
             &["malformed"],
         ),
     ];
-    check(&cases, LintContext::leaf_at(NOW), healthy_leaf);
+    check(&cases, LintContext::for_private_leaf(NOW), healthy_leaf);
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn each_rule_for_publicly_trusted_leaves_reports_its_violation() {
         case(|s| s.hosts(&["a.example", "nas.local", "nas"]), &["internal-name"]),
         case(|s| s.names(&[(2, b"a.example"), (7, &[10, 0, 0, 1])]), &["internal-name"]),
     ];
-    let context = LintContext { publicly_trusted: true, ..LintContext::leaf_at(NOW) };
+    let context = LintContext { publicly_trusted: true, ..LintContext::for_private_leaf(NOW) };
     check(&cases, context, healthy_leaf);
 }
 
@@ -234,7 +234,7 @@ fn each_ca_rule_reports_its_violation() {
         case(|s| s.hosts(&["b c"]), &[]),
         case(|s| s.serial = vec![5], &["serial-short"]),
     ];
-    let context = LintContext { leaf: false, ..LintContext::leaf_at(NOW) };
+    let context = LintContext { leaf: false, ..LintContext::for_private_leaf(NOW) };
     check(&cases, context, |key, issuer| authority("Middle", key, "Root", issuer));
 }
 
@@ -246,20 +246,20 @@ fn root_is_exempt_from_serial_key_id_and_signature_rules() {
     root.drop(AUTHORITY_KEY_ID);
     root.drop(SUBJECT_KEY_ID);
     root.algorithm = algorithm(MD5_RSA);
-    let context = LintContext { leaf: false, ..LintContext::leaf_at(NOW) };
+    let context = LintContext { leaf: false, ..LintContext::for_private_leaf(NOW) };
     assert_eq!(codes(&root.certificate(&key), &context), [""; 0]);
     let folder = tempfile::tempdir().unwrap();
     let der =
         openssl(&folder, "req -x509 -newkey rsa:2048 -sha1 -nodes -keyout k -outform DER -subj /CN=Root");
     let root = Certificate::parse(&der).unwrap();
-    let context = LintContext { leaf: false, ..LintContext::leaf_at(root.not_before) };
+    let context = LintContext { leaf: false, ..LintContext::for_private_leaf(root.not_before) };
     assert_eq!(codes(&root, &context), [""; 0]);
 }
 
 #[test]
 fn root_rollover_certificate_needs_a_strong_signature() {
     let (old, new) = (Key::new(), Key::new());
-    let context = LintContext { leaf: false, ..LintContext::leaf_at(NOW) };
+    let context = LintContext { leaf: false, ..LintContext::for_private_leaf(NOW) };
     for (arcs, want) in [(MD5_RSA, "weak-signature"), (SHA1_ECDSA, "sha1-signature")] {
         let mut rollover = authority("Root", &new, "Root", &old);
         rollover.algorithm = algorithm(arcs);
@@ -278,7 +278,7 @@ fn evidence_is_shortened_when_many_names_are_invalid() {
     let hosts: Vec<String> = (0..2_000).map(|n| format!("bad name {n}")).collect();
     let mut spec = leaf(&key, "Root", &issuer);
     spec.hosts(&hosts.iter().map(String::as_str).collect::<Vec<_>>());
-    let findings = lint(&spec.certificate(&issuer), &LintContext::leaf_at(NOW));
+    let findings = lint(&spec.certificate(&issuer), &LintContext::for_private_leaf(NOW));
     let invalid = findings.iter().find(|f| f.rule.code == "certificate.san-invalid").unwrap();
     assert!(invalid.evidence.ends_with("and 1995 more"), "{}", invalid.evidence);
 }
@@ -287,7 +287,7 @@ fn evidence_is_shortened_when_many_names_are_invalid() {
 fn validity_bounds_are_inclusive() {
     let (key, issuer) = (Key::new(), Key::new());
     let certificate = leaf(&key, "Root", &issuer).certificate(&issuer);
-    let at = |now: UnixTime| codes(&certificate, &LintContext::leaf_at(now));
+    let at = |now: UnixTime| codes(&certificate, &LintContext::for_private_leaf(now));
     assert_eq!(at(certificate.not_after), ["expiring"]);
     assert_eq!(at(certificate.not_after.plus(1)), ["expired"]);
     assert_eq!(at(certificate.not_before), [""; 0]);

@@ -11,5 +11,5 @@ mod want;
 pub use example::EXAMPLE;
 pub use file::{POLICY_FILE, PolicyError, PolicyFile};
 pub use rules::Policy;
-pub(crate) use rules::{Program, WantedFile};
-pub use want::{Refusal, Want};
+pub(crate) use rules::{Program, RequestedFile};
+pub use want::{DeniedAction, Refusal};

@@ -40,7 +40,7 @@ impl PathPattern {
         }
         // The last part is the file name; at least one directory remains for resolving links.
         let plain =
-            parts.iter().take(parts.len().saturating_sub(1)).take_while(|part| !is_wild(part)).count();
+            parts.iter().take(parts.len().saturating_sub(1)).take_while(|part| !has_wildcard(part)).count();
         if plain == 0 {
             return wrong("matches files in every folder of the host: start with a folder");
         }
@@ -61,7 +61,7 @@ impl PathPattern {
     }
 }
 
-fn is_wild(part: &str) -> bool {
+fn has_wildcard(part: &str) -> bool {
     part.contains(['*', '?'])
 }
 

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::pattern::PathPattern;
-use super::want::{Refusal, Want};
+use super::want::{DeniedAction, Refusal};
 use crate::accounts::{self, Account};
 use crate::deploy::file::Attributes;
 use crate::deploy::target::{FileMode, HOOK_SECONDS_MAX, HookCommand, Verify, is_command_name};
@@ -182,7 +182,7 @@ pub(crate) struct Program {
 
 /// A file that a job wants to write, with links resolved.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WantedFile<'f> {
+pub(crate) struct RequestedFile<'f> {
     /// Path with links resolved.
     pub(crate) path: &'f Path,
     /// Whether the file contains a private key.
@@ -212,17 +212,17 @@ impl Policy {
     }
 
     /// Checks whether any rule names the path, whatever the owner of the file.
-    pub(crate) fn path(&self, path: &Path) -> Result<(), Want> {
+    pub(crate) fn path(&self, path: &Path) -> Result<(), DeniedAction> {
         if self.own.iter().any(|own| path.starts_with(own)) {
             let why = "belongs to the agent or to its policy";
-            return Err(Want::Never { what: format!("the file {}", path.display()), why });
+            return Err(DeniedAction::Never { what: format!("the file {}", path.display()), why });
         }
         if self.programs().any(|program| program == path) {
             let why = "is the program of a command";
-            return Err(Want::Never { what: format!("the file {}", path.display()), why });
+            return Err(DeniedAction::Never { what: format!("the file {}", path.display()), why });
         }
         let named = self.rules.files.iter().any(|rule| rule.path.names(path));
-        if named { Ok(()) } else { Err(Want::file(path)) }
+        if named { Ok(()) } else { Err(DeniedAction::file(path)) }
     }
 
     fn programs(&self) -> impl Iterator<Item = PathBuf> + '_ {
@@ -234,7 +234,7 @@ impl Policy {
     }
 
     /// Checks whether a rule names the file and allows its owner, group and mode.
-    pub(crate) fn file(&self, file: &WantedFile<'_>) -> Result<(), Want> {
+    pub(crate) fn file(&self, file: &RequestedFile<'_>) -> Result<(), DeniedAction> {
         self.path(file.path)?;
         let rules = self.rules.files.iter().filter(|rule| rule.path.names(file.path));
         if rules.into_iter().any(|rule| rule.allows(file)) {
@@ -244,7 +244,7 @@ impl Policy {
         let before = |own: fn(&Attributes) -> u32| file.before.as_ref().map(own);
         let owner = ![Some(uid), before(|a| a.uid)].contains(&Some(file.wanted.uid));
         let group = ![Some(gid), before(|a| a.gid)].contains(&Some(file.wanted.gid));
-        Err(Want::File {
+        Err(DeniedAction::File {
             path: file.path.to_owned(),
             owner: owner.then_some(file.wanted.uid),
             group: group.then_some(file.wanted.gid),
@@ -253,13 +253,13 @@ impl Policy {
     }
 
     /// Returns the command, if the policy allows it.
-    pub(crate) fn program(&self, command: &HookCommand, seconds: u32) -> Result<Program, Want> {
+    pub(crate) fn program(&self, command: &HookCommand, seconds: u32) -> Result<Program, DeniedAction> {
         let rule = match command {
             HookCommand::Named(name) => self.rules.commands.get_key_value(name),
             HookCommand::Argv(argv) => self.rules.commands.iter().find(|(_, rule)| rule.argv == *argv),
         };
-        let Some((name, rule)) = rule else { return Err(Want::command(command)) };
-        let never = |why| Want::Never { what: format!("the command {name}"), why };
+        let Some((name, rule)) = rule else { return Err(DeniedAction::command(command)) };
+        let never = |why| DeniedAction::Never { what: format!("the command {name}"), why };
         let account =
             accounts::user(&rule.user).map_err(|_| never("names a user that this host does not have"))?;
         let own = accounts::own().0;
@@ -281,21 +281,21 @@ impl Policy {
     }
 
     /// Checks whether the agent may connect to each address of the endpoint.
-    pub(crate) fn addresses(&self, verify: &Verify, addresses: &[SocketAddr]) -> Result<(), Want> {
+    pub(crate) fn addresses(&self, verify: &Verify, addresses: &[SocketAddr]) -> Result<(), DeniedAction> {
         let held = |address: &SocketAddr| self.rules.verify.iter().any(|rule| rule.address.holds(*address));
         let all = !addresses.is_empty() && addresses.iter().all(held);
-        if all || self.names(verify) { Ok(()) } else { Err(Want::address(verify)) }
+        if all || self.names(verify) { Ok(()) } else { Err(DeniedAction::address(verify)) }
     }
 
     /// Builds the refusal of a job.
-    pub(crate) fn refusal(&self, wants: Vec<Want>) -> Refusal {
-        let lines = self.lines_for(&wants);
+    pub(crate) fn refusal(&self, wants: Vec<DeniedAction>) -> Refusal {
+        let lines = self.policy_lines_for(&wants);
         Refusal::new(&self.path, self.found, &wants, &lines)
     }
 
     /// Returns the policy lines that would allow all of `wants`, to be added to the file.
     #[must_use]
-    pub fn lines_for(&self, wants: &[Want]) -> String {
+    pub fn policy_lines_for(&self, wants: &[DeniedAction]) -> String {
         super::want::lines(wants, |name| self.rules.commands.contains_key(name))
     }
 
@@ -307,7 +307,7 @@ impl Policy {
 }
 
 impl FileRule {
-    fn allows(&self, file: &WantedFile<'_>) -> bool {
+    fn allows(&self, file: &RequestedFile<'_>) -> bool {
         let (uid, gid) = accounts::own();
         let wanted = file.wanted;
         let owner = wanted.uid == uid

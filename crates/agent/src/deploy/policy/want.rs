@@ -12,7 +12,7 @@ const NAME_MAX: usize = 40;
 
 /// An action that the policy does not allow.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Want {
+pub enum DeniedAction {
     /// Writing a file.
     File {
         /// Path with links resolved.
@@ -39,7 +39,7 @@ pub enum Want {
     },
 }
 
-impl Want {
+impl DeniedAction {
     pub(super) fn file(path: &Path) -> Self {
         Self::File { path: path.to_owned(), owner: None, group: None, mode: None }
     }
@@ -60,7 +60,7 @@ impl Want {
     }
 }
 
-impl fmt::Display for Want {
+impl fmt::Display for DeniedAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, owner, group, mode } => {
@@ -83,7 +83,7 @@ impl fmt::Display for Want {
 pub struct Refusal(String);
 
 impl Refusal {
-    pub(super) fn new(policy: &Path, found: bool, wants: &[Want], lines: &str) -> Self {
+    pub(super) fn new(policy: &Path, found: bool, wants: &[DeniedAction], lines: &str) -> Self {
         let path = policy.display();
         let wanted: Vec<String> = wants.iter().map(ToString::to_string).collect();
         let what = format!("the policy of this host does not allow {}", wanted.join("; "));
@@ -96,7 +96,7 @@ impl Refusal {
 }
 
 /// Returns each want once, with names for commands that are not `taken`.
-pub(super) fn lines(wants: &[Want], taken: impl Fn(&str) -> bool) -> String {
+pub(super) fn lines(wants: &[DeniedAction], taken: impl Fn(&str) -> bool) -> String {
     let (mut text, mut blocks, mut names) = (String::new(), HashSet::new(), HashSet::new());
     for want in wants {
         let key = format!("{want:?}");
@@ -104,25 +104,27 @@ pub(super) fn lines(wants: &[Want], taken: impl Fn(&str) -> bool) -> String {
             continue;
         }
         match want {
-            Want::File { path, owner, group, mode } => {
+            DeniedAction::File { path, owner, group, mode } => {
                 text += &format!("\n[[files]]\npath = {}\n", quoted(&path.to_string_lossy()));
                 text += &owner.map_or_else(String::new, |uid| format!("owners = [\"{uid}\"]\n"));
                 text += &group.map_or_else(String::new, |gid| format!("groups = [\"{gid}\"]\n"));
                 text += &mode.map_or_else(String::new, |mode| format!("mode = \"{mode:04o}\"\n"));
             }
-            Want::Command(argv) => {
+            DeniedAction::Command(argv) => {
                 let free = |name: &String| !taken(name) && !names.contains(name);
-                let name = free_name(&slug(argv), free);
+                let name = unique_name(&slug(argv), free);
                 let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
                 text += &command(&name, &words.join(", "));
                 names.insert(name);
             }
-            Want::Name(name) => {
+            DeniedAction::Name(name) => {
                 text += &command(name, "\"/path/to/program\"");
                 names.insert(name.clone());
             }
-            Want::Address(address) => text += &format!("\n[[verify]]\naddress = {}\n", quoted(address)),
-            Want::Never { .. } => {}
+            DeniedAction::Address(address) => {
+                text += &format!("\n[[verify]]\naddress = {}\n", quoted(address))
+            }
+            DeniedAction::Never { .. } => {}
         }
     }
     text
@@ -142,7 +144,7 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-fn free_name(base: &str, free: impl Fn(&String) -> bool) -> String {
+fn unique_name(base: &str, free: impl Fn(&String) -> bool) -> String {
     let numbered = (2..).map(|number| format!("{base}-{number}"));
     std::iter::once(base.to_owned()).chain(numbered).find(free).unwrap_or_default()
 }
@@ -167,9 +169,10 @@ mod tests {
 
     #[test]
     fn suggested_policy_lines_parse_and_name_each_command_once() {
-        let argv = |words: &[&str]| Want::Command(words.iter().map(|&word| word.to_owned()).collect());
+        let argv =
+            |words: &[&str]| DeniedAction::Command(words.iter().map(|&word| word.to_owned()).collect());
         let wants = [
-            Want::File {
+            DeniedAction::File {
                 path: "/etc/tls/a \"b\".pem".into(),
                 owner: Some(0),
                 group: None,
@@ -179,8 +182,8 @@ mod tests {
             argv(&["nginx", "-s", "reload"]),
             argv(&["nginx", "-s", "reload"]),
             argv(&["sh", "-c", "echo $'\n'"]),
-            Want::Name("other.name".to_owned()),
-            Want::Address("[::1]:443".to_owned()),
+            DeniedAction::Name("other.name".to_owned()),
+            DeniedAction::Address("[::1]:443".to_owned()),
         ];
         let text = lines(&wants, |name| name == "nginx-s-reload");
         for expected in [

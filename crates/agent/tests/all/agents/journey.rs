@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent::AgentQuery;
-use agent::client::{Agent, AgentRunError, Worked};
+use agent::client::{Agent, AgentRunError, WorkReport};
 use agent::deploy::{Outcome, Target};
 use enrollment::client::JoinOptions;
 use serde_json::json;
@@ -54,7 +54,7 @@ async fn enrolled_agent_generates_a_key_and_deploys_the_issued_certificate() {
     assert_eq!((row.name.as_str(), row.labels.as_str()), ("web-1", r#"{"env":"prod"}"#));
     let target = world.source.order(agent, "a.example", pair(&world));
     let worked = opened(&world).await.work_once().await.unwrap();
-    assert_eq!(worked, Worked { done: 2, failed: 0 });
+    assert_eq!(worked, WorkReport { done: 2, failed: 0 });
     let results = world.source.results();
     assert_eq!((results.len(), results[0].outcome, results[0].target), (1, Outcome::Deployed, Some(target)));
     assert_eq!(Some(std::fs::read_to_string(world.etc("f.pem")).unwrap()), world.source.chain_pem());
@@ -232,7 +232,7 @@ async fn failed_deployment_is_reported_with_its_reason() {
     let command =
         format!("[commands.no]\nargv = [\"sh\", \"-c\", \"echo no, thanks; exit 1\"]\nuser = \"{user}\"\n");
     let mut agent = opened_with(&world, &(world.files_allowed() + &command)).await;
-    assert_eq!(agent.work_once().await.unwrap(), Worked { done: 1, failed: 1 });
+    assert_eq!(agent.work_once().await.unwrap(), WorkReport { done: 1, failed: 1 });
     let results = world.source.results();
     assert_eq!(results[0].outcome, Outcome::RolledBack);
     assert!(results[0].error_text().unwrap().contains("no, thanks"));
@@ -245,7 +245,7 @@ async fn invalid_names_are_reported_and_no_key_is_generated() {
     let world = World::new().await;
     let agent = enrolled(&world).await;
     world.source.order(agent, "not a name", pair(&world));
-    assert_eq!(opened(&world).await.work_once().await.unwrap(), Worked { done: 0, failed: 1 });
+    assert_eq!(opened(&world).await.work_once().await.unwrap(), WorkReport { done: 0, failed: 1 });
     assert_eq!(world.source.results()[0].outcome, Outcome::Failed);
     assert_eq!(files(&world, "keys"), 0);
 }
@@ -258,7 +258,7 @@ async fn missing_policy_lines_are_reported_and_nothing_is_written() {
         "reload": ["touch", world.etc("run")]}));
     world.source.order(agent, "a.example", job);
     let mut opened = opened_with(&world, "").await;
-    assert_eq!(opened.work_once().await.unwrap(), Worked { done: 1, failed: 1 });
+    assert_eq!(opened.work_once().await.unwrap(), WorkReport { done: 1, failed: 1 });
     let results = world.source.results();
     assert_eq!(results[0].outcome, Outcome::Failed, "nothing was changed");
     let error = results[0].error_text().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::deploy::PolicyFile;
-use agent::work::{Assignment, CsrMade, Enrolment, HostFacts, JobResult, Renewal, WorkError};
+use agent::work::{Assignment, Enrolment, GeneratedCsr, HostFacts, JobResult, Renewal, WorkError};
 use agent::{AgentError, Agents, AgentsParts, EnrolError, NewToken, agent_uri};
 use authority::keystore::KeyStore;
 use keys::{Keyring, PrivateKey};
@@ -247,7 +247,7 @@ async fn known(
             enrolled.map(|enrolled| json!(enrolled)).map_err(|error| (422, error.to_string()))
         }
         ["jobs", job, "csr"] => {
-            let made: CsrMade = serde_json::from_slice(body).unwrap();
+            let made: GeneratedCsr = serde_json::from_slice(body).unwrap();
             agents.accept_csr(agent, job.parse().unwrap(), &made.csr_pem).await.map_err(failed)?;
             Ok(json!({}))
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::deploy::Target;
-use agent::work::{AgentJob, JobResult, TargetWork, Work, WorkError, WorkSource};
+use agent::work::{AgentJob, AssignedTarget, JobResult, Work, WorkError, WorkSource};
 use enrollment::{Certified, Certify, CertifyError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -39,7 +39,7 @@ struct Order {
     job: Uuid,
     deploy: Uuid,
     certificate: Uuid,
-    target: TargetWork,
+    target: AssignedTarget,
     names: Vec<String>,
     chain_pem: Option<String>,
     done: bool,
@@ -54,7 +54,7 @@ impl Source {
             job: Uuid::now_v7(),
             deploy: Uuid::now_v7(),
             certificate: Uuid::now_v7(),
-            target: TargetWork { id, name: "web".to_owned(), target },
+            target: AssignedTarget { id, name: "web".to_owned(), target },
             names: vec![name.to_owned()],
             chain_pem: None,
             done: false,

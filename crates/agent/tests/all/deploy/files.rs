@@ -280,7 +280,7 @@ fn invalid_targets_are_rejected() {
 fn target_passwords_are_not_shown() {
     let text = json!({"type": "jks", "file": "/a/k", "password": "open sesame"});
     let read = target(text.clone());
-    assert!(read.holds_secret());
+    assert!(read.has_password());
     assert!(!format!("{read:?}").contains("sesame"));
     assert!(!serde_json::to_string(&read.redacted()).unwrap().contains("sesame"));
     assert_eq!(serde_json::to_value(&read).unwrap()["password"], "open sesame", "the agent needs it");

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Arc;
 
-use agent::deploy::{Deployer, Fault, Outcome, Policy, Report, Target, Want, missing_rules};
+use agent::deploy::{DeniedAction, Deployer, Fault, Outcome, Policy, Report, Target, missing_rules};
 use serde_json::json;
 
 use super::world::{Host, target};
@@ -298,12 +298,14 @@ async fn policy_check_lists_all_missing_rules_at_once() {
     let job = target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
         "verify": {"host": "::1", "port": 443}}));
     let missing = missing_rules(&policy(&host), &job).await.unwrap();
-    let words = |text: &str| Want::Command(text.split(' ').map(str::to_owned).collect());
+    let words = |text: &str| DeniedAction::Command(text.split(' ').map(str::to_owned).collect());
     assert_eq!(missing.len(), 5, "{missing:?}");
-    for expected in [words("nginx -t"), words("nginx -s reload"), Want::Address("[::1]:443".to_owned())] {
+    for expected in
+        [words("nginx -t"), words("nginx -s reload"), DeniedAction::Address("[::1]:443".to_owned())]
+    {
         assert!(missing.contains(&expected), "{expected:?}");
     }
-    write_policy(&host, &policy(&host).lines_for(&missing));
+    write_policy(&host, &policy(&host).policy_lines_for(&missing));
     assert_eq!(missing_rules(&policy(&host), &job).await.unwrap(), []);
     assert_eq!(host.listing(), Vec::<String>::new(), "a check writes nothing");
 }

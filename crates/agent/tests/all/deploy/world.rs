@@ -122,7 +122,7 @@ impl HostDeployer {
         // If the check fails, the deployment reports the error.
         let Ok(missing) = missing_rules(&policy, target).await else { return };
         let before = std::fs::read_to_string(self.policy.path()).unwrap_or_default();
-        let text = format!("{before}{}", policy.lines_for(&missing));
+        let text = format!("{before}{}", policy.policy_lines_for(&missing));
         let beside = self.policy.path().with_extension("new");
         std::fs::write(&beside, text).unwrap();
         std::fs::rename(&beside, self.policy.path()).unwrap();

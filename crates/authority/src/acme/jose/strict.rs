@@ -15,22 +15,22 @@ const DEPTH_MAX: usize = 16;
 /// Describes the fault and its position.
 pub(crate) fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = Strict { left: DEPTH_MAX }.deserialize(&mut deserializer)?;
+    let value = StrictJson { left: DEPTH_MAX }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
-struct Strict {
+struct StrictJson {
     left: usize,
 }
 
-impl Strict {
+impl StrictJson {
     fn below<E: de::Error>(&self) -> Result<Self, E> {
         self.left.checked_sub(1).map(|left| Self { left }).ok_or_else(|| E::custom("nested too deeply"))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictJson {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -38,7 +38,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictJson {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -12,7 +12,7 @@ const KNOWN_TAGS: [&str; 7] =
 
 /// The CA, account and validation method to check against CAA records.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct CaaQuery<'a> {
     pub(crate) identities: &'a [String],
     pub(crate) wildcard: bool,
     pub(crate) account_url: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct Wish<'a> {
 }
 
 /// Searches for CAA records from the name upwards and evaluates the first record set found (RFC 8659 section 3).
-pub(crate) async fn check(dns: &Dns, host: &str, wish: Wish<'_>) -> Result<(), Failure> {
+pub(crate) async fn check(dns: &Dns, host: &str, wish: CaaQuery<'_>) -> Result<(), Failure> {
     if wish.identities.is_empty() {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub(crate) async fn check(dns: &Dns, host: &str, wish: Wish<'_>) -> Result<(), F
     }
 }
 
-impl<'a> Wish<'a> {
+impl<'a> CaaQuery<'a> {
     /// Returns the check parameters for a validation.
     pub(crate) fn of(question: &'a Question, identities: &'a [String]) -> Self {
         Self {
@@ -57,7 +57,7 @@ fn lookup_failed(name: &str, error: &DnsError) -> Failure {
     Failure::passing(Kind::Dns, format!("CAA lookup for {name}: {error}"))
 }
 
-fn judge(records: &[CaaRecord], wish: Wish<'_>) -> Result<(), String> {
+fn judge(records: &[CaaRecord], wish: CaaQuery<'_>) -> Result<(), String> {
     if let Some(unknown) =
         records.iter().find(|record| record.critical && !KNOWN_TAGS.contains(&record.tag.as_str()))
     {
@@ -82,7 +82,7 @@ fn judge(records: &[CaaRecord], wish: Wish<'_>) -> Result<(), String> {
 
 /// Returns whether one property allows the issuance. Returns an error if the property names this CA but its parameters forbid the
 /// issuance.
-fn allows(value: &[u8], wish: Wish<'_>) -> Result<bool, String> {
+fn allows(value: &[u8], wish: CaaQuery<'_>) -> Result<bool, String> {
     let Some(value) = IssueValue::parse(value) else { return Ok(false) };
     if !wish.identities.contains(&value.domain) {
         return Ok(false);
@@ -118,7 +118,7 @@ mod tests {
         let records: Vec<_> =
             records.iter().map(|(critical, tag, value)| record(*critical, tag, value)).collect();
         let identities = ["ca.example".to_owned(), "other.example".to_owned()];
-        let wish = Wish {
+        let wish = CaaQuery {
             identities: &identities,
             wildcard,
             account_url: "https://ca.example/acme/acct/1",

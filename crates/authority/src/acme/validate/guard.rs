@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use outbound::guard::{self, addresses_within};
+use outbound::guard::{self, address_and_embedded};
 
 use crate::acme::options::ValidationOptions;
 
@@ -59,7 +59,7 @@ impl Guard {
         if self.allow.iter().any(|net| net.contains(&address)) {
             return Ok(());
         }
-        for candidate in addresses_within(address) {
+        for candidate in address_and_embedded(address) {
             if let Some((_, what)) = self.deny.iter().find(|(net, _)| net.contains(&candidate)) {
                 return Err(what);
             }

@@ -34,7 +34,7 @@ impl Http01 {
         limit: Duration,
     ) -> Result<Self, reqwest::Error> {
         let client = Client::builder()
-            .dns_resolver(Guarded { hosts: hosts.clone(), limit })
+            .dns_resolver(FilteredResolver { hosts: hosts.clone(), limit })
             .redirect(reqwest::redirect::Policy::none())
             // The validation proves control of the name over HTTP. HTTPS occurs only after a redirect, so its certificate is not
             // verified.
@@ -162,12 +162,12 @@ fn failure(url: &Url, error: &reqwest::Error) -> Failure {
 }
 
 /// DNS resolver of the HTTP client, which returns only allowed addresses.
-struct Guarded {
+struct FilteredResolver {
     hosts: Arc<Hosts>,
     limit: Duration,
 }
 
-impl Resolve for Guarded {
+impl Resolve for FilteredResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (hosts, limit) = (self.hosts.clone(), self.limit);
         Box::pin(async move {

@@ -68,7 +68,7 @@ impl Validator {
             hash_prefix: account_hash_prefix(&options.base_url),
             plain: options.dns_persist_plain_account,
             dns: Dns::new(&validation.name_servers),
-            http: Http01::new(hosts.clone(), ports, validation.try_limit())?,
+            http: Http01::new(hosts.clone(), ports, validation.attempt_timeout())?,
             tls: tls_alpn01::config()?,
             options: validation,
             hosts,
@@ -77,7 +77,7 @@ impl Validator {
 
     /// Makes one attempt, including the CAA check.
     pub(crate) async fn prove(&self, question: &Question, now_us: i64) -> Result<Proven, Failure> {
-        let limit = self.options.try_limit();
+        let limit = self.options.attempt_timeout();
         let trying = async {
             let proven = self.method(question, now_us).await?;
             self.caa(question).await?;
@@ -93,7 +93,7 @@ impl Validator {
     pub(crate) async fn caa(&self, question: &Question) -> Result<(), Failure> {
         match &question.identifier {
             Identifier::Dns(host) => {
-                caa::check(&self.dns, host, caa::Wish::of(question, &self.identities)).await
+                caa::check(&self.dns, host, caa::CaaQuery::of(question, &self.identities)).await
             }
             Identifier::Ip(_) => Ok(()),
         }
@@ -121,7 +121,7 @@ impl Validator {
     }
 
     async fn tls_alpn01(&self, identifier: &Identifier, question: &Question) -> Result<Proven, Failure> {
-        let (port, limit) = (self.options.https_port, self.options.try_limit());
+        let (port, limit) = (self.options.https_port, self.options.attempt_timeout());
         let addresses = match identifier {
             Identifier::Ip(address) => self.hosts.allowed(&identifier.value(), vec![*address])?,
             Identifier::Dns(host) => self.hosts.reach(host, limit).await?,

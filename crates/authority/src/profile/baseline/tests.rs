@@ -42,7 +42,7 @@ impl Case {
     }
 
     fn sections(&self) -> Vec<&'static str> {
-        let proposal = Proposal {
+        let proposal = ProposedCertificate {
             names: &self.names,
             common_names: &self.common_names,
             organizational_unit: self.organizational_unit,

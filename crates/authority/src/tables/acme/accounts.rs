@@ -9,7 +9,7 @@ use super::external_keys;
 use super::handle::Acme;
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
-use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
     /// State of an account.
@@ -108,7 +108,7 @@ pub(super) const ACCOUNT_BY_KEY: &str =
     concat!("-- acme_account_by_key\n", columns!(), " WHERE a.thumbprint = ?1");
 
 /// Selects the given keys that belong to an account.
-pub(super) const KEYS_TAKEN: Bulk = db::bulk! {
+pub(super) const KEYS_TAKEN: BulkStatement = db::bulk! {
     "-- acme_keys_taken
 SELECT thumbprint FROM acme_accounts
 WHERE thumbprint {among ?1 bytea}"
@@ -263,7 +263,7 @@ impl Acme<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn keys_taken(self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
+    pub async fn thumbprints_in_use(self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
         let rows = self.0.among(&KEYS_TAKEN, thumbprints.iter().map(|one| db::hex(one))).await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }

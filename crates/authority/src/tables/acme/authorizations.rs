@@ -6,7 +6,7 @@ use coded::coded;
 use uuid::Uuid;
 
 use super::handle::Acme;
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, Value};
 
 coded! {
     /// Stored state of an authorization. Readers determine from the time whether it has expired.
@@ -48,7 +48,7 @@ impl Method {
     }
 
     /// Returns the methods in a bit set.
-    pub(crate) fn of_bits(bits: i64) -> impl Iterator<Item = Self> {
+    pub(crate) fn methods_in_bits(bits: i64) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |method| bits & method.bit() != 0)
     }
 }
@@ -118,7 +118,7 @@ pub struct AcmeAuthorization {
 
 /// A response to a challenge, after which the validation begins.
 #[derive(Clone, Copy, Debug)]
-pub struct AcmeAnswer {
+pub struct AcmeChallengeResponse {
     /// Identifier of the authorization.
     pub id: Uuid,
     /// Method of the challenge.
@@ -129,7 +129,7 @@ pub struct AcmeAnswer {
 
 /// The result of a validation.
 #[derive(Clone, Debug)]
-pub struct AcmeValidated {
+pub struct AcmeValidationResult {
     /// Identifier of the authorization.
     pub id: Uuid,
     /// New state: valid or invalid.
@@ -153,11 +153,11 @@ macro_rules! columns {
 
 pub(super) const AUTHORIZATION: &str = concat!("-- acme_authorization\n", columns!(), " WHERE id = ?1");
 
-pub(super) const AUTHORIZATIONS: Bulk = db::bulk! {
+pub(super) const AUTHORIZATIONS: BulkStatement = db::bulk! {
     concat!("-- acme_authorizations\n", columns!(), " WHERE id {among ?1 uuid}")
 };
 
-pub(super) const INSERT: Bulk = db::bulk! {
+pub(super) const INSERT: BulkStatement = db::bulk! {
     (id uuid, account uuid, profile text, identifier text, wildcard bigint, status bigint, token bytea,
      methods bigint, method bigint, created_at bigint, expires_at bigint, validated_at bigint,
      reusable_until bigint)
@@ -169,7 +169,7 @@ VALUES (:id, :account, :profile, :identifier, :wildcard, :status, :token, :metho
 };
 
 /// Starts the validation of pending authorizations without a response.
-pub(super) const BEGIN: Bulk = db::bulk! { (id uuid, method bigint, claimed_until bigint)
+pub(super) const BEGIN: BulkStatement = db::bulk! { (id uuid, method bigint, claimed_until bigint)
     db::with_codes!([AcmeAuthorizationStatus::{Pending}] "-- acme_validation_begin
 UPDATE acme_authorizations SET method = :method, claimed_until = :claimed_until
 WHERE id = :id AND status = {AcmeAuthorizationStatus::Pending}
@@ -178,7 +178,7 @@ RETURNING id")
 };
 
 /// Stores results of authorizations that are still pending: the account may have deactivated one in the meantime.
-pub(super) const END: Bulk = db::bulk! {
+pub(super) const END: BulkStatement = db::bulk! {
     (id uuid, status bigint, validated_at bigint, expires_at bigint, reusable_until bigint, error text)
     db::with_codes!([AcmeAuthorizationStatus::{Pending}] "-- acme_validation_end
 UPDATE acme_authorizations SET status = :status, validated_at = :validated_at, expires_at = :expires_at,
@@ -187,7 +187,7 @@ WHERE id = :id AND status = {AcmeAuthorizationStatus::Pending} RETURNING id")
 };
 
 /// Releases claims that no other node has taken over. The expiry of a claim identifies it.
-pub(super) const RELEASE: Bulk = db::bulk! { (id uuid, claimed bigint, now bigint)
+pub(super) const RELEASE: BulkStatement = db::bulk! { (id uuid, claimed bigint, now bigint)
     "-- acme_validations_release
 UPDATE acme_authorizations SET claimed_until = :now WHERE id = :id AND claimed_until = :claimed"
 };
@@ -197,7 +197,7 @@ pub(super) const DEACTIVATE: &str = db::with_codes!([AcmeAuthorizationStatus::{I
 UPDATE acme_authorizations SET status = ?3, reusable_until = NULL, claimed_until = NULL
 WHERE id = ?1 AND account = ?2 AND status < {AcmeAuthorizationStatus::Invalid}");
 
-pub(super) const CLAIM: Bulk = db::bulk! {
+pub(super) const CLAIM: BulkStatement = db::bulk! {
     "-- acme_validations_claim
 UPDATE acme_authorizations SET claimed_until = ?2 WHERE id IN
     (SELECT id FROM acme_authorizations WHERE claimed_until IS NOT NULL AND claimed_until <= ?1
@@ -205,7 +205,7 @@ UPDATE acme_authorizations SET claimed_until = ?2 WHERE id IN
 RETURNING id"
 };
 
-pub(super) const TIDY: Bulk = db::bulk! {
+pub(super) const TIDY: BulkStatement = db::bulk! {
     "-- acme_authorizations_tidy
 DELETE FROM acme_authorizations WHERE id IN
     (SELECT id FROM acme_authorizations WHERE id < ?1 ORDER BY id LIMIT ?2{| FOR UPDATE SKIP LOCKED})"
@@ -287,7 +287,10 @@ pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) 
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn begin_acme_validations(tx: &mut Tx, answers: &[AcmeAnswer]) -> Result<Vec<Uuid>, StoreError> {
+pub async fn begin_acme_validations(
+    tx: &mut Tx,
+    answers: &[AcmeChallengeResponse],
+) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
         Column::Uuid(answers.iter().map(|one| one.id).collect()),
         Column::Int(answers.iter().map(|one| one.method.code()).collect()),
@@ -301,7 +304,10 @@ pub async fn begin_acme_validations(tx: &mut Tx, answers: &[AcmeAnswer]) -> Resu
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn end_acme_validations(tx: &mut Tx, ended: &[AcmeValidated]) -> Result<Vec<Uuid>, StoreError> {
+pub async fn store_validation_results(
+    tx: &mut Tx,
+    ended: &[AcmeValidationResult],
+) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
         Column::Uuid(ended.iter().map(|one| one.id).collect()),
         Column::Int(ended.iter().map(|one| one.status.code()).collect()),
@@ -410,7 +416,7 @@ impl Acme<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn tidy_authorizations(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
+    pub async fn delete_authorizations_before(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
         self.tidy("tidy_acme_authorizations", &TIDY, before, limit).await
     }
 }

@@ -12,7 +12,7 @@ mod orders;
 mod overrides;
 mod place;
 
-use db::{Bulk, Sends};
+use db::{BulkStatement, ModuleStatements};
 pub use handle::Acme;
 
 pub use accounts::{
@@ -20,20 +20,22 @@ pub use accounts::{
     change_acme_account_key, insert_acme_account, note_acme_preauthorization, set_acme_account,
 };
 pub use authorizations::{
-    AcmeAnswer, AcmeAuthorization, AcmeAuthorizationStatus, AcmeProof, AcmeValidated, Method,
-    begin_acme_validations, deactivate_acme_authorization, end_acme_validations, insert_acme_authorizations,
+    AcmeAuthorization, AcmeAuthorizationStatus, AcmeChallengeResponse, AcmeProof, AcmeValidationResult,
+    Method, begin_acme_validations, deactivate_acme_authorization, insert_acme_authorizations,
+    store_validation_results,
 };
 pub use external_keys::{
     AcmeExternalKey, SEALED_SECRETS, delete_acme_external_key, disable_acme_external_key,
     insert_acme_external_key,
 };
 pub use orders::{
-    AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus, begin_acme_issuances, end_acme_issuances,
-    insert_acme_orders,
+    AcmeFinalizedOrder, AcmeIssuanceResult, AcmeOrder, AcmeOrderStatus, begin_acme_issuances,
+    end_acme_issuances, insert_acme_orders,
 };
 pub use overrides::{AcmeLimit, AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override};
 
-pub(crate) const SENDS: Sends = Sends { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed };
+pub(crate) const SENDS: ModuleStatements =
+    ModuleStatements { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed };
 
 const ALL: &[&str] = &[
     accounts::ACCOUNT,
@@ -67,7 +69,7 @@ const ALL: &[&str] = &[
     overrides::DELETE,
 ];
 
-const BULKS: &[&Bulk] = &[
+const BULKS: &[&BulkStatement] = &[
     &authorizations::CLAIM,
     &authorizations::TIDY,
     &orders::CLAIM,

@@ -10,7 +10,7 @@ use super::authorizations::{AcmeAuthorization, ids};
 use super::handle::Acme;
 use super::lines::{from_lines, lines};
 use super::place::{place, placed};
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
     /// Stored status of an order. The states ready, invalid (by an authorization) and expired are derived when it is read.
@@ -63,7 +63,7 @@ pub struct AcmeOrder {
 
 /// A finalized order whose certificate is to be issued.
 #[derive(Clone, Debug)]
-pub struct AcmeFinalized {
+pub struct AcmeFinalizedOrder {
     /// Identifier of the order.
     pub id: Uuid,
     /// The CSR in DER.
@@ -74,7 +74,7 @@ pub struct AcmeFinalized {
 
 /// The result of an issuance.
 #[derive(Clone, Debug)]
-pub struct AcmeIssued {
+pub struct AcmeIssuanceResult {
     /// Identifier of the order.
     pub id: Uuid,
     /// Identifier of the issued certificate, or the error as JSON.
@@ -90,7 +90,7 @@ macro_rules! columns {
 
 pub(super) const ORDER: &str = concat!("-- acme_order\n", columns!(), " WHERE id = ?1");
 
-pub(super) const THESE: Bulk = db::bulk! {
+pub(super) const THESE: BulkStatement = db::bulk! {
     concat!("-- acme_orders_these\n", columns!(), " WHERE id {among ?1 uuid}")
 };
 
@@ -118,7 +118,7 @@ SELECT id FROM acme_orders WHERE replaces = ?1 AND replaces IS NOT NULL
   AND status IN ({AcmeOrderStatus::Processing}, {AcmeOrderStatus::Valid}) LIMIT 1"
 );
 
-pub(super) const INSERT: Bulk = db::bulk! {
+pub(super) const INSERT: BulkStatement = db::bulk! {
     (id uuid, account uuid, profile text, names text, authorizations bytea, not_before bigint, not_after bigint,
      created_at bigint, expires_at bigint, replaces text)
     with_statuses!("-- acme_order_insert
@@ -128,26 +128,26 @@ VALUES (:id, :account, :profile, {AcmeOrderStatus::Pending}, :names, :authorizat
   :created_at, :expires_at, :replaces) ON CONFLICT (id) DO NOTHING")
 };
 
-pub(super) const BEGIN: Bulk = db::bulk! { (id uuid, csr bytea, claimed_until bigint)
+pub(super) const BEGIN: BulkStatement = db::bulk! { (id uuid, csr bytea, claimed_until bigint)
     with_statuses!("-- acme_issuance_begin
 UPDATE acme_orders SET status = {AcmeOrderStatus::Processing}, csr = :csr, claimed_until = :claimed_until
 WHERE id = :id AND status = {AcmeOrderStatus::Pending} RETURNING id")
 };
 
 /// Stores the results of processing orders. If two nodes issued the same certificate, only the first one stores its result.
-pub(super) const END: Bulk = db::bulk! { (id uuid, status bigint, certificate uuid, error text)
+pub(super) const END: BulkStatement = db::bulk! { (id uuid, status bigint, certificate uuid, error text)
     with_statuses!("-- acme_issuance_end
 UPDATE acme_orders SET status = :status, certificate = :certificate, error = :error, claimed_until = NULL
 WHERE id = :id AND status = {AcmeOrderStatus::Processing} RETURNING id")
 };
 
 /// Releases claims that no other node has taken over. The expiry of a claim identifies it.
-pub(super) const RELEASE: Bulk = db::bulk! { (id uuid, claimed bigint, now bigint)
+pub(super) const RELEASE: BulkStatement = db::bulk! { (id uuid, claimed bigint, now bigint)
     "-- acme_issuances_release
 UPDATE acme_orders SET claimed_until = :now WHERE id = :id AND claimed_until = :claimed"
 };
 
-pub(super) const CLAIM: Bulk = db::bulk! {
+pub(super) const CLAIM: BulkStatement = db::bulk! {
     "-- acme_issuances_claim
 UPDATE acme_orders SET claimed_until = ?2 WHERE id IN
     (SELECT id FROM acme_orders WHERE claimed_until IS NOT NULL AND claimed_until <= ?1
@@ -155,7 +155,7 @@ UPDATE acme_orders SET claimed_until = ?2 WHERE id IN
 RETURNING id"
 };
 
-pub(super) const TIDY: Bulk = db::bulk! {
+pub(super) const TIDY: BulkStatement = db::bulk! {
     "-- acme_orders_tidy
 DELETE FROM acme_orders WHERE id IN
     (SELECT id FROM acme_orders WHERE id < ?1 ORDER BY id LIMIT ?2{| FOR UPDATE SKIP LOCKED})"
@@ -187,7 +187,10 @@ pub async fn insert_acme_orders(tx: &mut Tx, new: &[AcmeOrder]) -> Result<(), St
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn begin_acme_issuances(tx: &mut Tx, orders: &[AcmeFinalized]) -> Result<Vec<Uuid>, StoreError> {
+pub async fn begin_acme_issuances(
+    tx: &mut Tx,
+    orders: &[AcmeFinalizedOrder],
+) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
         Column::Uuid(orders.iter().map(|one| one.id).collect()),
         Column::Blob(orders.iter().map(|one| one.csr.clone()).collect()),
@@ -201,8 +204,8 @@ pub async fn begin_acme_issuances(tx: &mut Tx, orders: &[AcmeFinalized]) -> Resu
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssued]) -> Result<Vec<Uuid>, StoreError> {
-    let status = |one: &AcmeIssued| match one.outcome {
+pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssuanceResult]) -> Result<Vec<Uuid>, StoreError> {
+    let status = |one: &AcmeIssuanceResult| match one.outcome {
         Ok(_) => AcmeOrderStatus::Valid.code(),
         Err(_) => AcmeOrderStatus::Invalid.code(),
     };
@@ -312,7 +315,7 @@ impl Acme<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn tidy_orders(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
+    pub async fn delete_orders_before(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
         self.tidy("tidy_acme_orders", &TIDY, before, limit).await
     }
 
@@ -348,7 +351,7 @@ impl Acme<'_> {
     pub(super) async fn claim(
         self,
         name: &'static str,
-        statement: &'static Bulk,
+        statement: &'static BulkStatement,
         lapsed_by_us: i64,
         until_us: i64,
         limit: usize,
@@ -369,7 +372,7 @@ impl Acme<'_> {
     pub(super) async fn tidy(
         self,
         name: &'static str,
-        statement: &'static Bulk,
+        statement: &'static BulkStatement,
         before: Uuid,
         limit: usize,
     ) -> Result<u64, StoreError> {

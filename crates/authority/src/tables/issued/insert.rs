@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
-use super::{Insertion, NewIssued, Once, UsedKey};
-use db::{Bulk, Column, StoreError, Tx, reversed, sha256, storable};
+use super::{IdempotencyHashes, Insertion, NewIssued, UsedIdempotencyKey};
+use db::{BulkStatement, Column, StoreError, Tx, reversed, sha256, storable};
 
-const BLOCKED: Bulk = db::bulk! { (spki_sha256 bytea)
+const BLOCKED: BulkStatement = db::bulk! { (spki_sha256 bytea)
     "-- blocked_among
 SELECT spki_sha256 FROM blocked_keys WHERE spki_sha256 = {any spki_sha256}"
 };
 
-const KEYS_CLAIM: Bulk = db::bulk! { (key bytea, request bytea, id uuid, at bigint)
+const KEYS_CLAIM: BulkStatement = db::bulk! { (key bytea, request bytea, id uuid, at bigint)
     "-- issuance_keys_claim
 INSERT INTO issuance_keys (key_sha256, request_sha256, issued_uuid, created_at) VALUES (:key, :request, :id,
   :at){| ORDER BY :key}
 ON CONFLICT DO NOTHING RETURNING issued_uuid"
 };
 
-const KEYS_USED: Bulk = db::bulk! { (key_sha256 bytea)
+const KEYS_USED: BulkStatement = db::bulk! { (key_sha256 bytea)
     "-- issuance_keys_used
 SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys WHERE key_sha256 = {any key_sha256}"
 };
@@ -64,15 +64,15 @@ SELECT c.sha256, c.id FROM c";
 const WITHIN_WHOLE: &str = "-- within_whole
 SELECT 1";
 
-const CERTIFICATES: Bulk = Bulk { sqlite: CERTIFICATE, postgres: WHOLE };
-const DERS: Bulk = Bulk { sqlite: DER, postgres: WITHIN_WHOLE };
-const NAMES: Bulk = Bulk { sqlite: NAME, postgres: WITHIN_WHOLE };
-const ISSUED: Bulk = Bulk { sqlite: ISSUED_ROW, postgres: WITHIN_WHOLE };
+const CERTIFICATES: BulkStatement = BulkStatement { sqlite: CERTIFICATE, postgres: WHOLE };
+const DERS: BulkStatement = BulkStatement { sqlite: DER, postgres: WITHIN_WHOLE };
+const NAMES: BulkStatement = BulkStatement { sqlite: NAME, postgres: WITHIN_WHOLE };
+const ISSUED: BulkStatement = BulkStatement { sqlite: ISSUED_ROW, postgres: WITHIN_WHOLE };
 
 /// Separator of names in one text. No name contains it.
 const SEPARATOR: char = '\u{1f}';
 
-const ISSUERS: Bulk = db::bulk! { (hash bytea, name text)
+const ISSUERS: BulkStatement = db::bulk! { (hash bytea, name text)
     "-- issued_issuers
 INSERT INTO issuers (name_sha256, name) VALUES (:hash, :name){| ORDER BY :hash} ON CONFLICT DO NOTHING"
 };
@@ -89,7 +89,7 @@ INSERT INTO issued (certificate_id, uuid, ca, serial, spki_sha256, profile, sour
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 /// Updates the counters of the inventory, which every issuing transaction changes. ?2 is the number of certificates of each issuer.
-const COUNTS: Bulk = Bulk {
+const COUNTS: BulkStatement = BulkStatement {
     sqlite: "-- issued_counts
 UPDATE issuers SET certificates = certificates + ?2 WHERE name_sha256 = ?1",
     postgres: "-- issued_counts
@@ -107,7 +107,7 @@ INSERT INTO totals (name, value) VALUES ('certificates', ?1)
 ON CONFLICT (name) DO UPDATE SET value = totals.value + excluded.value";
 
 pub(crate) const ALL: &[&str] = &[TOTAL];
-pub(crate) const BULKS: &[&Bulk] =
+pub(crate) const BULKS: &[&BulkStatement] =
     &[&BLOCKED, &KEYS_CLAIM, &KEYS_USED, &CERTIFICATES, &ISSUERS, &DERS, &NAMES, &ISSUED, &COUNTS];
 
 /// Stores certificates in the tables of issued certificates and of the inventory, in a constant number of statements on PostgreSQL.
@@ -117,7 +117,7 @@ pub(crate) const BULKS: &[&Bulk] =
 /// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_issued(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
-    let blocked = blocked_among(tx, rows).await?;
+    let blocked = blocked_keys(tx, rows).await?;
     let mut fates: Vec<Insertion> = rows
         .iter()
         .map(|row| match blocked.contains(&row.certificate.spki_sha256) {
@@ -125,7 +125,7 @@ pub async fn insert_issued(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insert
             false => Insertion::New,
         })
         .collect();
-    claim_keys(tx, rows, &mut fates).await?;
+    claim_idempotency_keys(tx, rows, &mut fates).await?;
     let new: Vec<&NewIssued> =
         rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row).collect();
     if new.is_empty() {
@@ -136,14 +136,18 @@ pub async fn insert_issued(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insert
     Ok(fates)
 }
 
-async fn blocked_among(tx: &mut Tx, rows: &[NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
+async fn blocked_keys(tx: &mut Tx, rows: &[NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
     let keys = rows.iter().map(|row| row.certificate.spki_sha256.to_vec()).collect();
     tx.bulk(&BLOCKED, vec![Column::Blob(keys)]).await?.into_iter().map(|mut row| row.hash()).collect()
 }
 
 /// Claims the idempotency keys of the rows. A row whose key was used earlier or concurrently is marked as a repeat.
-async fn claim_keys(tx: &mut Tx, rows: &[NewIssued], fates: &mut [Insertion]) -> Result<(), StoreError> {
-    let keyed: Vec<(usize, &NewIssued, Once)> = rows
+async fn claim_idempotency_keys(
+    tx: &mut Tx,
+    rows: &[NewIssued],
+    fates: &mut [Insertion],
+) -> Result<(), StoreError> {
+    let keyed: Vec<(usize, &NewIssued, IdempotencyHashes)> = rows
         .iter()
         .enumerate()
         .filter(|(place, _)| fates[*place] == Insertion::New)
@@ -160,12 +164,12 @@ async fn claim_keys(tx: &mut Tx, rows: &[NewIssued], fates: &mut [Insertion]) ->
     ];
     let claimed = tx.bulk(&KEYS_CLAIM, columns).await?;
     let claimed: HashSet<Uuid> = claimed.into_iter().map(|mut row| row.uuid()).collect::<Result<_, _>>()?;
-    let lost: Vec<&(usize, &NewIssued, Once)> =
+    let lost: Vec<&(usize, &NewIssued, IdempotencyHashes)> =
         keyed.iter().filter(|(_, row, _)| !claimed.contains(&row.id)).collect();
     let keys = Column::Blob(lost.iter().map(|(_, _, once)| once.key_sha256.to_vec()).collect());
     let mut used = HashMap::with_capacity(lost.len());
     for mut row in tx.bulk(&KEYS_USED, vec![keys]).await? {
-        used.insert(row.hash()?, UsedKey { request_sha256: row.hash()?, id: row.uuid()? });
+        used.insert(row.hash()?, UsedIdempotencyKey { request_sha256: row.hash()?, id: row.uuid()? });
     }
     for (place, _, once) in lost {
         let before = used.get(&once.key_sha256).copied();
@@ -181,7 +185,7 @@ fn issuer_hash(row: &NewIssued) -> [u8; 32] {
 }
 
 async fn insert_certificates(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), StoreError> {
-    let stored = insert_whole(tx, new).await?;
+    let stored = insert_with_known_issuer(tx, new).await?;
     if stored.len() == new.len() {
         return Ok(());
     }
@@ -193,7 +197,7 @@ async fn insert_certificates(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), Stor
         .collect();
     let (hashes, names) = issuers.into_iter().map(|(hash, name)| (hash.to_vec(), name)).unzip();
     tx.bulk(&ISSUERS, vec![Column::Blob(hashes), Column::Text(names)]).await?;
-    if insert_whole(tx, &missing).await?.len() == missing.len() {
+    if insert_with_known_issuer(tx, &missing).await?.len() == missing.len() {
         Ok(())
     } else {
         Err(StoreError::Corrupt("a certificate is missing right after it was stored".to_owned()))
@@ -201,7 +205,7 @@ async fn insert_certificates(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), Stor
 }
 
 /// Inserts all data of the rows whose issuer is known. Returns which rows these are.
-async fn insert_whole(tx: &mut Tx, new: &[&NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
+async fn insert_with_known_issuer(tx: &mut Tx, new: &[&NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
     let mut columns = facts(new);
     let whole = tx.is_postgres();
     if whole {

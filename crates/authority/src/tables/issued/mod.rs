@@ -11,7 +11,7 @@ pub use insert::insert_issued;
 pub use search::IssuedSearch;
 use uuid::Uuid;
 
-use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Value, limit_of, reversed};
+use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Value, limit_of, reversed};
 use store::NewCertificate;
 use x509::crl::Reason;
 
@@ -62,12 +62,12 @@ pub struct NewIssued {
     /// Number of the CRL shard that lists the certificate after its revocation; 0 for the full CRL.
     pub shard: u32,
     /// Idempotency key and request, by which a repeated request gets the same certificate.
-    pub once: Option<Once>,
+    pub once: Option<IdempotencyHashes>,
 }
 
 /// Hashes of an idempotency key and of its request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Once {
+pub struct IdempotencyHashes {
     /// SHA-256 of the idempotency key and its scope.
     pub key_sha256: [u8; 32],
     /// SHA-256 of the request.
@@ -80,14 +80,14 @@ pub enum Insertion {
     /// The certificate was stored.
     New,
     /// The idempotency key was used before. Nothing was stored.
-    Repeated(UsedKey),
+    Repeated(UsedIdempotencyKey),
     /// The public key is blocked. Nothing was stored.
     Blocked,
 }
 
 /// The earlier use of an idempotency key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct UsedKey {
+pub struct UsedIdempotencyKey {
     /// Certificate that was issued for the first request.
     pub id: Uuid,
     /// SHA-256 of the first request.
@@ -189,13 +189,13 @@ impl IssuedOrder {
 }
 
 /// Parameters that are lists are JSON arrays of hexadecimal strings.
-const BLOCKED_AMONG: Bulk = db::bulk! {
+const BLOCKED_AMONG: BulkStatement = db::bulk! {
     "-- look_blocked
 SELECT spki_sha256 FROM blocked_keys
 WHERE spki_sha256 {among ?1 bytea}"
 };
 
-const USED_AMONG: Bulk = db::bulk! {
+const USED_AMONG: BulkStatement = db::bulk! {
     "-- look_used
 SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys
 WHERE key_sha256 {among ?1 bytea}"
@@ -230,7 +230,7 @@ SELECT r.revoked_at, r.reason, r.invalidity_at
 FROM issued i LEFT JOIN revocations r ON r.certificate_id = i.certificate_id WHERE i.serial = ?1 AND i.ca = ?2";
 
 pub(crate) const ALL: &[&str] = &[KEY_USED, KEYS_TRIM, BY_ID, BY_SERIAL, BY_SHA256, STATUS];
-pub(crate) const BULKS: &[&Bulk] = &[&BLOCKED_AMONG, &USED_AMONG];
+pub(crate) const BULKS: &[&BulkStatement] = &[&BLOCKED_AMONG, &USED_AMONG];
 
 impl Issued<'_> {
     /// Returns which of these public keys are blocked and which of these idempotency keys were used, in two statements.
@@ -238,18 +238,18 @@ impl Issued<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn issuing_lookup(
+    pub async fn blocked_and_used_keys(
         self,
         spkis: &[[u8; 32]],
         keys: &[[u8; 32]],
-    ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedKey>), StoreError> {
+    ) -> Result<(HashSet<[u8; 32]>, HashMap<[u8; 32], UsedIdempotencyKey>), StoreError> {
         let (mut blocked, mut used) = (HashSet::new(), HashMap::new());
         let hex = |hashes: &[[u8; 32]]| -> Vec<String> { hashes.iter().map(|hash| db::hex(hash)).collect() };
         for mut row in self.0.among(&BLOCKED_AMONG, hex(spkis)).await? {
             blocked.insert(row.hash()?);
         }
         for mut row in self.0.among(&USED_AMONG, hex(keys)).await? {
-            used.insert(row.hash()?, UsedKey { request_sha256: row.hash()?, id: row.uuid()? });
+            used.insert(row.hash()?, UsedIdempotencyKey { request_sha256: row.hash()?, id: row.uuid()? });
         }
         Ok((blocked, used))
     }
@@ -288,23 +288,25 @@ impl Issued<'_> {
         serial: &[u8],
     ) -> Result<Option<Option<RevocationFacts>>, StoreError> {
         let found = self.0.row(STATUS, vec![serial.into(), ca.into()]).await?;
-        found.map(|mut row| facts_of(&mut row)).transpose()
+        found.map(|mut row| read_revocation_columns(&mut row)).transpose()
     }
 
     /// Returns the earlier use of an idempotency key.
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn key(self, key_sha256: &[u8; 32]) -> Result<Option<UsedKey>, StoreError> {
+    pub async fn key(self, key_sha256: &[u8; 32]) -> Result<Option<UsedIdempotencyKey>, StoreError> {
         let found = self.0.row(KEY_USED, vec![(*key_sha256).into()]).await?;
-        found.map(|mut row| Ok(UsedKey { request_sha256: row.hash()?, id: row.uuid()? })).transpose()
+        found
+            .map(|mut row| Ok(UsedIdempotencyKey { request_sha256: row.hash()?, id: row.uuid()? }))
+            .transpose()
     }
 
     /// Deletes idempotency keys that were used before `before_us`. Returns their number.
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn trim_keys(self, before_us: i64) -> Result<u64, StoreError> {
+    pub async fn delete_idempotency_keys(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(KEYS_TRIM, vec![before_us.into()]).await
     }
 
@@ -341,7 +343,7 @@ impl Issued<'_> {
         found.truncate(limit);
         let (mut rows, mut last) = (Vec::with_capacity(found.len()), 0);
         for mut row in found {
-            let read = take_row(&mut row)?;
+            let read = read_issued_columns(&mut row)?;
             last = row.int()?;
             rows.push(read);
         }
@@ -354,10 +356,10 @@ impl Issued<'_> {
 }
 
 fn row_of(mut row: Row) -> Result<IssuedRow, StoreError> {
-    take_row(&mut row)
+    read_issued_columns(&mut row)
 }
 
-fn take_row(row: &mut Row) -> Result<IssuedRow, StoreError> {
+fn read_issued_columns(row: &mut Row) -> Result<IssuedRow, StoreError> {
     Ok(IssuedRow {
         id: row.uuid()?,
         ca: row.uuid()?,
@@ -374,11 +376,11 @@ fn take_row(row: &mut Row) -> Result<IssuedRow, StoreError> {
         key_algorithm: row.text()?,
         spki_sha256: row.hash()?,
         der: row.blob()?,
-        revocation: facts_of(row)?,
+        revocation: read_revocation_columns(row)?,
     })
 }
 
-fn facts_of(row: &mut Row) -> Result<Option<RevocationFacts>, StoreError> {
+fn read_revocation_columns(row: &mut Row) -> Result<Option<RevocationFacts>, StoreError> {
     let revoked_at = row.maybe_int()?;
     let (reason, invalidity_at_us) = (row.maybe_coded("revocations.reason")?, row.maybe_int()?);
     Ok(revoked_at.zip(reason).map(|(revoked_at_us, reason)| RevocationFacts {

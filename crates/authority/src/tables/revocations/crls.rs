@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::RevocationRow;
 use super::handle::Revocations;
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, Value};
 use x509::crl::Reason;
 
 /// The state of a CRL. Shard 0 is the full CRL.
@@ -75,7 +75,7 @@ pub struct OcspResponderRow {
     pub not_after_us: i64,
 }
 
-const BEGIN: Bulk = db::bulk! { (ca uuid, shard bigint)
+const BEGIN: BulkStatement = db::bulk! { (ca uuid, shard bigint)
     "-- crls_begin
 INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries)
 VALUES (:ca, :shard, 0, 0, 0, 0, 0, 0, 0){| ORDER BY :ca, :shard} ON CONFLICT (ca, shard) DO NOTHING"
@@ -168,7 +168,7 @@ pub(crate) const ALL: &[&str] = &[
     RESPONDER_PUT,
 ];
 
-pub(crate) const BULKS: &[&Bulk] = &[&BEGIN];
+pub(crate) const BULKS: &[&BulkStatement] = &[&BEGIN];
 
 /// Inserts rows for CRLs, which are due immediately. Existing rows are not changed.
 ///
@@ -267,7 +267,7 @@ impl Revocations<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn crl_changes(self) -> Result<i64, StoreError> {
+    pub async fn crl_change_counter(self) -> Result<i64, StoreError> {
         self.0.row(CHANGES, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
@@ -304,7 +304,7 @@ impl Revocations<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn crl_lifted_since(
+    pub async fn crl_holds_released_since(
         self,
         ca: Uuid,
         ended_us: i64,
@@ -318,7 +318,11 @@ impl Revocations<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn crl_base_oldest(self, ca: Uuid, now_us: i64) -> Result<Option<(i64, i64)>, StoreError> {
+    pub async fn oldest_valid_base_crl(
+        self,
+        ca: Uuid,
+        now_us: i64,
+    ) -> Result<Option<(i64, i64)>, StoreError> {
         let found = self.0.row(BASE_OLDEST, vec![ca.into(), now_us.into()]).await?;
         found.map(|mut row| Ok((row.int()?, row.int()?))).transpose()
     }

@@ -170,7 +170,7 @@ impl Revocations<'_> {
     ///
     /// # Errors
     /// [`StoreError::BadCursor`], or an error of the database.
-    pub async fn blocked_page(
+    pub async fn blocked_keys_page(
         self,
         after: Option<&Cursor>,
         limit: usize,

@@ -10,7 +10,7 @@ pub use listings::{BlockedKey, CrlStatus, ResponderStatus, RevocationEntry, note
 use uuid::Uuid;
 
 use crate::tables::issued::{self, IssuedFilter};
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, Value};
 pub use handle::Revocations;
 use x509::crl::Reason;
 
@@ -31,7 +31,7 @@ pub enum RevocationTarget {
 
 /// The data to store for each revoked certificate.
 #[derive(Clone, Debug)]
-pub struct RevocationMark {
+pub struct RevocationFields {
     /// Identifier of the revocation request.
     pub action: Uuid,
     /// Revocation reason. [`Reason::RemoveFromCrl`] releases certificates from hold.
@@ -48,7 +48,7 @@ pub struct RevocationMark {
 
 /// Number of certificates that a target matched before the revocation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Matched {
+pub struct MatchCounts {
     /// Number of matched certificates.
     pub all: i64,
     /// Number of matched certificates that have expired.
@@ -109,7 +109,7 @@ macro_rules! insert {
     };
 }
 
-const BY_IDS: Bulk = Bulk {
+const BY_IDS: BulkStatement = BulkStatement {
     sqlite: with_reasons!(concat!(
         "-- revoke_ids\n",
         insert!(),
@@ -132,7 +132,7 @@ JOIN issued i ON i.uuid = n.id AND i.not_after >= n.now ORDER BY i.certificate_i
     )),
 };
 
-const HOLDS_LIFT_IDS: Bulk = Bulk {
+const HOLDS_LIFT_IDS: BulkStatement = BulkStatement {
     sqlite: with_reasons!("-- holds_lift_ids
 UPDATE revocations SET reason = {Reason::RemoveFromCrl}, action = ?2, actor = ?3, recorded_at = ?4
 WHERE uuid = ?1 AND reason = {Reason::CertificateHold}
@@ -144,7 +144,7 @@ JOIN issued i ON i.uuid = n.id WHERE r.certificate_id = i.certificate_id
   AND r.reason = {Reason::CertificateHold} RETURNING r.certificate_id"),
 };
 
-const IDS_MATCHED: Bulk = db::bulk! { (uuid uuid)
+const IDS_MATCHED: BulkStatement = db::bulk! { (uuid uuid)
     "-- revoke_ids_matched
 SELECT not_after FROM issued WHERE uuid = {any uuid}"
 };
@@ -177,7 +177,7 @@ SELECT 1 FROM blocked_keys WHERE spki_sha256 = ?1";
 
 pub(crate) const ALL: &[&str] = &[MARK, OF_ACTION, SINCE, KEY_BLOCK, KEY_BLOCKED];
 pub(crate) const POSTGRES: &[&str] = &[KEYS_LOCK];
-pub(crate) const BULKS: &[&Bulk] = &[&BY_IDS, &HOLDS_LIFT_IDS, &IDS_MATCHED];
+pub(crate) const BULKS: &[&BulkStatement] = &[&BY_IDS, &HOLDS_LIFT_IDS, &IDS_MATCHED];
 
 /// Returns the SQL condition of a target on `issued i`, and its parameters, numbered from `first`.
 fn target_condition(target: &RevocationTarget, first: usize) -> (String, Vec<Value>) {
@@ -239,13 +239,14 @@ fn matched_statement(target: &RevocationTarget) -> (String, Vec<Value>) {
 pub async fn revoke(
     tx: &mut Tx,
     target: &RevocationTarget,
-    mark: &RevocationMark,
-) -> Result<(Matched, u64), StoreError> {
+    mark: &RevocationFields,
+) -> Result<(MatchCounts, u64), StoreError> {
     let (statement, own) = matched_statement(target);
     let mut parameters = vec![mark.now_us.into()];
     parameters.extend(own);
     let found = tx.row(&statement, parameters).await?;
-    let matched = found.map(|mut row| Ok::<_, StoreError>(Matched { all: row.int()?, expired: row.int()? }));
+    let matched =
+        found.map(|mut row| Ok::<_, StoreError>(MatchCounts { all: row.int()?, expired: row.int()? }));
     let matched = matched.transpose()?.unwrap_or_default();
     if matched.all == matched.expired {
         return Ok((matched, 0));
@@ -265,7 +266,7 @@ pub async fn revoke(
     Ok((matched, changed))
 }
 
-fn mark_values(mark: &RevocationMark) -> Vec<Value> {
+fn mark_values(mark: &RevocationFields) -> Vec<Value> {
     vec![
         mark.reason.code().into(),
         mark.revoked_at_us.into(),
@@ -284,9 +285,9 @@ fn mark_values(mark: &RevocationMark) -> Vec<Value> {
 pub async fn revoke_ids(
     tx: &mut Tx,
     ids: &[Uuid],
-    mark: &RevocationMark,
-) -> Result<(Matched, u64), StoreError> {
-    let mut matched = Matched::default();
+    mark: &RevocationFields,
+) -> Result<(MatchCounts, u64), StoreError> {
+    let mut matched = MatchCounts::default();
     for mut row in tx.bulk(&IDS_MATCHED, vec![Column::Uuid(ids.to_vec())]).await? {
         matched.all += 1;
         matched.expired += i64::from(row.int()? < mark.now_us);
@@ -321,8 +322,12 @@ pub async fn revoke_ids(
 /// # Errors
 /// Fails if the database fails.
 #[crate::boxed]
-pub async fn revoked_by(tx: &mut Tx, action: Uuid, limit: i64) -> Result<Vec<RevokedRow>, StoreError> {
-    tx.rows(OF_ACTION, vec![action.into(), limit.into()]).await?.into_iter().map(revoked_of).collect()
+pub async fn revoked_by_request(
+    tx: &mut Tx,
+    action: Uuid,
+    limit: i64,
+) -> Result<Vec<RevokedRow>, StoreError> {
+    tx.rows(OF_ACTION, vec![action.into(), limit.into()]).await?.into_iter().map(revoked_row).collect()
 }
 
 /// Blocks a public key. After the commit, no certificate is issued for it. Returns false if it was already blocked.
@@ -342,7 +347,7 @@ pub async fn block_spki(
     Ok(tx.execute(KEY_BLOCK, vec![spki_sha256.into(), now_us.into(), actor.into()]).await? > 0)
 }
 
-fn revoked_of(mut row: Row) -> Result<RevokedRow, StoreError> {
+fn revoked_row(mut row: Row) -> Result<RevokedRow, StoreError> {
     Ok(RevokedRow { id: row.uuid()?, ca: row.uuid()?, serial: row.blob()? })
 }
 
@@ -351,7 +356,7 @@ impl Revocations<'_> {
     ///
     /// # Errors
     /// Fails if the database fails.
-    pub async fn key_is_blocked(self, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
+    pub async fn is_spki_blocked(self, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
         Ok(self.0.row(KEY_BLOCKED, vec![(*spki_sha256).into()]).await?.is_some())
     }
 
@@ -361,7 +366,7 @@ impl Revocations<'_> {
     /// Fails if the database fails.
     pub async fn since(self, from_us: i64, limit: i64) -> Result<Vec<RevokedRow>, StoreError> {
         let found = self.0.rows(Cost::Walk, SINCE, vec![from_us.into(), limit.into()]).await?;
-        found.into_iter().map(revoked_of).collect()
+        found.into_iter().map(revoked_row).collect()
     }
 }
 

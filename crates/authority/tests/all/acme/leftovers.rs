@@ -1,7 +1,7 @@
 //! Tests of unfinished work after crashes, and of cleanup over time.
 
 use authority::acme::DirectoryOptions;
-use authority::tables::acme::{AcmeFinalized, AcmeOrderStatus, begin_acme_issuances};
+use authority::tables::acme::{AcmeFinalizedOrder, AcmeOrderStatus, begin_acme_issuances};
 use futures_util::FutureExt;
 use serde_json::json;
 use uuid::Uuid;
@@ -75,7 +75,7 @@ async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (Str
     let (_, csr) = csr(&[name]);
     let url = answer.header("location");
     let claimed_until_us = place.place.clock.now_us() + 1_000_000;
-    let left = AcmeFinalized { id: id(&url), csr: csr.clone(), claimed_until_us };
+    let left = AcmeFinalizedOrder { id: id(&url), csr: csr.clone(), claimed_until_us };
     let begun = place
         .place
         .store

@@ -369,8 +369,8 @@ pub(crate) async fn external_account_binding_is_required_and_limits_the_account(
     let more = json!({"externalAccountBinding": second.binding(&bound, &shared.kid, &shared.secret)});
     assert_eq!(second.register(&bound, more).await.problem(), "unauthorized");
     // The master key may be replaced in between.
-    let master = keys::MasterKey::File { path: place.place.path("newer"), create: true };
-    place.place.keystore.also_sealed(&authority::tables::acme::SEALED_SECRETS);
+    let master = keys::MasterKeySource::File { path: place.place.path("newer"), create: true };
+    place.place.keystore.register_sealed_column(&authority::tables::acme::SEALED_SECRETS);
     place.place.keystore.rotate_master(&master, "user:a", |_| ()).await.unwrap();
 }
 

@@ -79,9 +79,15 @@ pub(crate) async fn old_orders_are_deleted_in_batches(world: World) {
     let write = store.write("test", move |tx| Box::pin(async move { insert_acme_orders(tx, &new).await }));
     write.await.unwrap();
     let before = store.statements_sent();
-    assert_eq!(authority::tables::Acme::of(store).tidy_orders(Uuid::from_u128(600), 500).await.unwrap(), 500);
+    assert_eq!(
+        authority::tables::Acme::of(store).delete_orders_before(Uuid::from_u128(600), 500).await.unwrap(),
+        500
+    );
     assert_eq!(store.statements_sent() - before, 1, "five hundred by one statement");
-    assert_eq!(authority::tables::Acme::of(store).tidy_orders(Uuid::from_u128(600), 500).await.unwrap(), 100);
+    assert_eq!(
+        authority::tables::Acme::of(store).delete_orders_before(Uuid::from_u128(600), 500).await.unwrap(),
+        100
+    );
     let ids: Vec<Uuid> = (0..700).map(Uuid::from_u128).collect();
     let before = store.statements_sent();
     assert_eq!(authority::tables::Acme::of(store).orders_with_authorizations(&ids).await.unwrap().len(), 100);

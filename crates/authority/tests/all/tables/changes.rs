@@ -32,7 +32,7 @@ fn proposed(object: &str, needed: u32) -> ProposedChange {
 }
 
 fn person(actor: &str) -> Principal {
-    Principal::of_actor(actor)
+    Principal::from_actor(actor)
 }
 
 pub(crate) async fn change_requires_its_approvals_and_keeps_its_plan(world: World) {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use authority::tables::{
-    Insertion, IssuedFilter, NewIssued, Once, RevocationMark, RevocationTarget, Source, UsedKey,
+    IdempotencyHashes, Insertion, IssuedFilter, NewIssued, RevocationFields, RevocationTarget, Source,
+    UsedIdempotencyKey,
 };
 use store::{NewCertificate, Store};
 use uuid::Uuid;
@@ -44,7 +45,10 @@ fn row(number: u32) -> NewIssued {
 }
 
 fn keyed(number: u32, key: u8, request: u8) -> NewIssued {
-    NewIssued { once: Some(Once { key_sha256: [key; 32], request_sha256: [request; 32] }), ..row(number) }
+    NewIssued {
+        once: Some(IdempotencyHashes { key_sha256: [key; 32], request_sha256: [request; 32] }),
+        ..row(number)
+    }
 }
 
 async fn insert(store: &Store, rows: Vec<NewIssued>) -> Vec<Insertion> {
@@ -54,7 +58,7 @@ async fn insert(store: &Store, rows: Vec<NewIssued>) -> Vec<Insertion> {
 }
 
 async fn revoke(store: &Store, target: RevocationTarget, reason: Reason) -> (i64, u64) {
-    let mark = RevocationMark {
+    let mark = RevocationFields {
         action: Uuid::new_v4(),
         reason,
         revoked_at_us: NOW,
@@ -99,7 +103,10 @@ pub(crate) async fn bulk_statement_count_is_independent_of_the_number_of_rows(wo
 pub(crate) async fn idempotency_key_is_used_once_within_and_across_batches(world: World) {
     let store = &world.store;
     let used = |id: u128, request: u8| {
-        Insertion::Repeated(UsedKey { id: Uuid::from_u128(id + 100), request_sha256: [request; 32] })
+        Insertion::Repeated(UsedIdempotencyKey {
+            id: Uuid::from_u128(id + 100),
+            request_sha256: [request; 32],
+        })
     };
     let fates = insert(store, vec![keyed(1, 1, 1), keyed(2, 1, 1), keyed(3, 2, 1), row(4)]).await;
     assert_eq!(fates, [Insertion::New, used(1, 1), Insertion::New, Insertion::New]);
@@ -119,9 +126,9 @@ pub(crate) async fn idempotency_key_is_used_once_within_and_across_batches(world
             .is_none()
     );
     let (_, seen) =
-        authority::tables::Issued::of(store).issuing_lookup(&[], &[[1; 32], [9; 32]]).await.unwrap();
+        authority::tables::Issued::of(store).blocked_and_used_keys(&[], &[[1; 32], [9; 32]]).await.unwrap();
     assert_eq!(seen.len(), 1);
-    assert_eq!(authority::tables::Issued::of(store).trim_keys(NOW + 2).await.unwrap(), 1);
+    assert_eq!(authority::tables::Issued::of(store).delete_idempotency_keys(NOW + 2).await.unwrap(), 1);
     assert!(authority::tables::Issued::of(store).key(&[1; 32]).await.unwrap().is_none());
     assert_eq!(store::Inventory::of(store).summary(NOW, DAY).await.unwrap().certificates, 4);
 }
@@ -139,9 +146,9 @@ pub(crate) async fn blocked_keys_are_rejected_individually_in_a_batch(world: Wor
     assert!(!block.await.unwrap(), "it was blocked before");
     assert_eq!(insert(store, vec![row(1), row(2)]).await, [Insertion::Blocked, Insertion::New]);
     let (blocked, _) =
-        authority::tables::Issued::of(store).issuing_lookup(&[bad, [7; 32]], &[]).await.unwrap();
+        authority::tables::Issued::of(store).blocked_and_used_keys(&[bad, [7; 32]], &[]).await.unwrap();
     assert_eq!(blocked.into_iter().collect::<Vec<_>>(), [bad]);
-    assert!(authority::tables::Revocations::of(store).key_is_blocked(&bad).await.unwrap());
+    assert!(authority::tables::Revocations::of(store).is_spki_blocked(&bad).await.unwrap());
 }
 
 pub(crate) async fn issued_filters_return_only_matching_certificates(world: World) {

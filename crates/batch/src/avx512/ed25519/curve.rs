@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 
 use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
 use super::super::lanes::{gather, lanes};
-use super::super::short::{LIMBS, Short, broadcast};
+use super::super::short::{EightShort, LIMBS, broadcast};
 use super::field::{inverse, multiply};
-use super::point::{Affine, Constants, Entry, Point};
+use super::point::{Affine, CurveConstants, Entry, Point};
 use crate::ed25519::ORDER_WORDS;
 use crate::{LANES, number};
 
@@ -28,10 +28,10 @@ pub(super) const CHECKSUM: u64 = 0x2dc5_0db1_4a65_47f4;
 
 /// Constants of the curve. They are not secret.
 pub(super) struct Curve {
-    pub(super) constants: Constants,
+    pub(super) constants: CurveConstants,
     /// R² and R³ modulo L.
-    pub(super) order_r2: Short,
-    pub(super) order_r3: Short,
+    pub(super) order_r2: EightShort,
+    pub(super) order_r3: EightShort,
     /// Tables, from the lowest digit position on.
     pub(super) windows: Vec<Window<ROWS>>,
 }
@@ -63,14 +63,14 @@ impl Curve {
         let of_order =
             |times| broadcast(&number::limbs(&number::doubled(&[1, 0, 0, 0], &ORDER_WORDS, times * R)));
         let of = |words: &[u64; 4]| broadcast(&number::limbs(words));
-        let constants = Constants { one: of(&[1, 0, 0, 0]), d: of(&D) };
+        let constants = CurveConstants { one: of(&[1, 0, 0, 0]), d: of(&D) };
         let windows = windows(&Affine { x: of(&BASE_X), y: of(&BASE_Y) }, &constants);
         Self { constants, order_r2: of_order(2), order_r3: of_order(3), windows }
     }
 
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn checksum(&self) -> u64 {
-        let (mut checksum, Constants { one, d }) = (Checksum::new(), &self.constants);
+        let (mut checksum, CurveConstants { one, d }) = (Checksum::new(), &self.constants);
         [one, d, &self.order_r2, &self.order_r3].into_iter().for_each(|number| checksum.add_number(number));
         checksum.add_windows(&self.windows);
         checksum.value()
@@ -79,14 +79,14 @@ impl Curve {
     /// Returns k·B for each odd k below 2^256.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
+    pub(super) fn multiple(&self, scalars: &EightShort) -> Multiple {
         self.multiple_by(scalars, |_| true)
     }
 
     /// Same as `multiple`, but tests can skip additions with `is_made`.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
+    pub(super) fn multiple_by(&self, scalars: &EightShort, is_made: impl Fn(usize) -> bool) -> Multiple {
         let (mut tags, zero) = (Tags::none(), [_mm512_setzero_si512(); LIMBS]);
         let one = self.constants.one;
         let mut point = Point { x: zero, y: one, z: one, t: zero };
@@ -103,8 +103,8 @@ impl Curve {
 impl Multiple {
     /// Returns the lanes whose multiple is that of this scalar.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
-        self.tags.are_of(scalars)
+    pub(super) fn is_of(&self, scalars: &EightShort) -> __mmask8 {
+        self.tags.match_scalars(scalars)
     }
 }
 
@@ -117,7 +117,7 @@ fn entry_of(step: &Step<ROWS>) -> Entry {
 
 /// Computes the multiples for each digit position, eight positions in parallel.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn windows(base: &Affine, constants: &Constants) -> Vec<Window<ROWS>> {
+fn windows(base: &Affine, constants: &CurveConstants) -> Vec<Window<ROWS>> {
     let mut place = base.extended(&constants.one);
     let mut places = Vec::with_capacity(DIGITS);
     for _ in 0..DIGITS {
@@ -146,7 +146,7 @@ fn windows(base: &Affine, constants: &Constants) -> Vec<Window<ROWS>> {
 
 /// Computes the odd multiples of eight points.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn entries(point: &Affine, constants: &Constants) -> Vec<Entry> {
+fn entries(point: &Affine, constants: &CurveConstants) -> Vec<Entry> {
     let mut next = point.extended(&constants.one);
     let twice = next.doubled();
     let twice = twice.affine(&inverse(&twice.z)).entry(&constants.d);

@@ -6,7 +6,7 @@ use super::super::instructions::{
     _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
 use super::super::montgomery::BITS;
-use super::super::short::{Columns, LIMBS, Short, broadcast, carried, product, squared};
+use super::super::short::{Columns, EightShort, LIMBS, broadcast, carried, product, squared};
 use super::super::wide;
 
 /// The prime p as limbs.
@@ -15,19 +15,19 @@ pub(super) const PRIME: [u64; LIMBS] =
 
 /// Returns a·b modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn multiply(a: &Short, b: &Short) -> Short {
+pub(super) fn multiply(a: &EightShort, b: &EightShort) -> EightShort {
     reduced(product(a, b))
 }
 
 /// Returns a² modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn square(a: &Short) -> Short {
+pub(super) fn square(a: &EightShort) -> EightShort {
     reduced(squared(a))
 }
 
 /// Squares a `times` times: a to the power of 2^`times`.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn squared_often(a: &Short, times: usize) -> Short {
+fn squared_often(a: &EightShort, times: usize) -> EightShort {
     let mut power = *a;
     for _ in 0..times {
         power = square(&power);
@@ -40,7 +40,7 @@ fn squared_often(a: &Short, times: usize) -> Short {
 /// has room for a carry.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn reduced(columns: Columns) -> Short {
+fn reduced(columns: Columns) -> EightShort {
     let by = _mm512_set1_epi64(608);
     let [c0, c1, c2, c3, c4, high @ ..] = columns;
     let mut limbs = [c0, c1, c2, c3, c4, _mm512_setzero_si512()];
@@ -61,7 +61,7 @@ fn reduced(columns: Columns) -> Short {
 /// bits. Subtracts p as often as the number contains 2^255, and adds p once.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn folded(number: &Short) -> Short {
+pub(super) fn folded(number: &EightShort) -> EightShort {
     let bias = broadcast(&PRIME);
     let times = _mm512_srai_epi64::<47>(number[4]);
     let top = _mm512_and_si512(number[4], _mm512_set1_epi64((1 << 47) - 1));
@@ -80,14 +80,14 @@ pub(super) fn folded(number: &Short) -> Short {
 /// Returns a + b. The result is below 2^260.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn add(a: &Short, b: &Short) -> Short {
+pub(super) fn add(a: &EightShort, b: &EightShort) -> EightShort {
     super::super::short::sum(a, b)
 }
 
 /// Returns a - b, folded (see `folded`).
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn subtract(a: &Short, b: &Short) -> Short {
+pub(super) fn subtract(a: &EightShort, b: &EightShort) -> EightShort {
     let mut limbs = *a;
     for limb in 0..LIMBS {
         limbs[limb] = _mm512_sub_epi64(a[limb], b[limb]);
@@ -97,7 +97,7 @@ pub(super) fn subtract(a: &Short, b: &Short) -> Short {
 
 /// Reduces a number below 2·p to its residue below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn below_prime(number: &Short) -> Short {
+fn below_prime(number: &EightShort) -> EightShort {
     let mut residue = *number;
     wide::reduce(&mut residue, &broadcast(&PRIME));
     residue
@@ -105,14 +105,14 @@ fn below_prime(number: &Short) -> Short {
 
 /// Reduces a number below 2^260 to its residue below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn canonical(number: &Short) -> Short {
+pub(super) fn canonical(number: &EightShort) -> EightShort {
     // The folded number may exceed 2·p by so little that two steps are enough.
     below_prime(&below_prime(&folded(number)))
 }
 
 /// Returns 1/a (a to the power of p - 2, Fermat); zero for zero.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn inverse(a: &Short) -> Short {
+pub(super) fn inverse(a: &EightShort) -> EightShort {
     // In binary, p - 2 is 250 ones, a zero, a one, a zero and two ones: 32·(2^250 - 1) + 11. The variable names say how many ones
     // an exponent has.
     let two = square(a);

@@ -17,8 +17,8 @@ use super::barrier::{opaque, opaque_number, opaque_octets};
 use super::comb::either;
 use super::lanes::{gather, lanes};
 use super::registers;
-use super::short::{LIMBS, Modulus, Short, broadcast, carried, is_zero, same, sum};
-use crate::ed25519::{Committed, Job, STACK, Scalars};
+use super::short::{EightShort, LIMBS, Modulus, broadcast, carried, is_zero, same, sum};
+use crate::ed25519::{Commitments, Job, STACK, Scalars};
 use crate::{Ed25519Nonces, Kernel, LANES, number};
 use curve::Curve;
 use point::Affine;
@@ -35,7 +35,11 @@ pub(crate) fn prepare(_there: Kernel) -> bool {
 
 /// Returns R of each nonce whose computation is sound. Stores r and R in `kept`.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn commitments(there: Kernel, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
+pub(crate) fn commitments(
+    there: Kernel,
+    nonces: &[&[u8; 64]; LANES],
+    kept: &mut Ed25519Nonces,
+) -> Commitments {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     let committed = unsafe { Curve::get().map_or([None; LANES], |curve| commit(curve, nonces, kept)) };
     zeroize_stack::<STACK>();
@@ -45,7 +49,7 @@ pub(crate) fn commitments(there: Kernel, nonces: &[&[u8; 64]; LANES], kept: &mut
 
 /// Returns S of each job whose computation is sound, with the earlier r.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
-pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
+pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitments {
     // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     let responses = unsafe { Curve::get().map_or([None; LANES], |curve| respond(curve, jobs, scalars)) };
     zeroize_stack::<STACK>();
@@ -56,7 +60,7 @@ pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalar
 /// A separate stack frame, which can be wiped afterwards.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
+fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Commitments {
     commit_by(curve, nonces, kept, |_| ())
 }
 
@@ -68,7 +72,7 @@ fn commit_by(
     nonces: &[&[u8; 64]; LANES],
     kept: &mut Ed25519Nonces,
     spoil: impl Fn(&mut Affine),
-) -> Committed {
+) -> Commitments {
     let r = ORDER.canonical(&ORDER.multiply(&wide(curve, nonces), &broadcast(&[1, 0, 0, 0, 0])));
     let odd = odd(&r);
     let multiple = curve.multiple(&odd);
@@ -88,7 +92,7 @@ fn commit_by(
 /// A separate stack frame, which can be wiped afterwards.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
+fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitments {
     let [mut r, mut private, mut negative] = [[_mm512_setzero_si512(); LIMBS]; 3];
     let of_lane = std::array::from_fn::<_, LANES, _>(|lane| scalars.map(|limb| limb[lane]));
     gather(&mut r, &of_lane.each_ref());
@@ -121,7 +125,7 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committ
 
 /// Reduces numbers of 512 bits, lowest byte first, modulo L and multiplies them by R. The results are below 3.1·L.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
+fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> EightShort {
     let limbs: [[u64; 2 * LIMBS]; LANES] =
         of.map(|octets| number::limbs(&number::words_from_lowest::<8, 64>(octets)));
     let mut both = [_mm512_setzero_si512(); 2 * LIMBS];
@@ -134,7 +138,7 @@ fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
 
 /// Returns the number or its sum with L, whichever is odd: both give the same multiple of the base point.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn odd(number: &Short) -> Short {
+fn odd(number: &EightShort) -> EightShort {
     let one = _mm512_set1_epi64(1);
     let even = opaque(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
     let mut odd = sum(number, &broadcast(&ORDER.limbs));
@@ -159,7 +163,7 @@ fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
 
 /// Returns the lanes in which the encoding is a point of the curve with this x, and x and y are below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &Short) -> __mmask8 {
+fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &EightShort) -> __mmask8 {
     let words = opaque_octets(encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
     let limbs: [[u64; LIMBS]; LANES] = words.map(|[a, b, c, d]| number::limbs(&[a, b, c, d & u64::MAX >> 1]));
     let signs: [[u64; 1]; LANES] = words.map(|words| [words[3] >> 63]);

@@ -5,53 +5,53 @@
 
 use super::super::comb::{Sign, Tags, either};
 use super::super::instructions::{__m512i, _mm512_setzero_si512};
-use super::super::short::{LIMBS, Short};
+use super::super::short::{EightShort, LIMBS};
 use super::field::{add, canonical, multiply, square, subtract};
 
 /// Eight points in extended coordinates.
 #[derive(Clone, Copy)]
 pub(super) struct Point {
-    pub(super) x: Short,
-    pub(super) y: Short,
-    pub(super) z: Short,
-    pub(super) t: Short,
+    pub(super) x: EightShort,
+    pub(super) y: EightShort,
+    pub(super) z: EightShort,
+    pub(super) t: EightShort,
 }
 
 /// Eight points in the form used by additions: numbers below p.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     /// y + x
-    pub(super) sum: Short,
+    pub(super) sum: EightShort,
     /// y - x
-    pub(super) difference: Short,
+    pub(super) difference: EightShort,
     /// 2·d·x·y
-    pub(super) product: Short,
+    pub(super) product: EightShort,
 }
 
 /// Constants of the curve equation.
 #[derive(Clone, Copy)]
-pub(super) struct Constants {
+pub(super) struct CurveConstants {
     /// The number 1.
-    pub(super) one: Short,
+    pub(super) one: EightShort,
     /// The constant d of the curve equation.
-    pub(super) d: Short,
+    pub(super) d: EightShort,
 }
 
 /// Affine coordinates of eight points.
 #[derive(Clone, Copy)]
 pub(super) struct Affine {
-    pub(super) x: Short,
-    pub(super) y: Short,
+    pub(super) x: EightShort,
+    pub(super) y: EightShort,
 }
 
 impl Affine {
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn extended(&self, one: &Short) -> Point {
+    pub(super) fn extended(&self, one: &EightShort) -> Point {
         Point { x: self.x, y: self.y, z: *one, t: multiply(&self.x, &self.y) }
     }
 
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn entry(&self, d: &Short) -> Entry {
+    pub(super) fn entry(&self, d: &EightShort) -> Entry {
         let product = multiply(&multiply(&self.x, &self.y), d);
         Entry {
             sum: canonical(&add(&self.y, &self.x)),
@@ -62,7 +62,7 @@ impl Affine {
 
     /// Returns y² - x² - 1 - d·x²·y², below p. It is zero for points on the curve.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn off_curve(&self, constants: &Constants) -> Short {
+    pub(super) fn off_curve(&self, constants: &CurveConstants) -> EightShort {
         let (xx, yy) = (square(&self.x), square(&self.y));
         let right = add(&constants.one, &multiply(&multiply(&xx, &yy), &constants.d));
         canonical(&subtract(&subtract(&yy, &xx), &right))
@@ -102,7 +102,7 @@ impl Point {
 
     /// Returns the affine coordinates, given 1/Z. They are below 2·p, not always below p.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn affine(&self, inverse: &Short) -> Affine {
+    pub(super) fn affine(&self, inverse: &EightShort) -> Affine {
         Affine { x: multiply(&self.x, inverse), y: multiply(&self.y, inverse) }
     }
 }
@@ -110,7 +110,7 @@ impl Point {
 /// Returns both numbers, swapped where the mask is all ones.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn swapped(mask: __m512i, first: &Short, second: &Short) -> (Short, Short) {
+fn swapped(mask: __m512i, first: &EightShort, second: &EightShort) -> (EightShort, EightShort) {
     let (mut left, mut right) = (*first, *second);
     for limb in 0..LIMBS {
         left[limb] = either(mask, second[limb], first[limb]);

@@ -30,7 +30,7 @@ fn r(modulus: &BigUint) -> BigUint {
 }
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn of(numbers: &[BigUint; LANES]) -> Short {
+fn of(numbers: &[BigUint; LANES]) -> EightShort {
     let limbs = numbers.each_ref().map(|number| {
         let words: [u64; 5] = number::words(&number.to_bytes_be()).unwrap();
         number::limbs(&words)
@@ -41,7 +41,7 @@ fn of(numbers: &[BigUint; LANES]) -> Short {
 }
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn to(short: &Short) -> [BigUint; LANES] {
+fn to(short: &EightShort) -> [BigUint; LANES] {
     let limbs = short.map(|limb| lanes(limb));
     assert!(limbs.iter().flatten().all(|limb| *limb <= number::LIMB_MAX));
     std::array::from_fn(|lane| big(&limbs.map(|limb| limb[lane])))
@@ -137,12 +137,12 @@ fn products_are_those_of_plain_words() {
     let (prime, order, mut chance) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), Chance(25_519));
     let (prime, order) = ([&prime; LANES], [&order; LANES]);
     for _ in 0..cases(CASES).div_ceil(LANES) {
-        let a: Short = any_numbers(&mut chance, number::LIMB_MAX);
-        let b: Short = any_numbers(&mut chance, number::LIMB_MAX);
+        let a: EightShort = any_numbers(&mut chance, number::LIMB_MAX);
+        let b: EightShort = any_numbers(&mut chance, number::LIMB_MAX);
         is_product(&prime, [&a, &b], &field::multiply(&a, &b), 0);
         is_product(&prime, [&a, &a], &field::square(&a), 0);
         // The second factor is below 2·L.
-        let small: Short = any_numbers(&mut chance, (1 << 45) - 1);
+        let small: EightShort = any_numbers(&mut chance, (1 << 45) - 1);
         is_product(&order, [&a, &small], &ORDER.multiply(&a, &small), LIMBS);
     }
 }
@@ -209,7 +209,7 @@ fn what_was_encoded_wrong_is_found() {
             let mut flipped = [0; LIMBS];
             flipped[limb] = 1 << bit;
             let flipped = in_lane(flipped);
-            let flip = |number: &mut Short| {
+            let flip = |number: &mut EightShort| {
                 for limb in 0..LIMBS {
                     number[limb] = _mm512_xor_si512(number[limb], flipped[limb]);
                 }
@@ -267,7 +267,7 @@ fn tables_that_lost_a_bit_are_not_used() {
         curve.windows[place].flip_tag();
     }
     let fault = broadcast(&[0, 1 << 51, 0, 0, 0]);
-    let constants: [fn(&mut Curve) -> &mut Short; 4] = [
+    let constants: [fn(&mut Curve) -> &mut EightShort; 4] = [
         |curve| &mut curve.constants.one,
         |curve| &mut curve.constants.d,
         |curve| &mut curve.order_r2,

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use super::super::comb::{Checksum, DIGIT, DIGITS, ENTRIES, Sign, Step, Tags, Window, step};
 use super::super::lanes::{gather, lanes};
-use super::super::short::{LIMBS, Short, broadcast};
+use super::super::short::{EightShort, LIMBS, broadcast};
 use super::super::wide;
 use super::field::{PRIME, PRIME_WORDS, inverse, multiply};
 use super::point::{Affine, Point};
@@ -38,11 +38,11 @@ pub(super) const CHECKSUM: u64 = 0x1932_eaf0_79b6_69ab;
 /// Constants of the curve. They are not secret.
 pub(super) struct Curve {
     /// b, in Montgomery form.
-    pub(super) b: Short,
+    pub(super) b: EightShort,
     /// R modulo p (1 in Montgomery form).
-    pub(super) one: Short,
+    pub(super) one: EightShort,
     /// R² modulo n.
-    pub(super) order_r2: Short,
+    pub(super) order_r2: EightShort,
     /// Tables, from the lowest digit position on.
     pub(super) windows: Vec<Window<ROWS>>,
 }
@@ -90,22 +90,22 @@ impl Curve {
     /// Returns k·G for each odd k below n.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
+    pub(super) fn multiple(&self, scalars: &EightShort) -> Multiple {
         self.multiple_by(scalars, |_| true)
     }
 
     /// Same as `multiple`, but tests can skip additions with `is_made`.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
+    pub(super) fn multiple_by(&self, scalars: &EightShort, is_made: impl Fn(usize) -> bool) -> Multiple {
         let mut tags = Tags::none();
         let highest = step(&self.windows, scalars, DIGITS - 1);
-        let mut point = affine_of(&highest).extended(&self.one);
+        let mut point = to_affine(&highest).extended(&self.one);
         tags.tell(&highest.sign, [point.x[0], point.y[0], point.zz[0], point.zzz[0]]);
         for place in (0..DIGITS - 1).rev() {
             let step = step(&self.windows, scalars, place);
             if is_made(place) {
-                point.add(&affine_of(&step), &step.sign, &mut tags);
+                point.add(&to_affine(&step), &step.sign, &mut tags);
             }
         }
         Multiple { point, tags }
@@ -115,21 +115,21 @@ impl Curve {
 impl Multiple {
     /// Returns the lanes whose multiple is that of this scalar.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-    pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
-        self.tags.are_of(scalars)
+    pub(super) fn is_of(&self, scalars: &EightShort) -> __mmask8 {
+        self.tags.match_scalars(scalars)
     }
 }
 
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn affine_of(step: &Step<ROWS>) -> Affine {
+fn to_affine(step: &Step<ROWS>) -> Affine {
     let [x0, x1, x2, x3, x4, y0, y1, y2, y3, y4] = step.rows;
     Affine { x: [x0, x1, x2, x3, x4], y: [y0, y1, y2, y3, y4] }
 }
 
 /// Reduces a number below 2·p to its residue below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn below_prime(number: &Short) -> Short {
+fn below_prime(number: &EightShort) -> EightShort {
     let mut residue = *number;
     wide::reduce(&mut residue, &broadcast(&PRIME));
     residue
@@ -137,7 +137,7 @@ fn below_prime(number: &Short) -> Short {
 
 /// Computes the multiples for each digit position, eight positions in parallel.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn windows(base: &Affine, one: &Short) -> Vec<Window<ROWS>> {
+fn windows(base: &Affine, one: &EightShort) -> Vec<Window<ROWS>> {
     let mut place = base.extended(one);
     let mut places = Vec::with_capacity(DIGITS);
     for _ in 0..DIGITS {
@@ -166,7 +166,7 @@ fn windows(base: &Affine, one: &Short) -> Vec<Window<ROWS>> {
 
 /// Computes the coordinates of the odd multiples of eight points.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn entries(point: &Affine, one: &Short) -> Vec<Affine> {
+fn entries(point: &Affine, one: &EightShort) -> Vec<Affine> {
     let twice = point.extended(one).doubled();
     let twice = affine(&twice, &inverse(&twice.zzz));
     let mut points = vec![point.extended(one)];
@@ -188,7 +188,7 @@ fn entries(point: &Affine, one: &Short) -> Vec<Affine> {
 }
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn affine(point: &Point, inverse: &Short) -> Affine {
+fn affine(point: &Point, inverse: &EightShort) -> Affine {
     let Affine { x, y } = point.affine(inverse);
     Affine { x: below_prime(&x), y: below_prime(&y) }
 }

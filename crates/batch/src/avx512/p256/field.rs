@@ -8,7 +8,7 @@ use super::super::instructions::{
     _mm512_slli_epi64, _mm512_srai_epi64, _mm512_srli_epi64, _mm512_sub_epi64,
 };
 use super::super::montgomery::BITS;
-use super::super::short::{Columns, LIMBS, Short, add_product, broadcast, carried, product, squared};
+use super::super::short::{Columns, EightShort, LIMBS, add_product, broadcast, carried, product, squared};
 use super::super::wide;
 
 /// The prime p as limbs.
@@ -31,13 +31,13 @@ pub(super) const fn multiple(times: u64) -> [u64; LIMBS] {
 
 /// Returns a·b/R modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn multiply(a: &Short, b: &Short) -> Short {
+pub(super) fn multiply(a: &EightShort, b: &EightShort) -> EightShort {
     reduced(product(a, b))
 }
 
 /// Returns (a·b + c·d)/R modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn multiply_two([a, b]: [&Short; 2], [c, d]: [&Short; 2]) -> Short {
+pub(super) fn multiply_two([a, b]: [&EightShort; 2], [c, d]: [&EightShort; 2]) -> EightShort {
     let mut columns = product(a, b);
     add_product(&mut columns, c, d);
     reduced(columns)
@@ -45,13 +45,13 @@ pub(super) fn multiply_two([a, b]: [&Short; 2], [c, d]: [&Short; 2]) -> Short {
 
 /// Returns a²/R modulo p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn square(a: &Short) -> Short {
+pub(super) fn square(a: &EightShort) -> EightShort {
     reduced(squared(a))
 }
 
 /// Returns a to the power of 2^`times`, in Montgomery form.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn squared_often(a: &Short, times: usize) -> Short {
+fn squared_often(a: &EightShort, times: usize) -> EightShort {
     let mut power = *a;
     for _ in 0..times {
         power = square(&power);
@@ -63,7 +63,7 @@ fn squared_often(a: &Short, times: usize) -> Short {
 /// limbs above are then those of p + 1.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn reduced(mut columns: Columns) -> Short {
+fn reduced(mut columns: Columns) -> EightShort {
     let limb = |limb: u64| _mm512_set1_epi64(limb.cast_signed());
     let (second, fourth, fifth) = (limb(PRIME[1] + 1), limb(PRIME[3]), limb(PRIME[4]));
     for row in 0..LIMBS {
@@ -83,7 +83,7 @@ fn reduced(mut columns: Columns) -> Short {
 /// a - b + `TIMES`·p, for b up to `TIMES`·p.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn subtract<const TIMES: u64>(a: &Short, b: &Short) -> Short {
+pub(super) fn subtract<const TIMES: u64>(a: &EightShort, b: &EightShort) -> EightShort {
     let bias = broadcast(&const { multiple(TIMES) });
     let mut limbs = bias;
     for limb in 0..LIMBS {
@@ -96,7 +96,7 @@ pub(super) fn subtract<const TIMES: u64>(a: &Short, b: &Short) -> Short {
 /// bits. Subtracts p as often as the number contains 2^256, and adds p once.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-pub(super) fn folded(number: &Short) -> Short {
+pub(super) fn folded(number: &EightShort) -> EightShort {
     let bias = broadcast(&PRIME);
     let times = _mm512_srai_epi64::<48>(number[4]);
     let top = _mm512_and_si512(number[4], _mm512_set1_epi64((1 << 48) - 1));
@@ -116,7 +116,7 @@ pub(super) fn folded(number: &Short) -> Short {
 
 /// Converts a from Montgomery form: a/R, reduced below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn canonical(a: &Short) -> Short {
+pub(super) fn canonical(a: &EightShort) -> EightShort {
     let mut residue = multiply(a, &broadcast(&[1, 0, 0, 0, 0]));
     wide::reduce(&mut residue, &broadcast(&PRIME));
     residue
@@ -124,7 +124,7 @@ pub(super) fn canonical(a: &Short) -> Short {
 
 /// Returns 1/a (a to the power of p - 2, Fermat). Input and result are in Montgomery form. Zero for zero.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn inverse(a: &Short) -> Short {
+pub(super) fn inverse(a: &EightShort) -> EightShort {
     // The variable names say how many ones an exponent has. In binary, p - 2 is 32 ones, 31 zeros, a one, 96 zeros, 94 ones, a zero
     // and a one.
     let ones2 = multiply(&square(a), a);

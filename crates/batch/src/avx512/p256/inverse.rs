@@ -1,7 +1,7 @@
 //! Inverses modulo p and n, interleaved (Fermat: power of the modulus less two). While one square waits for its carries, the other
 //! computes products. The exponents are not secret.
 
-use super::super::short::Short;
+use super::super::short::EightShort;
 use super::field::{self, PRIME_WORDS};
 use super::order::ORDER;
 use crate::p256::ORDER_WORDS;
@@ -15,7 +15,7 @@ const ENTRIES: usize = (1 << WINDOW) - 1;
 
 /// Returns 1/a modulo p and 1/b modulo n. Inputs and results are in Montgomery form. Zero for zero.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-pub(super) fn inverses(a: &Short, b: &Short) -> (Short, Short) {
+pub(super) fn inverses(a: &EightShort, b: &EightShort) -> (EightShort, EightShort) {
     // The windows of p - 2 are only 0, 1, 13 and 15; the windows of n - 2 have any value.
     let three = field::multiply(&field::square(a), a);
     let twelve = field::square(&field::square(&three));

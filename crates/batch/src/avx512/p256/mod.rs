@@ -17,7 +17,7 @@ use super::barrier::{opaque, opaque_number};
 use super::comb::either;
 use super::lanes::{gather, lanes};
 use super::registers;
-use super::short::{LIMBS, Short, broadcast, carried, is_zero, same, sum};
+use super::short::{EightShort, LIMBS, broadcast, carried, is_zero, same, sum};
 use crate::p256::{Job, STACK};
 use crate::{Kernel, LANES, SignatureOutcome, number};
 use curve::Curve;
@@ -50,7 +50,11 @@ fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
 /// Same as `sign`, but a test can inject a fault into k·R.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -> [SignatureOutcome; LANES] {
+fn sign_by(
+    curve: &Curve,
+    jobs: &[Job<'_>; LANES],
+    spoil: impl Fn(&mut EightShort),
+) -> [SignatureOutcome; LANES] {
     let nonces = numbers(&jobs.map(|job| job.nonce));
     let digests = numbers(&jobs.map(|job| job.digest));
     let usable = in_range(&nonces);
@@ -74,7 +78,7 @@ fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -
         & multiple.is_of(&odd)
         & (same(&odd, &nonces) | same(&sum(&odd, &nonces), &broadcast(&ORDER.limbs)))
         & is_reduced(&x, &r)
-        & is_solved(&nonces, &digests, [&r, &negative], &s);
+        & valid_signatures(&nonces, &digests, [&r, &negative], &s);
     let usable = usable & !is_zero(&r) & !is_zero(&s);
     let [r, s] = [r, s].map(|number| number.map(|limb| lanes(limb)));
     std::array::from_fn(|lane| {
@@ -92,7 +96,7 @@ fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -
 
 /// Loads big-endian numbers, one per lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn numbers(of: &[&[u8; 32]; LANES]) -> Short {
+fn numbers(of: &[&[u8; 32]; LANES]) -> EightShort {
     let limbs = of.map(|octets| number::limbs(&number::words::<4>(octets).unwrap_or_default()));
     let mut numbers = [_mm512_setzero_si512(); LIMBS];
     gather(&mut numbers, &limbs.each_ref());
@@ -101,14 +105,14 @@ fn numbers(of: &[&[u8; 32]; LANES]) -> Short {
 
 /// Returns the lanes whose number is between 1 and n - 1.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn in_range(number: &Short) -> __mmask8 {
+fn in_range(number: &EightShort) -> __mmask8 {
     // Reduction keeps only a number below n unchanged.
     same(&ORDER.canonical(number), number) & !is_zero(number)
 }
 
 /// Returns the number or n minus the number, whichever is odd. As multipliers of a point they differ only in the sign of y.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn odd(number: &Short) -> Short {
+fn odd(number: &EightShort) -> EightShort {
     let order = broadcast(&ORDER.limbs);
     let one = _mm512_set1_epi64(1);
     let even = opaque(_mm512_sub_epi64(_mm512_and_si512(number[0], one), one));
@@ -125,14 +129,19 @@ fn odd(number: &Short) -> Short {
 
 /// Returns the lanes in which r is x or x - n.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn is_reduced(x: &Short, r: &Short) -> __mmask8 {
+fn is_reduced(x: &EightShort, r: &EightShort) -> __mmask8 {
     same(x, r) | same(x, &sum(r, &broadcast(&ORDER.limbs)))
 }
 
 /// Returns the lanes in which s·k - z + r·(n - d) is a multiple of n. This repeats the equation with another copy of the key, and
 /// with k as used for k·G, not its inverse.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-fn is_solved(nonces: &Short, digests: &Short, [r, negative]: [&Short; 2], s: &Short) -> __mmask8 {
+fn valid_signatures(
+    nonces: &EightShort,
+    digests: &EightShort,
+    [r, negative]: [&EightShort; 2],
+    s: &EightShort,
+) -> __mmask8 {
     let right = ORDER.multiply(r, negative);
     let mut rest = broadcast(&ORDER.limbs);
     for limb in 0..LIMBS {

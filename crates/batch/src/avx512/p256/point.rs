@@ -7,30 +7,30 @@
 
 use super::super::comb::{Sign, Tags};
 use super::super::instructions::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
-use super::super::short::{LIMBS, Short, broadcast, carried};
+use super::super::short::{EightShort, LIMBS, broadcast, carried};
 use super::field::{self, folded, multiple, multiply, multiply_two, square, subtract};
 
 /// Eight points in XYZZ coordinates.
 #[derive(Clone, Copy)]
 pub(super) struct Point {
-    pub(super) x: Short,
-    pub(super) y: Short,
-    pub(super) zz: Short,
-    pub(super) zzz: Short,
+    pub(super) x: EightShort,
+    pub(super) y: EightShort,
+    pub(super) zz: EightShort,
+    pub(super) zzz: EightShort,
 }
 
 /// Eight points in affine coordinates, below p.
 #[derive(Clone, Copy)]
 pub(super) struct Affine {
-    pub(super) x: Short,
-    pub(super) y: Short,
+    pub(super) x: EightShort,
+    pub(super) y: EightShort,
 }
 
 impl Affine {
     /// Converts to extended coordinates. `one` is R.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn extended(&self, one: &Short) -> Point {
+    pub(super) fn extended(&self, one: &EightShort) -> Point {
         Point { x: self.x, y: self.y, zz: *one, zzz: *one }
     }
 }
@@ -43,7 +43,7 @@ impl Point {
         let (u2, s2) = (multiply(&other.x, &self.zz), multiply(&other.y, &self.zzz));
         // The results are below 4.1·p and 6.1·p.
         let p = subtract::<3>(&u2, &self.x);
-        let r = with_sign_less(&s2, sign.negative, &self.y);
+        let r = signed_subtract(&s2, sign.negative, &self.y);
         let pp = square(&p);
         let ppp = multiply(&p, &pp);
         let q = multiply(&self.x, &pp);
@@ -79,7 +79,7 @@ impl Point {
 
     /// Returns the affine coordinates, given 1/ZZZ. They are below 2·p, not always below p.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn affine(&self, inverse: &Short) -> Affine {
+    pub(super) fn affine(&self, inverse: &EightShort) -> Affine {
         // 1/Z, as ZZ = Z² and ZZZ = Z³.
         let z = multiply(inverse, &self.zz);
         Affine { x: multiply(&self.x, &square(&z)), y: multiply(&self.y, inverse) }
@@ -89,7 +89,7 @@ impl Point {
 impl Affine {
     /// Returns y² - x³ + 3x - b, below p. It is zero for points on the curve.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
-    pub(super) fn off_curve(&self, b: &Short) -> Short {
+    pub(super) fn off_curve(&self, b: &EightShort) -> EightShort {
         let (xx, yy) = (square(&self.x), square(&self.y));
         let rest = sum::<3>(&sum::<-1>(&yy, &multiply(&xx, &self.x)), &self.x);
         field::canonical(&sum::<-1>(&rest, b))
@@ -99,7 +99,7 @@ impl Affine {
 /// Returns a + `TIMES`·b, folded (see `folded`).
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn sum<const TIMES: i8>(a: &Short, b: &Short) -> Short {
+fn sum<const TIMES: i8>(a: &EightShort, b: &EightShort) -> EightShort {
     let mut limbs = *a;
     for limb in 0..LIMBS {
         for _ in 0..TIMES.unsigned_abs() {
@@ -116,7 +116,7 @@ fn sum<const TIMES: i8>(a: &Short, b: &Short) -> Short {
 /// Returns ±a - b + 5·p. The sign is minus in the lanes where `negative` is all ones.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn with_sign_less(a: &Short, negative: __m512i, b: &Short) -> Short {
+fn signed_subtract(a: &EightShort, negative: __m512i, b: &EightShort) -> EightShort {
     let bias = broadcast(&const { multiple(5) });
     let mut limbs = bias;
     for limb in 0..LIMBS {

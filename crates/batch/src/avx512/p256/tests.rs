@@ -29,7 +29,7 @@ fn r(modulus: &BigUint) -> BigUint {
 }
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn of(numbers: &[BigUint; LANES]) -> Short {
+fn of(numbers: &[BigUint; LANES]) -> EightShort {
     let limbs = numbers.each_ref().map(|number| {
         let words: [u64; 5] = number::words(&number.to_bytes_be()).unwrap();
         number::limbs(&words)
@@ -40,7 +40,7 @@ fn of(numbers: &[BigUint; LANES]) -> Short {
 }
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
-fn to(short: &Short) -> [BigUint; LANES] {
+fn to(short: &EightShort) -> [BigUint; LANES] {
     let limbs = short.map(|limb| lanes(limb));
     assert!(limbs.iter().flatten().all(|limb| *limb <= number::LIMB_MAX));
     std::array::from_fn(|lane| big(&limbs.map(|limb| limb[lane])))
@@ -147,7 +147,8 @@ fn products_are_those_of_plain_words() {
     let (prime, order, mut chance) = (Plain::<4>::new(&prime()), Plain::<4>::new(&order()), Chance(256));
     let (prime, order) = ([&prime; LANES], [&order; LANES]);
     for _ in 0..cases(CASES).div_ceil(LANES) {
-        let (a, b): (Short, Short) = (any_numbers(&mut chance, HIGHEST), any_numbers(&mut chance, HIGHEST));
+        let (a, b): (EightShort, EightShort) =
+            (any_numbers(&mut chance, HIGHEST), any_numbers(&mut chance, HIGHEST));
         is_product(&prime, [&a, &b], &field::multiply(&a, &b), LIMBS);
         is_product(&prime, [&a, &a], &field::square(&a), LIMBS);
         is_product(&order, [&a, &b], &ORDER.multiply(&a, &b), LIMBS);
@@ -261,7 +262,7 @@ fn tables_that_lost_a_bit_are_not_used() {
         curve.windows[place].flip_tag();
     }
     let fault = broadcast(&[0, 1 << 51, 0, 0, 0]);
-    let constants: [fn(&mut Curve) -> &mut Short; 3] =
+    let constants: [fn(&mut Curve) -> &mut EightShort; 3] =
         [|curve| &mut curve.b, |curve| &mut curve.one, |curve| &mut curve.order_r2];
     for constant in constants {
         let before = std::mem::replace(constant(&mut curve), fault);

@@ -18,7 +18,7 @@ pub(crate) struct AskSettings {
     pub(crate) token_file: PathBuf,
     pub(crate) ca_files: Vec<PathBuf>,
     pub(crate) timeout_ms: u64,
-    pub(crate) when_away: RefuseOrAllow,
+    pub(crate) when_away: OutageDecision,
     pub(crate) yes_s: u64,
     pub(crate) no_s: u64,
     pub(crate) answers_max: u64,
@@ -29,7 +29,7 @@ pub(crate) struct AskSettings {
 /// The decision while the permission service is unavailable.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum RefuseOrAllow {
+pub(crate) enum OutageDecision {
     /// No leaf is minted.
     #[default]
     Refuse,
@@ -44,7 +44,7 @@ impl Default for AskSettings {
             token_file: PathBuf::new(),
             ca_files: Vec::new(),
             timeout_ms: permission::TIMEOUT.as_millis() as u64,
-            when_away: RefuseOrAllow::Refuse,
+            when_away: OutageDecision::Refuse,
             yes_s: permission::YES_FOR.as_secs(),
             no_s: permission::NO_FOR.as_secs(),
             answers_max: permission::ANSWERS_MAX,
@@ -96,8 +96,8 @@ impl AskSettings {
         Ok(Some(Options {
             timeout: Duration::from_millis(self.timeout_ms),
             when_away: match self.when_away {
-                RefuseOrAllow::Refuse => WhenAway::Refuse,
-                RefuseOrAllow::Allow => WhenAway::Allow,
+                OutageDecision::Refuse => WhenAway::Refuse,
+                OutageDecision::Allow => WhenAway::Allow,
             },
             yes_for: Duration::from_secs(self.yes_s),
             no_for: Duration::from_secs(self.no_s),

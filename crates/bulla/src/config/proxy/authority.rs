@@ -38,7 +38,7 @@ impl Default for ProxyAuthoritySettings {
 
 impl ProxyAuthoritySettings {
     /// Whether the CA key is in a PKCS #11 token or a key service, not in a file.
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_key_external(&self) -> bool {
         !self.pkcs11_label.is_empty() || !self.keys.is_empty()
     }
 

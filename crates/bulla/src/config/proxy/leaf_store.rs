@@ -18,7 +18,7 @@ pub(crate) struct ProxyStoreSettings {
     pub(crate) folder: PathBuf,
     pub(crate) url: String,
     pub(crate) connections: usize,
-    pub(crate) when_away: OrRefuse,
+    pub(crate) when_away: StorageOutageAction,
     pub(crate) timeout_ms: u64,
     pub(crate) leaves_max: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) enum LeafBackend {
 /// The action for new names while the storage is unavailable.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum OrRefuse {
+pub(crate) enum StorageOutageAction {
     /// The proxy mints the leaf itself.
     #[default]
     Mint,
@@ -54,7 +54,7 @@ impl Default for ProxyStoreSettings {
             folder: PathBuf::new(),
             url: String::new(),
             connections: store::CONNECTIONS_DEFAULT,
-            when_away: OrRefuse::Mint,
+            when_away: StorageOutageAction::Mint,
             timeout_ms: TRIP_TIMEOUT.as_millis() as u64,
             leaves_max: LEAVES_MAX,
         }
@@ -111,8 +111,8 @@ impl ProxyStoreSettings {
         let trip_timeout = Duration::from_millis(self.timeout_ms);
         SecondLevelOptions {
             when_away: match self.when_away {
-                OrRefuse::Mint => WhenAway::Mint,
-                OrRefuse::Refuse => WhenAway::Refuse,
+                StorageOutageAction::Mint => WhenAway::Mint,
+                StorageOutageAction::Refuse => WhenAway::Refuse,
             },
             trip_timeout,
             lease: lease_of(trip_timeout),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cli::exit::{Outcome, Problem};
 use http_relay::names::BadRule;
 use keyless::server::TlsOptions;
-use proxy::minting::{Listen, Options};
+use proxy::minting::{ConsumerAddress, Options};
 use proxy::{Action, Rules};
 use serde::{Deserialize, Serialize};
 
@@ -121,20 +121,20 @@ impl MintingSettings {
         }))
     }
 
-    fn place(&self) -> Outcome<Listen> {
+    fn place(&self) -> Outcome<ConsumerAddress> {
         if let Some(path) = self.listen.strip_prefix("unix:") {
-            return Ok(Listen::Socket(path.into()));
+            return Ok(ConsumerAddress::Socket(path.into()));
         }
         let address = socket("proxy.minting.listen", &self.listen)?;
         if !self.speaks_tls() {
-            return Ok(Listen::Loopback(address));
+            return Ok(ConsumerAddress::Loopback(address));
         }
         let certificate = files::certified_key("proxy.minting.", &self.certificate_file, &self.key_file)?;
         let mut client_roots = Vec::new();
         for path in &self.client_ca_files {
             client_roots.extend(files::certificates("proxy.minting.client_ca_files", path)?);
         }
-        Ok(Listen::Tls(address, TlsOptions { certificate, client_roots, client_crls: Vec::new() }))
+        Ok(ConsumerAddress::Tls(address, TlsOptions { certificate, client_roots, client_crls: Vec::new() }))
     }
 }
 

@@ -18,7 +18,7 @@ use cli::exit::{Outcome, Problem};
 use http_relay::names::BadRule;
 use ipnet::IpNet;
 use outbound::guard::Guard;
-use proxy::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
+use proxy::mint::{LEAF_KEY_LIFE_MAX, LeafKeySharing, VALIDITY_MAX};
 use proxy::policy::Policy;
 use proxy::requests::{RequestRules, RuleText};
 use proxy::{Action, Options, Rules};
@@ -53,7 +53,7 @@ pub(crate) struct ProxySettings {
     pub(crate) others: DefaultAction,
     pub(crate) upstream_ca_files: Vec<PathBuf>,
     pub(crate) leaf_validity_s: u64,
-    pub(crate) leaf_keys: LeafKeysOf,
+    pub(crate) leaf_keys: LeafKeySharingSetting,
     pub(crate) leaf_key_s: u64,
     pub(crate) store_octets_max: u64,
     pub(crate) new_names_per_minute: u32,
@@ -110,7 +110,7 @@ pub(crate) enum DefaultAction {
 /// Which leaves share a key.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum LeafKeysOf {
+pub(crate) enum LeafKeySharingSetting {
     /// All leaves that are minted within an hour share a key.
     #[default]
     Shared,
@@ -120,12 +120,12 @@ pub(crate) enum LeafKeysOf {
     ByUser,
 }
 
-impl From<LeafKeysOf> for KeysOfLeaves {
-    fn from(of: LeafKeysOf) -> Self {
+impl From<LeafKeySharingSetting> for LeafKeySharing {
+    fn from(of: LeafKeySharingSetting) -> Self {
         match of {
-            LeafKeysOf::Shared => Self::Shared,
-            LeafKeysOf::ByHost => Self::ByHost,
-            LeafKeysOf::ByUser => Self::ByUser,
+            LeafKeySharingSetting::Shared => Self::Shared,
+            LeafKeySharingSetting::ByHost => Self::ByHost,
+            LeafKeySharingSetting::ByUser => Self::ByUser,
         }
     }
 }
@@ -147,7 +147,7 @@ impl Default for ProxySettings {
             others: DefaultAction::Intercept,
             upstream_ca_files: Vec::new(),
             leaf_validity_s: usual.leaf_validity.as_secs(),
-            leaf_keys: LeafKeysOf::Shared,
+            leaf_keys: LeafKeySharingSetting::Shared,
             leaf_key_s: usual.leaf_key_life.as_secs(),
             store_octets_max: usual.store_octets_max,
             new_names_per_minute: usual.new_names_per_minute,
@@ -231,7 +231,7 @@ impl ProxySettings {
         }
         self.minting.check()?;
         self.ask.check()?;
-        if self.authority.is_elsewhere() {
+        if self.authority.is_key_external() {
             if !self.ca_key_file.as_os_str().is_empty() {
                 return Err(Problem::usage(
                     "a CA with an external key needs proxy.ca_certificate_file and must not have proxy.ca_key_file",
@@ -246,7 +246,7 @@ impl ProxySettings {
         }
         within("auto_tunnel_s", self.auto_tunnel_s, 60, 30 * DAY_S)?;
         self.access.check()?;
-        if self.leaf_keys == LeafKeysOf::ByUser && !self.access.asks() {
+        if self.leaf_keys == LeafKeySharingSetting::ByUser && !self.access.asks() {
             return Err(Problem::usage("proxy.leaf_keys is \"by-user\", but clients are not authenticated")
                 .hint("configure users in [proxy.access]: users_file, tokens or client_ca_files"));
         }

@@ -52,7 +52,7 @@ impl PolicySettings {
                 "set the default action, proxy.policy.default = \"deny\", or leave allow_networks out",
             ));
         }
-        let closed = |open| Networks::new(open, Vec::new()).without_private().for_this_process();
+        let closed = |open| Networks::new(open, Vec::new()).deny_private().into_static();
         Ok(self.opened().map(closed))
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cli::exit::{Outcome, Problem};
-use http_relay::upstream::{Parent, UpstreamPolicies, UpstreamPolicy, UpstreamWay};
+use http_relay::upstream::{Parent, UpstreamPolicies, UpstreamPolicy, UpstreamRoute};
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +64,7 @@ pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> 
 /// The policies of all upstreams. Reads files. The settings must have been checked before.
 pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
     let mut policies = UpstreamPolicies::default();
-    if let Some(way) = read_way(&parent.url, &parent.credentials_file)? {
+    if let Some(way) = parse_parent_proxy(&parent.url, &parent.credentials_file)? {
         policies.way = way;
     }
     for upstream in upstreams {
@@ -111,13 +111,13 @@ impl UpstreamSettings {
             true => None,
             false => Some(files::certified_key("proxy.upstreams.client_", certificate, key)?),
         };
-        let way = read_way(&self.parent, &self.parent_credentials_file)?;
+        let way = parse_parent_proxy(&self.parent, &self.parent_credentials_file)?;
         Ok(UpstreamPolicy { roots, verify: self.verify, certificate, way })
     }
 }
 
 /// Reads the URL of a parent proxy, with the credentials in the file if one is named.
-fn read_way(url: &str, credentials: &Path) -> Outcome<Option<UpstreamWay>> {
+fn parse_parent_proxy(url: &str, credentials: &Path) -> Outcome<Option<UpstreamRoute>> {
     let secret = match credentials.as_os_str().is_empty() {
         true => None,
         false => Some(files::secret("the parent proxy's credentials_file", credentials)?),
@@ -125,19 +125,19 @@ fn read_way(url: &str, credentials: &Path) -> Outcome<Option<UpstreamWay>> {
     way(url, credentials, secret.as_ref().map(ExposeSecret::expose_secret))
 }
 
-fn way(url: &str, credentials: &Path, secret: Option<&str>) -> Outcome<Option<UpstreamWay>> {
+fn way(url: &str, credentials: &Path, secret: Option<&str>) -> Outcome<Option<UpstreamRoute>> {
     let has_credentials = !credentials.as_os_str().is_empty();
     if matches!(url, "" | DIRECT) {
         if has_credentials {
             return Err(Problem::usage("the credentials of a parent proxy are set, but no parent proxy")
                 .hint("give its URL, http://HOST:PORT or https://HOST:PORT"));
         }
-        return Ok((url == DIRECT).then_some(UpstreamWay::Direct));
+        return Ok((url == DIRECT).then_some(UpstreamRoute::Direct));
     }
     let parent = Parent::new(url, secret).map_err(|error| {
         Problem::usage(format_args!("a parent proxy of [proxy]: {error}")).hint(
             "give http://HOST:PORT or https://HOST:PORT, and USER:PASSWORD in a separate file; or \"direct\"",
         )
     })?;
-    Ok(Some(UpstreamWay::Parent(Arc::new(parent))))
+    Ok(Some(UpstreamRoute::Parent(Arc::new(parent))))
 }

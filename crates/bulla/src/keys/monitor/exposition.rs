@@ -66,7 +66,7 @@ impl Rates {
     pub(super) fn between(before: &Exposition, after: &Exposition, seconds: f64) -> Self {
         let seconds = seconds.max(0.001);
         let rate = |(series, now): (&(String, Labels), &f64)| {
-            if !counts_up(&series.0) {
+            if !is_counter(&series.0) {
                 return (series.clone(), *now);
             }
             let was = before.0.get(series).copied().unwrap_or_default();
@@ -81,7 +81,7 @@ impl Rates {
         for (series, value) in &other.0 {
             let held = self.0.entry(series.clone()).or_default();
             // Measures such as ratios cannot be added: take the worst.
-            *held = if is_measure(&series.0) { held.max(*value) } else { *held + value };
+            *held = if is_non_additive(&series.0) { held.max(*value) } else { *held + value };
         }
     }
 
@@ -139,12 +139,12 @@ impl Rates {
     }
 }
 
-fn counts_up(name: &str) -> bool {
+fn is_counter(name: &str) -> bool {
     ["_total", "_bucket", "_count", "_sum"].iter().any(|end| name.ends_with(end))
 }
 
 /// Whether the metric is a measure that cannot be added, such as a distance or a ratio.
-fn is_measure(name: &str) -> bool {
+fn is_non_additive(name: &str) -> bool {
     name.ends_with("_round_trip_seconds") || name.ends_with("_ratio")
 }
 

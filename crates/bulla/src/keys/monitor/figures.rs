@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::exposition::Rates;
-use super::services::Unreachable;
+use super::services::UnreachableService;
 
 /// All figures of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,7 +11,7 @@ pub(super) struct View {
     /// Services that responded to both samples.
     pub(super) services: usize,
     /// Services that did not respond.
-    pub(super) away: Vec<Unreachable>,
+    pub(super) away: Vec<UnreachableService>,
     /// Length of the interval in seconds.
     pub(super) seconds: f64,
     pub(super) requests_per_s: f64,
@@ -29,8 +29,8 @@ pub(super) struct View {
     /// Retries per second that the retry budget did not allow. The budget is a tenth of all requests.
     pub(super) out_of_budget_per_s: f64,
     /// Operations with activity, the busiest first.
-    pub(super) opcodes: Vec<Opcode>,
-    pub(super) classes: Vec<Class>,
+    pub(super) opcodes: Vec<OpcodeRates>,
+    pub(super) classes: Vec<CostClassRates>,
     /// Tenants, the busiest first.
     pub(super) tenants: Vec<Tenant>,
     pub(super) sites: Vec<Site>,
@@ -38,7 +38,7 @@ pub(super) struct View {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Opcode {
+pub(super) struct OpcodeRates {
     pub(super) opcode: String,
     pub(super) requests_per_s: f64,
     pub(super) errors_per_s: f64,
@@ -52,7 +52,7 @@ pub(super) struct Opcode {
 
 /// A cost class of the signing stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Class {
+pub(super) struct CostClassRates {
     pub(super) cost: String,
     /// Utilisation: time spent signing divided by the available time of all workers; 1 is full load.
     pub(super) busy: f64,
@@ -125,7 +125,7 @@ pub(super) struct Destination {
 }
 
 impl View {
-    pub(super) fn of(rates: &Rates, services: usize, away: Vec<Unreachable>, seconds: f64) -> Self {
+    pub(super) fn of(rates: &Rates, services: usize, away: Vec<UnreachableService>, seconds: f64) -> Self {
         let all = |name: &str| short(rates.sum(name, &[]));
         let second = |kind: &str| short(rates.sum("bulla_keyless_second_tries_total", &[("kind", kind)]));
         Self {
@@ -154,7 +154,7 @@ impl View {
     }
 }
 
-fn opcodes(rates: &Rates) -> Vec<Opcode> {
+fn opcodes(rates: &Rates) -> Vec<OpcodeRates> {
     const TOOK: &str = "bulla_keyless_request_duration_seconds";
     let count = format!("{TOOK}_count");
     // Labels that are not operations have errors only.
@@ -162,7 +162,7 @@ fn opcodes(rates: &Rates) -> Vec<Opcode> {
     names.extend(rates.values("bulla_keyless_errors_total", "opcode"));
     let one = |opcode: &str| {
         let of = [("opcode", opcode)];
-        Opcode {
+        OpcodeRates {
             requests_per_s: short(rates.sum(&count, &of)),
             errors_per_s: short(rates.sum("bulla_keyless_errors_total", &of)),
             refused_per_s: short(rates.sum("bulla_keyless_opcode_refusals_total", &of)),
@@ -173,13 +173,13 @@ fn opcodes(rates: &Rates) -> Vec<Opcode> {
             opcode: opcode.to_owned(),
         }
     };
-    let mut all: Vec<Opcode> = names.into_iter().map(one).collect();
+    let mut all: Vec<OpcodeRates> = names.into_iter().map(one).collect();
     all.retain(|one| one.requests_per_s > 0.0 || one.errors_per_s > 0.0 || one.in_flight > 0.0);
     all.sort_by(|a, b| b.requests_per_s.total_cmp(&a.requests_per_s));
     all
 }
 
-fn class(rates: &Rates, cost: &str) -> Class {
+fn class(rates: &Rates, cost: &str) -> CostClassRates {
     let sum = |name: &str| rates.sum(name, &[("cost", cost)]);
     let jobs =
         |outcome: &str| rates.sum("bulla_keyless_stage_jobs_total", &[("cost", cost), ("outcome", outcome)]);
@@ -187,7 +187,7 @@ fn class(rates: &Rates, cost: &str) -> Class {
     let workers = sum("bulla_keyless_stage_running_max");
     // A refused request did not wait.
     let waited = done + jobs("late") + jobs("unwanted");
-    Class {
+    CostClassRates {
         cost: cost.to_owned(),
         busy: if workers > 0.0 { short(busy / workers) } else { 0.0 },
         running: sum("bulla_keyless_stage_running"),

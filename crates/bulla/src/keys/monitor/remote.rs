@@ -23,11 +23,11 @@ const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
 /// Reads the key services of the configuration.
 pub(crate) struct Monitor {
     services: Services,
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<LastSample>>,
 }
 
 /// The last sample, and the figures of the interval before it.
-struct Last {
+struct LastSample {
     at: Instant,
     samples: Samples,
     figures: Value,
@@ -69,7 +69,7 @@ impl Monitor {
         };
         let samples = sample(&self.services).await;
         let figures = serde_json::to_value(view(&before, &samples)).unwrap_or_default();
-        *last = Some(Last { at: Instant::now(), samples, figures: figures.clone() });
+        *last = Some(LastSample { at: Instant::now(), samples, figures: figures.clone() });
         figures
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use cli::terminal::{Paint, clean, table};
 use comfy_table::{Cell, CellAlignment, Table};
 
-use super::figures::{Class, Destination, Opcode, Site, Tenant, View};
+use super::figures::{CostClassRates, Destination, OpcodeRates, Site, Tenant, View};
 use super::services::HINT;
 
 /// Maximum rows of a table of tenants or sites on the screen. The JSON document has all.
@@ -41,12 +41,12 @@ fn summary(view: &View, paint: Paint) -> String {
     let mut lines = vec![format!(
         "{} requests/s   {} errors/s   {} refused/s   {} in flight",
         paint.bold(&rate(view.requests_per_s)),
-        alarming(paint, view.errors_per_s, &rate(view.errors_per_s)),
-        alarming(paint, view.refused_per_s, &rate(view.refused_per_s)),
+        highlight_if_positive(paint, view.errors_per_s, &rate(view.errors_per_s)),
+        highlight_if_positive(paint, view.refused_per_s, &rate(view.refused_per_s)),
         view.in_flight,
     )];
     let broken = if view.broken_key_files > 0.0 {
-        alarming(paint, 1.0, &format!(", {} broken files", view.broken_key_files))
+        highlight_if_positive(paint, 1.0, &format!(", {} broken files", view.broken_key_files))
     } else {
         String::new()
     };
@@ -72,7 +72,7 @@ fn summary(view: &View, paint: Paint) -> String {
     lines.join("\n")
 }
 
-fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
+fn opcodes(all: &[OpcodeRates], paint: Paint, width: Option<u16>) -> Table {
     let mut shown = new(
         &["OPERATION", "REQUESTS/S", "ERRORS/S", "REFUSED/S", "IN FLIGHT", "WAITING", "P50 MS", "P99 MS"],
         paint,
@@ -93,7 +93,7 @@ fn opcodes(all: &[Opcode], paint: Paint, width: Option<u16>) -> Table {
     shown
 }
 
-fn classes(all: &[Class], paint: Paint, width: Option<u16>) -> Table {
+fn classes(all: &[CostClassRates], paint: Paint, width: Option<u16>) -> Table {
     let head = [
         "CLASS",
         "BUSY",
@@ -220,7 +220,7 @@ fn figure(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-fn alarming(paint: Paint, value: f64, text: &str) -> String {
+fn highlight_if_positive(paint: Paint, value: f64, text: &str) -> String {
     if value > 0.0 { paint.state("high", text) } else { text.to_owned() }
 }
 
@@ -296,7 +296,7 @@ mod tests {
     /// Two workers with a batch each are two of two, not sixteen of two.
     #[test]
     fn class_table_shows_workers_and_signatures_in_separate_columns() {
-        let medium = Class {
+        let medium = CostClassRates {
             cost: "medium".to_owned(),
             busy: 1.0,
             running: 16.0,

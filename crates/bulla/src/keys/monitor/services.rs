@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use futures_util::future::join_all;
 use reqwest::StatusCode;
@@ -35,20 +35,20 @@ pub(super) struct Services {
 
 /// A service that did not respond, and why.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub(super) struct Unreachable {
+pub(super) struct UnreachableService {
     pub(super) url: String,
     pub(super) why: String,
 }
 
 /// The response of a service.
-pub(super) type Reply = Result<String, Unreachable>;
+pub(super) type Reply = Result<String, UnreachableService>;
 
 /// Advice for a service that does not respond.
 pub(super) const HINT: &str = "check that the service runs (`bulla key serve`), and that --url is its keys.metrics_listen; \
  by default that address is reachable from this host only";
 
 impl Services {
-    pub(super) fn open(args: &ServicesArgs, global: &Global) -> Outcome<Self> {
+    pub(super) fn open(args: &ServicesArgs, global: &GlobalArgs) -> Outcome<Self> {
         if args.urls.is_empty() {
             let keys = Configuration::load(global.config.as_deref())?.settings.keys;
             return Self::configured(&keys.monitor_urls, &keys.metrics_listen);
@@ -97,7 +97,7 @@ impl Services {
     }
 
     async fn ask_one(&self, url: &str, path: &str) -> Reply {
-        let away = |why: String| Unreachable { url: url.to_owned(), why };
+        let away = |why: String| UnreachableService { url: url.to_owned(), why };
         let sent = self.http.get(format!("{url}{path}")).send().await;
         let mut answer = sent.map_err(|error| away(cause(&error)))?;
         match answer.status() {
@@ -172,7 +172,7 @@ fn given(text: &str) -> Outcome<String> {
 }
 
 /// Returns the exit code, and prints warnings for services that did not respond. Returns an error if no service responded.
-pub(super) fn exit_code(away: &[Unreachable], answered: usize) -> Outcome<Exit> {
+pub(super) fn exit_code(away: &[UnreachableService], answered: usize) -> Outcome<Exit> {
     if away.is_empty() {
         return Ok(Exit::Ok);
     }
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn unreachable_service_is_a_warning_unless_all_are_unreachable() {
-        let away = [Unreachable { url: "http://a".to_owned(), why: "gone".to_owned() }];
+        let away = [UnreachableService { url: "http://a".to_owned(), why: "gone".to_owned() }];
         assert_eq!(exit_code(&[], 0).unwrap(), Exit::Ok);
         assert_eq!(exit_code(&away, 1).unwrap(), Exit::Incomplete);
         let problem = exit_code(&away, 0).unwrap_err();

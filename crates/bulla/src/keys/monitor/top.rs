@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::terminal::{Colour, Paint, width};
 use cli::units;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::exposition::{Exposition, Rates};
 use super::figures::View;
 use super::screen::{Screen, text};
-use super::services::{Services, ServicesArgs, Unreachable, exit_code};
+use super::services::{Services, ServicesArgs, UnreachableService, exit_code};
 
 /// Bounds of the interval between two samples. Shorter intervals have few events; for longer ones use `rate()` of Prometheus.
 const INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
@@ -44,10 +44,10 @@ pub(super) struct Sample {
 }
 
 /// All services at one time, in their order.
-pub(super) type Samples = Vec<Result<Sample, Unreachable>>;
+pub(super) type Samples = Vec<Result<Sample, UnreachableService>>;
 
 /// Runs `bulla key top`.
-pub(crate) async fn run(args: &TopArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome<Exit> {
     if !INTERVAL.contains(&args.interval) {
         return Err(Problem::usage("--interval must be from 100ms to 1h")
             .hint("for longer intervals, collect the metrics with Prometheus"));
@@ -74,7 +74,7 @@ async fn once(services: &Services, args: &TopArgs) -> Outcome<Exit> {
             serde_json::to_string_pretty(&view).map_err(|error| Problem::new(Exit::Machine, error))?;
         cli::exit::print(&document)?;
     } else {
-        cli::exit::print(&text(&view, Paint(args.color.on_stdout()), width()))?;
+        cli::exit::print(&text(&view, Paint(args.color.applies_to_stdout()), width()))?;
     }
     Ok(exit)
 }
@@ -82,7 +82,7 @@ async fn once(services: &Services, args: &TopArgs) -> Outcome<Exit> {
 /// Updates the screen until Ctrl-C. Unavailable services are retried.
 async fn live(services: &Services, args: &TopArgs) -> Outcome<Exit> {
     let stop = cli::stop::on_signal()?;
-    let paint = Paint(args.color.on_stdout());
+    let paint = Paint(args.color.applies_to_stdout());
     let screen = Screen::take().map_err(|error| Problem::output(&error))?;
     let show = |text: &str| screen.show(text).map_err(|error| Problem::output(&error));
     show(&paint.faint("looking …"))?;
@@ -111,15 +111,15 @@ async fn until<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Op
 pub(super) async fn sample(services: &Services) -> Samples {
     let answers = services.ask("/metrics").await;
     let at = Instant::now();
-    let read = |(url, answer): (String, Result<String, Unreachable>)| {
+    let read = |(url, answer): (String, Result<String, UnreachableService>)| {
         let shown = Exposition::parse(&answer?);
         let why = "its response contains no metrics of a key service".to_owned();
-        shown.map(|shown| Sample { at, shown }).ok_or(Unreachable { url, why })
+        shown.map(|shown| Sample { at, shown }).ok_or(UnreachableService { url, why })
     };
     answers.into_iter().map(read).collect()
 }
 
-fn away(samples: &Samples) -> Vec<Unreachable> {
+fn away(samples: &Samples) -> Vec<UnreachableService> {
     samples.iter().filter_map(|sample| sample.as_ref().err().cloned()).collect()
 }
 

@@ -1,15 +1,15 @@
 //! `bulla key trace`: the course of one request, from all services that took part in it.
 
 use clap::Args;
-use cli::Global;
+use cli::GlobalArgs;
 use cli::control::segment;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::terminal::{Colour, Paint, clean, shorten, table, width};
 use comfy_table::{Cell, CellAlignment};
 use keyless::traces;
 
-use super::services::{Services, ServicesArgs, Unreachable, exit_code};
-use super::tree::{Request, ServiceTraces, Stages, Tree};
+use super::services::{Services, ServicesArgs, UnreachableService, exit_code};
+use super::tree::{Request, ServiceTraces, StageDurations, Tree};
 
 /// Maximum characters of an id.
 const ID_MAX: usize = 128;
@@ -33,7 +33,7 @@ pub(crate) struct TraceArgs {
 }
 
 /// Runs `bulla key trace`.
-pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
+pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let path = match &args.id {
         None => "/traces".to_owned(),
         Some(id) if id.is_empty() || id.chars().count() > ID_MAX => {
@@ -71,7 +71,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
         }
         (None, true) if !args.json => eprintln!("no request failed or was slow"),
         _ if args.json => {}
-        _ => cli::exit::print(&text(&tree, Paint(args.color.on_stdout()), width()))?,
+        _ => cli::exit::print(&text(&tree, Paint(args.color.applies_to_stdout()), width()))?,
     }
     if tree.more {
         eprintln!("there are more: each service returns the newest {}", traces::TOLD_MAX);
@@ -83,7 +83,7 @@ pub(super) async fn read(services: &Services, path: &str) -> Tree {
     let (mut all, mut away) = (Vec::new(), Vec::new());
     for (url, answer) in services.ask(path).await {
         let read = answer.and_then(|text| {
-            let strange = |error| Unreachable {
+            let strange = |error| UnreachableService {
                 url: url.clone(),
                 why: format!("its response is not a trace: {error}"),
             };
@@ -136,7 +136,7 @@ fn line(request: &Request, indent: &str, paint: Paint) -> Vec<Cell> {
         (Some(node), Some(site)) => format!("{node} at {site}"),
         _ => request.service.clone(),
     };
-    let Stages { queue_us, connect_us, wire_us, sign_us } = request.stages;
+    let StageDurations { queue_us, connect_us, wire_us, sign_us } = request.stages;
     let stage = |us: Option<u64>| figure(&us.map(ms).unwrap_or_default());
     let key = request.key.as_deref().unwrap_or_default();
     vec![

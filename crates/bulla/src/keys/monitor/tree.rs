@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::services::Unreachable;
+use super::services::UnreachableService;
 
 /// The requests of a trace that one service recorded.
 #[derive(Deserialize)]
@@ -44,12 +44,12 @@ pub(super) struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
     pub(super) took_us: u64,
-    pub(super) stages: Stages,
+    pub(super) stages: StageDurations,
     pub(super) asked: Vec<Hop>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Stages {
+pub(super) struct StageDurations {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) queue_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub(super) struct Hop {
 pub(super) struct Tree {
     /// Services that responded.
     pub(super) services: usize,
-    pub(super) away: Vec<Unreachable>,
+    pub(super) away: Vec<UnreachableService>,
     /// Whether a service has more traces than it returned.
     pub(super) more: bool,
     /// Requests without a known parent, the earliest first.
@@ -89,7 +89,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Builds the tree from the services' traces, each with the service's address.
-    pub(super) fn of(told: Vec<(String, ServiceTraces)>, away: Vec<Unreachable>) -> Self {
+    pub(super) fn of(told: Vec<(String, ServiceTraces)>, away: Vec<UnreachableService>) -> Self {
         let (services, more) = (told.len(), told.iter().any(|(_, told)| told.more));
         let mut seen = HashSet::new();
         let mut all = Vec::new();

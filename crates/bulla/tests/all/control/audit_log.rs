@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use audit_proof::event::{Event, genesis, read_exported};
+use audit_proof::event::{Event, genesis, parse_export_line};
 
 use super::House;
 use crate::world::{describe, run};
 
 /// Rewrites the second event in the database file, and every later hash.
 fn rewrite(house: &House, exported: &str) {
-    let mut events: Vec<Event> = exported.lines().map(|line| read_exported(line).unwrap()).collect();
+    let mut events: Vec<Event> = exported.lines().map(|line| parse_export_line(line).unwrap()).collect();
     events.sort_by_key(|event| event.sequence);
     let database = house.path("data/inventory.db");
     let mut before = genesis();

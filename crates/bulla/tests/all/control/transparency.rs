@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fleet::ct::{CtAuthority, CtLog, CtLogOptions, IssuedPair, SearchFake, SearchKind, SearchOptions};
+use fleet::ct::{CtAuthority, CtLog, CtLogOptions, FakeSearchService, IssuedPair, SearchKind, SearchOptions};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -14,14 +14,14 @@ const DOMAIN: &str = "ours.example";
 
 /// A fake search service with the Cert Spotter API, and its runtime.
 struct Fake {
-    search: SearchFake,
+    search: FakeSearchService,
     runtime: Runtime,
 }
 
 impl Fake {
     fn start() -> Self {
         let runtime = Runtime::new().unwrap();
-        let search = runtime.block_on(SearchFake::start(&SearchOptions::new(SearchKind::CertSpotter)));
+        let search = runtime.block_on(FakeSearchService::start(&SearchOptions::new(SearchKind::CertSpotter)));
         Self { search: search.unwrap(), runtime }
     }
 
@@ -230,7 +230,7 @@ fn ct_log_is_followed_and_a_rollback_raises_an_alert() {
     let others = authority.issue(&["www.others.example"], now(), 90).unwrap();
     let add = |count: usize| {
         (0..count).for_each(|_| log.add_certificate(&others));
-        log.pass_time(Duration::from_secs(1));
+        log.advance_clock(Duration::from_secs(1));
         log.publish().unwrap();
     };
     add(300);
@@ -254,7 +254,7 @@ fn ct_log_is_followed_and_a_rollback_raises_an_alert() {
     // A graceful stop releases the log. The restarted server continues at the same entry.
     assert_eq!(house.stop(), Some(0));
     house.start();
-    log.pass_time(Duration::from_secs(60));
+    log.advance_clock(Duration::from_secs(60));
     log.roll_back(100).unwrap();
     let inconsistent =
         |state: &str| alerts(&house, state).into_iter().find(|one| one["kind"] == "ct.log_inconsistent");

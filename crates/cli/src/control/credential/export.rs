@@ -13,7 +13,7 @@ use serde::Serialize;
 use zeroize::Zeroizing;
 
 use super::record::{End, FORMAT, Head, Line, Record, plain};
-use super::remote::{Failure, PAGE, Remote, paths_of};
+use super::remote::{Failure, PAGE, Remote, names_and_ancestors};
 use super::transfer::{FailureLine, Progress, failures};
 use crate::connection::{Client, Output, document_of, show_one};
 use crate::exit::{Exit, Outcome, Problem};
@@ -106,7 +106,7 @@ impl ExportArgs {
             progress.at(end.credentials);
         }
         if self.permissions {
-            let (grants, unknown) = remote.grants(&paths_of(&entries)).await;
+            let (grants, unknown) = remote.grants(&names_and_ancestors(&entries)).await;
             failed.extend(unknown);
             for grant in grants {
                 out.line(&Line::Permission(grant)).map_err(|error| self.unwritten(&error))?;

@@ -23,8 +23,8 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::export::secret_of;
-use super::record::{End, FORMAT, Grant, Line, Record, RecordVersion, of_plain};
-use super::remote::{Failure, IN_FLIGHT, Login, PAGE, Remote, lookup, paths_of};
+use super::record::{End, FORMAT, Grant, Line, Record, RecordVersion, parse_credhub_export};
+use super::remote::{Failure, IN_FLIGHT, Login, PAGE, Remote, lookup, names_and_ancestors};
 use super::store::{CERTIFICATES, DATA, LOOKUP};
 use super::transfer::{FailureLine, Progress, failures};
 use super::value::VALUE_OCTETS_MAX;
@@ -133,7 +133,7 @@ impl ImportArgs {
             progress.at(import.report.read);
         }
         if self.permissions {
-            let (grants, unknown) = remote.grants(&paths_of(&entries)).await;
+            let (grants, unknown) = remote.grants(&names_and_ancestors(&entries)).await;
             import.report.failed.extend(unknown);
             import.grant(grants).await;
         }
@@ -158,7 +158,7 @@ impl ImportArgs {
             if read.map_err(|error| wrong(error.to_string()))? as u64 > PLAIN_MAX {
                 return Err(wrong(format!("larger than {PLAIN_MAX} bytes")));
             }
-            let records = of_plain(&text).map_err(wrong)?;
+            let records = parse_credhub_export(&text).map_err(wrong)?;
             for page in records.chunks(PAGE) {
                 import.put(page.to_vec()).await?;
             }
@@ -354,11 +354,11 @@ impl Import<'_> {
             records.into_iter().zip(there.results).partition(|(record, _)| record.authority);
         let (client, dry_run) = (self.client, self.dry_run);
         for (record, there) in first {
-            let fate = put_one(client, dry_run, &record, there).await;
+            let fate = put_missing_versions(client, dry_run, &record, there).await;
             self.count(record, fate);
         }
         let writing = rest.into_iter().map(|(record, there)| async move {
-            let fate = put_one(client, dry_run, &record, there).await;
+            let fate = put_missing_versions(client, dry_run, &record, there).await;
             (record, fate)
         });
         let mut done = stream::iter(writing).buffer_unordered(IN_FLIGHT);
@@ -410,7 +410,7 @@ async fn permit(client: &Client, grant: &Grant) -> Outcome<()> {
 }
 
 /// Writes the missing versions of a credential. `there` is the current one.
-async fn put_one(
+async fn put_missing_versions(
     client: &Client,
     dry_run: bool,
     record: &Record,

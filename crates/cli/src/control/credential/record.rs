@@ -88,7 +88,7 @@ impl RecordVersion {
     pub(super) fn of(kind: &str, credential: CredentialView) -> Self {
         let CredentialView { version, value } = credential;
         Self {
-            value: settable(kind, value),
+            value: settable_value(kind, value),
             metadata: version.metadata,
             transitional: version.certificate.is_some_and(|facts| facts.transitional),
             expires_at: version.expires_at.and_then(|at| at.parse().ok()),
@@ -111,7 +111,7 @@ impl RecordVersion {
 }
 
 /// A value as it can be set, without derived and absent fields.
-pub(super) fn settable(kind: &str, value: Value) -> Value {
+pub(super) fn settable_value(kind: &str, value: Value) -> Value {
     match kind {
         // A YAML parser reads some texts as other types.
         "value" | "password" => match value {
@@ -155,7 +155,7 @@ pub(super) fn certificate_of(value: &Value) -> Option<Certificate> {
 }
 
 /// The credentials of a file of CredHub's client. Signers are determined from the certificates, and precede what they signed.
-pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
+pub(super) fn parse_credhub_export(text: &str) -> Result<Vec<Record>, String> {
     #[derive(Deserialize)]
     struct Plain {
         #[serde(alias = "Credentials")]
@@ -174,7 +174,7 @@ pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
 fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
     /// A credential in a file of CredHub's client, with field names in lower case.
     #[derive(Deserialize)]
-    struct PlainCredential {
+    struct CredHubRecord {
         name: Option<Value>,
         #[serde(rename = "type")]
         kind: Option<Value>,
@@ -183,7 +183,7 @@ fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
     }
     let fields: Map<String, Value> =
         fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
-    let plain = PlainCredential::deserialize(fields).map_err(|_| "cannot read a credential")?;
+    let plain = CredHubRecord::deserialize(fields).map_err(|_| "cannot read a credential")?;
     let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
     let name = text(plain.name).ok_or("a credential without a name")?;
     let kind = text(plain.kind).ok_or_else(|| format!("{name} has no type"))?.to_ascii_lowercase();
@@ -191,7 +191,7 @@ fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
     let authority = CertificateValue::deserialize(&value).ok().and_then(|value| value.ca_name);
     let signed_by = authority.filter(|name| !name.is_empty());
     let version = RecordVersion {
-        value: settable(&kind, value),
+        value: settable_value(&kind, value),
         metadata: plain.metadata,
         transitional: false,
         expires_at: None,
@@ -292,7 +292,7 @@ mod tests {
                 versions: vec![version.clone()],
             };
             let text = format!("credentials:\n{}", plain(&record));
-            let read = of_plain(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+            let read = parse_credhub_export(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
             assert!(read[0].versions[0].same(&version), "{text}");
         }
     }
@@ -301,7 +301,7 @@ mod tests {
     fn credhub_client_file_is_parsed() {
         let text = "credentials:\n- name: /p\n  type: password\n  value: 12345\n- Name: q\n  Type: USER\n  Value:\n    \
                     username: u\n    password: p\n    password_hash: $6$x\n  metadata:\n    k: v\n";
-        let read = of_plain(text).unwrap();
+        let read = parse_credhub_export(text).unwrap();
         assert_eq!(read[0].versions[0].value, json!("12345"));
         assert_eq!(
             (read[1].kind.as_str(), &read[1].versions[0].value),
@@ -315,7 +315,7 @@ mod tests {
             "credentials: [secret-7",
             "credentials: 7",
         ] {
-            let error = of_plain(bad).err().unwrap();
+            let error = parse_credhub_export(bad).err().unwrap();
             assert!(!error.contains("secret-7"), "{error}");
         }
     }

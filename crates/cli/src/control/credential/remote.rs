@@ -70,7 +70,7 @@ impl Remote {
 
     /// Logs in with client credentials at the authorization server that the store names.
     pub(super) async fn log_in(login: Login) -> Outcome<Self> {
-        let client = logged_in(&login).await?;
+        let client = authenticated_client(&login).await?;
         let none = LookupRequest::<NameList> { lookups: Vec::new() };
         let lists = client.submit(Method::POST, LOOKUP, &none).await.is_ok();
         Ok(Self { client: Mutex::new(Arc::new(client)), login: Some(login), lists })
@@ -84,7 +84,7 @@ impl Remote {
                 let mut held = self.client.lock().await;
                 // If several requests see the expiry at the same time, only one logs in.
                 if Arc::ptr_eq(&held, &client) {
-                    *held = Arc::new(logged_in(login).await?);
+                    *held = Arc::new(authenticated_client(login).await?);
                 }
                 let client = Arc::clone(&held);
                 drop(held);
@@ -209,7 +209,7 @@ impl Remote {
 }
 
 /// Names, and every path above a name: `/a/b`, `/a/*`, `/*`.
-pub(super) fn paths_of(names: &[Entry]) -> Vec<String> {
+pub(super) fn names_and_ancestors(names: &[Entry]) -> Vec<String> {
     let mut all = std::collections::BTreeSet::from(["/*".to_owned()]);
     for entry in names {
         all.insert(entry.name.clone());
@@ -234,7 +234,7 @@ impl Entry {
     }
 }
 
-async fn logged_in(login: &Login) -> Outcome<Client> {
+async fn authenticated_client(login: &Login) -> Outcome<Client> {
     let nobody = Client::at(&login.url, None, login.ca_cert.as_deref())?;
     let info: InfoView = read_as(&nobody.get("/info", &()).await?).map_err(|_| {
         Problem::new(Exit::Refused, format_args!("{} is not a CredHub: /info has no auth-server", login.url))

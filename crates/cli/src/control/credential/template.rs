@@ -51,7 +51,7 @@ fn mode(text: &str) -> Result<u32, String> {
 
 impl TemplateArgs {
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
-        if self.is_output() && (self.watch || self.run.is_some()) {
+        if self.writes_to_stdout() && (self.watch || self.run.is_some()) {
             return Err(Problem::usage("--watch and --run need a file, but --to - is standard output")
                 .hint("give --to FILE, or write it once to standard output"));
         }
@@ -101,7 +101,7 @@ impl TemplateArgs {
         }
     }
 
-    fn is_output(&self) -> bool {
+    fn writes_to_stdout(&self) -> bool {
         self.to.as_os_str() == "-"
     }
 
@@ -123,7 +123,7 @@ impl TemplateArgs {
     /// Writes the file if its content changes. Returns whether it was written.
     async fn write(&self, template: &client::Template, client: &client::Client) -> Outcome<bool> {
         let text = template.render(client).await.map_err(|error| problem(&error))?;
-        if self.is_output() {
+        if self.writes_to_stdout() {
             let mut out = std::io::stdout().lock();
             let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             return written.map(|()| false).map_err(|error| Problem::output(&error));

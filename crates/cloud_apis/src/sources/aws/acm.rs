@@ -12,9 +12,9 @@ use outbound::Deadline;
 use x509::UnixTime;
 
 use super::answer::chain_of;
-use super::session::Regional;
-use super::tagging::Tagging;
-use super::uses::Uses;
+use super::session::RegionalAccess;
+use super::tagging::TagReader;
+use super::uses::UsageLookup;
 use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError, Use};
 
 /// Certificates on one page: the maximum of ACM.
@@ -23,7 +23,7 @@ const PAGE: i32 = 1_000;
 const IN_HAND_MAX: usize = 64;
 
 /// Lists one region. Reports errors to the sink.
-pub(super) async fn list(region: &Regional, sink: &Sink, uses: Uses<'_>, deadline: Deadline) {
+pub(super) async fn list(region: &RegionalAccess, sink: &Sink, uses: UsageLookup<'_>, deadline: Deadline) {
     let part = format!("{}/acm", region.name);
     match pages(region, sink, &part, uses, deadline).await {
         Ok(()) => sink.listed(part),
@@ -32,22 +32,22 @@ pub(super) async fn list(region: &Regional, sink: &Sink, uses: Uses<'_>, deadlin
 }
 
 async fn pages(
-    region: &Regional,
+    region: &RegionalAccess,
     sink: &Sink,
     part: &str,
-    uses: Uses<'_>,
+    uses: UsageLookup<'_>,
     deadline: Deadline,
 ) -> Result<(), SourceError> {
     let client = Client::new(&region.config);
-    let tagging = Tagging::new(format!("{part} tags"));
+    let tagging = TagReader::new(format!("{part} tags"));
     let mut token = None;
     loop {
         let page = region
             .call("acm:ListCertificates", deadline, || {
                 client
                     .list_certificates()
-                    .includes(every_key_type())
-                    .set_certificate_key_pair_origins(Some(every_origin()))
+                    .includes(all_key_types_filter())
+                    .set_certificate_key_pair_origins(Some(all_origins()))
                     .max_items(PAGE)
                     .set_next_token(token.clone())
                     .send()
@@ -73,23 +73,23 @@ async fn pages(
 }
 
 /// Without this filter ACM silently omits every certificate whose key is not RSA with 1,024 or 2,048 bits.
-fn every_key_type() -> Filters {
+fn all_key_types_filter() -> Filters {
     let all = KeyAlgorithm::values().iter().map(|name| KeyAlgorithm::from(*name)).collect();
     Filters::builder().set_key_types(Some(all)).build()
 }
 
 /// Without this filter ACM silently omits certificates obtained by ACME.
-fn every_origin() -> Vec<CertificateKeyPairOrigin> {
+fn all_origins() -> Vec<CertificateKeyPairOrigin> {
     CertificateKeyPairOrigin::values().iter().map(|name| CertificateKeyPairOrigin::from(*name)).collect()
 }
 
 async fn one(
-    region: &Regional,
+    region: &RegionalAccess,
     client: &Client,
     sink: &Sink,
     summary: &CertificateSummary,
-    uses: Uses<'_>,
-    tagging: &Tagging,
+    uses: UsageLookup<'_>,
+    tagging: &TagReader,
     deadline: Deadline,
 ) -> Result<Option<CloudCertificate>, SourceError> {
     let Some(arn) = summary.certificate_arn() else { return Ok(None) };
@@ -98,7 +98,7 @@ async fn one(
     let unchanged = sink.unchanged(&place, &marker);
     let new = unchanged.is_none();
     let chain = async {
-        match (unchanged, unissued(summary)) {
+        match (unchanged, unissued_status(summary)) {
             (Some(chain), _) => Ok(chain),
             (None, Some(status)) => Ok(Chain::None(format!("the ACM status is {status}"))),
             (None, None) => read(region, client, arn, deadline).await,
@@ -138,7 +138,7 @@ fn marker(summary: &CertificateSummary) -> String {
 }
 
 /// Returns the status of a certificate that has not been issued.
-fn unissued(summary: &CertificateSummary) -> Option<&str> {
+fn unissued_status(summary: &CertificateSummary) -> Option<&str> {
     match summary.status()? {
         status @ (CertificateStatus::PendingValidation
         | CertificateStatus::Failed
@@ -148,7 +148,7 @@ fn unissued(summary: &CertificateSummary) -> Option<&str> {
 }
 
 async fn read(
-    region: &Regional,
+    region: &RegionalAccess,
     client: &Client,
     arn: &str,
     deadline: Deadline,
@@ -168,7 +168,7 @@ async fn read(
 }
 
 async fn tags_of(
-    region: &Regional,
+    region: &RegionalAccess,
     client: &Client,
     arn: &str,
     deadline: Deadline,
@@ -184,7 +184,7 @@ async fn tags_of(
 
 /// Returns uses from ACM's description of the certificate, for services that were not listed.
 async fn described(
-    region: &Regional,
+    region: &RegionalAccess,
     client: &Client,
     arn: &str,
     deadline: Deadline,

@@ -10,9 +10,9 @@ use outbound::Deadline;
 use x509::UnixTime;
 
 use super::answer::{chain_of, missing};
-use super::session::Regional;
-use super::tagging::Tagging;
-use super::uses::Uses;
+use super::session::RegionalAccess;
+use super::tagging::TagReader;
+use super::uses::UsageLookup;
 use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError};
 
 /// Certificates on one page: the maximum of IAM. The default quota of an account is 20 certificates.
@@ -24,7 +24,7 @@ const TAGS_PAGE: i32 = 100;
 const PART: &str = "iam";
 
 /// Lists all server certificates. Reports errors to the sink.
-pub(super) async fn list(global: &Regional, sink: &Sink, uses: Uses<'_>, deadline: Deadline) {
+pub(super) async fn list(global: &RegionalAccess, sink: &Sink, uses: UsageLookup<'_>, deadline: Deadline) {
     match pages(global, sink, uses, deadline).await {
         Ok(()) => sink.listed(PART),
         Err(error) => sink.failed(PART, error),
@@ -32,13 +32,13 @@ pub(super) async fn list(global: &Regional, sink: &Sink, uses: Uses<'_>, deadlin
 }
 
 async fn pages(
-    global: &Regional,
+    global: &RegionalAccess,
     sink: &Sink,
-    uses: Uses<'_>,
+    uses: UsageLookup<'_>,
     deadline: Deadline,
 ) -> Result<(), SourceError> {
     let client = Client::new(&global.config);
-    let tagging = Tagging::new(format!("{PART} tags"));
+    let tagging = TagReader::new(format!("{PART} tags"));
     let mut marker = None;
     loop {
         let page = global
@@ -63,12 +63,12 @@ async fn pages(
 }
 
 async fn one(
-    global: &Regional,
+    global: &RegionalAccess,
     client: &Client,
     sink: &Sink,
     metadata: &ServerCertificateMetadata,
-    uses: Uses<'_>,
-    tagging: &Tagging,
+    uses: UsageLookup<'_>,
+    tagging: &TagReader,
     deadline: Deadline,
 ) -> Result<CloudCertificate, SourceError> {
     let place = CloudResource { store: CloudStore::AwsIam, name: Arc::from(metadata.arn()) };
@@ -97,7 +97,7 @@ async fn one(
 }
 
 async fn tags_of(
-    global: &Regional,
+    global: &RegionalAccess,
     client: &Client,
     name: &str,
     deadline: Deadline,
@@ -112,7 +112,7 @@ async fn tags_of(
 }
 
 async fn read(
-    global: &Regional,
+    global: &RegionalAccess,
     client: &Client,
     name: &str,
     deadline: Deadline,

@@ -19,7 +19,7 @@ use aws_sdk_account::types::RegionOptStatus;
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use outbound::Deadline;
 
-use self::session::{GLOBAL_REGION, Regional, Session};
+use self::session::{GLOBAL_REGION, RegionalAccess, Session};
 use self::uses::{known_once, merged};
 use crate::auth::http::HttpClient;
 
@@ -90,11 +90,11 @@ impl AwsSource {
 
     async fn list_all(&self, sink: &Sink, deadline: Deadline) -> Result<(), SourceError> {
         let names = self.regions(deadline).await?;
-        let regions: Vec<Regional> = names.iter().map(|name| self.session.region(name)).collect();
+        let regions: Vec<RegionalAccess> = names.iter().map(|name| self.session.region(name)).collect();
         let global = self.session.region(GLOBAL_REGION);
-        let distributions = known_once(usage::of_distributions(&global, sink, deadline));
+        let distributions = known_once(usage::distributions_usage(&global, sink, deadline));
         let uses: Vec<_> =
-            regions.iter().map(|region| known_once(usage::of_region(region, sink, deadline))).collect();
+            regions.iter().map(|region| known_once(usage::region_usage(region, sink, deadline))).collect();
         let acm = join_all(regions.iter().zip(&uses).map(|(region, uses)| {
             let far = (region.name == GLOBAL_REGION).then(|| distributions.clone());
             let uses = known_once(merged(vec![uses.clone()], far));

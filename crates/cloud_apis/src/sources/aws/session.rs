@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::auth::aws::{AwsOptions, Renewable, behavior, region_of};
+use crate::auth::aws::{AwsOptions, CachedCredentials, behavior, region_of};
 use aws_config::SdkConfig;
 use aws_config::retry::RetryConfig;
 use aws_config::sts::AssumeRoleProvider;
@@ -26,15 +26,15 @@ pub(super) const GLOBAL_REGION: &str = "us-east-1";
 pub(super) struct Session {
     account: String,
     config: SdkConfig,
-    credentials: Renewable,
+    credentials: CachedCredentials,
     pools: Pools,
 }
 
 /// Access to one region of the account.
-pub(super) struct Regional {
+pub(super) struct RegionalAccess {
     pub(super) name: String,
     pub(super) config: SdkConfig,
-    credentials: Renewable,
+    credentials: CachedCredentials,
     pool: ProviderPool,
 }
 
@@ -58,14 +58,14 @@ impl Session {
         }
         let base = loader.load().await;
         let provider = match (&account.role, base.credentials_provider()) {
-            (Some(role), _) => SharedCredentialsProvider::new(assumed(role, account, &base).await),
+            (Some(role), _) => SharedCredentialsProvider::new(assume_role(role, account, &base).await),
             (None, Some(provider)) => provider,
             // Unreachable: the loader always has a credential chain. Without one, every call would fail for lack of credentials.
             (None, None) => SharedCredentialsProvider::new(
                 AssumeRoleProvider::builder("none").configure(&base).build().await,
             ),
         };
-        let credentials = Renewable::new(provider);
+        let credentials = CachedCredentials::new(provider);
         let config = base
             .into_builder()
             .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
@@ -74,8 +74,8 @@ impl Session {
         Self { account: account.account.clone(), config, credentials, pools }
     }
 
-    pub(super) fn region(&self, name: &str) -> Regional {
-        Regional {
+    pub(super) fn region(&self, name: &str) -> RegionalAccess {
+        RegionalAccess {
             name: name.to_owned(),
             config: self.config.to_builder().region(region_of(name)).build(),
             credentials: self.credentials.clone(),
@@ -84,7 +84,7 @@ impl Session {
     }
 }
 
-async fn assumed(role: &str, account: &AwsAccount, base: &SdkConfig) -> AssumeRoleProvider {
+async fn assume_role(role: &str, account: &AwsAccount, base: &SdkConfig) -> AssumeRoleProvider {
     let mut builder = AssumeRoleProvider::builder(role).session_name("bulla").configure(base);
     if let Some(id) = &account.external_id {
         builder = builder.external_id(id);
@@ -92,7 +92,7 @@ async fn assumed(role: &str, account: &AwsAccount, base: &SdkConfig) -> AssumeRo
     builder.build().await
 }
 
-impl Regional {
+impl RegionalAccess {
     /// Calls `operation` through the region's pool.
     pub(super) async fn call<T, E, F>(
         &self,

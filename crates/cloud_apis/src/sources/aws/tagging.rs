@@ -10,12 +10,12 @@ use clouds::{CloudResource, Sink, SourceError, Tags};
 
 /// Reads tags for one part of an account, and only for new or changed certificates. If AWS denies the call or does not respond,
 /// this listing requests no further tags.
-pub(super) struct Tagging {
+pub(super) struct TagReader {
     part: String,
     over: AtomicBool,
 }
 
-impl Tagging {
+impl TagReader {
     pub(super) fn new(part: String) -> Self {
         Self { part, over: AtomicBool::new(false) }
     }

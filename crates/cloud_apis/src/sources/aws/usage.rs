@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use outbound::Deadline;
 
-use super::session::Regional;
+use super::session::RegionalAccess;
 use clouds::{Sink, SourceError, Use};
 
 /// Maximum load balancers of a region; the default AWS quota is 50 of each kind.
@@ -42,9 +42,9 @@ impl Usage {
 }
 
 /// Lists the resources that use certificates in one region.
-pub(super) async fn of_region(region: &Regional, sink: &Sink, deadline: Deadline) -> Usage {
+pub(super) async fn region_usage(region: &RegionalAccess, sink: &Sink, deadline: Deadline) -> Usage {
     let (balancers, domains) =
-        futures_util::join!(of_balancers(region, deadline), of_domains(region, deadline));
+        futures_util::join!(balancers_usage(region, deadline), domains_usage(region, deadline));
     let mut usage = Usage::default();
     for (part, found) in [("elasticloadbalancing", balancers), ("apigateway", domains)] {
         match found {
@@ -58,7 +58,7 @@ pub(super) async fn of_region(region: &Regional, sink: &Sink, deadline: Deadline
     usage
 }
 
-async fn of_balancers(region: &Regional, deadline: Deadline) -> Result<Usage, SourceError> {
+async fn balancers_usage(region: &RegionalAccess, deadline: Deadline) -> Result<Usage, SourceError> {
     let client = aws_sdk_elasticloadbalancingv2::Client::new(&region.config);
     let (mut balancers, mut marker) = (Vec::new(), None);
     loop {
@@ -68,7 +68,7 @@ async fn of_balancers(region: &Regional, deadline: Deadline) -> Result<Usage, So
             })
             .await?;
         balancers.extend(page.load_balancers().iter().filter_map(|balancer| {
-            let host = balancer.dns_name().map(str::to_owned);
+            let host = balancer.check_dns_name().map(str::to_owned);
             Some((balancer.load_balancer_arn()?.to_owned(), host))
         }));
         marker = page.next_marker().map(str::to_owned);
@@ -80,7 +80,7 @@ async fn of_balancers(region: &Regional, deadline: Deadline) -> Result<Usage, So
         }
     }
     let listeners =
-        balancers.iter().map(|(arn, host)| of_balancer(region, &client, arn, host.as_deref(), deadline));
+        balancers.iter().map(|(arn, host)| balancer_usage(region, &client, arn, host.as_deref(), deadline));
     let mut usage = Usage::default();
     for found in futures_util::future::try_join_all(listeners).await? {
         usage.add(&found);
@@ -89,8 +89,8 @@ async fn of_balancers(region: &Regional, deadline: Deadline) -> Result<Usage, So
 }
 
 /// Lists the certificates of a balancer's listeners. TLS listeners may have additional certificates, selected by SNI.
-async fn of_balancer(
-    region: &Regional,
+async fn balancer_usage(
+    region: &RegionalAccess,
     client: &aws_sdk_elasticloadbalancingv2::Client,
     balancer: &str,
     host: Option<&str>,
@@ -139,7 +139,7 @@ async fn of_balancer(
     }
 }
 
-async fn of_domains(region: &Regional, deadline: Deadline) -> Result<Usage, SourceError> {
+async fn domains_usage(region: &RegionalAccess, deadline: Deadline) -> Result<Usage, SourceError> {
     let client = aws_sdk_apigateway::Client::new(&region.config);
     let (mut usage, mut position) = (Usage::default(), None);
     loop {
@@ -169,7 +169,7 @@ async fn of_domains(region: &Regional, deadline: Deadline) -> Result<Usage, Sour
 }
 
 /// Lists the CloudFront distributions that use certificates.
-pub(super) async fn of_distributions(global: &Regional, sink: &Sink, deadline: Deadline) -> Usage {
+pub(super) async fn distributions_usage(global: &RegionalAccess, sink: &Sink, deadline: Deadline) -> Usage {
     match distributions(global, deadline).await {
         Ok(usage) => usage,
         Err(error) => {
@@ -179,7 +179,7 @@ pub(super) async fn of_distributions(global: &Regional, sink: &Sink, deadline: D
     }
 }
 
-async fn distributions(global: &Regional, deadline: Deadline) -> Result<Usage, SourceError> {
+async fn distributions(global: &RegionalAccess, deadline: Deadline) -> Result<Usage, SourceError> {
     let client = aws_sdk_cloudfront::Client::new(&global.config);
     let (mut usage, mut marker) = (Usage::default(), None);
     loop {

@@ -7,13 +7,13 @@ use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 use super::usage::Usage;
 
 /// A shared lookup of uses. The first task that awaits it does the work.
-pub(super) type Uses<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
+pub(super) type UsageLookup<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
 
-pub(super) fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> Uses<'a> {
+pub(super) fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> UsageLookup<'a> {
     found.map(Arc::new).boxed().shared()
 }
 
-pub(super) async fn merged<'a>(all: Vec<Uses<'a>>, more: Option<Uses<'a>>) -> Usage {
+pub(super) async fn merged<'a>(all: Vec<UsageLookup<'a>>, more: Option<UsageLookup<'a>>) -> Usage {
     let mut usage = Usage::default();
     for found in join_all(all.into_iter().chain(more)).await {
         usage.add(&found);

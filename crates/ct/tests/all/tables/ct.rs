@@ -267,7 +267,7 @@ pub(crate) async fn verdicts_are_given_once_and_expired_issuances_deleted(world:
     let found = vec![issuance(1, Some(1), "log", "a.example"), issuance(2, Some(2), "log", "gone.example")];
     let ids = record(store, found).await;
     let judgeable = |verdict, until| async move {
-        walk!(1, |after, size| ct::tables::Ct::of(store).issuances_judgeable(
+        walk!(1, |after, size| ct::tables::Ct::of(store).judgeable_issuances(
             verdict,
             NOW..=until,
             after,

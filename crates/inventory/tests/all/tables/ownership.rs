@@ -172,22 +172,25 @@ pub(crate) async fn tags_are_stored_by_endpoint_and_read_by_certificate(world: W
         [(0, text("{\"w\":\"1\"}")), (2, text("{\"b\":\"1\"}")), (3, text("{\"l\":\"1\"}"))].into()
     );
     let of_leaves = inventory::tables::PlaceTags::of(store)
-        .of_certificates(vec![[1; 32], [2; 32], [9; 32]])
+        .tags_of_certificates(vec![[1; 32], [2; 32], [9; 32]])
         .await
         .unwrap();
     assert_eq!(of_leaves[&[1; 32]], ["{\"a\":\"1\"}", "{\"b\":\"1\"}"], "by place");
     assert_eq!((of_leaves[&[2; 32]].len(), of_leaves.len()), (1, 2));
-    assert!(inventory::tables::PlaceTags::of(store).of_certificates(Vec::new()).await.unwrap().is_empty());
+    assert!(
+        inventory::tables::PlaceTags::of(store).tags_of_certificates(Vec::new()).await.unwrap().is_empty()
+    );
 
     // Another certificate at the same location, other tags, then no tags.
     put(vec![kept("a", Some(3), Some("{\"a\":\"2\"}")), kept("b", None, None)]).await;
     let of_leaves =
-        inventory::tables::PlaceTags::of(store).of_certificates(vec![[1; 32], [3; 32]]).await.unwrap();
+        inventory::tables::PlaceTags::of(store).tags_of_certificates(vec![[1; 32], [3; 32]]).await.unwrap();
     assert_eq!(of_leaves, [([3; 32], vec![text("{\"a\":\"2\"}")])].into());
 
     // One certificate in very many locations: only the first ones are read.
     put((0..KEPT_PLACES_MAX + 9).map(|n| kept(&format!("n{n:03}"), Some(7), Some("{}"))).collect()).await;
-    let of_leaves = inventory::tables::PlaceTags::of(store).of_certificates(vec![[7; 32]]).await.unwrap();
+    let of_leaves =
+        inventory::tables::PlaceTags::of(store).tags_of_certificates(vec![[7; 32]]).await.unwrap();
     assert_eq!(of_leaves[&[7; 32]].len(), KEPT_PLACES_MAX);
 
     let noted = store.write("note", |tx| note_ownership_changed(tx, NOW + 5).boxed());

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use inventory::tables::watch_parts::RunProgress;
 use inventory::tables::watches::{
     WatchEnd, WatchInsertion, WatchOutcome, WatchRow, WatchSettings, WatchTimes, delete_watch, end_watch,
-    fill_watch, insert_watch, update_watch, want_watch, watch,
+    insert_watch, set_watch_scan, update_watch, want_watch, watch,
 };
 use store::{ScanState, Store, StoreError};
 use uuid::Uuid;
@@ -128,7 +128,7 @@ pub(crate) async fn due_watch_is_claimed_by_one_node_and_finished_once(world: Wo
     assert!(!want, "a run is under way");
 
     let scan = Uuid::now_v7();
-    let fill = |by, claims| store.write("fill", move |tx| fill_watch(tx, id, by, claims, scan).boxed());
+    let fill = |by, claims| store.write("fill", move |tx| set_watch_scan(tx, id, by, claims, scan).boxed());
     assert!(fill(holder, held.claims).await.unwrap());
     assert!(!fill(other, held.claims).await.unwrap() && !fill(holder, held.claims + 1).await.unwrap());
     assert!(!end(store, &held, other, Some(scan), NOW + 20).await);
@@ -153,7 +153,7 @@ pub(crate) async fn expired_watch_lease_is_taken_over_with_its_scan(world: World
     let scan = Uuid::now_v7();
     let claims = first.claims;
     store::Scans::of(store).begin(scan, NOW, "{}").await.unwrap();
-    store.write("fill", move |tx| fill_watch(tx, id, one, claims, scan).boxed()).await.unwrap();
+    store.write("fill", move |tx| set_watch_scan(tx, id, one, claims, scan).boxed()).await.unwrap();
     assert_eq!(store::Scans::of(store).latest_unfinished().await.unwrap(), None, "the watch goes on with it");
 
     assert!(claim(store, two, NOW + LEASE - 1).await.is_empty());

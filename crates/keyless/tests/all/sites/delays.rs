@@ -9,7 +9,7 @@ use fleet::network::{Way, alone};
 use futures_util::future::join_all;
 use keyless::client::{Client, ClientMetrics, ClientOptions, Server};
 use keyless::native::proto::SignRequest;
-use keyless::wire::Items;
+use keyless::wire::MessageItems;
 use keys::KeyRef;
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -25,7 +25,11 @@ const FAR_EVERY: u32 = 20;
 
 /// Sends requests for a local key, and among them some for a distant one. Returns the durations of the local requests, and how many
 /// were answered before an earlier distant request.
-async fn mixed(client: &Client, near: Items<'static>, far: Option<Items<'static>>) -> (Load, usize) {
+async fn mixed(
+    client: &Client,
+    near: MessageItems<'static>,
+    far: Option<MessageItems<'static>>,
+) -> (Load, usize) {
     const COUNT: u32 = 2 * RATE;
     let (asked, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (mut nears, mut fars) = (JoinSet::new(), JoinSet::new());
@@ -74,7 +78,8 @@ fn requests_to_a_distant_node_do_not_delay_local_requests() {
             ping_timeout: PATIENCE,
             ..ClientOptions::default()
         };
-        let of = |ski| Items { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..Items::default() };
+        let of =
+            |ski| MessageItems { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..MessageItems::default() };
         let (near, far) = (of(ski(own)), of(ski(&world.key)));
         world.clients.block_on(async {
             let client = Client::start(&options, ClientMetrics::default()).unwrap();

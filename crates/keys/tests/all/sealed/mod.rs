@@ -19,7 +19,7 @@ fn seal_context(key: &PrivateKey) -> SealContext {
 
 #[test]
 fn sealed_key_is_opened_by_the_node_holding_the_policy_key() {
-    let node = NodeKey::from_octets(&*NodeKey::generate().unwrap().to_octets()).unwrap();
+    let node = NodeKey::from_octets(&*NodeKey::generate().unwrap().to_bytes()).unwrap();
     let policy = PolicyKey::generate().unwrap();
     let wrap = policy.wrap_for(node.public(), &WRAP_CONTEXT).unwrap();
     assert_eq!(wrap.len(), WRAP);

@@ -2,7 +2,8 @@
 //! counts of its other values are shown too.
 
 use super::groups::{
-    COUNTED_MAX, GROUPS_MAX, GroupBy, GroupTotal, Groups, KEPT, apart, of_counters, of_part, state_name,
+    COUNTED_MAX, GROUPS_MAX, GroupBy, GroupTotal, Groups, KEPT, apart, groups_from_counters, of_part,
+    state_name,
 };
 use super::handle::Managed;
 use super::page::{Conditions, ManagedFilter, samples};
@@ -46,8 +47,8 @@ fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (walk, filter) in walks.iter().enumerate() {
         let (rest, part) = apart(filter);
-        let mut conditions = Conditions::after_parameters(&rest, "", std::mem::take(&mut parameters));
-        conditions.without_archived(filter);
+        let mut conditions = Conditions::with_mark_and_parameters(&rest, "", std::mem::take(&mut parameters));
+        conditions.exclude_archived(filter);
         let limit = conditions.bind((COUNTED_MAX + 1).into());
         tables.push(format!(
             "m{walk} AS MATERIALIZED (SELECT state, issuer, profile, owner, team, environment, key_type, ends_at, name, names \
@@ -99,7 +100,7 @@ pub(super) fn composed() -> Vec<String> {
         counted(&numbered(&facets).collect::<Vec<_>>()).0
     });
     let none: Vec<Facet> = of(&ManagedFilter::default());
-    let kept = kept(&numbered(&none).filter(|(_, (by, _))| !is_counter(*by)).collect::<Vec<_>>()).0;
+    let kept = kept(&numbered(&none).filter(|(_, (by, _))| !has_counters(*by)).collect::<Vec<_>>()).0;
     all.chain([kept]).collect()
 }
 
@@ -108,7 +109,7 @@ fn numbered(facets: &[Facet]) -> impl Iterator<Item = (i64, &Facet)> {
 }
 
 /// Returns whether the counters by state and day have the groups.
-fn is_counter(by: GroupBy) -> bool {
+fn has_counters(by: GroupBy) -> bool {
     matches!(by, GroupBy::State | GroupBy::ExpiryDay)
 }
 
@@ -122,12 +123,14 @@ impl Managed<'_> {
         let (without, with): (Vec<_>, Vec<_>) =
             numbered(facets).partition(|(_, (_, filter))| *filter == ManagedFilter::default());
         let (counters, kept_apart): (Vec<_>, Vec<_>) =
-            without.into_iter().partition(|(_, (by, _))| is_counter(*by));
+            without.into_iter().partition(|(_, (by, _))| has_counters(*by));
         let mut rows: Vec<FacetRow> = Vec::new();
         if !counters.is_empty() {
             let found = self.counters().await?;
             for (facet, (by, _)) in counters {
-                rows.extend(of_counters(*by, &found).into_iter().map(|(value, count)| (facet, value, count)));
+                rows.extend(
+                    groups_from_counters(*by, &found).into_iter().map(|(value, count)| (facet, value, count)),
+                );
             }
         }
         if !kept_apart.is_empty() {

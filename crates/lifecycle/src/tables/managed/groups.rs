@@ -10,7 +10,7 @@ use super::handle::Managed;
 use super::page::{Conditions, ManagedFilter, samples};
 use super::row::{ManagedRow, NEVER_ISSUED_US};
 use super::totals::{COUNTER_SLOTS, ManagedSummary};
-use db::{Bulk, Column, Cost, StoreError, Tx, Value, contains};
+use db::{BulkStatement, Column, Cost, StoreError, Tx, Value, contains};
 use store::states::ManagedState;
 
 /// Maximum certificates that are counted with a filter: 100,000 index rows take about 20 ms.
@@ -69,7 +69,7 @@ pub struct ManagedCount {
     pub exact: bool,
 }
 
-pub(super) const ADJUST: Bulk = db::bulk! { (facet text, value text, slot bigint, count bigint)
+pub(super) const ADJUST: BulkStatement = db::bulk! { (facet text, value text, slot bigint, count bigint)
     "-- managed_groups_adjust
 INSERT INTO managed_groups (facet, value, slot, count) VALUES (:facet, :value, :slot, :count)
 ON CONFLICT (facet, value, slot) DO UPDATE SET count = managed_groups.count + excluded.count"
@@ -183,7 +183,7 @@ pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String
 
 /// For the first [`COUNTED_MAX`] certificates that match the other conditions: the number read, and the number that have the part
 /// in their name.
-fn counted_part(filter: &ManagedFilter) -> (String, Vec<Value>) {
+fn count_part_statement(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let (rest, part) = apart(filter);
     let mut conditions = Conditions::of(&rest);
     let limit = conditions.bind((COUNTED_MAX + 1).into());
@@ -200,7 +200,7 @@ fn counted_part(filter: &ManagedFilter) -> (String, Vec<Value>) {
 fn grouped(by: GroupBy, filter: &ManagedFilter) -> (String, Vec<Value>) {
     let (rest, part) = apart(filter);
     let mut conditions = Conditions::of(&rest);
-    conditions.without_archived(filter);
+    conditions.exclude_archived(filter);
     let rows = conditions.bind((COUNTED_MAX + 1).into());
     let groups = conditions.bind((GROUPS_MAX + 1).into());
     let clause = conditions.clause();
@@ -217,7 +217,7 @@ fn grouped(by: GroupBy, filter: &ManagedFilter) -> (String, Vec<Value>) {
 
 pub(super) fn composed() -> Vec<String> {
     let with_part = |filter: &ManagedFilter| filter.contains.is_some();
-    let parts = samples().into_iter().filter(with_part).map(|filter| counted_part(&filter).0);
+    let parts = samples().into_iter().filter(with_part).map(|filter| count_part_statement(&filter).0);
     let without = samples().into_iter().filter(|filter| filter.contains.is_none());
     let counts = without.map(|filter| counted(&filter).0).chain(parts);
     let groups = samples()
@@ -240,13 +240,13 @@ impl Managed<'_> {
     pub async fn count(self, filter: &ManagedFilter) -> Result<ManagedCount, StoreError> {
         let states_only = ManagedFilter { states: filter.states.clone(), ..ManagedFilter::default() };
         if *filter == states_only {
-            let kept = self.kept_states().await?;
+            let kept = self.counted_states().await?;
             let wanted = |state| filter.states.is_empty() || filter.states.contains(state);
             let value = kept.iter().filter(|(state, _)| wanted(state)).map(|(_, count)| count).sum();
             return Ok(ManagedCount { value, exact: true });
         }
         if filter.contains.is_some() {
-            return self.count_part(filter).await;
+            return self.count_name_part(filter).await;
         }
         let (text, parameters) = counted(filter);
         let found = self.0.row(&text, parameters).await?;
@@ -262,7 +262,7 @@ impl Managed<'_> {
     /// Database errors.
     pub async fn groups(self, by: GroupBy, filter: &ManagedFilter) -> Result<Groups, StoreError> {
         let found = if *filter == ManagedFilter::default() {
-            self.kept_groups(by).await?
+            self.counted_groups(by).await?
         } else {
             let (text, parameters) = grouped(by, filter);
             let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
@@ -274,7 +274,7 @@ impl Managed<'_> {
         let most = GROUPS_MAX.unsigned_abs() as usize;
         let kept = *filter == ManagedFilter::default();
         let all_looked_at = match filter.contains {
-            Some(_) => self.count_part(filter).await?.exact,
+            Some(_) => self.count_name_part(filter).await?.exact,
             None => kept || counted <= COUNTED_MAX.unsigned_abs(),
         };
         let complete = found.len() <= most && all_looked_at;
@@ -289,8 +289,8 @@ impl Managed<'_> {
         Ok(Groups { groups, counted, complete })
     }
 
-    async fn count_part(self, filter: &ManagedFilter) -> Result<ManagedCount, StoreError> {
-        let (text, parameters) = counted_part(filter);
+    async fn count_name_part(self, filter: &ManagedFilter) -> Result<ManagedCount, StoreError> {
+        let (text, parameters) = count_part_statement(filter);
         let Some(mut row) = self.0.rows(Cost::Walk, &text, parameters).await?.into_iter().next() else {
             return Ok(ManagedCount { value: 0, exact: true });
         };
@@ -298,13 +298,13 @@ impl Managed<'_> {
         Ok(ManagedCount { value, exact: looked <= COUNTED_MAX })
     }
 
-    async fn kept_states(self) -> Result<Vec<(ManagedState, u64)>, StoreError> {
+    async fn counted_states(self) -> Result<Vec<(ManagedState, u64)>, StoreError> {
         Ok(self.counters().await?.states)
     }
 
-    async fn kept_groups(self, by: GroupBy) -> Result<Vec<(Option<String>, u64)>, StoreError> {
+    async fn counted_groups(self, by: GroupBy) -> Result<Vec<(Option<String>, u64)>, StoreError> {
         if matches!(by, GroupBy::State | GroupBy::ExpiryDay) {
-            return Ok(of_counters(by, &self.counters().await?));
+            return Ok(groups_from_counters(by, &self.counters().await?));
         }
         let parameters = vec![by.name().into(), (GROUPS_MAX + 1).into()];
         let rows = self.0.rows(Cost::Point, KEPT, parameters).await?;
@@ -313,7 +313,7 @@ impl Managed<'_> {
 }
 
 /// Returns the groups by state or by day, from the maintained counters.
-pub(super) fn of_counters(by: GroupBy, counters: &ManagedSummary) -> Vec<(Option<String>, u64)> {
+pub(super) fn groups_from_counters(by: GroupBy, counters: &ManagedSummary) -> Vec<(Option<String>, u64)> {
     if by == GroupBy::ExpiryDay {
         return counters.by_day.iter().map(|(day, count)| (Some(day.to_string()), *count)).collect();
     }

@@ -14,12 +14,12 @@ mod versions;
 
 pub use facets::Facet;
 pub use groups::{GroupBy, GroupChanges, GroupTotal, Groups, ManagedCount, adjust_managed_groups};
-pub use page::{Direction, ManagedFilter, ManagedOrder, ManagedScope, ManagedSort, managed_selected};
+pub use page::{Direction, ManagedFilter, ManagedOrder, ManagedScope, ManagedSort, managed_matching};
 pub use row::{ManagedRow, ManagedView, NEVER_ISSUED_US, OpenRun, ServedFacts};
 pub use search::ManagedSearch;
 pub use served::{
-    DeployedVersion, ObservedVersion, deployed_versions, late_deployments, managed_after, observed_changed,
-    observed_versions,
+    DeployedVersion, ObservedVersion, certificates_changed_since, deployed_versions, late_deployments,
+    managed_after, observed_versions,
 };
 pub use signing::{SigningKeyPage, SigningKeyRow, SigningKeysBy};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
@@ -34,7 +34,7 @@ use uuid::Uuid;
 use row::{managed_columns, managed_row, run_columns, run_join, view, with_run_states};
 use store::states::{JobKind, JobState};
 
-use db::{Bulk, Column, StoreError, Tx, reversed};
+use db::{BulkStatement, Column, StoreError, Tx, reversed};
 pub use handle::Managed;
 
 /// A certificate to insert.
@@ -68,15 +68,15 @@ const BY_NAME: &str = with_run_states!(concat!(
     " WHERE m.name = ?1"
 ));
 
-const BY_IDS: Bulk = db::bulk! { (id bigint)
+const BY_IDS: BulkStatement = db::bulk! { (id bigint)
     concat!("-- managed_by_ids\nSELECT ", managed_columns!(), " FROM managed_certificates m WHERE m.id = :id")
 };
 
-const BY_UUIDS: Bulk = db::bulk! { (uuid uuid)
+const BY_UUIDS: BulkStatement = db::bulk! { (uuid uuid)
     concat!("-- managed_by_uuids\nSELECT ", managed_columns!(), " FROM managed_certificates m WHERE m.uuid = :uuid")
 };
 
-const INSERT: Bulk = db::bulk! {
+const INSERT: BulkStatement = db::bulk! {
     (uuid uuid, name text, state bigint, profile text, issuer text, owner text, team text, environment text,
      policy text, key_location bigint, agent uuid, key_type text, names text, tags text, targets text,
      options text, fingerprint bytea, not_before bigint, not_after bigint, at bigint)
@@ -90,7 +90,7 @@ ON CONFLICT DO NOTHING RETURNING id, uuid"
 };
 
 /// Updates all columns that may change, in rows whose revision is still the one that was read.
-const UPDATE: Bulk = db::bulk! {
+const UPDATE: BulkStatement = db::bulk! {
     (id bigint, revision bigint, name text, state bigint, profile text, issuer text, owner text, team text,
      environment text, policy text, key_location bigint, agent uuid, key_type text, names text, tags text,
      targets text, options text, version_id bigint, fingerprint bytea, not_before bigint, not_after bigint,
@@ -110,7 +110,7 @@ WHERE id = :id AND revision = :revision RETURNING id"
 
 /// Updates the columns that a state transition changes while the version stays the same. SQLite rewrites the index of every column
 /// in the statement, changed or not, so there are few.
-const MOVE: Bulk = db::bulk! {
+const MOVE: BulkStatement = db::bulk! {
     (id bigint, revision bigint, state bigint, revoked bigint, failures bigint, last_error text, at bigint)
     "-- managed_move
 UPDATE managed_certificates SET revision = revision + 1, state = :state, revoked = :revoked, failures = :failures,
@@ -118,27 +118,27 @@ UPDATE managed_certificates SET revision = revision + 1, state = :state, revoked
 WHERE id = :id AND revision = :revision RETURNING id"
 };
 
-const NAMES_DELETE: Bulk = db::bulk! { (certificate_id bigint)
+const NAMES_DELETE: BulkStatement = db::bulk! { (certificate_id bigint)
     "-- managed_names_delete
 DELETE FROM managed_names WHERE certificate_id = {any certificate_id}"
 };
 
-const NAMES_INSERT: Bulk = db::bulk! { (certificate_id bigint, position bigint, name_reversed text)
+const NAMES_INSERT: BulkStatement = db::bulk! { (certificate_id bigint, position bigint, name_reversed text)
     "-- managed_names_insert
 INSERT INTO managed_names (certificate_id, position, name_reversed) VALUES (:certificate_id, :position, :name_reversed)"
 };
 
-const TAGS_DELETE: Bulk = db::bulk! { (certificate_id bigint)
+const TAGS_DELETE: BulkStatement = db::bulk! { (certificate_id bigint)
     "-- managed_tags_delete
 DELETE FROM managed_tags WHERE certificate_id = {any certificate_id}"
 };
 
-const TAGS_INSERT: Bulk = db::bulk! { (certificate_id bigint, tag text, value text)
+const TAGS_INSERT: BulkStatement = db::bulk! { (certificate_id bigint, tag text, value text)
     "-- managed_tags_insert
 INSERT INTO managed_tags (certificate_id, tag, value) VALUES (:certificate_id, :tag, :value)"
 };
 
-const TARGET_AGENTS: Bulk = db::bulk! { (uuid uuid)
+const TARGET_AGENTS: BulkStatement = db::bulk! { (uuid uuid)
     "-- managed_target_agents
 SELECT uuid, agent FROM deploy_targets WHERE uuid = :uuid"
 };
@@ -165,7 +165,7 @@ pub(crate) const ALL: &[&str] = &[
     versions::REVOKED_BY,
 ];
 
-pub(crate) const BULKS: &[&Bulk] = &[
+pub(crate) const BULKS: &[&BulkStatement] = &[
     &BY_IDS,
     &BY_UUIDS,
     &TARGET_AGENTS,

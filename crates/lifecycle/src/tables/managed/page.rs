@@ -177,7 +177,7 @@ impl Conditions {
     }
 
     /// Leaves out archived certificates, unless the filter names states.
-    pub(super) fn without_archived(&mut self, filter: &ManagedFilter) {
+    pub(super) fn exclude_archived(&mut self, filter: &ManagedFilter) {
         if filter.states.is_empty() {
             let archived = self.bind(ManagedState::Archived.code().into());
             self.texts.push(format!("+state <> {archived}"));
@@ -221,12 +221,16 @@ impl Conditions {
     }
 
     fn with(filter: &ManagedFilter, mark: &str) -> Self {
-        Self::after_parameters(filter, mark, Vec::new())
+        Self::with_mark_and_parameters(filter, mark, Vec::new())
     }
 
     /// Puts `mark` before each column with an index of its own. SQLite's `+` stops it from using that index. `parameters` are those of
     /// the text before the conditions.
-    pub(super) fn after_parameters(filter: &ManagedFilter, mark: &str, parameters: Vec<Value>) -> Self {
+    pub(super) fn with_mark_and_parameters(
+        filter: &ManagedFilter,
+        mark: &str,
+        parameters: Vec<Value>,
+    ) -> Self {
         let mut all = Self { texts: Vec::new(), parameters };
         if !filter.states.is_empty() {
             let marks: Vec<String> =
@@ -360,7 +364,7 @@ impl Managed<'_> {
     ) -> Result<Page<ManagedView>, StoreError> {
         let key = after.map(|cursor| cursor.key(sort.listing(), &sort.shape())).transpose()?;
         let (limit, asked) = limit_of(limit);
-        let mark = if self.walks_order(filter, sort.by).await? { "+" } else { "" };
+        let mark = if self.is_order_scan_cheaper(filter, sort.by).await? { "+" } else { "" };
         let (text, parameters) = statement(filter, sort, key, asked, mark);
         let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
         page(rows, limit, sort.listing(), |row| {
@@ -374,7 +378,11 @@ impl Managed<'_> {
 impl Managed<'_> {
     /// Returns whether reading in sort order is cheaper than sorting the matches. PostgreSQL decides this itself; SQLite would
     /// always sort, however many matches there are.
-    async fn walks_order(self, filter: &ManagedFilter, order: ManagedOrder) -> Result<bool, StoreError> {
+    async fn is_order_scan_cheaper(
+        self,
+        filter: &ManagedFilter,
+        order: ManagedOrder,
+    ) -> Result<bool, StoreError> {
         if self.0.is_postgres() || order == ManagedOrder::Expiry {
             return Ok(false);
         }
@@ -419,7 +427,7 @@ fn matches(filter: &ManagedFilter) -> (String, Vec<Value>) {
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn managed_selected(
+pub async fn managed_matching(
     tx: &mut Tx,
     filter: &ManagedFilter,
     after: i64,

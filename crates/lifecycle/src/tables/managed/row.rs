@@ -115,13 +115,13 @@ impl ManagedRow {
     /// renewal does not end the wait.
     pub fn set_undeployed(&mut self, now_us: i64) {
         self.undeployed_since_us.get_or_insert(now_us);
-        let late_at_us = now_us + store::patience::deployment_us(self.left_us(now_us));
+        let late_at_us = now_us + store::patience::late_deployment_us(self.left_us(now_us));
         self.undeployed_late_at_us =
             Some(self.undeployed_late_at_us.map_or(late_at_us, |at| at.min(late_at_us)));
     }
 
     /// Records that nothing waits for deployment any more.
-    pub fn set_in_place(&mut self) {
+    pub fn clear_undeployed(&mut self) {
         self.undeployed_since_us = None;
         self.undeployed_late_at_us = None;
     }

@@ -3,7 +3,7 @@
 
 use super::handle::Managed;
 use super::row::{ManagedView, managed_columns, managed_row};
-use db::{Bulk, Cost, StoreError, Value, contains, reversed};
+use db::{BulkStatement, Cost, StoreError, Value, contains, reversed};
 
 /// Search criterion.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -48,7 +48,7 @@ const FINGERPRINT: &str = concat!(
 );
 
 /// ?1 is a phrase for SQLite's full-text index, or a pattern for PostgreSQL.
-const PART: Bulk = Bulk {
+const PART: BulkStatement = BulkStatement {
     sqlite: concat!(
         "-- managed_search_part\nSELECT ",
         managed_columns!(),

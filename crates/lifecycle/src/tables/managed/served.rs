@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::row::{ManagedRow, managed_columns, managed_row};
-use db::{Bulk, Column, Row, StoreError, Tx};
+use db::{BulkStatement, Column, Row, StoreError, Tx};
 use store::states::{DeploymentState, ManagedState};
 
 /// Version of a certificate at a target, by the newest report about the target.
@@ -45,7 +45,7 @@ pub struct ObservedVersion {
 
 /// The newest report about a target has the version there: the one that was deployed, or the one its endpoint presented after a
 /// failure.
-pub(super) const DEPLOYED: Bulk = db::bulk! { (certificate_id bigint, target uuid)
+pub(super) const DEPLOYED: BulkStatement = db::bulk! { (certificate_id bigint, target uuid)
     db::with_codes!([DeploymentState::{Deployed, Unchanged}] "-- managed_deployed
 SELECT v.certificate_id, v.fingerprint, v.not_before, v.not_after, v.chain,
   CASE WHEN v.id = m.version_id THEN 1 ELSE 0 END, d.updated_at
@@ -56,7 +56,7 @@ WHERE d.id = (SELECT x.id FROM deployments x WHERE x.target = :target AND (x.ser
 };
 
 /// Endpoints with a port. Certificates in files and clouds are stored, not served.
-pub(super) const OBSERVED: Bulk = db::bulk! { (certificate_id bigint)
+pub(super) const OBSERVED: BulkStatement = db::bulk! { (certificate_id bigint)
     "-- managed_observed
 SELECT v.certificate_id, v.fingerprint, v.not_before, MAX(e.last_answered_at),
   MAX(CASE WHEN t.endpoint_id IS NULL THEN 0 ELSE 1 END),
@@ -156,7 +156,11 @@ pub async fn managed_after(tx: &mut Tx, after: i64, limit: i64) -> Result<Vec<Ma
 /// # Errors
 /// Database errors.
 #[crate::boxed]
-pub async fn observed_changed(tx: &mut Tx, from_us: i64, limit: i64) -> Result<Vec<i64>, StoreError> {
+pub async fn certificates_changed_since(
+    tx: &mut Tx,
+    from_us: i64,
+    limit: i64,
+) -> Result<Vec<i64>, StoreError> {
     let rows = tx.rows(CHANGED, vec![from_us.into(), limit.into()]).await?;
     rows.into_iter().map(|mut row| row.int()).collect()
 }

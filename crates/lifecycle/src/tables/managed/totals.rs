@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use store::DAY_US;
 
 use super::handle::Managed;
-use db::{Bulk, Column, Cost, StoreError, Tx};
+use db::{BulkStatement, Column, Cost, StoreError, Tx};
 use store::states::ManagedState;
 
 /// Number of rows that each counter is split into on PostgreSQL.
@@ -44,7 +44,7 @@ pub struct ManagedSummary {
     pub undeployed: u64,
 }
 
-pub(super) const ADJUST: Bulk = db::bulk! { (kind text, bucket bigint, slot bigint, value bigint)
+pub(super) const ADJUST: BulkStatement = db::bulk! { (kind text, bucket bigint, slot bigint, value bigint)
     "-- managed_totals_adjust
 INSERT INTO managed_totals (kind, bucket, slot, value) VALUES (:kind, :bucket, :slot, :value)
 ON CONFLICT (kind, bucket, slot) DO UPDATE SET value = managed_totals.value + excluded.value"
@@ -96,9 +96,9 @@ impl Managed<'_> {
     /// Database errors.
     pub async fn summary(self, now_us: i64, within_us: &[i64]) -> Result<ManagedSummary, StoreError> {
         let mut summary = self.counters().await?;
-        summary.expired = self.ending_before(&summary.by_day, now_us).await?;
+        summary.expired = self.count_expiring_before(&summary.by_day, now_us).await?;
         for within in within_us {
-            let before = self.ending_before(&summary.by_day, now_us.saturating_add(*within)).await?;
+            let before = self.count_expiring_before(&summary.by_day, now_us.saturating_add(*within)).await?;
             summary.expiring.push(before.saturating_sub(summary.expired));
         }
         summary.undeployed = self.undeployed().await?;
@@ -131,7 +131,7 @@ impl Managed<'_> {
         self.0.row(UNDEPLOYED, Vec::new()).await?.map_or(Ok(0), |mut row| row.number::<u64>())
     }
 
-    async fn ending_before(self, by_day: &BTreeMap<i64, u64>, at_us: i64) -> Result<u64, StoreError> {
+    async fn count_expiring_before(self, by_day: &BTreeMap<i64, u64>, at_us: i64) -> Result<u64, StoreError> {
         let day = at_us.div_euclid(DAY_US);
         let whole_days: u64 = by_day.range(..day).map(|(_, count)| count).sum();
         if !by_day.contains_key(&day) {

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::handle::Managed;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{EndpointKey, endpoint_key};
 use x509::crl::Reason;
 
@@ -102,7 +102,7 @@ pub(super) const VERSIONS_BY_FINGERPRINT: &str = concat!(
     " FROM managed_versions v WHERE v.fingerprint = ?1 ORDER BY v.id LIMIT 1"
 );
 
-pub(super) const BY_IDS: Bulk = db::bulk! { (id bigint)
+pub(super) const BY_IDS: BulkStatement = db::bulk! { (id bigint)
     concat!("-- versions_by_ids\nSELECT ", version_columns!(), " FROM managed_versions v WHERE v.id = :id")
 };
 
@@ -118,12 +118,12 @@ WHERE v.certificate_id = ?1 AND (v.id, m.chain_id, e.id) > (?2, ?3, ?4)
 ORDER BY v.id, m.chain_id, e.id LIMIT ?5";
 
 /// Certificates with a version of this fingerprint.
-pub(super) const BY_FINGERPRINTS: Bulk = db::bulk! { (fingerprint bytea)
+pub(super) const BY_FINGERPRINTS: BulkStatement = db::bulk! { (fingerprint bytea)
     "-- managed_by_fingerprints
 SELECT v.fingerprint, v.certificate_id, v.id FROM managed_versions v WHERE v.fingerprint = :fingerprint"
 };
 
-pub(super) const INSERT: Bulk = db::bulk! {
+pub(super) const INSERT: BulkStatement = db::bulk! {
     (certificate_id bigint, job_id bigint, fingerprint bytea, serial text, spki_sha256 bytea, not_before bigint,
      not_after bigint, issuer text, key_id uuid, chain bytea, issued_at bigint)
     "-- versions_insert
@@ -133,7 +133,7 @@ VALUES (:certificate_id, :job_id, :fingerprint, :serial, :spki_sha256, :not_befo
   :chain, :issued_at) RETURNING id, certificate_id"
 };
 
-pub(super) const REVOKE: Bulk = db::bulk! { (id bigint, at bigint, reason bigint)
+pub(super) const REVOKE: BulkStatement = db::bulk! { (id bigint, at bigint, reason bigint)
     "-- versions_revoke
 UPDATE managed_versions SET revoked_at = :at, revoked_reason = :reason WHERE id = :id AND revoked_at IS NULL
   RETURNING id"
@@ -146,7 +146,7 @@ WHERE check_at <= ?1 ORDER BY check_at, certificate_id LIMIT ?2";
 pub(super) const SUGGESTION: &str = "-- managed_suggestion
 SELECT certificate_id, check_at, starts_at, ends_at, explanation FROM managed_suggestions WHERE certificate_id = ?1";
 
-pub(super) const SUGGESTIONS_SET: Bulk = db::bulk! {
+pub(super) const SUGGESTIONS_SET: BulkStatement = db::bulk! {
     (certificate_id bigint, check_at bigint, starts_at bigint, ends_at bigint, explanation text)
     "-- managed_suggestions_set
 INSERT INTO managed_suggestions (certificate_id, check_at, starts_at, ends_at, explanation) VALUES (:certificate_id,
@@ -155,7 +155,7 @@ ON CONFLICT (certificate_id) DO UPDATE SET check_at = excluded.check_at, starts_
   ends_at = excluded.ends_at, explanation = excluded.explanation"
 };
 
-pub(super) const SUGGESTIONS_OF: Bulk = db::bulk! { (id bigint)
+pub(super) const SUGGESTIONS_OF: BulkStatement = db::bulk! { (id bigint)
     "-- managed_suggestions_of
 SELECT certificate_id, check_at, starts_at, ends_at, explanation FROM managed_suggestions WHERE certificate_id = :id"
 };
@@ -172,13 +172,13 @@ pub async fn suggestions_of(
     tx.bulk(&SUGGESTIONS_OF, vec![Column::Int(certificates)]).await?.into_iter().map(suggestion).collect()
 }
 
-pub(super) const SUGGESTIONS_DROP: Bulk = db::bulk! { (certificate_id bigint)
+pub(super) const SUGGESTIONS_DROP: BulkStatement = db::bulk! { (certificate_id bigint)
     "-- managed_suggestions_drop
 DELETE FROM managed_suggestions WHERE certificate_id = {any certificate_id}"
 };
 
 /// Ids of certificates in the internal CA.
-pub(super) const ISSUED_IDS: Bulk = db::bulk! { (sha256 bytea)
+pub(super) const ISSUED_IDS: BulkStatement = db::bulk! { (sha256 bytea)
     "-- versions_issued_ids
 SELECT i.uuid FROM certificates c JOIN issued i ON i.certificate_id = c.id WHERE c.sha256 = :sha256"
 };

@@ -3,15 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use authority::principal::Principal;
-use authority::signer_checks::Consents;
+use authority::signer_checks::ApprovalSource;
 use futures_util::FutureExt;
 use lifecycle::approval::{Approval, ApprovalState};
 use lifecycle::job::JobState;
 use lifecycle::managed::{CertificateChange, NewCertificate};
-use lifecycle::policy::{AppliesTo, Policy};
+use lifecycle::policy::{Policy, PolicyScope};
 use lifecycle::state::State;
 use lifecycle::tables::approvals;
-use lifecycle::{ApprovalError, RunConsents, Selection};
+use lifecycle::{ApprovalError, RunApprovals, Selection};
 
 use super::world::{DAY, Mood, World};
 
@@ -43,7 +43,7 @@ pub(super) async fn issuance_requires_approval_by_a_second_person(world: World) 
 }
 
 pub(super) async fn signer_reads_the_approval_of_a_run(world: World) {
-    let consents = RunConsents::new(world.store.clone());
+    let consents = RunApprovals::new(world.store.clone());
     let created =
         world.life.create(NewCertificate::new(&["a.example.org"], "careful"), "user:ann").await.unwrap();
     world.life.tick().await.unwrap();
@@ -63,7 +63,7 @@ pub(super) async fn signer_reads_the_approval_of_a_run(world: World) {
 pub(super) async fn scheduled_renewal_requires_approval_by_policy(world: World) {
     let plain = world.issued("a.example.org").await;
     let policy = Policy {
-        applies_to: AppliesTo { all: true, ..AppliesTo::default() },
+        applies_to: PolicyScope { all: true, ..PolicyScope::default() },
         requires_approval: true,
         ..Policy::default()
     };
@@ -137,7 +137,7 @@ pub(super) async fn approval_is_withdrawn_when_its_run_ends(world: World) {
 }
 
 fn person(actor: &str) -> Principal {
-    Principal::of_actor(actor)
+    Principal::from_actor(actor)
 }
 
 /// Asserts that each of these actors cannot approve.
@@ -310,7 +310,7 @@ pub(super) async fn requester_cannot_approve_under_another_identity(world: World
     for noted in [person("token:ci").with("user:ann"), person("user:ann").with("email:ann@example.org")] {
         let note = world.store.write("note", move |tx| {
             let noted = noted.clone();
-            async move { authority::tables::note_principal(tx, &noted).await }.boxed()
+            async move { authority::tables::store_principal_marks(tx, &noted).await }.boxed()
         });
         note.await.unwrap();
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lifecycle::managed::NewCertificate;
-use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
+use lifecycle::policy::{Enforcement, Policy, PolicyRequirement, PolicyScope, Rule, Severity};
 use lifecycle::state::State;
 use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
 use lifecycle::{Reassign, RevokeRequest, Selection};
@@ -109,11 +109,11 @@ pub(super) async fn revoked_certificate_is_replaced_with_a_new_key(world: World)
 pub(super) async fn owners_and_tags_are_changed_in_bulk(world: World) {
     let ids = world.many(30).await;
     let policy = Policy {
-        applies_to: AppliesTo { all: true, ..AppliesTo::default() },
+        applies_to: PolicyScope { all: true, ..PolicyScope::default() },
         enforcement: Enforcement::Enforced,
         rules: vec![Rule {
             severity: Severity::Error,
-            demand: Demand::RequiredEnvironment { environments: vec!["prod".to_owned()] },
+            demand: PolicyRequirement::RequiredEnvironment { environments: vec!["prod".to_owned()] },
         }],
         ..Policy::default()
     };

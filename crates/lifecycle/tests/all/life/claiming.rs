@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
+use inventory::ownership::{Assignment, Conditions, NewRule, Ownership, TagKeys};
 use keys::{KeyType, PrivateKey, Signer};
 use lifecycle::claim::FoundState;
 use lifecycle::claim::{Claim, ClaimSubject};
@@ -181,7 +181,7 @@ pub(super) async fn dismissed_certificate_stays_dismissed_until_its_deadline(wor
 
 async fn rule(world: &World, name: &str, when: Conditions, assign: Assignment) {
     let rules = Ownership::new(world.store.clone(), world.clock.clone());
-    let from_tags = FromTags::default();
+    let from_tags = TagKeys::default();
     let new = NewRule { name: name.to_owned(), position: None, when, assign, from_tags };
     rules.create(&new, "user:ann").await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use lifecycle::managed::NewCertificate;
 use lifecycle::people::{Contact, PeopleKind, Person};
-use lifecycle::policy::{AppliesTo, Demand, Enforcement, Policy, Rule, Severity};
+use lifecycle::policy::{Enforcement, Policy, PolicyRequirement, PolicyScope, Rule, Severity};
 use lifecycle::renewal::{Lead, RenewalRule};
 use lifecycle::tables::policies::ViolationFilter;
 use lifecycle::{
@@ -11,17 +11,17 @@ use lifecycle::{
 
 use super::world::{DAY, World};
 
-fn policy(enforcement: Enforcement, demand: Demand) -> Policy {
+fn policy(enforcement: Enforcement, demand: PolicyRequirement) -> Policy {
     Policy {
-        applies_to: AppliesTo { all: true, ..AppliesTo::default() },
+        applies_to: PolicyScope { all: true, ..PolicyScope::default() },
         enforcement,
         rules: vec![Rule { severity: Severity::Critical, demand }],
         ..Policy::default()
     }
 }
 
-fn domains() -> Demand {
-    Demand::AllowedDomains { domains: vec!["example.org".to_owned()] }
+fn domains() -> PolicyRequirement {
+    PolicyRequirement::AllowedDomains { domains: vec!["example.org".to_owned()] }
 }
 
 async fn listed(world: &World, filter: &ViolationFilter) -> Vec<lifecycle::ViolationRecord> {
@@ -46,7 +46,12 @@ pub(super) async fn enforced_policy_rejects_and_advisory_policy_lists_violations
         .unwrap();
     world
         .life
-        .put_policy("owned", &policy(Enforcement::Advisory, Demand::RequiredOwner), None, "user:ann")
+        .put_policy(
+            "owned",
+            &policy(Enforcement::Advisory, PolicyRequirement::RequiredOwner),
+            None,
+            "user:ann",
+        )
         .await
         .unwrap();
     let refused = world.life.create(NewCertificate::new(&["a.example.com"], "web"), "user:ann").await;
@@ -71,7 +76,7 @@ pub(super) async fn enforced_policy_rejects_and_advisory_policy_lists_violations
 pub(super) async fn changed_policy_is_evaluated_against_all_certificates(world: World) {
     world.many(25).await;
     let mut found = Vec::new();
-    let rule = policy(Enforcement::Advisory, Demand::RequiredOwner);
+    let rule = policy(Enforcement::Advisory, PolicyRequirement::RequiredOwner);
     let kept = world.life.put_policy("owned", &rule, None, "user:ann").await.unwrap();
     assert_eq!(world.life.judge_all().await.unwrap(), 25);
     found.push(listed(&world, &ViolationFilter::default()).await.len());

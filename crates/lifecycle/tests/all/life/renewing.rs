@@ -107,31 +107,31 @@ pub(super) async fn renewal_follows_the_window_suggested_by_the_issuer(world: Wo
     let renew_at = |certificate: &ManagedCertificate| certificate.renew_at_us().unwrap() - NOW;
     let before = world.life.get(created.certificate).await.unwrap();
     assert!(renew_at(&before) > 50 * DAY);
-    world.life.ask_suggestions().await.unwrap();
+    world.life.request_suggestions().await.unwrap();
     let after = world.life.get(created.certificate).await.unwrap();
     assert!((20 * DAY..21 * DAY).contains(&renew_at(&after)), "{}", renew_at(&after) / DAY);
     let (suggested, why) = world.life.suggestion(created.certificate).await.unwrap().unwrap();
     assert_eq!(suggested.start_us, NOW + 20 * DAY);
     assert_eq!(why.as_deref(), Some("https://issuer.example/why"));
     // Not requested again before the time that the issuer gave.
-    assert_eq!(world.life.ask_suggestions().await.unwrap(), 0);
+    assert_eq!(world.life.request_suggestions().await.unwrap(), 0);
     world.advance(6 * HOUR);
     // The issuer has a problem and suggests to renew now.
     *issuer.window.lock() = Some(window(-2 * DAY, -DAY));
-    assert_eq!(world.life.ask_suggestions().await.unwrap(), 1);
+    assert_eq!(world.life.request_suggestions().await.unwrap(), 1);
     assert_eq!(world.life.tick().await.unwrap().done, 1);
     assert_eq!(versions(&world, created.certificate).await, 2);
     // An unreachable issuer does not block renewals.
     *issuer.mood.lock() = Mood::Down;
-    assert_eq!(world.life.ask_suggestions().await.unwrap(), 1);
+    assert_eq!(world.life.request_suggestions().await.unwrap(), 1);
     assert!(world.life.get(created.certificate).await.unwrap().renew_at_us().is_some());
     // An issuer without a suggestion is not asked again.
     *issuer.mood.lock() = Mood::Well;
     *issuer.window.lock() = None;
     world.advance(7 * HOUR);
-    assert_eq!(world.life.ask_suggestions().await.unwrap(), 1);
+    assert_eq!(world.life.request_suggestions().await.unwrap(), 1);
     world.advance(7 * HOUR);
-    assert_eq!(world.life.ask_suggestions().await.unwrap(), 0);
+    assert_eq!(world.life.request_suggestions().await.unwrap(), 0);
     world.check().await;
 }
 

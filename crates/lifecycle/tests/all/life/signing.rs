@@ -24,7 +24,7 @@ fn names(look: &SigningKeysUpdate) -> Vec<&str> {
 }
 
 pub(super) async fn every_valid_version_has_a_signing_key(world: World) {
-    let (mut keys, mut walking) = (keys(&world), keys(&world).walking_every(Duration::ZERO));
+    let (mut keys, mut walking) = (keys(&world), keys(&world).with_walk_interval(Duration::ZERO));
     assert_eq!(names(&keys.refresh().await.unwrap()), [""; 0]);
     let a = world.issued("a.example.org").await;
     let look = keys.refresh().await.unwrap();
@@ -67,7 +67,7 @@ pub(super) async fn undecryptable_key_is_reported_once(world: World) {
     let elsewhere = Keyring::ephemeral();
     let stranger = KeyStore::new(world.store.clone(), elsewhere, world.clock.clone());
     let keys = SigningKeys::new(world.store.clone(), stranger, world.clock.clone());
-    let mut keys = keys.walking_every(Duration::ZERO);
+    let mut keys = keys.with_walk_interval(Duration::ZERO);
     let look = keys.refresh().await.unwrap();
     assert_eq!((look.broken.len(), keys.broken()), (3, 3));
     let again = keys.refresh().await.unwrap();

@@ -9,11 +9,11 @@ use agent::tables::{AgentFacts, AgentRow, insert_agent};
 use authority::keystore::KeyStore;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use issuers::{Delivered, Issuer, IssuerError, IssuerKind, Order, Window};
+use issuers::{DeliveredChain, Issuer, IssuerError, IssuerKind, Order, Window};
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use lifecycle::managed::{ManagedCertificate, NewCertificate};
 use lifecycle::{
-    AuthorityError, DataError, IssuerSource, Lifecycle, LifecycleOptions, OwnAuthority, ProfileFacts,
+    AuthorityError, DataError, InternalAuthority, IssuerSource, Lifecycle, LifecycleOptions, ProfileFacts,
 };
 use parking_lot::Mutex;
 use store::{Clock, Fault, Store, StoreOptions};
@@ -115,7 +115,7 @@ impl Fake {
         signed(&tbs, &self.key.algorithm(), &self.key.sign_now(&tbs).unwrap())
     }
 
-    async fn obtain(&self, order: &Order) -> Result<Delivered, IssuerError> {
+    async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
         self.at_once_max.fetch_max(now, Ordering::SeqCst);
@@ -125,7 +125,7 @@ impl Fake {
         outcome
     }
 
-    async fn decide(&self, order: &Order) -> Result<Delivered, IssuerError> {
+    async fn decide(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let mood = *self.mood.lock();
         let request = CertificateRequest::parse(&order.csr_der).unwrap();
         request.verify().unwrap();
@@ -153,11 +153,11 @@ impl Fake {
             Mood::Panicking => panic!("an issuer of tests panics because it was told to"),
             Mood::Lying => {
                 let other = PrivateKey::generate(KeyType::P256).unwrap();
-                return Ok(Delivered { chain: vec![self.make(&order.names, other.spki())] });
+                return Ok(DeliveredChain { chain: vec![self.make(&order.names, other.spki())] });
             }
             Mood::Confused => {
                 let other = [x509::GeneralName::parse("evil.example").unwrap()];
-                return Ok(Delivered { chain: vec![self.make(&other, &spki)] });
+                return Ok(DeliveredChain { chain: vec![self.make(&other, &spki)] });
             }
         }
         self.replaced.lock().push(order.replaces.as_deref().map(Fingerprint::of));
@@ -166,7 +166,7 @@ impl Fake {
             .entry((order.key.clone(), spki.clone()))
             .or_insert_with(|| self.make(&order.names, &spki))
             .clone();
-        Ok(Delivered { chain: vec![leaf] })
+        Ok(DeliveredChain { chain: vec![leaf] })
     }
 }
 
@@ -175,7 +175,7 @@ impl Issuer for Fake {
         self.kind
     }
 
-    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
+    fn issue<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<DeliveredChain, IssuerError>> {
         self.obtain(order).boxed()
     }
 
@@ -277,7 +277,7 @@ pub(crate) struct Own {
     hooks: Arc<Hooks>,
 }
 
-impl OwnAuthority for Own {
+impl InternalAuthority for Own {
     fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>> {
         self.hooks.pass(Step::Begin);
         async move { Ok(self.profiles.lock().get(name).copied()) }.boxed()
@@ -356,7 +356,7 @@ impl World {
         };
         let life = Lifecycle::open_with(
             store.clone(),
-            Arc::clone(&own) as Arc<dyn OwnAuthority>,
+            Arc::clone(&own) as Arc<dyn InternalAuthority>,
             Arc::clone(&fakes) as Arc<dyn IssuerSource>,
             keystore.clone(),
             clock.clone(),
@@ -370,7 +370,7 @@ impl World {
         let store = self.database.open().await;
         Lifecycle::open_with(
             store,
-            Arc::clone(&self.own) as Arc<dyn OwnAuthority>,
+            Arc::clone(&self.own) as Arc<dyn InternalAuthority>,
             Arc::clone(&self.fakes) as Arc<dyn IssuerSource>,
             self.keystore.clone(),
             self.clock.clone(),
@@ -384,7 +384,7 @@ impl World {
         change(&mut options);
         Lifecycle::open_with(
             self.store.clone(),
-            Arc::clone(&self.own) as Arc<dyn OwnAuthority>,
+            Arc::clone(&self.own) as Arc<dyn InternalAuthority>,
             Arc::clone(&self.fakes) as Arc<dyn IssuerSource>,
             self.keystore.clone(),
             self.clock.clone(),

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use store::{Store, StoreError};
 use uuid::Uuid;
 
-use crate::tables::{self, LeafAsk, LeafLookup, NewLeaf, Tidied};
+use crate::tables::{self, CleanupCounts, LeafLeaseRequest, LeafLookup, NewLeaf};
 
 /// The lease for deleting expired leaves.
 const TIDY_LEASE: &str = "proxy-leaves-tidy";
@@ -15,7 +15,7 @@ const TIDY_LEASE: &str = "proxy-leaves-tidy";
 /// Storage for leaves and their sealed keys, with leases for minting. Shared by all proxies of a cluster.
 pub trait Backend: Send + Sync + 'static {
     /// Returns the leaf, or grants the lease to mint it, or reports that another proxy holds the lease.
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>>;
+    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>>;
 
     /// Stores the leaf and ends the lease. Returns false, without storing, if the holder has lost the lease.
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>>;
@@ -38,11 +38,11 @@ pub trait Backend: Send + Sync + 'static {
         now_us: i64,
         every: Duration,
         leaves_max: u64,
-    ) -> BoxFuture<'_, Result<Tidied, StoreError>>;
+    ) -> BoxFuture<'_, Result<CleanupCounts, StoreError>>;
 }
 
 impl Backend for Store {
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
+    fn look<'a>(&'a self, ask: LeafLeaseRequest<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         async move { tables::ProxyLeaves::of(self).look(&ask).await }.boxed()
     }
 
@@ -69,11 +69,11 @@ impl Backend for Store {
         now_us: i64,
         every: Duration,
         leaves_max: u64,
-    ) -> BoxFuture<'_, Result<Tidied, StoreError>> {
+    ) -> BoxFuture<'_, Result<CleanupCounts, StoreError>> {
         let every_us = i64::try_from(every.as_micros()).unwrap_or(i64::MAX);
         async move {
             if !self.lease(TIDY_LEASE, holder, now_us, every_us).await? {
-                return Ok(Tidied::default());
+                return Ok(CleanupCounts::default());
             }
             tables::ProxyLeaves::of(self).tidy(now_us, leaves_max).await
         }

@@ -8,12 +8,12 @@ use keys::Keyring;
 use parking_lot::Mutex;
 
 use super::backend::Backend;
-use super::seals::Seals;
+use super::seals::LeafSealer;
 
 /// An open backend, and the encryption of its content.
 pub struct Opened {
     pub(super) backend: Box<dyn Backend>,
-    pub(super) seals: Seals,
+    pub(super) seals: LeafSealer,
 }
 
 impl fmt::Debug for Opened {
@@ -26,7 +26,7 @@ impl Opened {
     /// Wraps `backend`, with content sealed under `ring`.
     #[must_use]
     pub fn new(backend: impl Backend, ring: Arc<Keyring>) -> Self {
-        Self { backend: Box::new(backend), seals: Seals::new(ring) }
+        Self { backend: Box::new(backend), seals: LeafSealer::new(ring) }
     }
 }
 

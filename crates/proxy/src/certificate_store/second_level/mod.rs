@@ -13,7 +13,7 @@ mod seals;
 
 pub use backend::Backend;
 pub use lazy_backend::{Opened, Opening};
-pub use seals::Unopened;
+pub use seals::StoredLeafError;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ use uuid::Uuid;
 use x509::UnixTime;
 
 use self::lazy_backend::LazyBackend;
-use super::{FetchError, KeyGoesTo, LeafId};
+use super::{FetchError, KeyRecipients, LeafId};
 use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VALIDITY_MAX};
-use crate::tables::{LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
+use crate::tables::{LeafLeaseRequest, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
 
 /// Default timeout of a request to the backend.
 pub const TRIP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -253,7 +253,7 @@ impl SecondLevel {
 
     /// Returns whether such leaves are stored in the backend.
     pub(super) fn keeps(&self, id: &LeafId) -> bool {
-        !(self.0.options.is_shared && id.key_goes_to == KeyGoesTo::ThisMachine)
+        !(self.0.options.is_shared && id.key_goes_to == KeyRecipients::ThisMachine)
     }
 
     /// Finds or mints a leaf that is valid until `ends_from` at least.
@@ -264,7 +264,7 @@ impl SecondLevel {
         ends_from: UnixTime,
         minting: impl Future<Output = Result<Leaf, MintError>>,
     ) -> Result<Obtained, FetchError> {
-        let is_handed_out = id.key_goes_to != KeyGoesTo::Nobody;
+        let is_handed_out = id.key_goes_to != KeyRecipients::Nobody;
         let (now_us, began) = (micros_of(now), Instant::now());
         let asking = LeafRequest { id: seals::digest_of(id), is_handed_out, now_us, began };
         match self.0.turn(&asking, micros_of(ends_from)).await {
@@ -316,7 +316,7 @@ impl LevelState {
         let mut waits = false;
         while !self.away.load(Relaxed) {
             let now_us = asking.now_us();
-            let ask = LeafAsk {
+            let ask = LeafLeaseRequest {
                 id: &asking.id,
                 ends_from_us,
                 holder: self.holder,
@@ -327,13 +327,13 @@ impl LevelState {
                 LeafLookup::Leased => return Some(Turn::Ours),
                 LeafLookup::Stored(held) => match opened.seals.open(&asking.id, &held, &self.open) {
                     Ok(mut leaf) => {
-                        leaf.key = leaf.key.for_another(asking.is_handed_out);
+                        leaf.key = leaf.key.with_export_permission(asking.is_handed_out);
                         self.opens.store(true, Relaxed);
                         self.found.fetch_add(1, Relaxed);
                         return Some(Turn::Found(leaf));
                     }
                     Err(why) => {
-                        self.tell_unopened(&asking.id, &why);
+                        self.log_unreadable_leaf(&asking.id, &why);
                         // Request a leaf that expires later than the unreadable one.
                         ends_from_us = held.ends_at_us.saturating_add(1);
                     }
@@ -388,7 +388,7 @@ impl LevelState {
         let opened = self.backend.get()?;
         let key_id = seals::key_id_of(&leaf.key);
         let now_us = asking.now_us();
-        let with_leaves = leaf.key.ends_with_its_leaves();
+        let with_leaves = leaf.key.expires_with_leaves();
         let ends_at_us = match with_leaves {
             true => micros_of(leaf.not_after).saturating_add(OWN_KEY_ENDS_AFTER_US),
             false => now_us.saturating_add(micros(KEY_KEPT)),
@@ -397,7 +397,7 @@ impl LevelState {
             let sealed = opened.seals.seal_key(&key_id, &leaf.key);
             self.trip("put the key", opened.backend.put_key(&key_id, &sealed, ends_at_us)).await?;
             // The key of a single leaf is never looked up again: the leaf in memory contains it.
-            if !leaf.key.is_of_one_leaf() {
+            if !leaf.key.is_single_leaf_key() {
                 self.open.insert(key_id.clone(), leaf.key.clone());
                 self.said.insert(key_id.clone(), ends_at_us);
             }
@@ -489,19 +489,19 @@ impl LevelState {
                         return;
                     }
                 }
-                Ok(Err(error)) => return self.not_tidied(&error),
-                Err(late) => return self.not_tidied(&late),
+                Ok(Err(error)) => return self.record_purge_failure(&error),
+                Err(late) => return self.record_purge_failure(&late),
             }
         }
     }
 
-    fn not_tidied(&self, why: &dyn fmt::Display) {
+    fn record_purge_failure(&self, why: &dyn fmt::Display) {
         self.failures.fetch_add(1, Relaxed);
         tracing::warn!(%why, "cannot delete expired leaf certificates");
     }
 
     /// Logs an unreadable leaf once, until another one is readable: with a wrong master key, every leaf is unreadable.
-    fn tell_unopened(&self, id: &str, why: &Unopened) {
+    fn log_unreadable_leaf(&self, id: &str, why: &StoredLeafError) {
         self.unopened.fetch_add(1, Relaxed);
         if self.opens.swap(false, Relaxed) {
             tracing::warn!(leaf = id, %why, "cannot decrypt a stored leaf certificate; minting a new one");

@@ -8,8 +8,8 @@ use rustls::pki_types::CertificateDer;
 use store::SealedColumn;
 use x509::{Fingerprint, HostOrIp};
 
-use crate::certificate_store::leaf_id::{KeyGoesTo, LeafId};
-use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
+use crate::certificate_store::leaf_id::{KeyRecipients, LeafId};
+use crate::mint::{BadLeaf, Leaf, LeafKey, LeafKeyKind, LeafKeySharing};
 use crate::tables::{SEALED_LEAF_KEYS, SEALED_LEAVES, StoredLeaf};
 
 /// Bytes of a certificate's length field.
@@ -17,7 +17,7 @@ const LENGTH: usize = 4;
 
 /// Why a stored leaf cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Unopened {
+pub enum StoredLeafError {
     /// The row of its key is missing.
     #[error("the key of the leaf certificate was deleted")]
     NoKey,
@@ -36,9 +36,9 @@ pub enum Unopened {
 }
 
 /// Encrypts and decrypts chains and keys.
-pub(super) struct Seals(Arc<Keyring>);
+pub(super) struct LeafSealer(Arc<Keyring>);
 
-impl Seals {
+impl LeafSealer {
     pub(super) fn new(ring: Arc<Keyring>) -> Self {
         Self(ring)
     }
@@ -63,7 +63,7 @@ impl Seals {
         id: &str,
         held: &StoredLeaf,
         open: &BoundedMap<String, LeafKey>,
-    ) -> Result<Leaf, Unopened> {
+    ) -> Result<Leaf, StoredLeafError> {
         let chain = chain_of(&self.0.open_sealed(&place(&SEALED_LEAVES, id), &held.sealed)?)?;
         let key = match open.get(&held.key_id) {
             Some(key) => key,
@@ -76,8 +76,8 @@ impl Seals {
         Ok(Leaf::of_chain(chain, key)?)
     }
 
-    fn open_key(&self, held: &StoredLeaf) -> Result<LeafKey, Unopened> {
-        let sealed = held.key.as_ref().ok_or(Unopened::NoKey)?;
+    fn open_key(&self, held: &StoredLeaf) -> Result<LeafKey, StoredLeafError> {
+        let sealed = held.key.as_ref().ok_or(StoredLeafError::NoKey)?;
         let der = self.0.open_sealed(&place(&SEALED_LEAF_KEYS, &held.key_id), sealed)?;
         Ok(LeafKey::read(PrivateKey::from_pkcs8_der(&der)?)?)
     }
@@ -87,16 +87,16 @@ fn place<'a>(column: &'static SealedColumn, row: &'a str) -> Context<'a> {
     Context { table: column.table, row: row.as_bytes(), column: column.column }
 }
 
-fn chain_of(mut octets: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unopened> {
+fn chain_of(mut octets: &[u8]) -> Result<Vec<CertificateDer<'static>>, StoredLeafError> {
     let mut chain = Vec::new();
     while let Some((length, rest)) = octets.split_first_chunk::<LENGTH>() {
         let length = u32::from_be_bytes(*length) as usize;
-        let (der, rest) = rest.split_at_checked(length).ok_or(Unopened::CutOff)?;
+        let (der, rest) = rest.split_at_checked(length).ok_or(StoredLeafError::CutOff)?;
         chain.push(CertificateDer::from(der.to_vec()));
         octets = rest;
     }
     if chain.is_empty() || !octets.is_empty() {
-        return Err(Unopened::CutOff);
+        return Err(StoredLeafError::CutOff);
     }
     Ok(chain)
 }
@@ -120,14 +120,14 @@ pub(super) fn digest_of(id: &LeafId) -> String {
     });
     part(id.profile.as_bytes());
     // Leaves with shared keys keep the ID from before other modes existed.
-    if id.keys == KeysOfLeaves::ByHost {
+    if id.keys == LeafKeySharing::ByHost {
         part(b"by-host");
     }
     if let Some(user) = &id.user {
         part(b"by-user");
         part(user.as_bytes());
     }
-    if id.key_goes_to != KeyGoesTo::Nobody {
+    if id.key_goes_to != KeyRecipients::Nobody {
         part(b"handed-out");
     }
     part(id.mirrored.as_ref().map_or(&[], |mirrored| mirrored.as_bytes().as_slice()));

@@ -1,6 +1,8 @@
 //! Leaves of the proxies, with leases and keys.
 
-use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, SEALED_LEAF_KEYS, StoredLeaf};
+use proxy::tables::{
+    LeafLeaseRequest, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, SEALED_LEAF_KEYS, StoredLeaf,
+};
 use store::Store;
 use uuid::Uuid;
 
@@ -15,7 +17,7 @@ fn id(number: u32) -> String {
 
 async fn look(store: &Store, id: &str, holder: u128, now_us: i64) -> LeafLookup {
     let holder = Uuid::from_u128(holder);
-    let ask = LeafAsk { id, ends_from_us: now_us, holder, now_us, until_us: now_us + 5 * SECOND };
+    let ask = LeafLeaseRequest { id, ends_from_us: now_us, holder, now_us, until_us: now_us + 5 * SECOND };
     proxy::tables::ProxyLeaves::of(store).look(&ask).await.unwrap()
 }
 
@@ -59,7 +61,7 @@ pub(crate) async fn current_leaf_is_served_while_one_node_renews_it(world: World
     let (store, leaf) = (&world.store, id(1));
     assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
     assert!(put(store, &leaf, 1, b"first", NOW + 100 * SECOND).await);
-    let newer = |holder| LeafAsk {
+    let newer = |holder| LeafLeaseRequest {
         id: &leaf,
         ends_from_us: NOW + 101 * SECOND,
         holder: Uuid::from_u128(holder),

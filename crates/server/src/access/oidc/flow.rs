@@ -59,7 +59,7 @@ pub(crate) struct CallbackParams {
 }
 
 /// A completed login.
-pub(crate) struct LoggedIn {
+pub(crate) struct CompletedLogin {
     /// The session's secret, for the cookie.
     pub(crate) cookie: Zeroizing<String>,
     /// The path to return to.
@@ -123,7 +123,7 @@ impl Login {
         answer: &CallbackParams,
         address: &str,
         replaces: Option<[u8; 32]>,
-    ) -> Result<LoggedIn, Problem> {
+    ) -> Result<CompletedLogin, Problem> {
         let now_us = access.clock().now_us();
         if now_us - self.begun_at_us > LOGIN_MAX_US || self.begun_at_us > now_us {
             return Err(refused("the login took too long"));
@@ -141,9 +141,9 @@ impl Login {
         let claims = oidc.verified(&token, &self.nonce, access.clock().now_seconds()).await?;
         let proved_at_us = claims.auth_time().map(|at| at.saturating_mul(1_000_000));
         if self.confirm {
-            check_proof(proved_at_us, self.begun_at_us)?;
+            check_authentication_time(proved_at_us, self.begun_at_us)?;
         }
-        let grants = granted_by_groups(oidc, &claims);
+        let grants = grants_from_groups(oidc, &claims);
         let person = person(access, oidc, &claims, !grants.is_empty()).await?;
         let start = SessionStart {
             identity: &person,
@@ -156,7 +156,7 @@ impl Login {
             replaces,
         };
         let cookie = PreparedSession::new(access, start)?.begin(access).await?;
-        Ok(LoggedIn { cookie, return_to: self.return_to })
+        Ok(CompletedLogin { cookie, return_to: self.return_to })
     }
 
     /// Checks the issuer parameter (RFC 9207), so that the response of one issuer is not accepted for another.
@@ -171,7 +171,7 @@ impl Login {
 }
 
 /// Checks that the user authenticated after the login began, by the issuer's clock.
-fn check_proof(proved_at_us: Option<i64>, begun_at_us: i64) -> Result<(), Problem> {
+fn check_authentication_time(proved_at_us: Option<i64>, begun_at_us: i64) -> Result<(), Problem> {
     const CLOCKS_DIFFER_US: i64 = 60 * 1_000_000;
     let hint = "confirm the session with a password or the code of a one-time link instead";
     match proved_at_us {
@@ -192,7 +192,7 @@ fn local_path(path: Option<&str>) -> Option<&str> {
     })
 }
 
-fn granted_by_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
+fn grants_from_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
     let options = oidc.options();
     let groups = claims.texts(&options.groups_claim);
     let mut grants: Vec<Grant> = Vec::new();
@@ -226,10 +226,10 @@ async fn person(
         return Err(Problem::forbidden("you have no role on this server")
             .hint("ask an administrator to map one of your groups or to assign you a role"));
     }
-    new_person(access, oidc, claims, key).await
+    create_user(access, oidc, claims, key).await
 }
 
-async fn new_person(
+async fn create_user(
     access: &AccessControl,
     oidc: &Oidc,
     claims: &Claims,
@@ -258,7 +258,7 @@ async fn new_person(
             created_by: actor.to_owned(),
         };
         let details = json!({ "name": name, "subject": claims.sub });
-        let prepared = admin::Prepared { change: admin::Change::Insert(Box::new(new)), details };
+        let prepared = admin::CheckedChange { change: admin::Change::Insert(Box::new(new)), details };
         match admin::make(access, true, actor, prepared).await {
             Ok(()) => return admin::find(access, IdentityKind::User, id).await,
             Err(problem) if problem.kind() == "conflict" => {}

@@ -8,7 +8,7 @@ use secrecy::ExposeSecret;
 use serde::Deserialize;
 
 use super::OidcOptions;
-use crate::access::issuer::{Description, Issuer, IssuerError, answer, trustworthy};
+use crate::access::issuer::{Description, Issuer, IssuerError, answer, is_secure_url};
 use crate::problem::Problem;
 
 /// Reason why logins cannot be set up.
@@ -69,7 +69,7 @@ impl Oidc {
         let description = self.description().await.ok()?;
         let parameters = [("client_id", &self.0.options.client_id)];
         let url = Url::parse_with_params(description.end_session_endpoint.as_deref()?, parameters).ok()?;
-        trustworthy(&url).then(|| url.into())
+        is_secure_url(&url).then(|| url.into())
     }
 
     /// Exchanges a code for the ID token (RFC 6749 section 4.1.3, RFC 7636 section 4.5).
@@ -85,7 +85,7 @@ impl Oidc {
         let mut request = self.0.issuer.client().post(description.token_endpoint()?);
         let secret = options.client_secret.as_ref().map(ExposeSecret::expose_secret);
         match secret {
-            Some(secret) if description.takes_basic() => {
+            Some(secret) if description.supports_basic_auth() => {
                 request = request.basic_auth(form_encoded(&options.client_id), Some(form_encoded(secret)));
             }
             Some(secret) => {

@@ -1,7 +1,9 @@
 //! Endpoints for agents, over mutual TLS. Only enrollment is without authentication: its token is in the body.
 
 use agent::Agents;
-use agent::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX};
+use agent::work::{
+    AgentJob, Enrolled, Enrolment, GeneratedCsr, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX,
+};
 use api::agent_work::{
     AgentTargetsView, CsrBody, EnrolledView, EnrolmentBody, FactsBody, RenewalBody, ResultBody,
 };
@@ -133,7 +135,7 @@ async fn take_csr(
     Json(body): Json<CsrBody>,
 ) -> Result<StatusCode, Problem> {
     let agent = agent_of(&agents, &caller).await?;
-    let made = CsrMade { csr_pem: body.csr_pem };
+    let made = GeneratedCsr { csr_pem: body.csr_pem };
     agents.accept_csr(agent, job, &made.csr_pem).await?;
     Ok(StatusCode::NO_CONTENT)
 }

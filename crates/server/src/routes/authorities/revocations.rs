@@ -70,7 +70,7 @@ async fn blocked_keys(
     With(store): With<Store>,
     paging: Paging,
 ) -> Result<Json<Listing<BlockedKeyEntry>>, Problem> {
-    let page = Revocations::of(&store).blocked_page(paging.after.as_ref(), paging.limit).await?;
+    let page = Revocations::of(&store).blocked_keys_page(paging.after.as_ref(), paging.limit).await?;
     Ok(Json(listing(page, |blocked| BlockedKeyEntry {
         key: SpkiHash::from_bytes(blocked.spki_sha256).to_string(),
         blocked_at: time::shown(blocked.blocked_at_us),
@@ -100,7 +100,7 @@ async fn revoke(
         invalid_since: seconds(body.invalid_since.as_deref())?,
     };
     let selection = selected(&authority, &caller, body).await?;
-    let done = authority.revoke_since(selection, reason, dates, caller.actor()).await?;
+    let done = authority.revoke_with_invalidity_date(selection, reason, dates, caller.actor()).await?;
     Ok(Json(revocation_view(done)))
 }
 

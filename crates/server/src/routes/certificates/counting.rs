@@ -29,7 +29,7 @@ pub(super) async fn total(
     caller: &Caller,
     filter: &ManagedFilter,
 ) -> Result<TotalView, Problem> {
-    if caller.holds_everywhere(Permission::CertificateRead) {
+    if caller.has_permission_everywhere(Permission::CertificateRead) {
         let count = lifecycle.count(filter).await?;
         return Ok(TotalView { value: count.value, exact: count.exact });
     }
@@ -45,7 +45,7 @@ pub(super) async fn groups(
     by: GroupBy,
     filter: &ManagedFilter,
 ) -> Result<Groups, Problem> {
-    if caller.holds_everywhere(Permission::CertificateRead) {
+    if caller.has_permission_everywhere(Permission::CertificateRead) {
         return Ok(lifecycle.groups(by, filter).await?);
     }
     let mut found = Found::new();
@@ -67,7 +67,7 @@ pub(super) async fn facets(
     by: &[GroupBy],
     filter: &ManagedFilter,
 ) -> Result<Vec<Groups>, Problem> {
-    if caller.holds_everywhere(Permission::CertificateRead) {
+    if caller.has_permission_everywhere(Permission::CertificateRead) {
         return Ok(lifecycle.facets(by, filter).await?);
     }
     let mut all: Vec<Option<Groups>> = vec![None; by.len()];

@@ -42,7 +42,7 @@ impl<'a> Facts<'a> {
     pub(super) async fn whole(self, store: &Store, caller: &Caller) -> Result<Object, Problem> {
         let mut object = self.object();
         let mut names = Vec::new();
-        if caller.minds_targets() {
+        if caller.depends_on_targets() {
             for target in self.targets {
                 let TargetRef::Deploy { target, .. } = target else { continue };
                 let found = agent::tables::Agents::of(store).target(*target).await?;
@@ -123,7 +123,7 @@ pub(super) async fn check_references(
     references: References<'_>,
     object: &Object,
 ) -> Result<(), Problem> {
-    if caller.holds_everywhere(permission) {
+    if caller.has_permission_everywhere(permission) {
         return Ok(());
     }
     if let Some(team) = references.team {

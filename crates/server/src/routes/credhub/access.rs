@@ -4,7 +4,7 @@ use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessVi
 use axum::extract::Query;
 use axum::response::Response;
 use credentials::{
-    AccessChange, AccessDifference, AccessRow, AccessWay, Operation, Operations, PermissionPath,
+    AccessChange, AccessDifference, AccessRow, AccessSource, Operation, Operations, PermissionPath,
 };
 
 use super::answer::time;
@@ -13,11 +13,11 @@ use super::paging::Pages;
 use super::principal::Principal;
 use crate::access::{BUILT_IN_ROLES, Permission};
 use crate::credhub::Refused;
-use crate::routing::{Face, FaceNeed, OnPath};
+use crate::routing::{Face, NonApiAccess, PathOperations};
 
 /// The routes of this module.
 pub(super) fn routes() -> Face<Context> {
-    Face::new().route("/api/v1/access", OnPath::new().get(FaceNeed::AtPath, access))
+    Face::new().route("/api/v1/access", PathOperations::new().get(NonApiAccess::AtPath, access))
 }
 
 /// Lists the actors with access. With `compared_with`, lists the actors with access to only one of two names. With `since`, lists
@@ -29,7 +29,7 @@ async fn access(
     pages: Pages,
 ) -> Result<Response, Refused> {
     let path = PermissionPath::parse(&query.name.unwrap_or_default())?;
-    let operation = operation_of(query.operation.as_deref().unwrap_or("read"))?;
+    let operation = parse_operation(query.operation.as_deref().unwrap_or("read"))?;
     let store = context.hub().credentials();
     let (after, limit) = (pages.after.as_ref(), pages.limit);
     match (query.compared_with, query.since) {
@@ -55,7 +55,7 @@ async fn access(
     }
 }
 
-fn operation_of(text: &str) -> Result<Operation, Refused> {
+fn parse_operation(text: &str) -> Result<Operation, Refused> {
     let one = Operations::parse(&[text])?.only();
     one.ok_or_else(Refused::bad_request)
 }
@@ -72,8 +72,8 @@ async fn roles(context: &Context) -> Result<Vec<String>, Refused> {
 
 fn way(row: &AccessRow) -> AccessView {
     let (permission, path, role, changed) = match &row.way {
-        AccessWay::Permission { id, path, changed_at_us } => (Some(*id), Some(path), None, *changed_at_us),
-        AccessWay::Role { role } => (None, None, Some(role), None),
+        AccessSource::Permission { id, path, changed_at_us } => (Some(*id), Some(path), None, *changed_at_us),
+        AccessSource::Role { role } => (None, None, Some(role), None),
     };
     AccessView {
         actor: row.actor.clone(),

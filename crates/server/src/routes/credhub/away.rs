@@ -13,7 +13,7 @@ use store::DAY_US;
 use super::answer::time;
 use super::body::{self, Body};
 use super::context::Context;
-use super::data::{QueryResult, query_of};
+use super::data::{QueryResult, parse_query};
 use super::principal::Principal;
 use crate::credhub::Refused;
 
@@ -67,11 +67,11 @@ pub(super) async fn versions(
     Principal(requester): Principal,
     query: QueryResult<NameQuery>,
 ) -> Result<Json<VersionsView>, Refused> {
-    let name = query_of(query)?.name.filter(|name| !name.is_empty());
+    let name = parse_query(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| CredentialError::NotFound)?;
     let store = context.hub().credentials();
-    let history = store.listed_versions(&requester, &name).await?;
+    let history = store.list_versions(&requester, &name).await?;
     let (now_us, days) = (context.server().clock().now_us(), store.options().undelete_days);
     let versions = history.versions.iter().map(|version| listed(version, now_us, days)).collect();
     Ok(Json(VersionsView { name: history.name, kind: history.kind.to_string(), versions }))

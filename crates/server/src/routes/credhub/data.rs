@@ -6,7 +6,7 @@ use api::credhub::{
 };
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use credentials::{Find, FoundCredential, GenerateRequest, Kind, Mode, Name, Parameters, SetRequest};
+use credentials::{FoundCredential, GenerateRequest, Kind, Mode, Name, Parameters, SearchFilter, SetRequest};
 use http::StatusCode;
 use http::header::{HeaderMap, IF_MATCH, IF_NONE_MATCH};
 use serde_json::{Map, Value};
@@ -31,7 +31,7 @@ const NO_SIGNER: &str = "You must specify a signing CA. Please update and retry 
 
 pub(super) type QueryResult<T> = Result<axum::extract::Query<T>, axum::extract::rejection::QueryRejection>;
 
-pub(super) fn query_of<T>(query: QueryResult<T>) -> Result<T, Refused> {
+pub(super) fn parse_query<T>(query: QueryResult<T>) -> Result<T, Refused> {
     query.map(|axum::extract::Query(query)| query).map_err(|_| Refused::bad_request())
 }
 
@@ -40,7 +40,7 @@ pub(super) async fn get(
     reader: Reader,
     query: QueryResult<DataQuery>,
 ) -> Result<Response, Refused> {
-    let query = query_of(query)?;
+    let query = parse_query(query)?;
     let hub = context.hub();
     let store = hub.credentials();
     if let Some(name) = query.name.filter(|name| !name.is_empty()) {
@@ -65,14 +65,14 @@ pub(super) async fn get(
     let days = query.expires_within_days.filter(|days| !days.is_empty());
     let days = days.map(|days| days.parse::<i64>().map_err(bad)).transpose()?;
     let found = match (query.path, query.name_like) {
-        (Some(path), _) => store.find(&requester, &Find::Path(path), days).await?,
+        (Some(path), _) => store.find(&requester, &SearchFilter::Path(path), days).await?,
         (None, Some(part)) if days.is_none() && part.starts_with('/') && hub.is_exact(&requester.actor) => {
             match Name::parse(&part) {
                 Ok(name) => store.find_exactly(&requester, &name).await?.into_iter().collect(),
                 Err(_) => Vec::new(),
             }
         }
-        (None, Some(part)) => store.find(&requester, &Find::NameLike(part), days).await?,
+        (None, Some(part)) => store.find(&requester, &SearchFilter::NameLike(part), days).await?,
         (None, None) => return Err(Refused::bad("The query parameter name is required for this request.")),
     };
     let credentials = found.into_iter().map(|found| shown(found, days.is_some())).collect();
@@ -218,7 +218,7 @@ pub(super) async fn delete(
     Principal(requester): Principal,
     query: QueryResult<NameQuery>,
 ) -> Result<Response, Refused> {
-    let name = query_of(query)?.name.filter(|name| !name.is_empty());
+    let name = parse_query(query)?.name.filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Refused::bad("The query parameter name is required for this request."))?;
     let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
     context.hub().credentials().delete(&requester, &name).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use credentials::Requester;
-use credentials::tables::PermissionsMark;
+use credentials::tables::PermissionsFingerprint;
 use events::feed::{ACCESS, Access, LAGGED, Lagged, PLACE, READY, Ready};
 use futures_util::{Stream, StreamExt, stream};
 use http::StatusCode;
@@ -44,7 +44,8 @@ pub(super) async fn follow(
 ) -> Result<Response, Refused> {
     let since = parts.headers.get("last-event-id").and_then(|id| place_of(id.to_str().ok()?));
     let store = context.server().store().clone();
-    let begun = context.server().events().follow_credentials(store.clone(), since, &requester.actor).await;
+    let begun =
+        context.server().events().subscribe_to_credentials(store.clone(), since, &requester.actor).await;
     let (follower, resumed) = begun.map_err(credentials::CredentialError::from)?.ok_or_else(|| {
         let text = "Too many clients follow the changes already. Please try again later.";
         Refused::new(StatusCode::SERVICE_UNAVAILABLE, text)
@@ -53,7 +54,7 @@ pub(super) async fn follow(
         Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
     // Read before the stream begins, so that the stream reports every later change.
-    let mark = credentials::tables::Credentials::of(&store).permissions_mark(&requester.actor).await;
+    let mark = credentials::tables::Credentials::of(&store).permissions_fingerprint(&requester.actor).await;
     let mark = mark.map_err(credentials::CredentialError::from)?;
     let access = Event::default().event(ACCESS).data(json!(Access { changed: false }).to_string());
     let look_at = Instant::now() + POLL_INTERVAL;
@@ -71,7 +72,7 @@ struct EventFeed {
     store: Store,
     follower: Follower,
     /// Fingerprint of the caller's permissions at the last check.
-    mark: PermissionsMark,
+    mark: PermissionsFingerprint,
     look_at: Instant,
     /// Whether the caller has lost access.
     ended: bool,
@@ -87,8 +88,8 @@ impl EventFeed {
 
     /// Returns whether the caller has lost access, or its permissions have changed. Returns false while the database is
     /// unavailable.
-    async fn access_changed(&mut self) -> bool {
-        let followers = self.context.server().events().credential_followers();
+    async fn has_access_changed(&mut self) -> bool {
+        let followers = self.context.server().events().credential_subscriber_count();
         self.look_at =
             Instant::now() + POLL_INTERVAL * u32::try_from(1 + followers / LOOKS_MAX).unwrap_or(u32::MAX);
         let requester = match authenticate(&self.parts, &self.context).await {
@@ -100,7 +101,7 @@ impl EventFeed {
             }
         };
         let tables = credentials::tables::Credentials::of(&self.store);
-        let Ok(mark) = tables.permissions_mark(&requester.actor).await else { return false };
+        let Ok(mark) = tables.permissions_fingerprint(&requester.actor).await else { return false };
         let changed = mark != self.mark || requester.everything != self.requester.everything;
         (self.requester, self.mark) = (requester, mark);
         changed
@@ -116,7 +117,7 @@ impl EventFeed {
             let followed = tokio::select! {
                 followed = self.follower.next() => followed?,
                 () = tokio::time::sleep_until(self.look_at) => {
-                    if self.access_changed().await {
+                    if self.has_access_changed().await {
                         let data = json!(Access { changed: true }).to_string();
                         return Some(Event::default().event(ACCESS).data(data));
                     }

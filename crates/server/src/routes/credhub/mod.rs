@@ -33,7 +33,7 @@ use http::{Method, StatusCode};
 use crate::credhub::Refused;
 pub use crate::credhub::{ActorRule, BadTemplate, ClaimTemplate, CredHub, CredHubOptions, UaaOptions};
 use crate::peer::Peer;
-use crate::routing::{Face, FaceNeed, OnPath};
+use crate::routing::{Face, NonApiAccess, PathOperations};
 use context::{Context, host};
 
 use body::Body;
@@ -44,8 +44,8 @@ const VERSION: &str = "2.15.20";
 
 /// Returns every operation. A trailing slash in a path is ignored.
 pub(crate) fn face() -> Face<Context> {
-    use FaceNeed::{AtPath, Caller, Loopback, LoopbackManager, Nothing, OwnCredential};
-    let on = OnPath::new;
+    use NonApiAccess::{AtPath, Caller, Loopback, LoopbackManager, Nothing, OwnCredential};
+    let on = PathOperations::new;
     let changed = on().get(AtPath, data::get).put(AtPath, data::set).post(AtPath, data::generate);
     let permissions = on().get(AtPath, permissions::list).post(AtPath, permissions::add);
     let permission = on().get(AtPath, permissions::one).put(AtPath, permissions::replace);
@@ -118,7 +118,7 @@ async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Res
 }
 
 /// Rejects changes that a web page makes a browser send, unless they contain a token, which browsers do not add automatically.
-pub(crate) async fn programs_only(request: Request, next: Next) -> Response {
+pub(crate) async fn reject_browser_writes(request: Request, next: Next) -> Response {
     let (method, headers) = (request.method(), request.headers());
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let has_token = headers.contains_key(AUTHORIZATION) || headers.contains_key("x-vault-token");

@@ -29,7 +29,7 @@ fn id_of(text: &str) -> Result<Uuid, CredentialError> {
     Uuid::parse_str(text).map_err(|_| CredentialError::NoPermission)
 }
 
-fn operations_of(names: &[String]) -> Result<Operations, Refused> {
+fn parse_operations(names: &[String]) -> Result<Operations, Refused> {
     Operations::parse(names).map_err(|error| {
         let text = error.to_string();
         if text == BAD_OPERATION {
@@ -82,7 +82,7 @@ pub(super) async fn add(
     let store = context.hub().credentials();
     for entry in entries {
         let PermissionEntry { actor, operations, .. } = entry;
-        let operations = operations_of(&operations)?;
+        let operations = parse_operations(&operations)?;
         match store.grant(&requester, &actor, &path, operations).await {
             Err(CredentialError::PermissionExists) => {
                 let there = store.permission_of(&requester, &actor, &path).await?;
@@ -126,7 +126,7 @@ fn whole(body: Map<String, Value>) -> Result<(String, PermissionPath, Operations
     let request: PermissionRequest =
         body::read(body).map_err(|unreadable| unreadable.refused(StatusCode::UNPROCESSABLE_ENTITY))?;
     let path = PermissionPath::parse(&request.path)?;
-    Ok((request.actor, path, operations_of(&request.operations)?))
+    Ok((request.actor, path, parse_operations(&request.operations)?))
 }
 
 pub(super) async fn create(
@@ -166,7 +166,7 @@ pub(super) async fn change(
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
     let request: OperationsChange = body::read(body)?;
-    let operations = operations_of(&request.operations)?;
+    let operations = parse_operations(&request.operations)?;
     let changed =
         context.hub().credentials().change_permission(&requester, id_of(&id)?, None, operations).await?;
     Ok(Json(shown(changed)))

@@ -96,7 +96,11 @@ pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refus
         !refused.status().is_server_error() && refused.status() != StatusCode::TOO_MANY_REQUESTS
     };
     if asked.as_ref().is_err_and(failed) {
-        context.server().limits().failure(address(parts), None).map_err(|problem| too_often(&problem))?;
+        context
+            .server()
+            .limits()
+            .failure(address(parts), None)
+            .map_err(|problem| too_many_requests(&problem))?;
     }
     asked
 }
@@ -132,7 +136,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
     if token.starts_with(TOKEN_PREFIX) {
         let caller =
             context.server().access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
-        return paced(context, Some(&caller), requester_of(&caller, actor_of(&caller)));
+        return paced(context, Some(&caller), caller_requester(&caller, actor_of(&caller)));
     }
     let hub = context.hub();
     let (grant, _) = match (hub.credentials().access_token(token).await, hub.uaa()) {
@@ -145,7 +149,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
         (Err(error), _) => return Err(bad_token(error)),
     };
     let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
-    paced(context, Some(&caller), requester_of(&caller, grant.actor))
+    paced(context, Some(&caller), caller_requester(&caller, grant.actor))
 }
 
 /// Returns the identity of a browser session, with exactly its permissions. Unsafe requests need the session's CSRF token.
@@ -156,8 +160,8 @@ async fn by_session(context: &Context, parts: &Parts) -> Result<Identified, Refu
         }
         Refused::new(problem.status(), problem.text())
     })?;
-    let unproved = caller.proved_recently(context.server().clock().now_us()).err();
-    let requester = paced(context, Some(&caller), requester_of(&caller, actor_of(&caller)))?;
+    let unproved = caller.require_recent_proof(context.server().clock().now_us()).err();
+    let requester = paced(context, Some(&caller), caller_requester(&caller, actor_of(&caller)))?;
     Ok(Identified { requester, unproved })
 }
 
@@ -191,7 +195,7 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Req
     }
     let caller = context.server().authentication().by_certificate(client).await;
     let caller = caller.map_err(|problem| bad_identity(&problem))?;
-    paced(context, Some(&caller), requester_of(&caller, actor_of(&caller)))
+    paced(context, Some(&caller), caller_requester(&caller, actor_of(&caller)))
 }
 
 /// Returns the error for a rejected certificate, or for an unavailable database.
@@ -204,12 +208,12 @@ fn bad_identity(problem: &Problem) -> Refused {
 
 /// Converts a caller of the API to a caller of the credential store.
 pub(crate) fn requester(caller: &Caller) -> Requester {
-    requester_of(caller, actor_of(caller))
+    caller_requester(caller, actor_of(caller))
 }
 
 /// Returns the caller of the credential store with this actor name.
-pub(super) fn requester_of(caller: &Caller, actor: String) -> Requester {
-    if caller.holds_everywhere(Permission::CredentialManage) {
+pub(super) fn caller_requester(caller: &Caller, actor: String) -> Requester {
+    if caller.has_permission_everywhere(Permission::CredentialManage) {
         return Requester::manager(&actor);
     }
     Requester::actor(&actor).within(caller.bounds())
@@ -260,6 +264,6 @@ pub(super) fn refused(problem: &Problem) -> Refused {
     bad_token(TokenError::Expired)
 }
 
-pub(super) fn too_often(problem: &Problem) -> Refused {
+pub(super) fn too_many_requests(problem: &Problem) -> Refused {
     Refused::new(problem.status(), "Too many requests without a valid token came from this address.")
 }

@@ -17,12 +17,12 @@ use super::context::Context;
 use super::paging::Pages;
 use super::principal::Principal;
 use crate::credhub::Refused;
-use crate::routing::{Face, FaceNeed, OnPath};
+use crate::routing::{Face, NonApiAccess, PathOperations};
 
 /// The routes of this module.
 pub(super) fn routes() -> Face<Context> {
-    use FaceNeed::{AtPath, Manager};
-    let on = OnPath::new;
+    use NonApiAccess::{AtPath, Manager};
+    let on = PathOperations::new;
     let policies = on().get(AtPath, policies).put(AtPath, set_policy).delete(AtPath, remove_policy);
     let hooks = on().get(Manager, hooks).put(Manager, set_hook).delete(Manager, remove_hook);
     Face::new()
@@ -83,7 +83,7 @@ async fn remove_policy(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn shown_plan(row: &PlannedRotation) -> PlannedView {
+fn planned_rotation_view(row: &PlannedRotation) -> PlannedView {
     PlannedView {
         name: row.name.clone(),
         kind: row.kind.to_string(),
@@ -105,7 +105,7 @@ async fn planned(
     let path = PermissionPath::parse(query.path.as_deref().unwrap_or("/*"))?;
     let store = context.hub().credentials();
     let page = store.rotations(&requester, &path, pages.after.as_ref(), pages.limit).await?;
-    Ok(pages.answer(page, shown_plan))
+    Ok(pages.answer(page, planned_rotation_view))
 }
 
 async fn now(
@@ -119,7 +119,7 @@ async fn now(
     Ok(Json(RotateView { path: path.as_str().to_owned(), due }))
 }
 
-fn shown_hook(hook: ShownHook) -> HookView {
+fn hook_view(hook: ShownHook) -> HookView {
     HookView {
         name: hook.name,
         url: hook.url,
@@ -132,7 +132,7 @@ fn shown_hook(hook: ShownHook) -> HookView {
 
 async fn hooks(context: Context, Principal(requester): Principal) -> Result<Json<Hooks>, Refused> {
     let all = context.hub().credentials().hooks(&requester).await?;
-    Ok(Json(Hooks { items: all.into_iter().map(shown_hook).collect() }))
+    Ok(Json(Hooks { items: all.into_iter().map(hook_view).collect() }))
 }
 
 async fn set_hook(
@@ -149,7 +149,7 @@ async fn set_hook(
         after: request.after.unwrap_or(true),
         roots: request.roots,
     };
-    Ok(Json(shown_hook(context.hub().credentials().set_hook(&requester, hook).await?)))
+    Ok(Json(hook_view(context.hub().credentials().set_hook(&requester, hook).await?)))
 }
 
 async fn remove_hook(

@@ -10,20 +10,20 @@ use http::request::Parts;
 use super::answer::time;
 use super::body::{self, Body};
 use super::context::Context;
-use super::principal::{Principal, too_often};
+use super::principal::{Principal, too_many_requests};
 use crate::credhub::Refused;
 use crate::peer::address;
-use crate::routing::{Face, FaceNeed, OnPath};
+use crate::routing::{Face, NonApiAccess, PathOperations};
 
 /// Default lifetime of a token, s.
 const SECONDS: u32 = 300;
 
 /// The routes of this module.
 pub(super) fn routes() -> Face<Context> {
-    let on = OnPath::new;
+    let on = PathOperations::new;
     Face::new()
-        .route("/api/v1/wrap", on().post(FaceNeed::AtPath, wrap))
-        .route("/api/v1/unwrap", on().post(FaceNeed::OwnCredential, unwrap))
+        .route("/api/v1/wrap", on().post(NonApiAccess::AtPath, wrap))
+        .route("/api/v1/unwrap", on().post(NonApiAccess::OwnCredential, unwrap))
 }
 
 /// Creates a single-use token for the current value: `{"name": …, "ttl_seconds": …}`.
@@ -71,7 +71,11 @@ async fn unwrap(
     let read = match store.unwrap(&reader, &token).await {
         Err(error @ (CredentialError::NoToken | CredentialError::AlreadyRead { .. })) => {
             // Limits the rate of guesses.
-            context.server().limits().failure(address, None).map_err(|problem| too_often(&problem))?;
+            context
+                .server()
+                .limits()
+                .failure(address, None)
+                .map_err(|problem| too_many_requests(&problem))?;
             return Err(error.into());
         }
         other => other?,

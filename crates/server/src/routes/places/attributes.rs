@@ -12,9 +12,9 @@ pub(super) type AttributesBody = BTreeMap<String, String>;
 
 /// Parses stored attributes for a view.
 pub(super) fn shown_attributes(json: &str) -> AttributesBody {
-    shown_pairs(&stored_attributes(json))
+    attribute_pairs(&stored_attributes(json))
 }
 
-pub(super) fn shown_pairs(attributes: &Attributes) -> AttributesBody {
+pub(super) fn attribute_pairs(attributes: &Attributes) -> AttributesBody {
     attributes.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

@@ -6,7 +6,7 @@ use sites::policies::KeyPolicies;
 use sites::tables::{NodeRetirement, NodeRow};
 use sites::{NodeQuery, Sites, attributes_of};
 
-use super::attributes::{AREA, shown_attributes, shown_pairs};
+use super::attributes::{AREA, attribute_pairs, shown_attributes};
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
@@ -25,7 +25,7 @@ pub(super) fn routes() -> Api {
 
 fn node_view(places: &Sites, row: NodeRow) -> NodeView {
     NodeView {
-        attributes: shown_pairs(&attributes_of(&row)),
+        attributes: attribute_pairs(&attributes_of(&row)),
         own_attributes: shown_attributes(&row.attributes),
         measured: places.measured(row.id),
         id: row.id,
@@ -61,7 +61,7 @@ async fn get_one(
     Component(places): Component<Sites>,
     Path(node): Path<String>,
 ) -> Result<Revision<NodeView>, Problem> {
-    let row = places.node_called(&node).await?;
+    let row = places.node_by_name_or_id(&node).await?;
     Ok(Revision(row.revision, node_view(&places, row)))
 }
 
@@ -80,7 +80,7 @@ async fn retire(
     if_match: IfMatch,
     Json(how): Json<KeyNodeRetirement>,
 ) -> Result<StatusCode, Problem> {
-    let row = places.node_called(&node).await?;
+    let row = places.node_by_name_or_id(&node).await?;
     if_match.check(row.revision)?;
     // Checked before any change: without policies the server could complete only half of the request.
     let (retirement, policies) = if how.hostile {
@@ -90,7 +90,7 @@ async fn retire(
     };
     places.retire(row.id, retirement, caller.actor()).await?;
     if let Some(policies) = policies {
-        policies.rotate_of_node(row.id, caller.actor()).await?;
+        policies.rotate_policies_of_node(row.id, caller.actor()).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }

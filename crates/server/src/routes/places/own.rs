@@ -8,8 +8,8 @@ use serde::Deserialize;
 use sites::Sites;
 use sites::policies::KeyPolicies;
 use sites::work::{
-    Beat, BeatAnswer, EnrolledNode, KeyNews, Membership, News, NodeEnrolment, NodeRenewal, PolicyNews,
-    SignedStatement, WrapNews,
+    EnrolledNode, Heartbeat, HeartbeatResponse, Membership, News, NodeEnrolment, NodeRenewal, PolicyUpdate,
+    SealedKeyUpdate, SignedStatement, WrapUpdate,
 };
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -92,8 +92,8 @@ async fn beat(
 ) -> Result<Json<BeatView>, Problem> {
     let node = node_of(&places, &caller).await?;
     let BeatBody { address, since, measured } = body;
-    let BeatAnswer { now_ms, beat_every_ms, lease_ms, membership, state } =
-        places.beat(node, Beat { address, since, measured }).await?;
+    let HeartbeatResponse { now_ms, beat_every_ms, lease_ms, membership, state } =
+        places.beat(node, Heartbeat { address, since, measured }).await?;
     Ok(Json(BeatView { now_ms, beat_every_ms, lease_ms, membership: membership_view(membership), state }))
 }
 
@@ -107,15 +107,15 @@ struct NewsParams {
 }
 
 fn news_view(told: News) -> NewsView {
-    let policy = |PolicyNews { id, name, formula, generation, removed }| PolicyNewsView {
+    let policy = |PolicyUpdate { id, name, formula, generation, removed }| PolicyNewsView {
         id,
         name,
         formula,
         generation,
         removed,
     };
-    let wrap = |WrapNews { policy, generation, blob }| WrapNewsView { policy, generation, blob };
-    let key = |KeyNews { spki, name, kind, policy, generation, blob }| KeyNewsView {
+    let wrap = |WrapUpdate { policy, generation, blob }| WrapNewsView { policy, generation, blob };
+    let key = |SealedKeyUpdate { spki, name, kind, policy, generation, blob }| KeyNewsView {
         spki,
         name,
         kind,

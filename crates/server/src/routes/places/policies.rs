@@ -11,7 +11,7 @@ use http::header::{HeaderValue, LOCATION};
 use sites::policies::{GenerationView, KeyPolicies, PolicyError, PolicyView, Resolved};
 use sites::tables::PolicyRow;
 
-use super::attributes::{AREA, shown_pairs};
+use super::attributes::{AREA, attribute_pairs};
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
@@ -64,7 +64,7 @@ fn row_view(row: PolicyRow) -> RowView {
     }
 }
 
-fn pair_view(view: GenerationView) -> PairView {
+fn generation_view(view: GenerationView) -> PairView {
     PairView {
         generation: view.row.generation,
         wrapped: view.wrapped,
@@ -76,7 +76,7 @@ fn pair_view(view: GenerationView) -> PairView {
 }
 
 fn detail_view(view: PolicyView) -> Revision<DetailView> {
-    let generations = view.generations.into_iter().map(pair_view).collect();
+    let generations = view.generations.into_iter().map(generation_view).collect();
     let revision = view.row.revision;
     Revision(revision, DetailView { policy: row_view(view.row), nodes: view.nodes, generations })
 }
@@ -86,7 +86,7 @@ fn resolved_view(resolved: Resolved) -> ResolvedView {
         id: node.id,
         name: node.name,
         site: node.site,
-        attributes: shown_pairs(&node.attributes),
+        attributes: attribute_pairs(&node.attributes),
     });
     let sites = resolved.sites.into_iter().map(|site| ResolvedSiteView {
         name: site.name,

@@ -7,9 +7,9 @@ const DIGITS_MAX: usize = 64;
 
 /// Hexadecimal digits in lower case, without colons.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Digits(String);
+pub(super) struct HexDigits(String);
 
-impl Digits {
+impl HexDigits {
     /// Parses a text; `None` if it is not a hexadecimal number.
     pub(super) fn of(text: &str) -> Option<Self> {
         let digits = text.replace([':', ' '], "").to_ascii_lowercase();
@@ -66,12 +66,12 @@ mod tests {
             ("AB:FF", vec![0xab, 0xff], vec![0xac]),
             ("ffff", vec![0xff, 0xff], vec![0xff; 33]),
         ] {
-            assert_eq!(Digits::of(digits).unwrap().range(), (low, high), "{digits}");
+            assert_eq!(HexDigits::of(digits).unwrap().range(), (low, high), "{digits}");
         }
-        assert_eq!(Digits::of("8000").unwrap().serial_range().0, [0, 0x80, 0]);
-        assert_eq!(Digits::of("7000").unwrap().serial_range().0, [0x70, 0]);
+        assert_eq!(HexDigits::of("8000").unwrap().serial_range().0, [0, 0x80, 0]);
+        assert_eq!(HexDigits::of("7000").unwrap().serial_range().0, [0x70, 0]);
         for text in ["abc", "shop", "0000 g", &"0".repeat(65)] {
-            assert_eq!(Digits::of(text), None, "{text}");
+            assert_eq!(HexDigits::of(text), None, "{text}");
         }
     }
 }

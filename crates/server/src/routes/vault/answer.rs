@@ -157,7 +157,7 @@ pub(super) fn version_metadata(
 }
 
 /// Returns the metadata of an expired or deleted version.
-pub(super) fn ended_metadata(version: &VersionView) -> Map<String, Json> {
+pub(super) fn expired_version_metadata(version: &VersionView) -> Map<String, Json> {
     version_metadata(version.number, version_times(version.created_at_us, version.ends_at_us), None)
 }
 

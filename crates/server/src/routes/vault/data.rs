@@ -10,7 +10,8 @@ use serde_json::{Map, Value as Json, json};
 
 use super::super::credhub::context::Context;
 use super::answer::{
-    Body, Refused, data, denied_or, destroyed_times, ended_metadata, number, version_metadata, version_times,
+    Body, Refused, data, denied_or, destroyed_times, expired_version_metadata, number, version_metadata,
+    version_times,
 };
 use super::path::SecretName;
 use super::principal::Principal;
@@ -41,7 +42,9 @@ pub(super) async fn get(
 ) -> Result<axum::Json<Json>, Refused> {
     let (version, _) = readable(&context, &requester, &name, query).await?;
     let ca_versions = context.hub().credentials().options().ca_versions;
-    Ok(data(json!({ "data": version.value.fields(ca_versions), "metadata": metadata_of(&version) })))
+    Ok(data(
+        json!({ "data": version.value.fields(ca_versions), "metadata": current_version_metadata(&version) }),
+    ))
 }
 
 /// Returns the requested version, if the caller may read it.
@@ -58,13 +61,13 @@ async fn readable(
     let gone = |metadata: Map<String, Json>| Refused::gone(json!({ "data": null, "metadata": metadata }));
     match hub.credentials().numbered(requester, name, wanted).await {
         Ok(Numbered::Readable(version)) => Ok((*version, depth)),
-        Ok(Numbered::Ended(version)) => Err(gone(ended_metadata(&version))),
+        Ok(Numbered::Ended(version)) => Err(gone(expired_version_metadata(&version))),
         Ok(Numbered::Destroyed(number)) => Err(gone(version_metadata(number, destroyed_times(), None))),
         Err(error) => Err(denied_or(hub, requester, name, Operation::Read, error).await),
     }
 }
 
-fn metadata_of(version: &Version) -> Map<String, Json> {
+fn current_version_metadata(version: &Version) -> Map<String, Json> {
     let times = version_times(version.created_at_us, version.ends_at_us);
     version_metadata(version.number, times, version.metadata.as_ref())
 }
@@ -78,7 +81,7 @@ pub(super) async fn subkeys(
 ) -> Result<axum::Json<Json>, Refused> {
     let (version, depth) = readable(&context, &requester, &name, query).await?;
     let shape = shape(&version.value.fields(CaVersions::All), depth.unwrap_or(u64::MAX));
-    Ok(data(json!({ "subkeys": shape, "metadata": metadata_of(&version) })))
+    Ok(data(json!({ "subkeys": shape, "metadata": current_version_metadata(&version) })))
 }
 
 fn shape(fields: &Map<String, Json>, depth: u64) -> Json {
@@ -113,7 +116,7 @@ pub(super) async fn set(
 ) -> Result<axum::Json<Json>, Refused> {
     let (fields, cas) = written(&mut body)?;
     let version = context.hub().credentials().set_fields(&requester, name, fields, cas).await?;
-    Ok(data(metadata_of(&version)))
+    Ok(data(current_version_metadata(&version)))
 }
 
 pub(super) async fn patch(
@@ -131,7 +134,7 @@ pub(super) async fn patch(
     let (fields, cas) = written(&mut body)?;
     let hub = context.hub();
     match hub.credentials().patch_fields(&requester, &name, &fields, cas).await {
-        Ok(version) => Ok(data(metadata_of(&version))),
+        Ok(version) => Ok(data(current_version_metadata(&version))),
         Err(error @ CredentialError::NotFound) => {
             Err(denied_or(hub, &requester, &name, Operation::Read, error).await)
         }

@@ -13,7 +13,7 @@ use super::answer::{
 use super::mount::LIST;
 use super::path::{Folder, SecretName, name_of};
 use super::principal::Principal;
-use super::versions::there_or_not;
+use super::versions::ok_if_absent;
 
 /// Maximum versions in a response.
 const VERSIONS_MAX: u64 = 10_000;
@@ -93,7 +93,7 @@ pub(super) async fn get(
     let name = folder.filter(|_| !uri.path().ends_with('/'));
     let name = name.map_or_else(|| name_of("/"), Ok)?;
     let hub = context.hub();
-    let history = match hub.credentials().listed_versions(&requester, &name).await {
+    let history = match hub.credentials().list_versions(&requester, &name).await {
         Ok(history) => history,
         Err(error) => return Err(denied_or(hub, &requester, &name, Operation::Read, error).await),
     };
@@ -130,7 +130,7 @@ fn shown(history: &History, versions_kept: u32) -> Json {
 
 /// Rejects settings of retention and required conditions, except their default values, because they cannot be set for a single
 /// secret.
-fn only_custom(body: &Map<String, Json>) -> Result<(), Refused> {
+fn reject_unsupported_settings(body: &Map<String, Json>) -> Result<(), Refused> {
     let zero = |value: &Json| match value {
         Json::Null | Json::Bool(false) => true,
         Json::String(text) => text.trim_end_matches('s') == "0" || text == "false",
@@ -187,14 +187,14 @@ async fn note(
     body: &Map<String, Json>,
     patches: bool,
 ) -> Result<StatusCode, Refused> {
-    only_custom(body)?;
+    reject_unsupported_settings(body)?;
     let Some(noted) = noted(body, patches)? else { return Ok(StatusCode::NO_CONTENT) };
     let hub = context.hub();
     let store = hub.credentials();
     let done = match patches {
         true => {
             // Metadata that the caller may not read cannot be patched.
-            if let Err(error) = store.listed_versions(requester, name).await {
+            if let Err(error) = store.list_versions(requester, name).await {
                 return Err(denied_or(hub, requester, name, Operation::Read, error).await);
             }
             store.patch_metadata(requester, name, noted).await
@@ -222,6 +222,6 @@ pub(super) async fn delete(
     let hub = context.hub();
     match hub.credentials().delete(&requester, &name).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => there_or_not(denied_or(hub, &requester, &name, Operation::Delete, error).await),
+        Err(error) => ok_if_absent(denied_or(hub, &requester, &name, Operation::Delete, error).await),
     }
 }

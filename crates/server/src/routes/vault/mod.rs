@@ -21,7 +21,7 @@ use http::{HeaderValue, Method, StatusCode};
 
 use super::credhub::context::Context;
 use crate::credhub::CredHub;
-use crate::routing::{Face, FaceNeed, OnPath};
+use crate::routing::{Face, NonApiAccess, PathOperations};
 use answer::Refused;
 use mount::{LIST, MOUNT};
 
@@ -37,8 +37,8 @@ const ROOT: [&str; 2] = ["", "root"];
 
 /// Returns every operation, below `/v1`.
 pub(super) fn face() -> Face<Context> {
-    use FaceNeed::{AtPath, Caller, Nothing, OwnCredential};
-    let on = OnPath::new;
+    use NonApiAccess::{AtPath, Caller, Nothing, OwnCredential};
+    let on = PathOperations::new;
     let list = || Method::from_bytes(LIST.as_bytes()).unwrap_or(Method::TRACE);
     // Clients write with POST or with PUT.
     macro_rules! written {

@@ -57,7 +57,7 @@ pub(super) async fn lookup(
     Principal { requester, token }: Principal,
 ) -> Result<axum::Json<Json>, Refused> {
     let text = token.as_ref().map(Secret::expose).unwrap_or_default();
-    let ends = context.hub().credentials().access_token_ends(text);
+    let ends = context.hub().credentials().access_token_expiry(text);
     let ttl = ends.map_or(0, |ends| (ends - context.server().clock().now_seconds()).max(0));
     Ok(data(json!({
         "accessor": "",

@@ -11,7 +11,7 @@ use super::path::SecretName;
 use super::principal::Principal;
 
 /// Parses the version numbers in a body: a list, or a string with commas.
-fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
+fn parse_version_numbers(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
     let numbers: Option<Vec<u64>> = match body.get("versions") {
         Some(Json::Array(all)) => all.iter().map(number).collect(),
         Some(Json::String(text)) => text.split(',').map(|one| one.trim().parse().ok()).collect(),
@@ -41,12 +41,12 @@ async fn change(
     };
     match hub.credentials().change_versions(requester, name, numbers, change).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(error) => there_or_not(denied_or(hub, requester, name, operation, error).await),
+        Err(error) => ok_if_absent(denied_or(hub, requester, name, operation, error).await),
     }
 }
 
 /// Converts a missing object to success, because there is nothing to do.
-pub(super) fn there_or_not(refused: Refused) -> Result<StatusCode, Refused> {
+pub(super) fn ok_if_absent(refused: Refused) -> Result<StatusCode, Refused> {
     if refused.is_absent() { Ok(StatusCode::NO_CONTENT) } else { Err(refused) }
 }
 
@@ -64,7 +64,7 @@ pub(super) async fn delete(
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&context, &requester, &name, Some(numbers_of(&body)?), VersionsChange::Delete).await
+    change(&context, &requester, &name, Some(parse_version_numbers(&body)?), VersionsChange::Delete).await
 }
 
 pub(super) async fn undelete(
@@ -73,7 +73,7 @@ pub(super) async fn undelete(
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&context, &requester, &name, Some(numbers_of(&body)?), VersionsChange::Undelete).await
+    change(&context, &requester, &name, Some(parse_version_numbers(&body)?), VersionsChange::Undelete).await
 }
 
 pub(super) async fn destroy(
@@ -82,5 +82,5 @@ pub(super) async fn destroy(
     SecretName(name): SecretName,
     Body(body): Body,
 ) -> Result<StatusCode, Refused> {
-    change(&context, &requester, &name, Some(numbers_of(&body)?), VersionsChange::Destroy).await
+    change(&context, &requester, &name, Some(parse_version_numbers(&body)?), VersionsChange::Destroy).await
 }

@@ -4,7 +4,7 @@
 use http::{HeaderValue, Method};
 use serde_json::{Value, json};
 use server::limit::LimitOptions;
-use server::routing::{FaceNeed, FaceOperation};
+use server::routing::{NonApiAccess, NonApiOperation};
 
 use super::Verdict;
 use crate::world::{Plan, TestResponse, World, send};
@@ -77,7 +77,7 @@ impl Server {
     }
 
     /// The request of an operation for one path. `None` if only the status without authentication is tested.
-    fn sample(&self, operation: &FaceOperation, place: usize) -> Option<Sample> {
+    fn sample(&self, operation: &NonApiOperation, place: usize) -> Option<Sample> {
         let name = format!("/{}/x", PLACES[place]);
         let secret = format!("secret-{}", PLACES[place]);
         let all = json!({ "name": name, "type": "value", "value": secret });
@@ -120,7 +120,7 @@ impl Server {
             }
             // These operations have no path.
             ("GET", path)
-                if operation.need != FaceNeed::AtPath && !path.contains('{') && !streams(operation) =>
+                if operation.need != NonApiAccess::AtPath && !path.contains('{') && !streams(operation) =>
             {
                 (path.to_owned(), Value::Null, None)
             }
@@ -129,7 +129,7 @@ impl Server {
         Some(Sample { path, body, shows })
     }
 
-    async fn verdict(&self, token: &str, operation: &FaceOperation, sample: &Sample) -> Verdict {
+    async fn verdict(&self, token: &str, operation: &NonApiOperation, sample: &Sample) -> Verdict {
         let answer = self.ask(Some(token), operation.method.as_str(), &sample.path, &sample.body).await;
         let understood = !matches!(answer.status.as_u16(), 400 | 405 | 415 | 422);
         assert!(
@@ -144,20 +144,20 @@ impl Server {
     }
 }
 
-fn needs(need: FaceNeed) -> &'static str {
+fn needs(need: NonApiAccess) -> &'static str {
     match need {
-        FaceNeed::Nothing => "anybody",
-        FaceNeed::OwnCredential => "the credential in the request",
-        FaceNeed::Caller => "a known caller",
-        FaceNeed::AtPath => "permission at the path",
-        FaceNeed::Loopback => "anybody on this machine",
-        FaceNeed::LoopbackManager => "`credential.manage`, on this machine",
-        FaceNeed::Manager => "`credential.manage`",
+        NonApiAccess::Nothing => "anybody",
+        NonApiAccess::OwnCredential => "the credential in the request",
+        NonApiAccess::Caller => "a known caller",
+        NonApiAccess::AtPath => "permission at the path",
+        NonApiAccess::Loopback => "anybody on this machine",
+        NonApiAccess::LoopbackManager => "`credential.manage`, on this machine",
+        NonApiAccess::Manager => "`credential.manage`",
     }
 }
 
 /// Operations with endless responses.
-fn streams(operation: &FaceOperation) -> bool {
+fn streams(operation: &NonApiOperation) -> bool {
     operation.path == "/api/v1/events"
 }
 
@@ -178,11 +178,13 @@ pub(super) async fn table() -> String {
         let path = path.collect::<Vec<_>>().join("/");
         if !streams(&operation) {
             let answer = server.ask(None, operation.method.as_str(), &path, &Value::Null).await;
-            let open =
-                matches!(operation.need, FaceNeed::Nothing | FaceNeed::Loopback | FaceNeed::OwnCredential);
+            let open = matches!(
+                operation.need,
+                NonApiAccess::Nothing | NonApiAccess::Loopback | NonApiAccess::OwnCredential
+            );
             let refused = matches!(answer.status.as_u16(), 401 | 403);
             // A failed login has the same status as an unauthenticated request.
-            if refused == open && operation.need != FaceNeed::OwnCredential {
+            if refused == open && operation.need != NonApiAccess::OwnCredential {
                 faults.push(format!("{what} by nobody: {answer:?}"));
             }
         }

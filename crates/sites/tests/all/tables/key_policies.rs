@@ -1,8 +1,8 @@
 //! Policies, their generations and wraps, and the keys sealed to them.
 
 use sites::tables::{
-    GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRetirement, NodeRow, PolicyNode, PolicyRemoval,
-    PolicyRow, Resealed, SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys,
+    GenerationRow, KEM_OCTETS, KeyStateChanges, NewWrap, NodeRetirement, NodeRow, PolicyNode, PolicyRemoval,
+    PolicyRow, ResealedKey, SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys,
     insert_policy, is_key_sealed, node_kems, policy_seeds, put_sealed_key, put_wraps, remove_policy,
     reseal_keys, retire_generations, retire_node, rotate_policy, update_site, withdraw_sealed_key,
     withdraw_wraps,
@@ -209,13 +209,13 @@ pub(crate) async fn outdated_wraps_and_wraps_for_retired_nodes_are_not_stored(wo
     assert_eq!((kems.len(), &kems[&a.id]), (2, &a.kem));
 
     let (here, there) = (placed(store, &a).await, placed(store, &b).await);
-    let last = sites::tables::Places::of(store).last_state().await.unwrap();
+    let last = sites::tables::Places::of(store).last_state_change().await.unwrap();
     assert_eq!(last, policy.changed);
     let before = store.statements_sent();
     assert_eq!(put(store, vec![wrap(&policy, 1, &here), wrap(&policy, 1, &there)]).await, Some(2));
     assert_eq!(store.statements_sent() - before, 3, "the sites, the numbers, the rows");
     assert_eq!(
-        sites::tables::Places::of(store).last_state().await.unwrap(),
+        sites::tables::Places::of(store).last_state_change().await.unwrap(),
         last,
         "wraps are their nodes' affair"
     );
@@ -250,7 +250,7 @@ pub(crate) async fn outdated_wraps_and_wraps_for_retired_nodes_are_not_stored(wo
     let gone = keys.clone();
     assert_eq!(write!(store, |tx| withdraw_wraps(tx, &gone, i64::MAX, NOW)), 0);
     assert_eq!(
-        sites::tables::Places::of(store).purge_state(NOW + 1).await.unwrap(),
+        sites::tables::Places::of(store).purge_deletion_records(NOW + 1).await.unwrap(),
         0,
         "who had the generation stays known"
     );
@@ -288,7 +288,7 @@ pub(crate) async fn resealing_skips_withdrawn_moved_and_already_resealed_keys(wo
     assert_eq!(seal(store, &sealed_key(2, &policy, 2)).await, SealedPut::Stored);
     assert_eq!(seal(store, &sealed_key(3, &other, 1)).await, SealedPut::Stored);
     let (id, since) = (policy.id, sites::tables::Places::of(store).last_change().await.unwrap());
-    let new: Vec<_> = behind.into_iter().map(|key| Resealed { blob: b"anew".to_vec(), ..key }).collect();
+    let new: Vec<_> = behind.into_iter().map(|key| ResealedKey { blob: b"anew".to_vec(), ..key }).collect();
     let before = store.statements_sent();
     assert_eq!(write!(store, |tx| reseal_keys(tx, id, 2, new, NOW + 5)), 1);
     assert_eq!(store.statements_sent() - before, 2);
@@ -358,8 +358,8 @@ pub(crate) async fn node_reads_each_change_once_and_in_order(world: World) {
     assert_eq!((state.wraps.len(), state.wraps[0].blob.as_ref()), (1, None));
     assert_eq!((state.policies.len(), state.policies[0].removed), (1, true));
     assert_eq!(sites::tables::Places::of(store).state(b.id, since, 10).await.unwrap().wraps, []);
-    assert_eq!(sites::tables::Places::of(store).purge_state(NOW).await.unwrap(), 0);
-    assert_eq!(sites::tables::Places::of(store).purge_state(NOW + 1).await.unwrap(), 3);
+    assert_eq!(sites::tables::Places::of(store).purge_deletion_records(NOW).await.unwrap(), 0);
+    assert_eq!(sites::tables::Places::of(store).purge_deletion_records(NOW + 1).await.unwrap(), 3);
     let again = sites::tables::Places::of(store).state(a.id, 0, 100).await.unwrap();
     assert_eq!((again.policies.len(), again.wraps.len(), again.keys.len()), (4, 4, 4));
     assert!(
@@ -369,7 +369,7 @@ pub(crate) async fn node_reads_each_change_once_and_in_order(world: World) {
     );
     // A change number that this database never issued.
     let anew = sites::tables::Places::of(store).state(a.id, again.next + 1, 100).await.unwrap();
-    assert_eq!(anew, KeyState { anew: true, ..again });
+    assert_eq!(anew, KeyStateChanges { anew: true, ..again });
 }
 
 pub(crate) async fn state_pages_for_a_node_are_limited_in_bytes(world: World) {

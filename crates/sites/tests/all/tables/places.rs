@@ -87,7 +87,7 @@ async fn beat(store: &Store, nodes: &[&NodeRow], until_us: i64) {
 
 /// Determines the changes of presence and stores them. Returns the number of nodes that changed.
 async fn tell(store: &Store, now_us: i64) -> usize {
-    let flips = sites::tables::Places::of(store).node_flips(now_us).await.unwrap();
+    let flips = sites::tables::Places::of(store).presence_changes(now_us).await.unwrap();
     write!(store, |tx| flip_nodes(tx, &flips, now_us))
 }
 
@@ -306,7 +306,7 @@ pub(crate) async fn node_presence_follows_its_lease(world: World) {
     let told = changed_since(store, since).await;
     assert!(told.len() == 19 && told.iter().all(|(id, present)| !present && *id != all[3].id));
     // A heartbeat between reading and storing the changes counts.
-    let late = sites::tables::Places::of(store).node_flips(NOW + 5 * SECOND).await.unwrap();
+    let late = sites::tables::Places::of(store).presence_changes(NOW + 5 * SECOND).await.unwrap();
     assert_eq!(late, [(all[3].id, false)]);
     beat(store, &[&all[3]], NOW + 6 * SECOND).await;
     assert_eq!(write!(store, |tx| flip_nodes(tx, &late, NOW + 5 * SECOND)), 0);

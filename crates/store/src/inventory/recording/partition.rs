@@ -12,7 +12,7 @@ impl Scans<'_> {
         if !self.0.is_postgres() {
             return Ok(());
         }
-        let month = Month::of(at_us)?;
+        let month = MonthPartition::of(at_us)?;
         let create = partition_create(&month.name, month.from_us, month.to_us);
         self.0.create_table_if_missing(&month.name, &create).await
     }
@@ -28,13 +28,13 @@ CREATE TABLE IF NOT EXISTS {name} PARTITION OF observations FOR VALUES FROM ({fr
 
 /// A month and its partition.
 #[derive(Debug, PartialEq)]
-struct Month {
+struct MonthPartition {
     name: String,
     from_us: i64,
     to_us: i64,
 }
 
-impl Month {
+impl MonthPartition {
     fn of(at_us: i64) -> Result<Self, StoreError> {
         let month = || -> Result<Self, jiff::Error> {
             let first = Timestamp::from_microsecond(at_us)?
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn partition_name_and_bounds_match_the_month() {
-        let month = Month::of(1_795_219_200_000_000).unwrap();
+        let month = MonthPartition::of(1_795_219_200_000_000).unwrap();
         assert_eq!(month.name, "observations_2026_11");
         assert_eq!((month.to_us - month.from_us) / 86_400_000_000, 30);
     }
@@ -70,10 +70,10 @@ mod tests {
     proptest! {
         #[test]
         fn timestamps_are_within_their_month_and_months_are_contiguous(at_us in 0..4_102_444_800_000_000_i64) {
-            let month = Month::of(at_us).unwrap();
+            let month = MonthPartition::of(at_us).unwrap();
             prop_assert!(month.from_us <= at_us && at_us < month.to_us);
-            prop_assert_eq!(&Month::of(month.to_us - 1).unwrap(), &month);
-            prop_assert_eq!(Month::of(month.to_us).unwrap().from_us, month.to_us);
+            prop_assert_eq!(&MonthPartition::of(month.to_us - 1).unwrap(), &month);
+            prop_assert_eq!(MonthPartition::of(month.to_us).unwrap().from_us, month.to_us);
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn record(
     let mut tally = Tally::default();
     let mut rows = distinct(batch, &mut tally);
     find_endpoints(tx, scan_id, &mut rows).await?;
-    leave_out_observed(tx, scan_id, &mut rows, &mut tally).await?;
+    remove_observed_rows(tx, scan_id, &mut rows, &mut tally).await?;
     if !rows.is_empty() {
         let certificates = store_certificates(tx, &rows, &mut tally).await?;
         let chains = store_chains(tx, &rows, &certificates).await?;
@@ -157,7 +157,7 @@ fn place(row: &mut Row, len: usize) -> Result<usize, StoreError> {
     place.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))
 }
 
-async fn leave_out_observed(
+async fn remove_observed_rows(
     tx: &mut Tx,
     scan_id: i64,
     rows: &mut Vec<Incoming<'_>>,
@@ -200,7 +200,7 @@ async fn store_certificates(
     if !missing.is_empty() {
         let made = insert_certificates(tx, &missing).await?;
         for stored in made.values() {
-            tally.certificate_stored(stored.issuer);
+            tally.count_new_certificate(stored.issuer);
         }
         insert_contents(tx, &missing, &made).await?;
         known.extend(made);

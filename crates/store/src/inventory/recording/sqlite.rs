@@ -7,7 +7,7 @@ use crate::inventory::key::stored_key;
 use crate::inventory::model::{EndpointKey, NewCertificate, NewObservation, Recorded};
 use crate::inventory::recording::sqlite_statements as sql;
 use crate::inventory::recording::tally::{
-    CertificateRef, Current, Ids, NO_CERTIFICATE_US, Tally, chain_sha256, change,
+    CertificateRef, Current, NO_CERTIFICATE_US, RowIdCache, Tally, chain_sha256, change,
 };
 use crate::inventory::statements::SCAN_ID;
 use db::{SqliteTransaction, StoreError, reversed, sha256, storable};
@@ -15,14 +15,14 @@ use db::{SqliteTransaction, StoreError, reversed, sha256, storable};
 /// Stores `batch`. Returns the counts and the newly known ids, which are valid once the transaction is committed.
 pub(super) fn record(
     transaction: &SqliteTransaction<'_>,
-    known: &Ids,
+    known: &RowIdCache,
     scan: Uuid,
     batch: &[NewObservation],
-) -> Result<(Recorded, Ids), StoreError> {
+) -> Result<(Recorded, RowIdCache), StoreError> {
     let found = transaction.find(SCAN_ID, &[&scan.as_bytes()])?;
     let scan_id = found.ok_or(StoreError::UnknownScan(scan))?.int()?;
     let mut batch_writer =
-        Batch { db: transaction, known, learnt: Ids::default(), tally: Tally::default(), scan_id };
+        Batch { db: transaction, known, learnt: RowIdCache::default(), tally: Tally::default(), scan_id };
     for observation in batch {
         batch_writer.observation(observation)?;
     }
@@ -32,8 +32,8 @@ pub(super) fn record(
 
 struct Batch<'a> {
     db: &'a SqliteTransaction<'a>,
-    known: &'a Ids,
-    learnt: Ids,
+    known: &'a RowIdCache,
+    learnt: RowIdCache,
     tally: Tally,
     scan_id: i64,
 }
@@ -48,7 +48,7 @@ impl Batch<'_> {
             self.tally.duplicate();
             return Ok(());
         }
-        let leaf = self.chain_members(seen)?;
+        let leaf = self.insert_chain_certificates(seen)?;
         let chain = if seen.chain.is_empty() { None } else { Some(self.chain(seen)?) };
         let change = change(current.as_ref(), seen, leaf.map(|leaf| leaf.id));
         let endpoint = self.endpoint(&key, current.as_ref(), seen, leaf, chain, change.is_some())?;
@@ -156,7 +156,10 @@ impl Batch<'_> {
     }
 
     /// Inserts new certificates of the chain. Returns the leaf.
-    fn chain_members(&mut self, seen: &NewObservation) -> Result<Option<CertificateRef>, StoreError> {
+    fn insert_chain_certificates(
+        &mut self,
+        seen: &NewObservation,
+    ) -> Result<Option<CertificateRef>, StoreError> {
         let mut leaf = None;
         for certificate in &seen.chain {
             let stored = self.certificate(certificate, seen.observed_at_us)?;
@@ -205,7 +208,7 @@ impl Batch<'_> {
             let position = position as i64;
             self.db.run(sql::CERTIFICATE_NAME_INSERT, &[&id, &position, &storable(name), &reversed(name)])?;
         }
-        self.tally.certificate_stored(issuer);
+        self.tally.count_new_certificate(issuer);
         Ok(CertificateRef { id, issuer })
     }
 

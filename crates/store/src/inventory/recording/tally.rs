@@ -78,7 +78,7 @@ impl Tally {
         self.recorded.duplicates += 1;
     }
 
-    pub(crate) fn certificate_stored(&mut self, issuer: i64) {
+    pub(crate) fn count_new_certificate(&mut self, issuer: i64) {
         self.recorded.new_certificates += 1;
         self.issuers.entry(issuer).or_default().0 += 1;
     }
@@ -149,15 +149,15 @@ const CACHED_IDS_MAX: usize = 16_384;
 /// Cache of ids of committed rows, so that repeated rows need no statement. Rows are never deleted, so an entry never becomes
 /// stale.
 #[derive(Debug, Default)]
-pub(crate) struct Ids {
+pub(crate) struct RowIdCache {
     pub(crate) certificates: HashMap<[u8; 32], CertificateRef>,
     pub(crate) chains: HashMap<[u8; 32], i64>,
     pub(crate) issuers: HashMap<[u8; 32], i64>,
 }
 
-impl Ids {
+impl RowIdCache {
     /// Adds the ids of a committed transaction.
-    pub(crate) fn learn(&mut self, new: Ids) {
+    pub(crate) fn learn(&mut self, new: RowIdCache) {
         take_over(&mut self.certificates, new.certificates);
         take_over(&mut self.chains, new.chains);
         take_over(&mut self.issuers, new.issuers);

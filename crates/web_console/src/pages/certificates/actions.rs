@@ -190,7 +190,7 @@ pub(super) async fn perform(
             "saved",
         ),
         "revoke" => {
-            let body = json!({"reason": form.field("reason"), "replace": form.ticked("replace")});
+            let body = json!({"reason": form.field("reason"), "replace": form.is_checked("replace")});
             (Method::POST, format!("{path}/revoke"), Some(body), "revoked")
         }
         other => return Err(unknown(other)),

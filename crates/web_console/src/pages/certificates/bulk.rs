@@ -154,7 +154,7 @@ pub(super) async fn perform(session: &Session, action: &str, form: &FormData) ->
     match action {
         "revoke" => {
             put("reason", form.field("reason"));
-            body.insert("replace".to_owned(), form.ticked("replace").into());
+            body.insert("replace".to_owned(), form.is_checked("replace").into());
         }
         "reassign" => ["owner", "team", "environment"].iter().for_each(|name| put(name, form.field(name))),
         _ => put("reason", form.field("why")),
@@ -167,7 +167,7 @@ pub(super) async fn perform(session: &Session, action: &str, form: &FormData) ->
 
 /// Returns the certificates that the form lists, or its filter if the form selects all matches.
 fn selection(form: &FormData) -> Value {
-    if !form.ticked("all") {
+    if !form.is_checked("all") {
         let ids: Vec<&str> = form.all("id").collect();
         return json!({ "ids": ids });
     }

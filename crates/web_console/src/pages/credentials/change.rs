@@ -34,7 +34,7 @@ pub(super) fn routes() -> Router<Api> {
         .route("/console/credentials/deleted", get(deleted))
         .route("/console/credentials/undelete", get(confirm_undelete).post(undelete))
         .route("/console/credentials/permissions", post(give))
-        .route("/console/credentials/permission/remove", get(take_form))
+        .route("/console/credentials/permission/remove", get(confirm_revoke_permission))
         .route("/console/credentials/permission/removal", post(take))
 }
 
@@ -200,7 +200,7 @@ async fn set(session: Session, form: FormData) -> Result<Response, Failure> {
     let (name, kind) = (form.text("name"), form.text("type"));
     let body = json!({ "name": name, "type": kind, "value": value(&form, kind)? });
     let mut store = session.api.credential_store()?;
-    if !form.ticked("known") {
+    if !form.is_checked("known") {
         // A new credential must not replace an existing one of the same name.
         store = store.with_header(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
@@ -328,7 +328,7 @@ async fn give(session: Session, form: FormData) -> Result<Response, Failure> {
     Ok(redirect(&href(form.text("name")), "saved", &Value::Null))
 }
 
-async fn take_form(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn confirm_revoke_permission(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let of = |name| parameter::<String>(query.as_deref(), name);
     let (path, actor) = (of("path"), of("actor"));
     let body = Confirmation::new(

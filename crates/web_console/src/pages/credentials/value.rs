@@ -33,7 +33,7 @@ pub(super) fn routes() -> Router<Api> {
 
 #[derive(Template)]
 #[template(path = "credential_value.html")]
-struct Revealed {
+struct RevealedValue {
     name: String,
     kind: String,
     csrf: String,
@@ -98,7 +98,7 @@ async fn reveal(session: Session, form: FormData) -> Result<Response, Failure> {
     let answer = session.api.credential_store()?.get(&path).await?;
     let found = json::list(&answer, "/data").first().cloned().unwrap_or_default();
     let name = json::text(&found, "/name").to_owned();
-    let body = Revealed {
+    let body = RevealedValue {
         kind: json::text(&found, "/type").to_owned(),
         csrf: session.csrf().to_owned(),
         page: href(&name),

@@ -65,7 +65,7 @@ pub(super) fn promotion() -> Outcome {
         run(&mut house.bulla(&["token", "create", &name, "--role", "viewer"])).status.success()
     };
     let before = (0..WRITES).filter(|number| create(format!("before-{number}"))).count();
-    primary.followed_by(&standby);
+    primary.wait_for_standby(&standby);
     primary.stop();
     let refused = !create("meanwhile".to_owned());
     let there = standby.following(&url.parse().unwrap()).to_string();
