@@ -62,6 +62,12 @@ pub trait BodyFilter: Send + Sync {
     /// The response must be cut off.
     fn pull(&mut self) -> io::Result<Option<Bytes>>;
 
+    /// Returns bytes that the filter held back, once the upstream has paused long enough. Called while the upstream has no data.
+    ///
+    /// # Errors
+    /// As [`Self::pull`].
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>>;
+
     /// Returns whether all of an ended body has been pulled.
     fn is_over(&self) -> bool;
 
@@ -176,12 +182,29 @@ impl UpstreamResponseBody {
                 Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
             }
             Ok(None) => Poll::Pending,
-            Err(error) => {
-                tracing::warn!(%error, "a response was cut off");
-                self.entry.iter_mut().for_each(|entry| entry.set_refusal_reason(CUT));
-                Poll::Ready(Some(Err(error)))
-            }
+            Err(error) => Poll::Ready(Some(Err(self.cut(error)))),
         }
+    }
+
+    /// Returns what the filter held back, after a pause of the upstream.
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Frame<Bytes>>> {
+        let Some(filter) = &mut self.filter else { return Poll::Pending };
+        let held = ready!(filter.poll_held(cx));
+        self.record_removed();
+        Poll::Ready(match held {
+            Ok(data) => {
+                self.entry.iter().for_each(|entry| entry.passed(&data));
+                Ok(Frame::data(data))
+            }
+            Err(error) => Err(self.cut(error)),
+        })
+    }
+
+    /// Notes that the filter cuts off the response.
+    fn cut(&mut self, error: io::Error) -> io::Error {
+        tracing::warn!(%error, "a response was cut off");
+        self.entry.iter_mut().for_each(|entry| entry.set_refusal_reason(CUT));
+        error
     }
 
     /// Gives a frame to the filter; returns it if there is no filter.
@@ -239,6 +262,9 @@ impl Body for UpstreamResponseBody {
                 return Poll::Ready(None);
             }
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else {
+                if let Poll::Ready(held) = self.poll_held(cx) {
+                    return Poll::Ready(Some(held));
+                }
                 ready!(self.stall.poll(cx));
                 return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
             };

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_relay::upstream::BodyFilter;
@@ -155,6 +156,13 @@ impl BodyFilter for ResponseFilter {
             if !clean.is_empty() {
                 return Ok(Some(clean));
             }
+        }
+    }
+
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        match &mut self.scrubber {
+            Some(scrubber) => scrubber.poll_held(cx).map_err(io::Error::other),
+            None => Poll::Pending,
         }
     }
 

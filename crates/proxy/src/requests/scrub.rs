@@ -1,13 +1,21 @@
 //! Masking of injected values in a stream, with a window of what is not decided yet.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::{Instant, Sleep};
 
 use super::spellings::{SearchBudget, TooMuch, ValueEncodings};
 
 /// Maximum bytes that are held back until it is decided whether they are a value.
 const HELD_MAX: usize = 256 << 10;
+/// Pause of the stream after which less than the shortest masked part of a value is passed on: the client may have to answer it.
+const PAUSE_SHORT: Duration = Duration::from_millis(20);
+/// Pause of the stream after which a longer part of a value is masked and passed on.
+const PAUSE_LONG: Duration = Duration::from_secs(1);
 /// Replaces each byte of a value. The length stays, so that lengths that were sent before stay true.
 const MASK: u8 = b'*';
 
@@ -17,8 +25,11 @@ pub struct Scrubber {
     values: Vec<Arc<ValueEncodings>>,
     /// What is not decided yet.
     held: Vec<u8>,
-    /// How much of `held` is masked already, as the end of a value that began before it.
+    /// How much of `held` is masked already, as the end of a value that began before it, or in a pause.
     masked: usize,
+    /// How much of `held` was passed on in a pause. It stays in `held`, so that the rest of a value is masked.
+    sent: usize,
+    pause: Pause,
     steps: SearchBudget,
     /// Number of masked values.
     found: u64,
@@ -26,7 +37,16 @@ pub struct Scrubber {
 
 impl Scrubber {
     pub(super) fn new(values: Vec<Arc<ValueEncodings>>) -> Self {
-        Self { values, held: Vec::new(), masked: 0, steps: SearchBudget::default(), found: 0 }
+        let (masked, sent, found) = (0, 0, 0);
+        Self {
+            values,
+            held: Vec::new(),
+            masked,
+            sent,
+            pause: Pause::default(),
+            steps: SearchBudget::default(),
+            found,
+        }
     }
 
     /// Masks `text` in all encodings.
@@ -56,8 +76,48 @@ impl Scrubber {
         self.advance(data, true)
     }
 
+    /// Returns held bytes after a pause of the stream. Pending if none are held, or the pause is too short yet. To be called while
+    /// the stream has no more bytes.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub(super) fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, TooMuch>> {
+        while self.sent < self.held.len() {
+            let is_long = ready!(self.pause.poll(cx));
+            let clean = self.flush(is_long)?;
+            if !clean.is_empty() {
+                return Poll::Ready(Ok(clean));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Returns held bytes that were not passed on yet: all as at the end of the stream, or those before a part of a value that
+    /// would be masked.
+    fn flush(&mut self, is_all: bool) -> Result<Bytes, TooMuch> {
+        let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
+        for value in &self.values {
+            value.search(&self.held, true, &mut steps, &mut found)?;
+        }
+        let end = self.held.len();
+        let open = found.iter().filter(|(_, to)| !is_all && *to == end).map(|(start, _)| *start);
+        let until = open.min().unwrap_or(end).max(self.sent);
+        if until == self.sent {
+            return Ok(Bytes::new());
+        }
+        found.retain(|(start, _)| *start < until);
+        let carried = self.masked;
+        self.count(&mut found, carried);
+        let clean = masked(&self.held[..until], &found, carried);
+        self.masked = found.iter().map(|(_, end)| until.min(*end)).chain([carried]).max().unwrap_or(0);
+        Ok(clean.slice(std::mem::replace(&mut self.sent, until)..))
+    }
+
     fn advance(&mut self, data: Bytes, is_end: bool) -> Result<Bytes, TooMuch> {
         self.steps.earn(data.len());
+        if !data.is_empty() {
+            self.pause.over();
+        }
         // Usually nothing is held, and nothing found: then nothing is copied.
         let text = match self.held.is_empty() {
             true => data,
@@ -79,15 +139,14 @@ impl Scrubber {
         if self.held.len() > HELD_MAX {
             return Err(TooMuch);
         }
+        let sent = std::mem::take(&mut self.sent);
+        self.sent = sent.saturating_sub(decided);
+        let from = sent.min(decided);
         if found.is_empty() && carried == 0 {
-            return Ok(text.slice(..decided));
+            return Ok(text.slice(from..decided));
         }
         self.count(&mut found, carried);
-        let mut clean = text[..decided].to_vec();
-        for (start, end) in found.into_iter().chain([(0, carried)]) {
-            clean[start..end.min(decided)].fill(MASK);
-        }
-        Ok(clean.into())
+        Ok(masked(&text[..decided], &found, carried).slice(from..))
     }
 
     /// Returns `data`, a text of its own, without values.
@@ -111,8 +170,49 @@ impl Scrubber {
     }
 }
 
+/// Returns `text` with the ranges `found`, and its first `carried` bytes, masked.
+fn masked(text: &[u8], found: &[(usize, usize)], carried: usize) -> Bytes {
+    let mut clean = text.to_vec();
+    for (start, end) in found.iter().chain([&(0, carried)]) {
+        clean[*start..text.len().min(*end)].fill(MASK);
+    }
+    clean.into()
+}
+
+/// A pause of a stream.
+#[derive(Debug, Default)]
+struct Pause {
+    /// When the pause was noticed; `None` while the stream has bytes.
+    since: Option<Instant>,
+    /// Whether the short pause is over.
+    is_long: bool,
+    /// Created by the first pause.
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pause {
+    /// Ends the pause: the stream has more bytes.
+    fn over(&mut self) {
+        (self.since, self.is_long) = (None, false);
+    }
+
+    /// Completes with `false` after the short pause, then with `true` after the long one.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let until = since + if self.is_long { PAUSE_LONG } else { PAUSE_SHORT };
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        if sleep.deadline() != until {
+            sleep.as_mut().reset(until);
+        }
+        ready!(sleep.as_mut().poll(cx));
+        Poll::Ready(std::mem::replace(&mut self.is_long, true))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
 
     const SECRET: &str = "hunter2-hunter3";
@@ -176,5 +276,38 @@ mod tests {
             assert!(scrubber.pass(piece.clone()).unwrap().is_empty(), "it may be the value");
         }
         assert_eq!(scrubber.pass(piece), Err(TooMuch));
+    }
+
+    /// Returns what is passed on while the stream pauses, and how long the pause was.
+    async fn paused(scrubber: &mut Scrubber) -> (String, Duration) {
+        let began = Instant::now();
+        let held = tokio::time::timeout(Duration::from_secs(60), poll_fn(|cx| scrubber.poll_held(cx))).await;
+        let held = held.expect("not held for ever").unwrap();
+        (String::from_utf8(held.to_vec()).unwrap(), began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_passes_on_what_is_held_and_the_rest_of_a_value_stays_masked() {
+        let pass = |scrubber: &mut Scrubber, text: &'static str| {
+            String::from_utf8(scrubber.pass(Bytes::from_static(text.as_bytes())).unwrap().to_vec()).unwrap()
+        };
+        let mut scrubber = scrubber();
+        assert_eq!(pass(&mut scrubber, "login as h"), "login as ");
+        assert_eq!(paused(&mut scrubber).await, ("h".to_owned(), PAUSE_SHORT));
+        assert!(poll_fn(|cx| Poll::Ready(scrubber.poll_held(cx))).await.is_pending(), "nothing is left");
+        // The value goes on, by a part that must not be shown.
+        assert_eq!(pass(&mut scrubber, "unter2-"), "");
+        assert_eq!(paused(&mut scrubber).await, ("*******".to_owned(), PAUSE_LONG));
+        assert_eq!(pass(&mut scrubber, "hunter3 is it, 100%"), "******* is it, 100");
+        assert_eq!(scrubber.found(), 1);
+        assert_eq!(paused(&mut scrubber).await, ("%".to_owned(), PAUSE_SHORT));
+        // Something else follows; more bytes start the pause again.
+        assert_eq!(pass(&mut scrubber, " of hun"), " of ");
+        let early = tokio::time::timeout(PAUSE_SHORT / 2, poll_fn(|cx| scrubber.poll_held(cx))).await;
+        assert!(early.is_err());
+        assert_eq!(pass(&mut scrubber, "ting? hunter2-hunter3 h"), "hunting? *************** ");
+        assert_eq!(paused(&mut scrubber).await, ("h".to_owned(), PAUSE_SHORT));
+        assert_eq!(scrubber.finish(Bytes::new()).unwrap(), "");
+        assert_eq!(scrubber.found(), 2);
     }
 }

@@ -70,6 +70,23 @@ impl StreamFilter {
             }
         }
     }
+
+    /// Adds held bytes to `ready`, once the stream has paused long enough.
+    fn poll_held(
+        &mut self,
+        cx: &mut Context<'_>,
+        ready: &mut VecDeque<Bytes>,
+    ) -> Poll<Result<(), StreamFilterError>> {
+        let clean = ready!(self.scrubber.poll_held(cx))?;
+        match &mut self.frames {
+            Some(frames) => {
+                frames.clean.extend_from_slice(&clean);
+                frames.forward(ready);
+            }
+            None => ready.push_back(clean),
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// Why a stream is cut off.
@@ -215,11 +232,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for ScrubbedStream<S> {
             }
             let mut read = BytesMut::zeroed(READ);
             let mut into = ReadBuf::new(&mut read);
-            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut into))?;
-            let length = into.filled().len();
-            read.truncate(length);
-            this.is_ended = length == 0;
-            if let Err(error) = filter.pass(read.freeze(), this.is_ended, &mut this.ready) {
+            let passed = match Pin::new(&mut this.stream).poll_read(cx, &mut into)? {
+                Poll::Ready(()) => {
+                    let length = into.filled().len();
+                    read.truncate(length);
+                    this.is_ended = length == 0;
+                    filter.pass(read.freeze(), this.is_ended, &mut this.ready)
+                }
+                Poll::Pending => ready!(filter.poll_held(cx, &mut this.ready)),
+            };
+            if let Err(error) = passed {
                 this.is_cut = true;
                 tracing::warn!(%error, "an upgraded connection was cut off");
                 return Poll::Ready(Err(io::Error::other(error)));
@@ -280,7 +302,7 @@ mod tests {
         read.map(|_| all)
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn value_is_masked_within_and_across_websocket_frames() {
         let (text, more, last, ping, close) = (1, 0, 0x80, 0x89, 0x88);
         let long = format!("{}{SECRET}{}", "x".repeat(200), "y".repeat(200));
@@ -318,7 +340,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn compressed_frames_are_rejected_and_other_protocols_searched_raw() {
         let compressed = frame(0xc1, b"..");
         let masked = [&[0x81, 0x82][..], b"mask.."].concat();
@@ -328,5 +350,20 @@ mod tests {
         let sent = format!("\x00\x01{SECRET}\x02");
         let wanted = format!("\x00\x01{}\x02", "*".repeat(SECRET.len()));
         assert_eq!(read(sent.as_bytes(), 5, false).await.unwrap(), wanted.as_bytes());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_passes_on_what_may_begin_a_value() {
+        for (is_websocket, sent) in [(true, frame(0x01, b"login as h")), (false, b"login as hunt".to_vec())] {
+            let (near, mut far) = tokio::io::duplex(64);
+            let scrubber = Scrubber::new(vec![Arc::new(ValueEncodings::of([SECRET.as_bytes()].into_iter()))]);
+            let mut stream = ScrubbedStream::new(near, Some((scrubber, is_websocket)));
+            far.write_all(&sent).await.unwrap();
+            let mut seen = vec![0; sent.len()];
+            let read = tokio::time::timeout(std::time::Duration::from_secs(60), stream.read_exact(&mut seen));
+            read.await.expect("the client waits for ever").unwrap();
+            let wanted = String::from_utf8_lossy(&sent).replace("hunt", "****");
+            assert_eq!(String::from_utf8_lossy(&seen), wanted);
+        }
     }
 }

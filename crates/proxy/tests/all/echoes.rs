@@ -7,7 +7,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http1;
@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::echo::{MASK, TEXT, read_frame, write_frame};
 use crate::requests::{CANARY, Store, list};
-use crate::world::{Answers, AnyBody, Client, Speaks, Upstream, World, get, http2};
+use crate::world::{Answers, AnyBody, Client, PATIENCE, Speaks, Upstream, World, get, http2};
 
 /// Ways to echo, each with a text that the body or the headers must contain.
 const WAYS: [(&str, &str); 26] = [
@@ -29,7 +29,8 @@ const WAYS: [(&str, &str); 26] = [
     ("redirect", "location: https://b.example/?token=[redacted]"),
     ("redirect-escaped", "location: https://b.example/?token=[redacted]"),
     ("body", "it is ********************."),
-    ("chunks", "it is ********************."),
+    // In pieces: after a pause between them, up to three characters are shown.
+    ("chunks", "*****************."),
     ("twice", "******************** ********************"),
     ("at-the-end", "it is ********************"),
     ("events", "data: ********************\n\n"),
@@ -46,7 +47,7 @@ const WAYS: [(&str, &str); 26] = [
     ("base64-url", "jwt "),
     ("hex", "it is ****************************************."),
     ("utf16", ""),
-    ("gzip", "it is ********************."),
+    ("gzip", "*****************."),
     ("deflate", "it is ********************."),
     ("range", "it is ********************."),
 ];
@@ -143,6 +144,7 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
             header(CONTENT_ENCODING, way.to_owned());
             compressed(way, &plain)
         }
+        "pause" => b"which name? c".to_vec(),
         "br" => {
             header(CONTENT_ENCODING, way.to_owned());
             plain.into_bytes()
@@ -156,6 +158,10 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
     };
     let body = match way {
         "chunks" | "gzip" | "trailers" => in_pieces(body, 3, trailers),
+        "pause" => {
+            let first = stream::iter([Ok(Frame::data(Bytes::from(body)))]);
+            StreamBody::new(first.chain(stream::pending())).boxed_unsync()
+        }
         _ => Full::from(body).boxed_unsync(),
     };
     response.map(|()| body)
@@ -251,6 +257,21 @@ async fn allow_echo_passes_bodies_unchanged_and_redacts_headers() {
     assert!(status == StatusCode::PARTIAL_CONTENT && said.ends_with("4711-injected."), "{said}");
     let (_, said) = seen(&world, &upstream, "http/1.1", "header").await;
     assert!(said.contains("[redacted]"), "headers never have it: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_reaches_the_client_although_its_end_may_begin_the_value() {
+    let upstream = Upstream::that(speaks()).await;
+    let world = world(&upstream, false).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (mut sender, _) = http2(stream).await;
+    let response = sender.send_request(get(&format!("https://{target}/echo/pause"))).await.unwrap();
+    let (mut body, mut said) = (response.into_body(), Vec::new());
+    while said != b"which name? c" {
+        let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("all of the question");
+        said.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
