@@ -314,8 +314,9 @@ impl Injection {
                 };
                 let coded = Zeroizing::new(STANDARD.encode(&pair));
                 let password = texts.get(1).map_or(first, Secret::expose);
+                // Only the user name has no colon (RFC 7617 section 2).
                 let password = password
-                    .rsplit_once(':')
+                    .split_once(':')
                     .filter(|_| texts.len() == 1 && self.user.is_none())
                     .map_or(password, |(_, after)| after);
                 (octets(&["Basic ", &coded]), octets(&[&coded]), password)
@@ -497,6 +498,7 @@ mod tests {
             (of(Form::Basic, None), "Basic bWU6cGEgc3M6d29yZA=="),
             (of(Form::Header, Some("x-key")), "Token me:pa ss:word"),
         ] {
+            let is_basic = text.form == Form::Basic;
             let injection = injection(text);
             let mut headers = HeaderMap::new();
             headers.append(&injection.header, HeaderValue::from_static("mine"));
@@ -509,6 +511,11 @@ mod tests {
             let echo = injected.spellings().taken_out(echo.as_bytes()).unwrap().unwrap();
             let echo = String::from_utf8(echo.to_vec()).unwrap();
             assert!(!echo.contains("word") && !echo.contains("bWU6") && echo.contains("stays"), "{echo}");
+            if is_basic {
+                // The password alone has a colon itself.
+                let echo = injected.spellings().taken_out(b"it is pa ss:word.").unwrap().unwrap();
+                assert_eq!(String::from_utf8_lossy(&echo), "it is [redacted].");
+            }
         }
     }
 
