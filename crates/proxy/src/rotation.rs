@@ -3,7 +3,7 @@
 use http_relay::access_log::Entry;
 use http_relay::fields::address;
 use http_relay::request_body::RequestBody;
-use http_relay::upstream::{NoAnswer, UpstreamResponseBody};
+use http_relay::upstream::{NoAnswer, Unanswered, UpstreamResponseBody};
 use hyper::{Request, Response, StatusCode, Version};
 
 use super::audited::AuditedDecision;
@@ -28,6 +28,9 @@ impl Proxy {
     /// Sends a request with the credentials `injected`. If the server responds with 401, sends it again with another version of the
     /// credentials, as long as there is one: the source may have a new one that the server knows already, or not yet. Only if the
     /// request has no body, or a kept one. `injected` then contains all sent credentials.
+    ///
+    /// # Errors
+    /// [`NoAnswer`], also to a request that was sent again: the server may have processed it.
     pub(super) async fn send(
         &self,
         request: Request<RequestBody>,
@@ -37,30 +40,42 @@ impl Proxy {
     ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
         let may_repeat = !injected.is_empty() && !sending.is_upgrade;
         let again = if may_repeat { copy_of(&request) } else { None };
-        let mut response = self.send_once(request, sending.place).await?;
+        let first = self.try_send(request, sending.place).await;
+        let mut response = first.map_err(|unanswered| unanswered.error)?;
         record_credential_outcome(response.status(), injected, sending.secrets);
         for _ in 0..MORE_TRIES {
             if response.status() != StatusCode::UNAUTHORIZED {
                 break;
             }
-            let Some(request) = again.as_ref().and_then(copy_of) else { break };
-            let Some(other) = self.send_again(request, injected, entry, sending).await else { break };
-            response = other;
+            let Some(mut request) = again.as_ref().and_then(copy_of) else { break };
+            let Some(fresh) = self.other_credentials(&mut request, injected, entry, sending).await else {
+                break;
+            };
+            match self.try_send(request, sending.place).await {
+                Ok(other) => response = other,
+                // Nothing was sent, so the server's last word is its 401.
+                Err(Unanswered { unsent: Some(_), .. }) => break,
+                // The server may have processed the request, so the client must not take it for refused.
+                Err(unanswered) => return Err(unanswered.error),
+            }
+            record_credential_outcome(response.status(), &fresh, sending.secrets);
+            injected.extend(fresh);
         }
         Ok(response)
     }
 
-    async fn send_again(
+    /// Injects other credentials than the last ones into `request`, and audits them; `None` if there are no others.
+    async fn other_credentials(
         &self,
-        mut request: Request<RequestBody>,
-        injected: &mut Vec<Injected>,
+        request: &mut Request<RequestBody>,
+        injected: &[Injected],
         entry: &mut Option<Box<Entry>>,
         sending: &PreparedRequest<'_>,
-    ) -> Option<Response<UpstreamResponseBody>> {
+    ) -> Option<Vec<Injected>> {
         let judged = sending.judged?;
         let verified = self.upstreams.verifies(&sending.place.origin);
-        let with = (sending.secrets, injected.as_slice());
-        let fresh = judged.inject(&mut request, verified, with, self.requests.metrics()).await.ok()?;
+        let with = (sending.secrets, injected);
+        let fresh = judged.inject(request, verified, with, self.requests.metrics()).await.ok()?;
         if fresh.iter().all(|one| one.was_sent_last(injected)) {
             return None;
         }
@@ -71,22 +86,18 @@ impl Proxy {
             .iter_mut()
             .for_each(|entry| fresh.iter().for_each(|one| entry.hide(one.header(), one.needles())));
         tracing::debug!("a credential was rotated: retrying its request once");
-        let response = self.send_once(request, sending.place).await;
-        let status = response.as_ref().map(Response::status);
-        status.into_iter().for_each(|status| record_credential_outcome(status, &fresh, sending.secrets));
-        injected.extend(fresh);
-        response.ok()
+        Some(fresh)
     }
 
-    async fn send_once(
+    async fn try_send(
         &self,
         request: Request<RequestBody>,
         Destination { origin, authority }: &Destination,
-    ) -> Result<Response<UpstreamResponseBody>, NoAnswer> {
+    ) -> Result<Response<UpstreamResponseBody>, Unanswered> {
         let prepare = |request: &mut Request<RequestBody>, version: Version| {
             address(request, origin, authority, version)
         };
-        self.upstreams.send(origin, request, prepare).await
+        self.upstreams.try_send(origin, request, prepare).await
     }
 }
 

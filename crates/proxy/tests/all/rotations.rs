@@ -11,9 +11,11 @@ use hyper::{Method, Request, Response, StatusCode};
 use keys::Secret;
 use parking_lot::Mutex;
 use proxy::requests::{Fetched, Fetching, InjectText, RequestRules, RuleText, Secrets};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::requests::list;
-use crate::world::{Answers, AnyBody, Client, Speaks, Upstream, World, get, http2};
+use crate::world::{Answers, AnyBody, Client, Speaks, Upstream, World, ask, authority, get, head, http2};
 
 const REQUESTS: usize = 10_000;
 const ROTATIONS: usize = 20;
@@ -126,4 +128,55 @@ async fn no_request_fails_during_twenty_credential_rotations() {
     assert_eq!(DONE.load(SeqCst), REQUESTS, "none was done twice");
     let refused = REFUSED.load(SeqCst);
     assert!((ROTATIONS..REQUESTS / 4).contains(&refused), "{refused}: not a request for each try");
+}
+
+const UNAUTHORIZED: &[u8] =
+    b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 4\r\n\r\nnone";
+
+/// Returns the response to a POST that a server refuses with the version before. With the current one, the server reads it and
+/// breaks off (`listens`), or cannot be reached.
+async fn posted(listens: bool) -> String {
+    let (_, root) = authority();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let credential = Some("/team/api".to_owned());
+    let inject = InjectText { credential, port: vec![port], insecure: true, ..InjectText::default() };
+    let rule = RuleText { host: list(&["localhost"]), inject: Some(inject), ..RuleText::default() };
+    let rules = RequestRules::compile(&[rule]).unwrap();
+    let secrets = Arc::new(Rotating { value: AtomicUsize::new(1), cached: Mutex::new(0) });
+    let world = World::new(&root, |options| {
+        options.requests.rules = rules;
+        options.requests.secrets = Some(secrets);
+    })
+    .await;
+    let server = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let listener = listens.then_some(listener);
+        assert!(post_on(&mut stream).await.contains("Bearer version-0\r\n"));
+        stream.write_all(UNAUTHORIZED).await.unwrap();
+        drop(stream);
+        let Some(listener) = listener else { return };
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert!(post_on(&mut stream).await.contains("Bearer version-1\r\n"));
+    });
+    let (_, mut stream) = world.connect(&format!("localhost:{port}")).await;
+    let post = "POST /pay HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok";
+    let said = ask(&mut stream, post).await;
+    server.await.unwrap();
+    said
+}
+
+/// Reads a POST of [`posted`], and returns its head.
+async fn post_on(stream: &mut TcpStream) -> String {
+    let head = head(stream).await;
+    stream.read_exact(&mut [0; 2]).await.unwrap();
+    head
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_may_have_been_done_is_not_called_refused() {
+    let said = posted(true).await;
+    assert!(said.starts_with("HTTP/1.1 502"), "{said}");
+    let said = posted(false).await;
+    assert!(said.starts_with("HTTP/1.1 401") && said.ends_with("none"), "{said}");
 }
