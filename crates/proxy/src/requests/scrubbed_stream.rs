@@ -14,7 +14,7 @@ use super::spellings::TooMuch;
 /// Bytes that are read at once.
 const READ: usize = 16 << 10;
 /// Maximum bytes of a control frame (RFC 6455 section 5.5).
-const CONTROL_MAX: usize = 125;
+const CONTROL_MAX: u64 = 125;
 
 /// A connection to an upstream from which injected values are removed. Each byte of a value is masked, so that lengths of frames
 /// stay.
@@ -94,7 +94,7 @@ impl StreamFilter {
 enum StreamFilterError {
     #[error(transparent)]
     TooMuch(#[from] TooMuch),
-    #[error("a frame of the upstream is compressed or masked, so that it cannot be searched")]
+    #[error("a frame of the upstream is compressed, masked or malformed, so that it cannot be searched")]
     Frame,
 }
 
@@ -169,10 +169,11 @@ impl WebSocketFrames {
             }
             return Ok(());
         }
-        let whole = 2 + length as usize;
-        if length > CONTROL_MAX as u64 {
+        // A longer form of the length is invalid, whatever the length.
+        if more != 0 || length > CONTROL_MAX {
             return Err(StreamFilterError::Frame);
         }
+        let whole = 2 + length as usize;
         let missing = (whole - self.begun.len()).min(data.len());
         self.begun.extend_from_slice(&data.split_to(missing));
         if self.begun.len() == whole {
@@ -344,7 +345,11 @@ mod tests {
     async fn compressed_frames_are_rejected_and_other_protocols_searched_raw() {
         let compressed = frame(0xc1, b"..");
         let masked = [&[0x81, 0x82][..], b"mask.."].concat();
-        for sent in [compressed, masked] {
+        // Control frames with a longer form of their length, which leads beyond what was read.
+        let control = [0, 1, 125, 126].map(|length| [0x89, 126, 0, length].to_vec());
+        let wide = [[0x89, 127].as_slice(), &[0xff; 8]].concat();
+        for mut sent in [compressed, masked, wide].into_iter().chain(control) {
+            sent.resize(sent.len() + 300, b'.');
             assert!(read(&sent, 64, true).await.is_err(), "{sent:?}");
         }
         let sent = format!("\x00\x01{SECRET}\x02");
