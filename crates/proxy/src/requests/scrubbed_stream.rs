@@ -15,6 +15,8 @@ use super::spellings::TooMuch;
 const READ: usize = 16 << 10;
 /// Maximum bytes of a control frame (RFC 6455 section 5.5).
 const CONTROL_MAX: u64 = 125;
+/// Maximum headers, payloads and control frames that wait for the payload before them, which may begin a value.
+const ORDER_MAX: usize = 1_024;
 
 /// A connection to an upstream from which injected values are removed. Each byte of a value is masked, so that lengths of frames
 /// stay.
@@ -142,6 +144,9 @@ impl WebSocketFrames {
 
     /// Reads a header, and the payload of a control frame.
     fn header(&mut self, data: &mut Bytes, scrubber: &mut Scrubber) -> Result<(), StreamFilterError> {
+        if self.order.len() >= ORDER_MAX {
+            return Err(TooMuch.into());
+        }
         self.begun.extend_from_slice(&data.split_to(1));
         let (Some(first), Some(second)) = (self.begun.first(), self.begun.get(1)) else { return Ok(()) };
         let (is_final, opcode) = (first & 0x80 != 0, first & 0xf);
@@ -370,5 +375,17 @@ mod tests {
             let wanted = String::from_utf8_lossy(&sent).replace("hunt", "****");
             assert_eq!(String::from_utf8_lossy(&seen), wanted);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_behind_a_payload_that_is_held_back_are_bounded() {
+        let empty = frame(0, b"");
+        let sent = |count| [frame(1, b"h"), empty.repeat(count), frame(0x80, b"at")].concat();
+        let few = sent(ORDER_MAX / 2 - 2);
+        assert_eq!(read(&few, 4_096, true).await.unwrap(), few);
+        assert!(read(&sent(ORDER_MAX / 2 + 1), 4_096, true).await.is_err());
+        // Frames that wait for nothing are not counted.
+        let many = [frame(1, b"g"), empty.repeat(2 * ORDER_MAX), frame(0x80, b"at")].concat();
+        assert_eq!(read(&many, 4_096, true).await.unwrap(), many);
     }
 }
