@@ -1,5 +1,7 @@
 //! Requests during the rotation of a credential: if a server rejects the old value, the request is retried with the new one.
 
+use std::time::Duration;
+
 use http_relay::access_log::Entry;
 use http_relay::fields::address;
 use http_relay::request_body::RequestBody;
@@ -13,6 +15,10 @@ use super::requests::{Destination, Injected, MatchedRules, Secrets, record_crede
 /// How often a request is sent again: with the version that the source has, and with the other one. A server may switch between two
 /// tries, so that the first one is right then.
 const MORE_TRIES: usize = 2;
+/// Maximum bytes of a 401 that is read before the next try, and kept for the client if nothing of the next try can be sent.
+const REFUSAL_OCTETS_MAX: usize = 64 << 10;
+/// Maximum wait for the body of a 401.
+const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// A request that is ready to be sent, except for its credentials.
 pub(super) struct PreparedRequest<'a> {
@@ -51,13 +57,16 @@ impl Proxy {
             let Some(fresh) = self.other_credentials(&mut request, injected, entry, sending).await else {
                 break;
             };
-            match self.try_send(request, sending.place).await {
-                Ok(other) => response = other,
+            // The connection of the 401 is free for the next try, or closed.
+            let is_kept = response.body_mut().keep(REFUSAL_OCTETS_MAX, REFUSAL_WITHIN).await;
+            let refusal = is_kept.then_some(response);
+            response = match (self.try_send(request, sending.place).await, refusal) {
+                (Ok(other), _) => other,
                 // Nothing was sent, so the server's last word is its 401.
-                Err(Unanswered { unsent: Some(_), .. }) => break,
+                (Err(Unanswered { unsent: Some(_), .. }), Some(refusal)) => return Ok(refusal),
                 // The server may have processed the request, so the client must not take it for refused.
-                Err(unanswered) => return Err(unanswered.error),
-            }
+                (Err(unanswered), _) => return Err(unanswered.error),
+            };
             record_credential_outcome(response.status(), &fresh, sending.secrets);
             injected.extend(fresh);
         }

@@ -1,14 +1,16 @@
 //! Body of a response from an upstream.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use hyper::HeaderMap;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::sync::oneshot;
 
 use super::super::access_log::Entry;
 use super::super::stall::{ResponseGuard, StallTimeout, UploadStatus};
@@ -29,11 +31,13 @@ pub(super) struct ReturningConnection {
 
 impl ReturningConnection {
     /// Returns the connection immediately if it is ready. Otherwise waits until it is, for example when a response came before the
-    /// whole request was sent.
-    fn give(mut self) {
+    /// whole request was sent. The result completes at the end of this wait.
+    fn give(mut self) -> Option<oneshot::Receiver<()>> {
         if self.sender.sender.is_ready() {
-            return self.pool.keep(&self.origin, Sender::Http1(self.sender));
+            self.pool.keep(&self.origin, Sender::Http1(self.sender));
+            return None;
         }
+        let (waits, waited) = oneshot::channel();
         let tasks = self.pool.tasks().clone();
         tasks.spawn_bounded(async move {
             let _live = telemetry::tasks::guard("proxy-upstream-return");
@@ -41,7 +45,9 @@ impl ReturningConnection {
             if matches!(ready, Ok(Ok(()))) {
                 self.pool.keep(&self.origin, Sender::Http1(self.sender));
             }
+            drop(waits);
         });
+        Some(waited)
     }
 }
 
@@ -84,8 +90,10 @@ const CUT: &str = "response-filter";
 /// Body of a response from an upstream. It fails if no data arrives within its timeout. After the last byte, its connection returns
 /// to the pool; if it is dropped earlier, the connection is closed.
 pub struct UpstreamResponseBody {
-    body: Incoming,
+    body: Source,
     back: Option<ReturningConnection>,
+    /// Completes when the connection is in the pool, if it was not ready for it at once.
+    returning: Option<oneshot::Receiver<()>>,
     /// Slot on a shared connection, until the response has ended.
     stream: Option<StreamSlot>,
     /// Signals the upload timer that the response is in progress.
@@ -111,8 +119,9 @@ impl UpstreamResponseBody {
     ) -> Self {
         let stall = StallTimeout::new(idle);
         let mut relayed = Self {
-            body,
+            body: Source::Incoming(body),
             back,
+            returning: None,
             stream,
             answering: None,
             stall,
@@ -149,6 +158,30 @@ impl UpstreamResponseBody {
     pub fn holding(mut self, held: impl Send + Sync + 'static) -> Self {
         self.held = (!self.body.is_end_stream()).then(|| Box::new(held) as Box<dyn Send + Sync>);
         self
+    }
+
+    /// Reads the whole body now, to forward it later, if it has at most `most` bytes and arrives within `within`. Then its
+    /// connection is free for the next request. If it returns false, the rest of the body is lost.
+    pub async fn keep(&mut self, most: usize, within: Duration) -> bool {
+        tokio::time::timeout(within, self.read_whole(most)).await.unwrap_or(false)
+    }
+
+    async fn read_whole(&mut self, most: usize) -> bool {
+        let (mut data, mut trailers) = (BytesMut::new(), None);
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await {
+            match frame.map(Frame::into_data) {
+                Ok(Ok(piece)) if data.len() + piece.len() <= most => data.extend_from_slice(&piece),
+                Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
+                _ => return false,
+            }
+        }
+        if let Some(returning) = self.returning.take() {
+            // The sender is dropped at the end.
+            let _ = returning.await;
+        }
+        let data = Some(data.freeze()).filter(|data| !data.is_empty());
+        self.body = Source::Kept(Box::new(BufferedBody { data, trailers }));
+        true
     }
 
     fn complete(&mut self) {
@@ -241,7 +274,51 @@ impl UpstreamResponseBody {
     fn end(&mut self) {
         (self.stream, self.answering, self.held) = (None, None, None);
         if let Some(back) = self.back.take() {
-            back.give();
+            self.returning = back.give();
+        }
+    }
+}
+
+/// The origin of a body's frames.
+enum Source {
+    Incoming(Incoming),
+    Kept(Box<BufferedBody>),
+}
+
+/// A body that was read before it is forwarded.
+struct BufferedBody {
+    data: Option<Bytes>,
+    trailers: Option<HeaderMap>,
+}
+
+impl Body for Source {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match &mut *self {
+            Self::Incoming(body) => Pin::new(body).poll_frame(cx),
+            Self::Kept(kept) => {
+                let data = kept.data.take().map(Frame::data);
+                Poll::Ready(data.or_else(|| kept.trailers.take().map(Frame::trailers)).map(Ok))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Incoming(body) => body.is_end_stream(),
+            Self::Kept(kept) => kept.data.is_none() && kept.trailers.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Incoming(body) => body.size_hint(),
+            Self::Kept(kept) => SizeHint::with_exact(kept.data.as_ref().map_or(0, Bytes::len) as u64),
         }
     }
 }

@@ -180,3 +180,38 @@ async fn a_request_that_may_have_been_done_is_not_called_refused() {
     let said = posted(false).await;
     assert!(said.starts_with("HTTP/1.1 401") && said.ends_with("none"), "{said}");
 }
+
+/// What a server answers that refuses the version before, with a text.
+async fn refused_with_text(request: Request<Incoming>) -> Response<AnyBody> {
+    let is_new = request.headers()["authorization"] == "Bearer version-1";
+    let mut response = Response::new(Full::from(if is_new { "done" } else { "the token has expired" }));
+    if !is_new {
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+    }
+    response.map(BodyExt::boxed_unsync)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_sent_again_although_its_host_has_one_connection_only() {
+    let answers: Answers = |request| Box::pin(refused_with_text(request));
+    let speaks = Speaks { answers: Some(answers), alpn: &["http/1.1"], ..Speaks::default() };
+    let upstream = Upstream::that(speaks).await;
+    let port = upstream.address.port();
+    let credential = Some("/team/api".to_owned());
+    let inject = InjectText { credential, port: vec![port], ..InjectText::default() };
+    let rule = RuleText { host: list(&["localhost"]), inject: Some(inject), ..RuleText::default() };
+    let rules = RequestRules::compile(&[rule]).unwrap();
+    let secrets = Arc::new(Rotating { value: AtomicUsize::new(1), cached: Mutex::new(0) });
+    let world = World::new(&upstream.root, |options| {
+        options.requests.rules = rules;
+        options.requests.secrets = Some(secrets);
+        options.upstream_per_host_max = 1;
+    })
+    .await;
+    let target = format!("localhost:{port}");
+    let client = Client::of(&world.root, "http/1.1");
+    let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
+    let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("done"), "{said}");
+    assert_eq!(upstream.made(), 1);
+}
