@@ -1,7 +1,7 @@
 //! Exchange of one request and its response.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http_body_util::Either;
 use http_relay::access_log::{Entry, counted};
@@ -35,6 +35,8 @@ use super::rules::Action;
 
 /// Maximum bytes of a body that is kept, to send the request again after a rotation.
 const REPEATED_OCTETS_MAX: usize = 64 << 10;
+/// Maximum wait for the body of a response that cannot be searched: an empty one is passed on.
+const EMPTY_WITHIN: Duration = Duration::from_secs(1);
 
 impl Proxy {
     /// Like [`Self::exchange`], for callers that need an owned future.
@@ -287,7 +289,7 @@ impl Proxy {
         match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {
                 let mut response = response.map(|body| body.beside(&uploading));
-                match take_response_filter(&mut response, &injected) {
+                match take_response_filter(&mut response, &injected).await {
                     Ok(filter) => {
                         self.passed_on(response, client, judged, entry, (filter, way, &place.origin))
                     }
@@ -396,7 +398,7 @@ struct ExchangeContext<'a> {
 }
 
 /// Returns the filter that removes the `injected` values from the response. Removes them from its header, and the reason phrase.
-fn take_response_filter(
+async fn take_response_filter(
     response: &mut Response<UpstreamResponseBody>,
     injected: &[Injected],
 ) -> Result<Option<ResponseFilter>, UnsearchableBody> {
@@ -404,8 +406,16 @@ fn take_response_filter(
         return Ok(None);
     }
     response.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
-    let has_body = response.status() == StatusCode::SWITCHING_PROTOCOLS || !response.body().is_end_stream();
-    ResponseFilter::new(injected, response.headers_mut(), has_body).map(Some)
+    let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let has_body = is_upgrade || !response.body().is_end_stream();
+    let filter = match ResponseFilter::new(injected, response.headers_mut(), has_body) {
+        // Without a body, as of a response to HEAD, the coding does not matter.
+        Err(_) if !is_upgrade && response.body_mut().keep(0, EMPTY_WITHIN).await => {
+            ResponseFilter::new(injected, response.headers_mut(), false)
+        }
+        filter => filter,
+    };
+    filter.map(Some)
 }
 
 /// Returns the response instead of one that cannot be searched for the injected credential.

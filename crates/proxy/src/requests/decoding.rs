@@ -40,6 +40,8 @@ pub(super) struct Decoder {
     kind: Kind,
     /// Compressed bytes that are not decoded yet.
     waiting: Bytes,
+    /// Whether the body has any bytes. One without, as of a response to HEAD, is not compressed.
+    is_begun: bool,
     is_ended: bool,
 }
 
@@ -56,7 +58,7 @@ impl Decoder {
             Coding::Gzip => Kind::Gzip(Box::new(MultiGzDecoder::new(Vec::new()))),
             Coding::Deflate => Kind::Deflate(Box::new(ZlibDecoder::new(Vec::new()))),
         };
-        Self { kind, waiting: Bytes::new(), is_ended: false }
+        Self { kind, waiting: Bytes::new(), is_begun: false, is_ended: false }
     }
 
     /// Returns whether the decoded body is as long as the body.
@@ -71,6 +73,7 @@ impl Decoder {
 
     /// Adds the next bytes of the body. All before must have been decoded.
     pub(super) fn push(&mut self, data: Bytes) {
+        self.is_begun |= !data.is_empty();
         self.waiting = data;
     }
 
@@ -102,7 +105,7 @@ impl Decoder {
 
     /// Ends the body, and returns its last bytes.
     pub(super) fn finish(&mut self) -> io::Result<Bytes> {
-        if std::mem::replace(&mut self.is_ended, true) {
+        if std::mem::replace(&mut self.is_ended, true) || !self.is_begun {
             return Ok(Bytes::new());
         }
         let last = match &mut self.kind {
@@ -157,6 +160,8 @@ mod tests {
             let two = [gzip.clone(), gzip.clone()].concat();
             assert_eq!(decoded(Coding::Gzip, &two, size).unwrap().0.len(), 2 * text.len());
         }
+        assert!(decoded(Coding::Gzip, b"", 100).unwrap().0.is_empty());
+        assert!(decoded(Coding::Deflate, b"", 100).unwrap().0.is_empty());
         assert!(decoded(Coding::Gzip, &gzip[..gzip.len() - 1], 100).is_err(), "truncated");
         assert!(decoded(Coding::Gzip, text.as_bytes(), 100).is_err(), "not compressed");
     }

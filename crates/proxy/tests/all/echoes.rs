@@ -144,6 +144,10 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
             header(CONTENT_ENCODING, way.to_owned());
             compressed(way, &plain)
         }
+        "empty-gzip" | "empty-deflate" | "empty-br" => {
+            header(CONTENT_ENCODING, way.trim_start_matches("empty-").to_owned());
+            Vec::new()
+        }
         "pause" => b"which name? c".to_vec(),
         "br" => {
             header(CONTENT_ENCODING, way.to_owned());
@@ -157,7 +161,10 @@ fn echoed(request: Request<Incoming>) -> Response<AnyBody> {
         _ => plain.into_bytes(),
     };
     let body = match way {
-        "chunks" | "gzip" | "trailers" => in_pieces(body, 3, trailers),
+        // Without a length: only its end shows that an empty body is empty.
+        "chunks" | "gzip" | "trailers" | "empty-gzip" | "empty-deflate" | "empty-br" => {
+            in_pieces(body, 3, trailers)
+        }
         "pause" => {
             let first = stream::iter([Ok(Frame::data(Bytes::from(body)))]);
             StreamBody::new(first.chain(stream::pending())).boxed_unsync()
@@ -247,6 +254,18 @@ async fn injected_credential_is_never_echoed_to_the_client() {
     }
     let (_, said) = seen(&world, &upstream, "h2", "trailers").await;
     assert!(said.contains("x-echo: [redacted]") && said.contains("see below"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_body_passes_whatever_its_coding() {
+    let upstream = Upstream::that(speaks()).await;
+    let world = world(&upstream, false).await;
+    for alpn in ["http/1.1", "h2"] {
+        for way in ["empty-gzip", "empty-deflate", "empty-br"] {
+            let (status, said) = seen(&world, &upstream, alpn, way).await;
+            assert_eq!(status, StatusCode::OK, "{alpn} {way}: {said}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
