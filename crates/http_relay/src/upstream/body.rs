@@ -62,6 +62,9 @@ pub trait BodyFilter: Send + Sync {
     /// Ends the body.
     fn finish(&mut self);
 
+    /// Called before each [`Self::pull`]. Pending if the filter has worked enough at once; then it wakes the task for its next turn.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
     /// Returns the next bytes to forward; `None` if more must be pushed first, or at the end.
     ///
     /// # Errors
@@ -332,6 +335,9 @@ impl Body for UpstreamResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         loop {
+            if let Some(filter) = &mut self.filter {
+                ready!(filter.poll_turn(cx));
+            }
             if let Poll::Ready(frame) = self.poll_filter() {
                 return Poll::Ready(frame);
             }

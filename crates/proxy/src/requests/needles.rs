@@ -274,24 +274,17 @@ fn match_url_escape(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize
 /// `more`.
 fn match_json_escape(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) -> Option<usize> {
     let wanted = character?;
-    let run = rest.iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count();
+    let run = backslashes(rest);
     if wanted == '\\' {
         [2, 4, 8, 16].into_iter().filter(|count| *count <= run).for_each(more);
     }
-    let unit = |at: usize| match rest.get(at)? {
-        b'u' | b'U' => Some((parse_hex(rest.get(at + 1..at + 5)?)?, at + 5)),
-        b'x' | b'X' => Some((parse_hex(rest.get(at + 1..at + 3)?)?, at + 3)),
-        _ => None,
-    };
-    if let Some((first, end)) = unit(run) {
+    if let Some((first, end)) = unit(rest, run) {
         let mut units = [0; 2];
         let units = wanted.encode_utf16(&mut units);
         return match units {
             [_] => is_same(first, wanted).then_some(end),
             [high, low] if u32::from(*high) == first => {
-                let run =
-                    rest[end..].iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count();
-                let (second, end) = unit(end + run)?;
+                let (second, end) = unit(rest, end + backslashes(&rest[end..]))?;
                 (second == u32::from(*low)).then_some(end)
             }
             _ => None,
@@ -306,8 +299,28 @@ fn match_json_escape(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(
     (meant == wanted && escaped.is_ascii()).then_some(run + 1)
 }
 
+/// Returns the number of backslashes at the start of `rest`.
+fn backslashes(rest: &[u8]) -> usize {
+    rest.iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count()
+}
+
+/// Returns the value and the end of `u002f` or `x2f` at `at`.
+fn unit(rest: &[u8], at: usize) -> Option<(u32, usize)> {
+    match rest.get(at)? {
+        b'u' | b'U' => Some((parse_hex(rest.get(at + 1..at + 5)?)?, at + 5)),
+        b'x' | b'X' => Some((parse_hex(rest.get(at + 1..at + 3)?)?, at + 3)),
+        _ => None,
+    }
+}
+
 /// Matches `&amp;`, `&#38;` and `&#x26;`.
 fn match_html_escape(rest: &[u8], character: Option<char>) -> Option<usize> {
+    let (meant, end) = reference(rest)?;
+    is_same(meant, character?).then_some(end)
+}
+
+/// Returns the character and the end of a reference in HTML.
+fn reference(rest: &[u8]) -> Option<(u32, usize)> {
     const LONGEST: usize = 10;
     let end = rest.iter().take(LONGEST).position(|octet| *octet == b';')?;
     let meant = match &rest[1..end] {
@@ -320,7 +333,45 @@ fn match_html_escape(rest: &[u8], character: Option<char>) -> Option<usize> {
         [b'#', digits @ ..] => std::str::from_utf8(digits).ok()?.parse().ok()?,
         _ => return None,
     };
-    is_same(meant, character?).then_some(end + 1)
+    Some((meant, end + 1))
+}
+
+/// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may mean, for a search that
+/// compares no more texts than it must. The sequence must be complete.
+pub(super) fn meant_by(rest: &[u8], with: &mut dyn FnMut(u8)) {
+    match rest.first() {
+        Some(b'%') => {
+            for value in rest[1..].chunks_exact(2).map_while(parse_hex) {
+                // A byte, which need not be a character.
+                with(value as u8);
+                if value != u32::from(b'%') {
+                    break;
+                }
+            }
+        }
+        Some(b'\\') => {
+            let run = backslashes(rest);
+            match unit(rest, run) {
+                Some((code, _)) => first_of(code, with),
+                None => match rest.get(run) {
+                    Some(b't') => with(b'\t'),
+                    Some(escaped) if !escaped.is_ascii_alphanumeric() => with(*escaped),
+                    _ => {}
+                },
+            }
+            with(b'\\');
+        }
+        Some(b'&') => reference(rest).into_iter().for_each(|(code, _)| first_of(code, with)),
+        _ => {}
+    }
+}
+
+fn first_of(code: u32, with: &mut dyn FnMut(u8)) {
+    match char::from_u32(code) {
+        Some(character) => with(character.encode_utf8(&mut [0; 4]).as_bytes()[0]),
+        // Half of a surrogate pair: a character of four bytes.
+        None => (0xf0..=0xf4).for_each(with),
+    }
 }
 
 fn is_same(said: u32, wanted: char) -> bool {

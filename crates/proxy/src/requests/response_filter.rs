@@ -45,6 +45,9 @@ pub(crate) fn make_searchable(headers: &mut HeaderMap) {
     }
 }
 
+/// Decoded bytes after which other tasks get their turn: a response may be compressed to a thousandth, and its search is work.
+const TURN_OCTETS: usize = 64 << 10;
+
 /// The response has a content coding that cannot be searched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
@@ -60,6 +63,8 @@ pub(crate) struct ResponseFilter {
     scrubber: Option<Scrubber>,
     is_finished: bool,
     is_flushed: bool,
+    /// Bytes decoded in this turn.
+    decoded: usize,
     /// Number of values removed from headers and trailers.
     in_headers: u64,
 }
@@ -91,6 +96,7 @@ impl ResponseFilter {
             scrubber: is_searched.then(|| Scrubber::new(searched)),
             is_finished: false,
             is_flushed: false,
+            decoded: 0,
             in_headers: 0,
         };
         filter.redact(headers);
@@ -134,10 +140,20 @@ impl BodyFilter for ResponseFilter {
         self.is_finished = true;
     }
 
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.decoded < TURN_OCTETS {
+            return Poll::Ready(());
+        }
+        self.decoded = 0;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     fn pull(&mut self) -> io::Result<Option<Bytes>> {
         loop {
             let (data, is_end) = match self.decoder.pull()? {
                 Some(data) => {
+                    self.decoded += if self.keeps_length() { 0 } else { data.len() };
                     let is_end = self.is_finished && self.decoder.is_drained();
                     self.is_flushed |= is_end;
                     (data, is_end)
@@ -176,5 +192,42 @@ impl BodyFilter for ResponseFilter {
 
     fn removed(&self) -> u64 {
         self.in_headers + self.scrubber.as_ref().map_or(0, Scrubber::found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::task::Waker;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    #[test]
+    fn a_highly_compressed_body_is_searched_in_turns() {
+        const OCTETS: usize = 4 << 20;
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        gzip.write_all(&vec![b'&'; OCTETS]).unwrap();
+        let gzip = gzip.finish().unwrap();
+        assert!(gzip.len() < OCTETS / 900, "{}", gzip.len());
+        let mut headers = HeaderMap::new();
+        let mut filter = ResponseFilter::new(&[], &mut headers, true).unwrap();
+        filter.decoder = Decoder::new(Coding::Gzip);
+        filter.scrubber = Some(Scrubber::of(b"hunter2-hunter3"));
+        filter.push(gzip.into());
+        filter.finish();
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut turns, mut turn, mut all) = (1, 0, 0);
+        loop {
+            if filter.poll_turn(&mut cx).is_pending() {
+                (turns, turn) = (turns + 1, 0);
+            }
+            let Some(data) = filter.pull().unwrap() else { break };
+            (turn, all) = (turn + data.len(), all + data.len());
+            assert!(turn <= 3 * TURN_OCTETS, "{turn}");
+        }
+        assert!(all == OCTETS && turns > OCTETS / (3 * TURN_OCTETS), "{all} in {turns}");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::needles::{
-    NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, of_hex, spelled,
+    NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, meant_by, of_hex, spelled,
 };
 
 /// Maximum texts of one value: as many as a mask has bits.
@@ -26,6 +26,8 @@ pub(super) struct ValueEncodings {
     first: [u64; 256],
     /// For each byte, the texts that it may continue as the second byte.
     second: [u64; 256],
+    /// For each byte, the texts whose first character begins with it, unescaped.
+    plain: [u64; 256],
 }
 
 struct Text {
@@ -81,7 +83,7 @@ enum Met {
 impl ValueEncodings {
     /// Encodes the `texts` of a value.
     pub(super) fn of<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Self {
-        let mut spellings = Self { all: Vec::new(), first: [0; 256], second: [0; 256] };
+        let mut spellings = Self { all: Vec::new(), first: [0; 256], second: [0; 256], plain: [0; 256] };
         for text in texts {
             spellings.put(text, false);
             spellings.put(&of_hex(text), false);
@@ -102,6 +104,9 @@ impl ValueEncodings {
         let bit = 1 << self.all.len();
         let (length, _) = character_of(text);
         begin(&mut self.first, text[0], bit);
+        [text[0].to_ascii_lowercase(), text[0].to_ascii_uppercase()]
+            .iter()
+            .for_each(|octet| self.plain[usize::from(*octet)] |= bit);
         match length {
             1 => begin(&mut self.second, text[1], bit),
             _ => self.second[usize::from(text[1])] |= bit,
@@ -130,10 +135,11 @@ impl ValueEncodings {
             if mask == 0 {
                 continue;
             }
-            if let Some(next) = text.get(at + 1)
-                && !is_escape(text[at])
-            {
-                mask &= self.second[usize::from(*next)];
+            if let Some(next) = text.get(at + 1) {
+                mask &= match is_escape(text[at]) {
+                    true => self.escaped(&text[at..]),
+                    false => self.second[usize::from(*next)],
+                };
             }
             let mut end = None;
             while mask != 0 {
@@ -152,6 +158,18 @@ impl ValueEncodings {
             found.extend(end.map(|end| (at, end)));
         }
         Ok(text.len())
+    }
+
+    /// Returns the texts that the escape sequence at the start of `rest` may begin. Without it, a text of escape characters alone
+    /// would be compared with every text at every byte.
+    fn escaped(&self, rest: &[u8]) -> u64 {
+        if rest.len() < ESCAPE_OCTETS_MAX {
+            // It may be incomplete.
+            return u64::MAX;
+        }
+        let mut mask = self.plain[usize::from(rest[0])];
+        meant_by(rest, &mut |octet| mask |= self.plain[usize::from(octet)]);
+        mask
     }
 
     /// Returns `text` without the value; `None` if it does not contain it.
@@ -331,5 +349,42 @@ mod tests {
         let text = [text, b".".to_vec()].concat();
         assert_eq!(spellings.search(&text, false, &mut steps, &mut found), Err(TooMuch));
         assert!(found.is_empty() && !format!("{spellings:?}").contains("aaa"));
+    }
+
+    #[test]
+    fn escapes_of_other_characters_are_hardly_compared() {
+        let spellings = spellings("hunter2-\u{e9}t\u{e9}");
+        for unit in
+            ["&", "&#", "&#9", "&amp;", "&#90;", "%", "%2", "%25", "%5a", "\\", "\\u", "\\u005a", "\\\""]
+        {
+            let text = unit.repeat(64 << 10);
+            let mut steps = SearchBudget::default();
+            steps.earn(text.len());
+            let earned = steps.left;
+            spellings.search(text.as_bytes(), false, &mut steps, &mut Vec::new()).unwrap();
+            let taken = earned - steps.left;
+            assert!(taken < text.len() as u64 / 8, "{unit}: {taken} for {} bytes", text.len());
+        }
+    }
+
+    #[test]
+    fn escapes_of_the_value_are_found_within_a_long_text() {
+        let secret = "\u{1f511}<\\&k\u{e9}y";
+        let spellings = spellings(secret);
+        let json = secret.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+        let html = secret.chars().map(|one| format!("&#x{:x};", u32::from(one))).collect::<String>();
+        let url = secret.bytes().map(|octet| format!("%{octet:02x}")).collect::<String>();
+        let (nested, again) = (json.replace('\\', "\\\\"), url.replace('%', "%25"));
+        for spelled in [secret, &json, &nested, &html, &url, &again] {
+            let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_OCTETS_MAX));
+            let found = searched(&spellings, text.as_bytes(), false).1;
+            assert_eq!(found.first(), Some(&(0, spelled.len())), "{spelled}");
+        }
+        for (secret, spelled) in [("\\hunter", "\\\\hunter"), ("<hunter", "&lt;hunter"), ("\tabc", "\\tabc")]
+        {
+            let text = format!("{spelled}{}", ".".repeat(2 * ESCAPE_OCTETS_MAX));
+            let found = searched(&self::spellings(secret), text.as_bytes(), false).1;
+            assert_eq!(found.first(), Some(&(0, spelled.len())), "{spelled}");
+        }
     }
 }
