@@ -68,6 +68,19 @@ impl Scrubber {
         self.advance(data, false)
     }
 
+    /// Takes the last bytes of a message, and returns all that is left of it, without values. The rest of a value that it begins is
+    /// masked in the next message.
+    ///
+    /// # Errors
+    /// As [`Self::pass`].
+    pub(super) fn finish_message(&mut self, data: Bytes) -> Result<Bytes, TooMuch> {
+        let clean = self.pass(data)?;
+        match self.sent == self.held.len() {
+            true => Ok(clean),
+            false => Ok([clean, self.flush(true)?].concat().into()),
+        }
+    }
+
     /// Takes the last bytes of the stream, and returns all that is left, without values.
     ///
     /// # Errors

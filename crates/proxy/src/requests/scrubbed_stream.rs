@@ -15,6 +15,8 @@ use super::spellings::TooMuch;
 const READ: usize = 16 << 10;
 /// Maximum bytes of a control frame (RFC 6455 section 5.5).
 const CONTROL_MAX: u64 = 125;
+/// Opcode of a message's frames after its first (RFC 6455 section 5.2).
+const CONTINUATION: u8 = 0;
 /// Maximum headers, payloads and control frames that wait for the payload before them, which may begin a value.
 const ORDER_MAX: usize = 1_024;
 
@@ -65,6 +67,7 @@ impl StreamFilter {
         ready: &mut VecDeque<Bytes>,
     ) -> Result<(), StreamFilterError> {
         match &mut self.frames {
+            Some(frames) if is_end => frames.end(&mut self.scrubber, ready),
             Some(frames) => frames.pass(data, &mut self.scrubber, ready),
             None => {
                 ready.push_back(if is_end { self.scrubber.finish(data) } else { self.scrubber.pass(data) }?);
@@ -109,6 +112,8 @@ struct WebSocketFrames {
     left: u64,
     /// Whether the current frame is the last of its message.
     is_final: bool,
+    /// Opcode of the current message, or of the one before: the rest of a value is searched in messages of the same kind.
+    opcode: u8,
     /// What follows in the stream: headers, and lengths of payloads that the scrubber returns.
     order: VecDeque<Piece>,
     /// Clean payload that is not forwarded yet.
@@ -134,11 +139,18 @@ impl WebSocketFrames {
                 let payload = data.split_to(data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX)));
                 self.left -= payload.len() as u64;
                 let is_end = self.left == 0 && self.is_final;
-                let clean = if is_end { scrubber.finish(payload) } else { scrubber.pass(payload) }?;
+                let clean = if is_end { scrubber.finish_message(payload) } else { scrubber.pass(payload) }?;
                 self.clean.extend_from_slice(&clean);
             }
             self.forward(ready);
         }
+        Ok(())
+    }
+
+    /// Ends the stream.
+    fn end(&mut self, scrubber: &mut Scrubber, ready: &mut VecDeque<Bytes>) -> Result<(), StreamFilterError> {
+        self.clean.extend_from_slice(&scrubber.finish(Bytes::new())?);
+        self.forward(ready);
         Ok(())
     }
 
@@ -169,8 +181,11 @@ impl WebSocketFrames {
             self.order.push_back(Piece::Whole(self.begun.split().freeze()));
             self.order.push_back(Piece::Payload(length));
             (self.left, self.is_final) = (length, is_final);
-            if length == 0 && is_final {
+            if opcode != CONTINUATION && std::mem::replace(&mut self.opcode, opcode) != opcode {
                 self.clean.extend_from_slice(&scrubber.finish(Bytes::new())?);
+            }
+            if length == 0 && is_final {
+                self.clean.extend_from_slice(&scrubber.finish_message(Bytes::new())?);
             }
             return Ok(());
         }
@@ -387,5 +402,38 @@ mod tests {
         // Frames that wait for nothing are not counted.
         let many = [frame(1, b"g"), empty.repeat(2 * ORDER_MAX), frame(0x80, b"at")].concat();
         assert_eq!(read(&many, 4_096, true).await.unwrap(), many);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_is_masked_across_messages_of_the_same_kind() {
+        let (text, binary, ping) = (0x81, 0x82, 0x89);
+        let sent = [
+            frame(text, b"the token is h"),
+            frame(text, b""),
+            frame(ping, b"unt"),
+            frame(text, b"unte"),
+            frame(1, b"r2-"),
+            frame(0x80, b"hunter"),
+            frame(text, b"3, and h"),
+            frame(text, b"ello, h"),
+            frame(binary, b"unter2-hunter3"),
+        ]
+        .concat();
+        let wanted = [
+            frame(text, b"the token is h"),
+            frame(text, b""),
+            frame(ping, b"unt"),
+            frame(text, b"****"),
+            frame(1, b"***"),
+            frame(0x80, b"******"),
+            frame(text, b"*, and h"),
+            frame(text, b"ello, h"),
+            frame(binary, b"unter2-hunter3"),
+        ]
+        .concat();
+        for size in [1, 3, 4_096] {
+            let seen = read(&sent, size, true).await.unwrap();
+            assert_eq!(String::from_utf8_lossy(&seen), String::from_utf8_lossy(&wanted), "{size}");
+        }
     }
 }
