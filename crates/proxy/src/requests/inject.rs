@@ -29,6 +29,8 @@ use crate::policy::Grants;
 
 /// How long the version before the current one is used for servers that reject the current one.
 const GRACE: Duration = Duration::from_secs(600);
+/// How long after a change a read of the version before counts as one that began before the change.
+const STALE_READ: Duration = Duration::from_secs(5);
 /// Minimum time between two reloads of a value that servers reject.
 const RELOAD_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum bytes of a file with a credential.
@@ -122,6 +124,11 @@ impl Version {
 impl Versions {
     /// Takes the version that was read, and returns the one to send. `refused`: the version that the server has just rejected.
     fn choose(&mut self, read: Version, refused: Option<[u8; 32]>) -> Version {
+        let is_stale = self
+            .previous
+            .as_ref()
+            .is_some_and(|(previous, at)| previous.digest == read.digest && at.elapsed() < STALE_READ);
+        let read = self.current.clone().filter(|_| is_stale).unwrap_or(read);
         if self.current.as_ref().is_none_or(|current| current.digest != read.digest) {
             let replaced = self.current.replace(read.clone());
             self.previous = replaced.map(|version| (version, Instant::now()));
@@ -543,5 +550,13 @@ mod tests {
         // The proxy reads the next one after a rejection, and not before.
         assert_eq!(sent(&mut versions, &three, Some(&two)), "three");
         assert_eq!(sent(&mut versions, &three, Some(&three)), "two");
+        // A read that began before the change ends after it.
+        assert_eq!(sent(&mut versions, &two, None), "three");
+        assert_eq!(sent(&mut versions, &two, Some(&three)), "two", "as the version before");
+        // Later, it is a change back.
+        let replaced = versions.previous.as_mut().unwrap();
+        replaced.1 = replaced.1.checked_sub(STALE_READ).unwrap();
+        assert_eq!(sent(&mut versions, &two, None), "two");
+        assert_eq!(sent(&mut versions, &two, Some(&two)), "three");
     }
 }
