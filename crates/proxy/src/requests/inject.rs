@@ -21,7 +21,7 @@ use outbound::http::percent_encoded;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
-use super::needles::NEEDLE_OCTETS_MIN;
+use super::needles::{EXACT_OCTETS, NEEDLE_OCTETS_MIN};
 use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
 use super::spellings::ValueEncodings;
@@ -122,14 +122,16 @@ impl Version {
 }
 
 impl Versions {
-    /// Takes the version that was read, and returns the one to send. `refused`: the version that the server has just rejected.
-    fn choose(&mut self, read: Version, refused: Option<[u8; 32]>) -> Version {
+    /// Takes the version that was read, and returns the one to send, and whether the version that was read is a new one. `refused`:
+    /// the version that the server has just rejected.
+    fn choose(&mut self, read: Version, refused: Option<[u8; 32]>) -> (Version, bool) {
         let is_stale = self
             .previous
             .as_ref()
             .is_some_and(|(previous, at)| previous.digest == read.digest && at.elapsed() < STALE_READ);
         let read = self.current.clone().filter(|_| is_stale).unwrap_or(read);
-        if self.current.as_ref().is_none_or(|current| current.digest != read.digest) {
+        let is_new = self.current.as_ref().is_none_or(|current| current.digest != read.digest);
+        if is_new {
             let replaced = self.current.replace(read.clone());
             self.previous = replaced.map(|version| (version, Instant::now()));
             self.prefers_previous = false;
@@ -140,7 +142,7 @@ impl Versions {
             Some(refused) => read.digest == refused && previous.digest != refused,
             None => self.prefers_previous,
         };
-        previous.filter(|one| is_previous(one)).cloned().unwrap_or(read)
+        (previous.filter(|one| is_previous(one)).cloned().unwrap_or(read), is_new)
     }
 
     /// Notes that a server accepted a version.
@@ -155,6 +157,9 @@ enum Source {
     Store { path: String, fields: Vec<Vec<String>> },
     File { path: PathBuf, known: Mutex<Option<(Instant, Fetched)>> },
 }
+
+/// The value of a header field, the texts to redact in responses, and whether one is too short for that.
+type Written = (Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>, bool);
 
 /// An injected credential, with the texts to redact in responses.
 pub(crate) struct Injected {
@@ -283,9 +288,12 @@ impl Injection {
             Source::File { path, known } => of_file(path, known).await?,
         };
         let refused = tried.iter().rev().find(|one| Arc::ptr_eq(&one.injection, self)).map(|one| one.digest);
-        let Version { fetched, digest } = self.versions.lock().choose(Version::of(read), refused);
-        let Fetched { values: texts, version } = fetched;
-        let (value, needles) = self.written(&texts)?;
+        let (chosen, is_new) = self.versions.lock().choose(Version::of(read), refused);
+        let Version { fetched: Fetched { values: texts, version }, digest } = chosen;
+        let (value, needles, is_short) = self.written(&texts)?;
+        if is_new && is_short {
+            self.warn_of_length();
+        }
         let mut header = HeaderValue::from_maybe_shared(Bytes::from_owner(value)).map_err(|_| {
             SecretUnavailable::Unusable(format!("{} cannot be sent in a header", self.called()))
         })?;
@@ -295,11 +303,19 @@ impl Injection {
         Ok(Injected { injection: Arc::clone(self), needles, digest, version })
     }
 
-    /// Returns the value of the header field, and the texts to redact in responses.
-    fn written(
-        &self,
-        texts: &[Secret],
-    ) -> Result<(Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>), SecretUnavailable> {
+    fn warn_of_length(&self) {
+        if !self.may_echo {
+            tracing::warn!(
+                credential = self.called(),
+                "the credential has fewer than {EXACT_OCTETS} bytes, so that the search for it in responses finds other texts by \
+                 chance: use a longer one"
+            );
+        }
+    }
+
+    /// Returns the value of the header field, the texts to redact in responses, and whether the value is so short that other texts
+    /// match by chance.
+    fn written(&self, texts: &[Secret]) -> Result<Written, SecretUnavailable> {
         let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
         let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
         let first =
@@ -334,7 +350,7 @@ impl Injection {
         // A text that contains another one comes first.
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
-        Ok((value, needles))
+        Ok((value, needles, password.len() < EXACT_OCTETS))
     }
 
     fn doubt(&self, digest: [u8; 32], secrets: Option<&dyn Secrets>) {
@@ -534,7 +550,7 @@ mod tests {
         let (one, two, three) = (version("one"), version("two"), version("three"));
         let mut versions = Versions::default();
         let sent = |versions: &mut Versions, read: &Version, refused: Option<&Version>| {
-            versions.choose(read.clone(), refused.map(|one| one.digest)).fetched.version.unwrap()
+            versions.choose(read.clone(), refused.map(|one| one.digest)).0.fetched.version.unwrap()
         };
         assert_eq!(sent(&mut versions, &one, None), "one");
         assert_eq!(sent(&mut versions, &one, Some(&one)), "one", "there is no other");
@@ -558,5 +574,19 @@ mod tests {
         replaced.1 = replaced.1.checked_sub(STALE_READ).unwrap();
         assert_eq!(sent(&mut versions, &two, None), "two");
         assert_eq!(sent(&mut versions, &two, Some(&two)), "three");
+    }
+
+    #[test]
+    fn a_short_password_is_one_to_warn_of_once() {
+        let text = InjectText { file: Some("/secret".into()), form: Form::Basic, ..InjectText::default() };
+        let injection = injection(text);
+        for (pair, wanted) in [("a-long-name:1234567", true), ("me:12345678", false), ("me:123:4567", false)]
+        {
+            let (_, _, is_short) = injection.written(&[Secret::new(pair)]).unwrap();
+            assert_eq!(is_short, wanted, "{pair}");
+        }
+        let version = Version::of(Fetched { values: vec![Secret::new("me:1")], version: None });
+        let mut versions = Versions::default();
+        assert!(versions.choose(version.clone(), None).1 && !versions.choose(version, None).1);
     }
 }

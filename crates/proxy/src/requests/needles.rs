@@ -12,6 +12,8 @@ use zeroize::Zeroizing;
 pub(super) const REDACTED: &str = "[redacted]";
 /// Minimum length of texts that are redacted in responses: shorter ones would match by chance.
 pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
+/// Values below this length are searched in responses in their exact case only, so that they match fewer other texts.
+pub(super) const EXACT_OCTETS: usize = 8;
 /// Maximum texts of one exchange, because each costs a search, and the client chooses its number of cookies.
 const NEEDLES_MAX: usize = 128;
 /// Minimum bytes of redacted values from client or server: shorter ones would match by chance.
@@ -134,7 +136,7 @@ pub(super) fn add_base64_forms(text: &[u8], put: &mut dyn FnMut(&[u8])) {
     }
 }
 
-/// Returns `text` in hexadecimal.
+/// Returns `text` in hexadecimal, in lower case.
 pub(super) fn of_hex(text: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut hex = Zeroizing::new(vec![0; 2 * text.len()]);
     HEXLOWER.encode_mut(text, &mut hex);
@@ -183,7 +185,8 @@ impl Search<'_> {
             let (length, character) = character_of(&needle[read..]);
             self.next.clear();
             for from in &self.at {
-                *self.steps += spelled(text, *from, &needle[read..read + length], character, &mut self.next);
+                let octets = &needle[read..read + length];
+                *self.steps += spelled(text, *from, (octets, character), false, &mut self.next);
             }
             if *self.steps > STEPS_MAX {
                 return Err(TooLong);
@@ -222,25 +225,26 @@ fn may_begin_escape(rest: &[u8]) -> bool {
     rest.len() < SPELLING_OCTETS_MAX && matches!(rest.first(), Some(b'%' | b'\\' | b'&'))
 }
 
-/// Collects all ends of the character at `from`: literal, in upper or lower case, or escaped as in URLs, forms, JSON or HTML.
-/// Returns the number of comparisons.
+/// Collects all ends of the character at `from`: literal, in upper or lower case unless `is_exact`, or escaped as in URLs, forms,
+/// JSON or HTML. Returns the number of comparisons.
 pub(super) fn spelled(
     text: &[u8],
     from: usize,
-    octets: &[u8],
-    character: Option<char>,
+    (octets, character): (&[u8], Option<char>),
+    is_exact: bool,
     ends: &mut Vec<usize>,
 ) -> u64 {
     let Some(rest) = text.get(from..) else { return 1 };
     let mut steps = 1;
-    if rest.get(..octets.len()).is_some_and(|some| some.eq_ignore_ascii_case(octets)) {
+    let is_literal = |some: &[u8]| some.eq_ignore_ascii_case(octets) && (!is_exact || some == octets);
+    if rest.get(..octets.len()).is_some_and(is_literal) {
         ends.push(from + octets.len());
     }
     let length = match rest.first() {
         Some(b'+') => (octets == b" ").then_some(1),
-        Some(b'%') => match_url_escape(rest, octets, &mut steps),
-        Some(b'\\') => match_json_escape(rest, character, &mut |length| ends.push(from + length)),
-        Some(b'&') => match_html_escape(rest, character),
+        Some(b'%') => match_url_escape(rest, octets, is_exact, &mut steps),
+        Some(b'\\') => match_json_escape(rest, character, is_exact, &mut |length| ends.push(from + length)),
+        Some(b'&') => match_html_escape(rest, character, is_exact),
         _ => None,
     };
     ends.extend(length.map(|length| from + length));
@@ -248,7 +252,7 @@ pub(super) fn spelled(
 }
 
 /// Matches `%2F`, or `%252F` after repeated escaping.
-fn match_url_escape(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
+fn match_url_escape(rest: &[u8], octets: &[u8], is_exact: bool, steps: &mut u64) -> Option<usize> {
     let mut at = 0;
     for wanted in octets {
         (rest.get(at) == Some(&b'%')).then_some(())?;
@@ -256,10 +260,9 @@ fn match_url_escape(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize
         loop {
             let value = parse_hex(rest.get(at..at + 2)?)?;
             at += 2;
-            if value == u32::from(*wanted)
-                || value == u32::from(wanted.to_ascii_lowercase())
-                || value == u32::from(wanted.to_ascii_uppercase())
-            {
+            let is_other_case = value == u32::from(wanted.to_ascii_lowercase())
+                || value == u32::from(wanted.to_ascii_uppercase());
+            if value == u32::from(*wanted) || is_other_case && !is_exact {
                 break;
             }
             // A percent sign that is escaped itself.
@@ -272,7 +275,12 @@ fn match_url_escape(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize
 
 /// Matches escapes of JSON: `\"`, `\/`, `\u002f`, `\x2f`, with more backslashes in nested texts. An escaped backslash is passed to
 /// `more`.
-fn match_json_escape(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) -> Option<usize> {
+fn match_json_escape(
+    rest: &[u8],
+    character: Option<char>,
+    is_exact: bool,
+    more: &mut dyn FnMut(usize),
+) -> Option<usize> {
     let wanted = character?;
     let run = backslashes(rest);
     if wanted == '\\' {
@@ -282,7 +290,7 @@ fn match_json_escape(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(
         let mut units = [0; 2];
         let units = wanted.encode_utf16(&mut units);
         return match units {
-            [_] => is_same(first, wanted).then_some(end),
+            [_] => is_same(first, wanted, is_exact).then_some(end),
             [high, low] if u32::from(*high) == first => {
                 let (second, end) = unit(rest, end + backslashes(&rest[end..]))?;
                 (second == u32::from(*low)).then_some(end)
@@ -314,9 +322,9 @@ fn unit(rest: &[u8], at: usize) -> Option<(u32, usize)> {
 }
 
 /// Matches `&amp;`, `&#38;` and `&#x26;`.
-fn match_html_escape(rest: &[u8], character: Option<char>) -> Option<usize> {
+fn match_html_escape(rest: &[u8], character: Option<char>, is_exact: bool) -> Option<usize> {
     let (meant, end) = reference(rest)?;
-    is_same(meant, character?).then_some(end)
+    is_same(meant, character?, is_exact).then_some(end)
 }
 
 /// Returns the character and the end of a reference in HTML.
@@ -374,8 +382,8 @@ fn first_of(code: u32, with: &mut dyn FnMut(u8)) {
     }
 }
 
-fn is_same(said: u32, wanted: char) -> bool {
-    char::from_u32(said).is_some_and(|said| said.eq_ignore_ascii_case(&wanted))
+fn is_same(said: u32, wanted: char, is_exact: bool) -> bool {
+    char::from_u32(said).is_some_and(|said| said == wanted || !is_exact && said.eq_ignore_ascii_case(&wanted))
 }
 
 fn parse_hex(digits: &[u8]) -> Option<u32> {

@@ -5,7 +5,8 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::needles::{
-    NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, meant_by, of_hex, spelled,
+    EXACT_OCTETS, NEEDLE_OCTETS_MIN, PLACES_MAX, REDACTED, add_base64_forms, character_of, meant_by, of_hex,
+    spelled,
 };
 
 /// Maximum texts of one value: as many as a mask has bits.
@@ -34,6 +35,8 @@ struct Text {
     octets: Zeroizing<Vec<u8>>,
     /// Whether the text is base64, which may have line breaks.
     has_breaks: bool,
+    /// Whether only texts in the same case match.
+    is_exact: bool,
 }
 
 impl fmt::Debug for ValueEncodings {
@@ -85,18 +88,25 @@ impl ValueEncodings {
     pub(super) fn of<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut spellings = Self { all: Vec::new(), first: [0; 256], second: [0; 256], plain: [0; 256] };
         for text in texts {
-            spellings.put(text, false);
-            spellings.put(&of_hex(text), false);
-            add_base64_forms(text, &mut |coded| spellings.put(coded, true));
+            let is_exact = text.len() < EXACT_OCTETS;
+            let mut put = |text: &[u8], has_breaks| spellings.put(text, has_breaks, is_exact);
+            put(text, false);
+            let mut hex = of_hex(text);
+            put(&hex, false);
+            if is_exact {
+                hex.make_ascii_uppercase();
+                put(&hex, false);
+            }
+            add_base64_forms(text, &mut |coded| put(coded, true));
             // UTF-16 of both byte orders, without the outer zero.
             let mut wide = Zeroizing::new(text.iter().flat_map(|octet| [*octet, 0]).collect::<Vec<u8>>());
             wide.pop();
-            spellings.put(&wide, false);
+            put(&wide, false);
         }
         spellings
     }
 
-    fn put(&mut self, text: &[u8], has_breaks: bool) {
+    fn put(&mut self, text: &[u8], has_breaks: bool, is_exact: bool) {
         let is_known = self.all.iter().any(|one| *one.octets == text);
         if text.len() < NEEDLE_OCTETS_MIN || is_known || self.all.len() == TEXTS_MAX {
             return;
@@ -114,7 +124,7 @@ impl ValueEncodings {
         if has_breaks {
             b"\r\n".iter().for_each(|octet| self.second[usize::from(*octet)] |= bit);
         }
-        self.all.push(Text { octets: Zeroizing::new(text.to_vec()), has_breaks });
+        self.all.push(Text { octets: Zeroizing::new(text.to_vec()), has_breaks, is_exact });
     }
 
     /// Collects the ranges of the value in `text` in `found`. Returns the length of the text that is decided: from there on, the
@@ -238,7 +248,8 @@ impl Text {
                     if may_continue_escape(&text[from..], octets) {
                         open = Some(read);
                     }
-                    steps.take(spelled(text, from, octets, character, &mut places.next))?;
+                    let ends = &mut places.next;
+                    steps.take(spelled(text, from, (octets, character), self.is_exact, ends))?;
                 }
             }
             if places.next.is_empty() {
@@ -386,5 +397,27 @@ mod tests {
             let found = searched(&self::spellings(secret), text.as_bytes(), false).1;
             assert_eq!(found.first(), Some(&(0, spelled.len())), "{spelled}");
         }
+    }
+
+    #[test]
+    fn a_short_value_is_found_in_its_exact_case_only() {
+        let coded = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+        let short = spellings("Pass12");
+        let found = |text: &str| !searched(&short, text.as_bytes(), true).1.is_empty();
+        let escaped = ["P%61ss12", "\\u0050ass12", "&#x50;ass12", "P\0a\0s\0s\x001\x002"].map(str::to_owned);
+        let coded_texts = ["506173733132".to_owned(), coded("Pass12")];
+        for text in escaped.into_iter().chain(coded_texts).chain(["Pass12".to_owned()]) {
+            assert!(found(&text), "{text}");
+        }
+        for text in
+            ["pass12", "PASS12", "%70ass12", "\\u0070ass12", "&#112;ass12", &coded("Pass12").to_lowercase()]
+        {
+            assert!(!found(text), "{text}");
+        }
+        let hex = spellings("kkkkkk");
+        for text in ["6b6b6b6b6b6b", "6B6B6B6B6B6B"] {
+            assert!(!searched(&hex, text.as_bytes(), true).1.is_empty(), "{text}");
+        }
+        assert!(!searched(&spellings("Pass1234"), b"pass1234", true).1.is_empty(), "long enough");
     }
 }
