@@ -94,7 +94,7 @@ impl Proxy {
         entry
             .iter_mut()
             .for_each(|entry| fresh.iter().for_each(|one| entry.hide(one.header(), one.needles())));
-        tracing::debug!("a credential was rotated: retrying its request once");
+        tracing::debug!("the server rejected a credential: sending the request again with another version");
         Some(fresh)
     }
 
