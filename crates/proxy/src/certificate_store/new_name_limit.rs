@@ -80,8 +80,6 @@ impl NewNameLimit {
 
     /// Charges a new name to a client.
     ///
-    /// Charges a new name to a client.
-    ///
     /// # Errors
     /// [`TooManyNames`]
     pub(crate) fn admit(&self, client: &RateLimitKey, name: &HostOrIp) -> Result<(), TooManyNames> {
