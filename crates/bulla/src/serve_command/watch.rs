@@ -35,14 +35,44 @@ pub(super) struct ChangeDetector {
     pub(super) audit: AuditLog,
 }
 
+type CheckError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Whether each subject had a problem at the last check. At the first check of the process that holds the lease, every subject is
 /// reported: an alert that is open stays one alert, and one whose problem was resolved in the meantime is resolved.
 #[derive(Default)]
 struct SubjectStates {
     wrong: HashMap<String, bool>,
+    /// The time at which this process last held the lease.
+    leased_at_us: Option<i64>,
 }
 
 impl SubjectStates {
+    /// Runs one check if this process holds the lease. The states are forgotten whenever the last report may be lost or may not be the
+    /// last one: if the check failed, if the lease is unknown, and if another process could have held it.
+    async fn round<Check>(&mut self, lease: Result<bool, StoreError>, now_us: i64, check: Check)
+    where
+        Check: AsyncFnOnce(&mut Self) -> Result<(), CheckError>,
+    {
+        match lease {
+            Ok(true) => {
+                if self.leased_at_us.is_some_and(|last| now_us.saturating_sub(last) > LEASE_US) {
+                    *self = Self::default();
+                }
+                self.leased_at_us = Some(now_us);
+                if let Err(error) = check(self).await {
+                    tracing::warn!(%error, "cannot check the agents and issuers");
+                    *self = Self::default();
+                }
+            }
+            // Another process reports now: what it reported is unknown here.
+            Ok(false) => *self = Self::default(),
+            Err(error) => {
+                tracing::warn!(%error, "no lease: the database is unreachable");
+                *self = Self::default();
+            }
+        }
+    }
+
     /// Stores whether the subject has a problem. Returns whether that is to be reported: it changed, or this is the first check of
     /// the subject.
     fn is_news(&mut self, subject: &str, wrong: bool) -> bool {
@@ -57,17 +87,10 @@ impl ChangeDetector {
         let (node, mut states, mut rounds) = (Uuid::new_v4(), SubjectStates::default(), 0_u64);
         loop {
             let now_us = self.clock.now_us();
-            match self.store.lease("watch", node, now_us, LEASE_US).await {
-                Ok(true) => {
-                    if let Err(error) = self.check(&mut states, rounds).await {
-                        tracing::warn!(%error, "cannot check the agents and issuers");
-                    }
-                    rounds += 1;
-                }
-                // Another process reports now: what it reported is unknown here.
-                Ok(false) => states = SubjectStates::default(),
-                Err(error) => tracing::warn!(%error, "no lease: the database is unreachable"),
-            }
+            let lease = self.store.lease("watch", node, now_us, LEASE_US).await;
+            let round = rounds;
+            rounds += u64::from(matches!(lease, Ok(true)));
+            states.round(lease, now_us, async |states| self.check(states, round).await).await;
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
@@ -77,11 +100,7 @@ impl ChangeDetector {
         let _ = self.store.release("watch", node).await;
     }
 
-    async fn check(
-        &self,
-        states: &mut SubjectStates,
-        rounds: u64,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn check(&self, states: &mut SubjectStates, rounds: u64) -> Result<(), CheckError> {
         let mut events = self.agents(states).await?;
         events.extend(self.issuers(states).await?);
         if rounds % VERIFY_EVERY == 1 {
@@ -98,10 +117,7 @@ impl ChangeDetector {
         Ok(())
     }
 
-    async fn agents(
-        &self,
-        states: &mut SubjectStates,
-    ) -> Result<Vec<NewEvent>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn agents(&self, states: &mut SubjectStates) -> Result<Vec<NewEvent>, CheckError> {
         let (mut events, mut after) = (Vec::new(), None);
         loop {
             let page = self.agents.list(&AgentQuery::default(), after.as_ref(), PAGE).await?;
@@ -165,7 +181,7 @@ impl ChangeDetector {
         Ok(Some(new_event(self.clock.now_us(), "audit/log".to_owned(), &broken)))
     }
 
-    async fn trim(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn trim(&self) -> Result<(), CheckError> {
         let now_us = self.clock.now_us();
         self.store.outbox_trim(now_us - EVENTS_KEPT_US).await?;
         let keep_days = i64::from(self.alerts.settings().await?.keep_days);
@@ -191,5 +207,42 @@ mod tests {
         ] {
             assert_eq!(states.is_news(subject, wrong), news, "{subject} {wrong}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_state_is_reported_again_whenever_its_report_may_be_lost() {
+        /// Runs a round; returns whether an agent that is offline was reported.
+        async fn round(
+            states: &mut SubjectStates,
+            lease: Result<bool, StoreError>,
+            now_us: i64,
+            written: bool,
+        ) -> bool {
+            let mut reported = false;
+            let check = async |states: &mut SubjectStates| {
+                reported = states.is_news("agent/a", true);
+                if written { Ok(()) } else { Err("the events cannot be written".into()) }
+            };
+            states.round(lease, now_us, check).await;
+            reported
+        }
+        let mut states = SubjectStates::default();
+        assert!(round(&mut states, Ok(true), 0, true).await);
+        assert!(!round(&mut states, Ok(true), LEASE_US, true).await, "the lease was renewed in time");
+        assert!(
+            round(&mut states, Ok(true), 2 * LEASE_US + 1, true).await,
+            "another process could have held it"
+        );
+        assert!(!round(&mut states, Err(StoreError::Corrupt(String::new())), 2 * LEASE_US + 2, true).await);
+        assert!(
+            round(&mut states, Ok(true), 2 * LEASE_US + 3, true).await,
+            "the lease was unknown in between"
+        );
+        assert!(!round(&mut states, Ok(false), 2 * LEASE_US + 4, true).await);
+        assert!(round(&mut states, Ok(true), 2 * LEASE_US + 5, true).await, "another process held it");
+        assert!(!round(&mut states, Ok(true), 2 * LEASE_US + 6, false).await);
+        assert!(round(&mut states, Ok(true), 2 * LEASE_US + 7, false).await, "a check failed");
+        assert!(round(&mut states, Ok(true), 2 * LEASE_US + 8, true).await, "its report was lost");
+        assert!(!round(&mut states, Ok(true), 2 * LEASE_US + 9, true).await);
     }
 }
