@@ -82,8 +82,13 @@ pub struct ScanView {
     /// Time at which it finished or was interrupted, RFC 3339.
     pub finished_at: Option<String>,
     /// Targets and options, as they were given.
-    #[cfg_attr(feature = "schemas", schema(value_type = Object))]
-    pub spec: Value,
+    pub spec: ScanSpecView,
+    /// Number of targets that were given. `spec` has the first 20.
+    #[cfg_attr(feature = "schemas", schema(example = 20))]
+    pub targets: u64,
+    /// Digest of the targets and of the options that change the set of endpoints: scans with the same digest can be compared.
+    #[cfg_attr(feature = "schemas", schema(example = "9f86d081884c7d659a2feaa0c55ad015"))]
+    pub scope: String,
     /// Number of scanned endpoints.
     pub endpoints: u64,
     /// Number of endpoints that presented a certificate.
@@ -92,6 +97,15 @@ pub struct ScanView {
     pub changes: u64,
     /// Number of certificates that this scan saw first.
     pub new_certificates: u64,
+}
+
+/// What a scan was to probe.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ScanSpecView {
+    /// The first 20 targets.
+    pub targets: Vec<String>,
 }
 
 /// The scans to compare, or a time. Without any of them: the newest finished scan with the finished scan of the same targets before it.

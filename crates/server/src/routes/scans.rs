@@ -1,8 +1,8 @@
 //! Scans, and the differences between two of them.
 
-use api::inventory::{ChangeView, DiffQuery, ScanView};
+use api::inventory::{ChangeView, DiffQuery, ScanSpecView, ScanView};
 use axum::extract::State as With;
-use serde_json::{Map, Value};
+use serde::Deserialize;
 use store::{ChangeRow, Inventory, ScanRow, Scans, Store};
 use x509::{Fingerprint, Severity};
 
@@ -14,8 +14,17 @@ use crate::problem::Problem;
 use crate::routing::{Api, routes};
 use crate::time;
 
-/// The members of a scan's settings that an answer has.
-const TARGETS: [&str; 6] = ["targets", "sources", "ports", "server_names", "starttls", "all_addresses"];
+/// Maximum targets and server names of a scan in an answer. A watch may have 10,000.
+const NAMES_MAX: usize = 20;
+/// Maximum characters of a target in an answer: any host name with port and server name.
+const NAME_CHARS_MAX: usize = 600;
+
+/// The members of a stored scan's settings that say what was scanned. The others name files of the host.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoredSpec {
+    targets: Vec<String>,
+}
 
 pub(crate) fn routes() -> Api {
     Api::area("inventory")
@@ -24,12 +33,16 @@ pub(crate) fn routes() -> Api {
 }
 
 fn scan_view(row: ScanRow) -> ScanView {
+    // A scan by another version may have other settings.
+    let spec: StoredSpec = serde_json::from_str(&row.spec).unwrap_or_default();
     ScanView {
+        targets: spec.targets.len() as u64,
+        scope: row.scope(),
         id: row.id,
         state: row.state.name().to_owned(),
         started_at: time::shown(row.started_at_us),
         finished_at: time::maybe_shown(row.finished_at_us),
-        spec: targets_of(&row.spec),
+        spec: spec_view(spec),
         endpoints: row.observations,
         answered: row.answered,
         changes: row.changes,
@@ -37,11 +50,17 @@ fn scan_view(row: ScanRow) -> ScanView {
     }
 }
 
-/// Returns the members of a scan's settings that say what was scanned. The others name files of the host.
-fn targets_of(spec: &str) -> Value {
-    let mut spec: Map<String, Value> = serde_json::from_str(spec).unwrap_or_default();
-    spec.retain(|member, _| TARGETS.contains(&member.as_str()));
-    Value::Object(spec)
+fn spec_view(spec: StoredSpec) -> ScanSpecView {
+    ScanSpecView { targets: shortened(spec.targets) }
+}
+
+/// Returns the first names.
+fn shortened(names: Vec<String>) -> Vec<String> {
+    let cut = |name: String| match name.char_indices().nth(NAME_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name,
+    };
+    names.into_iter().take(NAMES_MAX).map(cut).collect()
 }
 
 fn change_view(row: ChangeRow) -> ChangeView {
@@ -62,8 +81,17 @@ fn change_view(row: ChangeRow) -> ChangeView {
 #[utoipa::path(get, path = "/api/v1/scans", operation_id = "listScans", params(PageQuery),
     responses((status = 200, body = Listing<ScanView>)))]
 async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<ScanView>>, Problem> {
-    let page = Scans::of(&store).page(paging.after.as_ref(), paging.limit).await?;
-    Ok(Json(listing(page, scan_view)))
+    let (mut items, mut next) = (Vec::new(), paging.after);
+    loop {
+        let limit = Scans::PAGE_ROWS.min(paging.limit - items.len());
+        let page = Scans::of(&store).page(next.as_ref(), limit).await?;
+        items.extend(page.rows.into_iter().map(scan_view));
+        next = page.next;
+        if next.is_none() || items.len() >= paging.limit {
+            let next = next.map(|next| next.to_string());
+            return Ok(Json(Listing { items, next, total: None }));
+        }
+    }
 }
 
 /// Lists the differences between two scans, or all changes since a time.

@@ -97,3 +97,34 @@ async fn scan_diff_reports_changes_by_endpoint() {
         world.get(&format!("{DIFF}?{query}")).await.expect(status);
     }
 }
+
+#[tokio::test]
+async fn a_list_of_scans_has_the_first_targets_of_each_and_their_number() {
+    let world = World::start().await;
+    let (scans, targets) = (Scans::of(&world.store), |count: usize| -> Vec<String> {
+        (0..count).map(|number| format!("host-{number}.example")).collect()
+    });
+    let mut made = Vec::new();
+    for number in 0..120_i64 {
+        let targets = if number == 119 { targets(10_000) } else { targets(1) };
+        let id = Uuid::now_v7();
+        scans.begin(id, 1_000_000 + number, &json!({ "targets": targets }).to_string()).await.unwrap();
+        made.insert(0, json!(id));
+    }
+    let ids = |page: &Value| -> Vec<Value> {
+        page["items"].as_array().unwrap().iter().map(|scan| scan["id"].clone()).collect()
+    };
+    let answer = world.get(&format!("{SCANS}?limit=110")).await.expect(200);
+    assert!(answer.text.len() < 100_000, "{} bytes", answer.text.len());
+    let page = answer.json();
+    assert_eq!(ids(&page), made[..110]);
+    let rest = format!("{SCANS}?limit=110&cursor={}", page["next"].as_str().unwrap());
+    let rest = world.get(&rest).await.expect(200).json();
+    assert_eq!((ids(&rest), &rest["next"]), (made[110..].to_vec(), &Value::Null));
+
+    let (large, small) = (&page["items"][0], &page["items"][1]);
+    assert_eq!(large["spec"]["targets"], json!(targets(20)));
+    assert_eq!((&large["targets"], &small["targets"]), (&json!(10_000), &json!(1)));
+    assert_ne!(large["scope"], small["scope"]);
+    assert_eq!(small["scope"], page["items"][2]["scope"]);
+}

@@ -7,10 +7,19 @@ use crate::inventory::handle::Scans;
 use crate::inventory::key::endpoint_key;
 use crate::inventory::model::{EndpointKey, ScanRow, ScanState};
 use crate::inventory::statements as sql;
-use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
+use db::{Cost, Cursor, Page, Row, StoreError, Value, hex, key_or, limit_of, page, sha256, with_limit};
 
 /// Maximum number of scans that start in the same microsecond.
 const SAME_START_MAX: i64 = 1_000;
+
+impl ScanRow {
+    /// Returns a digest of the settings that two scans must share to be compared: the targets, and options that change the set of
+    /// endpoints. For a scan by another version: of all settings.
+    #[must_use]
+    pub fn scope(&self) -> String {
+        hex(&sha256(scope(&self.spec).to_string().as_bytes())[..16])
+    }
+}
 
 impl Scans<'_> {
     /// Records the start of a scan. `spec` contains the targets and options as JSON, so that the scan can be resumed. A repetition
@@ -83,6 +92,9 @@ impl Scans<'_> {
         self.0.row(sql::SCAN_UNFINISHED, Vec::new()).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
+    /// Number of scans to read at once. The settings of one scan can have 1 MiB.
+    pub const PAGE_ROWS: usize = 50;
+
     /// Lists scans, newest first.
     ///
     /// # Errors
@@ -105,11 +117,23 @@ impl Scans<'_> {
     pub async fn last_comparable_scans(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
         /// Maximum number of scans that are searched. Interrupted scans are skipped; so many in a row are not expected.
         const SCANS_MAX: usize = 1_000;
-        let page = self.page(None, SCANS_MAX).await?;
-        let mut finished = page.rows.iter().filter(|scan| scan.state == ScanState::Finished);
-        let Some(newest) = finished.next() else { return Ok(None) };
-        let before = finished.find(|scan| scope(&scan.spec) == scope(&newest.spec));
-        Ok(before.map(|before| (before.id, newest.id)))
+        let (mut newest, mut after) = (None, None);
+        for _ in 0..SCANS_MAX / Self::PAGE_ROWS {
+            let page = self.page(after.as_ref(), Self::PAGE_ROWS).await?;
+            for scan in page.rows.iter().filter(|scan| scan.state == ScanState::Finished) {
+                let scope = scan.scope();
+                match &newest {
+                    None => newest = Some((scan.id, scope)),
+                    Some((newest, of_newest)) if *of_newest == scope => return Ok(Some((scan.id, *newest))),
+                    Some(_) => {}
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the endpoints that a scan has already observed, so that a resumed scan skips them.
@@ -138,8 +162,7 @@ impl Scans<'_> {
     }
 }
 
-/// The settings that two scans must share to be compared: the targets, and options that change the set of endpoints. For a scan by
-/// another version: all settings.
+/// The settings of [`ScanRow::scope`].
 fn scope(spec: &str) -> Json {
     const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
     const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];
