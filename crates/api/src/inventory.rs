@@ -104,8 +104,22 @@ pub struct ScanView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ScanSpecView {
-    /// The first 20 targets.
+    /// The first 20 targets. A file on the host of the scan has its name without the folder: `@hosts.txt`.
+    #[cfg_attr(feature = "schemas", schema(example = json!(["example.com", "192.0.2.0/24"])))]
     pub targets: Vec<String>,
+    /// Clouds and clusters.
+    pub sources: Vec<String>,
+    /// Ports of targets without a port; null for the ports of their protocols.
+    #[cfg_attr(feature = "schemas", schema(example = "443,8443"))]
+    pub ports: Option<String>,
+    /// The first 20 server names for targets without one.
+    pub server_names: Vec<String>,
+    /// Protocol before TLS for targets without a scheme.
+    pub starttls: Option<String>,
+    /// Whether every address of a name is a separate endpoint.
+    pub all_addresses: bool,
+    /// Whether the scan probed the endpoints of the inventory once more.
+    pub again: bool,
 }
 
 /// The scans to compare, or a time. Without any of them: the newest finished scan with the finished scan of the same targets before it.

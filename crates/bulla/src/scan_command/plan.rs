@@ -28,6 +28,9 @@ const DEMO_RETRY_TIMEOUT: Duration = Duration::from_millis(2_500);
 pub(crate) struct Spec {
     /// Targets as given, with absolute paths.
     pub(crate) targets: Vec<String>,
+    /// Clouds and clusters of a watch by name, or `@` with the absolute path of the file of `--clouds`.
+    #[serde(default)]
+    pub(crate) sources: Vec<String>,
     pub(crate) again: bool,
     pub(crate) server_names: Vec<String>,
     pub(crate) starttls: Option<String>,
@@ -44,6 +47,7 @@ impl Spec {
         settings.ca_files = settings.ca_files.iter().map(|path| absolute(path)).collect();
         Self {
             targets: args.targets.iter().map(lasting).collect(),
+            sources: args.clouds.iter().map(|file| format!("@{}", absolute(file).display())).collect(),
             again: args.again,
             server_names: args.sni.clone(),
             starttls: args.starttls.clone(),

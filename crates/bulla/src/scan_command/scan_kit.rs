@@ -141,6 +141,7 @@ impl ServerScanEnvironment {
         settings.all_addresses |= watch.all_addresses;
         Spec {
             targets: watch.targets.clone(),
+            sources: watch.sources.clone(),
             again: false,
             server_names: watch.server_names.clone(),
             starttls: watch.starttls.clone(),
@@ -204,5 +205,34 @@ impl ScanEnvironment for ServerScanEnvironment {
 
     fn detail(&self, observation: &Observation) -> String {
         serde_json::to_string(&Detail::of(observation)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the server's tests read as the settings of a stored scan.
+    const STORED: &str = include_str!("../../../server/tests/all/scan_spec.json");
+
+    #[test]
+    fn the_settings_of_a_watch_are_stored_with_its_scans() {
+        let kit = ServerScanEnvironment {
+            settings: ScanSettings { ca_files: vec!["/home/al/root.pem".into()], ..ScanSettings::default() },
+            resolver: None,
+            revocation: SharedRevocationChecker::default(),
+            sources: None,
+            guard: Guard::default(),
+        };
+        let watch = WatchSpec {
+            targets: vec!["a.example".to_owned(), "@/home/al/hosts.txt".to_owned()],
+            sources: vec!["aws-main".to_owned()],
+            ports: Some("443,8443".to_owned()),
+            server_names: vec!["b.example".to_owned()],
+            starttls: Some("smtp".to_owned()),
+            all_addresses: true,
+        };
+        let stored: serde_json::Value = serde_json::from_str(&kit.asked(&watch)).unwrap();
+        assert_eq!(stored, serde_json::from_str::<serde_json::Value>(STORED).unwrap(), "{stored:#}");
     }
 }

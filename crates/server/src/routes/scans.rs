@@ -24,6 +24,18 @@ const NAME_CHARS_MAX: usize = 600;
 #[serde(default)]
 struct StoredSpec {
     targets: Vec<String>,
+    sources: Vec<String>,
+    server_names: Vec<String>,
+    starttls: Option<String>,
+    again: bool,
+    settings: StoredSettings,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoredSettings {
+    ports: String,
+    all_addresses: bool,
 }
 
 pub(crate) fn routes() -> Api {
@@ -51,16 +63,36 @@ fn scan_view(row: ScanRow) -> ScanView {
 }
 
 fn spec_view(spec: StoredSpec) -> ScanSpecView {
-    ScanSpecView { targets: shortened(spec.targets) }
+    ScanSpecView {
+        targets: shortened(&spec.targets),
+        sources: shortened(&spec.sources),
+        ports: Some(spec.settings.ports).filter(|ports| !ports.is_empty()),
+        server_names: shortened(&spec.server_names),
+        starttls: spec.starttls,
+        all_addresses: spec.settings.all_addresses,
+        again: spec.again,
+    }
 }
 
-/// Returns the first names.
-fn shortened(names: Vec<String>) -> Vec<String> {
-    let cut = |name: String| match name.char_indices().nth(NAME_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name,
+/// Returns the first names, and files without their folders.
+fn shortened(names: &[String]) -> Vec<String> {
+    let cut = |name: &String| {
+        let name = without_folder(name);
+        match name.char_indices().nth(NAME_CHARS_MAX) {
+            Some((end, _)) => format!("{}…", &name[..end]),
+            None => name,
+        }
     };
-    names.into_iter().take(NAMES_MAX).map(cut).collect()
+    names.iter().take(NAMES_MAX).map(cut).collect()
+}
+
+/// Returns the name of a file without its folder: stored targets have absolute paths, `@` precedes the path of a list.
+fn without_folder(name: &str) -> String {
+    let (mark, path) = name.strip_prefix('@').map_or(("", name), |path| ("@", path));
+    match path.rsplit_once('/') {
+        Some((_, file)) if path.starts_with('/') => format!("{mark}{file}"),
+        _ => name.to_owned(),
+    }
 }
 
 fn change_view(row: ChangeRow) -> ChangeView {

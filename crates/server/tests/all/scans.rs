@@ -74,7 +74,7 @@ async fn scan_diff_reports_changes_by_endpoint() {
         (&scans["items"][0]["endpoints"], &scans["items"][0]["state"]),
         (&json!(3), &json!("finished"))
     );
-    assert_eq!(scans["items"][0]["spec"], json!({ "targets": ["net"] }), "no settings of the host");
+    assert_eq!(scans["items"][0]["spec"]["targets"], json!(["net"]));
 
     // The default is the last two scans of the same targets, even with other scans in between.
     let last = world.get(DIFF).await.expect(200).json();
@@ -127,4 +127,24 @@ async fn a_list_of_scans_has_the_first_targets_of_each_and_their_number() {
     assert_eq!((&large["targets"], &small["targets"]), (&json!(10_000), &json!(1)));
     assert_ne!(large["scope"], small["scope"]);
     assert_eq!(small["scope"], page["items"][2]["scope"]);
+}
+
+#[tokio::test]
+async fn a_scan_is_listed_with_what_it_covers_and_without_paths_of_its_host() {
+    let world = World::start().await;
+    // A test of the server's scan kit compares it with what a watch stores.
+    let stored = include_str!("scan_spec.json");
+    Scans::of(&world.store).begin(Uuid::now_v7(), 1_000_000, stored).await.unwrap();
+    let answer = world.get(SCANS).await.expect(200);
+    assert!(!answer.text.contains("/home/"), "{answer:?}");
+    let spec = json!({
+        "targets": ["a.example", "@hosts.txt"],
+        "sources": ["aws-main"],
+        "ports": "443,8443",
+        "server_names": ["b.example"],
+        "starttls": "smtp",
+        "all_addresses": true,
+        "again": false,
+    });
+    assert_eq!(answer.json()["items"][0]["spec"], spec);
 }

@@ -1,6 +1,6 @@
 //! Scans: start, end and resumption.
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use crate::inventory::handle::Scans;
@@ -167,12 +167,13 @@ fn scope(spec: &str) -> Json {
     const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
     const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];
     let Ok(Json::Object(spec)) = serde_json::from_str(spec) else { return Json::from(spec) };
+    // Earlier versions left members out that are empty.
+    let member =
+        |value: Option<&Json>| value.filter(|value| **value != json!([])).cloned().unwrap_or_default();
     let settings = spec.get("settings");
-    let own = OF_SPEC.iter().map(|member| spec.get(*member).cloned().unwrap_or_default());
-    let set = OF_SETTINGS
-        .iter()
-        .map(|member| settings.and_then(|all| all.get(*member)).cloned().unwrap_or_default());
-    own.chain(set).chain([spec.get("all_addresses").cloned().unwrap_or_default()]).collect()
+    let own = OF_SPEC.iter().map(|name| member(spec.get(*name)));
+    let set = OF_SETTINGS.iter().map(|name| member(settings.and_then(|all| all.get(*name))));
+    own.chain(set).chain([member(spec.get("all_addresses"))]).collect()
 }
 
 fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
@@ -207,5 +208,9 @@ mod tests {
         assert_eq!(one, scope(&spec("a.example", "443", 2)), "how long is waited does not matter");
         assert_ne!(one, scope(&spec("b.example", "443", 1)));
         assert_ne!(one, scope(&spec("a.example", "8443", 1)));
+        let sources =
+            |names: Json| scope(&json!({ "targets": [], "sources": names, "settings": {} }).to_string());
+        assert_ne!(sources(json!(["aws"])), sources(json!(["azure"])));
+        assert_eq!(sources(json!([])), scope(r#"{"targets":[],"settings":{}}"#), "by an earlier version");
     }
 }
