@@ -46,7 +46,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
                 Cell::number(json::number(scan, "/answered")),
                 Cell::number(json::number(scan, "/changes")),
                 Cell::number(json::number(scan, "/new_certificates")),
-                Cell::link(format!("{DIFF}?to={}", api::path::segment(json::text(scan, "/id"))), "Compare"),
+                compared(scan),
             ]
         })
         .empty("Nothing was scanned yet. Add a watch: the server scans its targets.")
@@ -65,19 +65,34 @@ fn state(name: &str) -> Cell {
     }
 }
 
-/// Formats the targets of a scan, shortened.
-fn targets(scan: &Value) -> String {
-    let mut all = json::joined(scan, "/spec/targets");
-    let sources = json::joined(scan, "/spec/sources");
-    if !sources.is_empty() {
-        all = if all.is_empty() { sources } else { format!("{all}, {sources}") };
+/// Returns the link that compares a finished scan with the one before it.
+fn compared(scan: &Value) -> Cell {
+    if !is_finished(scan) {
+        return Cell::Empty;
     }
-    format::shortened(&all, TARGETS_CHARS_MAX)
+    Cell::link(format!("{DIFF}?to={}", api::path::segment(json::text(scan, "/id"))), "Compare")
+}
+
+fn is_finished(scan: &Value) -> bool {
+    json::text(scan, "/state") == "finished"
+}
+
+/// Formats the targets of a scan, shortened, and the number of targets if the answer does not have all of them.
+fn targets(scan: &Value) -> String {
+    let again = json::flag(scan, "/spec/again").then(|| "endpoints of the inventory".to_owned());
+    let all = [again, Some(json::joined(scan, "/spec/targets")), Some(json::joined(scan, "/spec/sources"))];
+    let all: Vec<String> = all.into_iter().flatten().filter(|names| !names.is_empty()).collect();
+    let shown = format::shortened(&all.join(", "), TARGETS_CHARS_MAX);
+    let count = json::number(scan, "/targets");
+    if count > json::list(scan, "/spec/targets").len() as i64 {
+        return format!("{shown} ({} targets)", format::number(count));
+    }
+    shown
 }
 
 /// Returns the finished scans as options: time, endpoints and targets.
 fn options(scans: &Value) -> Vec<(String, String)> {
-    let finished = json::items(scans).iter().filter(|scan| json::text(scan, "/state") == "finished");
+    let finished = json::items(scans).iter().filter(|scan| is_finished(scan));
     let options = finished.map(|scan| {
         let time = format::minute(json::text(scan, "/started_at"));
         let endpoints = format::number(json::number(scan, "/endpoints"));
@@ -86,15 +101,14 @@ fn options(scans: &Value) -> Vec<(String, String)> {
     std::iter::once((String::new(), "the last two of the same targets".to_owned())).chain(options).collect()
 }
 
-/// Returns the scan of the same targets that finished before another one.
+/// Returns the scan of the same targets and options that finished before another one.
 fn before(scans: &Value, to: &str) -> Option<String> {
     let all = json::items(scans);
     let to = all.iter().position(|scan| json::text(scan, "/id") == to)?;
-    let targets =
-        |scan: &Value| (scan.pointer("/spec/targets").cloned(), scan.pointer("/spec/sources").cloned());
-    let finished = all[to + 1..].iter().filter(|scan| json::text(scan, "/state") == "finished");
-    let same = finished.filter(|scan| targets(scan) == targets(&all[to])).map(|scan| json::text(scan, "/id"));
-    same.map(str::to_owned).next()
+    let scope = |scan: &Value| json::text(scan, "/scope").to_owned();
+    let mut finished = all[to + 1..].iter().filter(|scan| is_finished(scan));
+    let same = finished.find(|scan| scope(scan) == scope(&all[to]));
+    same.map(|scan| json::text(scan, "/id").to_owned())
 }
 
 async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
@@ -113,10 +127,18 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
             Field::date("since", "Or all changes since").value(&since),
         ],
     );
-    let filters = filters(&from, &to, &since);
     let path = "/api/v1/inventory/diff";
-    let listing = Listing::filtered(&session, DIFF, path, filters.clone(), query).await;
     let parts = Sections::default().plain(&form)?;
+    let Some(filters) = filters(&from, &to, &since) else {
+        let parts = parts.plain(&Note::hint(
+            "The other scan to compare with is missing: no earlier finished scan of the same targets and options is among the newest 100. Choose two scans, or give a day.",
+        ))?;
+        return Page::new(&session, "Differences between scans")
+            .command("bulla inventory diff")
+            .reads(CHOICES)
+            .show(&parts);
+    };
+    let listing = Listing::filtered(&session, DIFF, path, filters.clone(), query).await;
     let parts = match if_allowed(listing)? {
         Some(listing) => {
             let table = listing
@@ -143,14 +165,15 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .show(&parts)
 }
 
-/// Returns the query of the API: a day goes before two scans.
-fn filters(from: &str, to: &str, since: &str) -> String {
+/// Returns the query of the API: a day goes before two scans. `None` if there is only one scan.
+fn filters(from: &str, to: &str, since: &str) -> Option<String> {
     let segment = api::path::segment;
     match (from, to, since) {
-        ("", "", "") => String::new(),
-        (_, _, "") => format!("from={}&to={}", segment(from), segment(to)),
-        (_, _, day) if day.len() == 10 => format!("since={}", segment(&format!("{day}T00:00:00Z"))),
-        (_, _, time) => format!("since={}", segment(time)),
+        ("", "", "") => Some(String::new()),
+        ("", _, "") | (_, "", "") => None,
+        (_, _, "") => Some(format!("from={}&to={}", segment(from), segment(to))),
+        (_, _, day) if day.len() == 10 => Some(format!("since={}", segment(&format!("{day}T00:00:00Z")))),
+        (_, _, time) => Some(format!("since={}", segment(time))),
     }
 }
 
@@ -196,7 +219,7 @@ mod tests {
 
     #[test]
     fn scan_is_compared_with_the_previous_scan_of_the_same_targets() {
-        let scan = |id: &str, state: &str, target: &str| json!({ "id": id, "state": state, "spec": { "targets": [target] } });
+        let scan = |id: &str, state: &str, scope: &str| json!({ "id": id, "state": state, "scope": scope, "spec": { "targets": ["net"] } });
         let scans = json!({ "items": [
             scan("d", "finished", "a"), scan("c", "interrupted", "a"), scan("b", "finished", "x"),
             scan("a", "finished", "a"),
@@ -208,9 +231,30 @@ mod tests {
 
     #[test]
     fn scan_diff_date_takes_precedence_over_two_scans() {
-        assert_eq!(filters("", "", ""), "");
-        assert_eq!(filters("a", "b&", ""), "from=a&to=b%26");
-        assert_eq!(filters("a", "b", "2026-11-01"), "since=2026-11-01T00%3A00%3A00Z");
+        assert_eq!(filters("", "", "").as_deref(), Some(""));
+        assert_eq!(filters("a", "b&", "").as_deref(), Some("from=a&to=b%26"));
+        let since = Some("since=2026-11-01T00%3A00%3A00Z");
+        assert_eq!(filters("a", "b", "2026-11-01").as_deref(), since);
+        assert_eq!(filters("", "b", "2026-11-01").as_deref(), since);
+        assert_eq!((filters("", "b", ""), filters("a", "", "")), (None, None), "the API needs both scans");
+    }
+
+    #[test]
+    fn only_finished_scans_are_compared() {
+        let link = |state: &str| compared(&json!({ "id": "a", "state": state }));
+        assert!(matches!(link("finished"), Cell::Link { .. }));
+        assert!(matches!(link("running"), Cell::Empty));
+        assert!(matches!(link("interrupted"), Cell::Empty));
+    }
+
+    #[test]
+    fn the_number_of_targets_is_shown_if_some_are_left_out() {
+        let scan = json!({ "spec": { "targets": ["a", "b"], "sources": ["aws"] }, "targets": 2 });
+        assert_eq!(targets(&scan), "a, b, aws");
+        let scan = json!({ "spec": { "targets": ["a", "b"] }, "targets": 10_000 });
+        assert_eq!(targets(&scan), "a, b (10,000 targets)");
+        let scan = json!({ "spec": { "targets": [], "again": true }, "targets": 0 });
+        assert_eq!(targets(&scan), "endpoints of the inventory");
     }
 
     #[test]
