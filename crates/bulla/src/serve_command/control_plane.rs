@@ -47,10 +47,11 @@ use super::login;
 use super::metrics::Figures;
 use super::transparency;
 use super::watch::ChangeDetector;
-use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, Role, ServerSettings, Settings};
 use crate::database;
 use crate::files;
 use crate::master_keys;
+use crate::roles::Roles;
 use crate::scan_command::ServerScanEnvironment;
 
 /// Interval of the clean-up of issuers.
@@ -77,14 +78,15 @@ pub(super) struct ControlPlane {
 }
 
 /// The key services whose load and traces the API shows.
-fn key_services(settings: &Settings) -> Outcome<Option<Arc<dyn KeyServices>>> {
-    let monitor = crate::keys::Monitor::open(&settings.keys)?;
+fn key_services(settings: &Settings, roles: &Roles) -> Outcome<Option<Arc<dyn KeyServices>>> {
+    let monitor = crate::keys::Monitor::open(&settings.keys, roles.has(Role::Keys))?;
     Ok(monitor.map(|monitor| -> Arc<dyn KeyServices> { Arc::new(monitor) }))
 }
 
 impl ControlPlane {
     pub(super) async fn open(
         settings: &Settings,
+        roles: &Roles,
         addresses: &Addresses,
         store: &Store,
         clock: &Clock,
@@ -212,7 +214,7 @@ impl ControlPlane {
             issuers: Some(issuers.clone()),
             agents: Some(agents.clone()),
             key_nodes: Some(KeyNodes { places: places.clone(), policies: key_policies.clone() }),
-            key_services: key_services(settings)?,
+            key_services: key_services(settings, roles)?,
             keystore: Some(keystore.clone()),
             alerts: Some(alerts.clone()),
             transparency: Some(monitor.clone()),

@@ -197,7 +197,7 @@ impl Process {
             true => {
                 let store = store(settings).await?;
                 let stop = CancellationToken::new();
-                Some(RunningControlPlane::start(settings, store, mode, descriptors, stop).await?)
+                Some(RunningControlPlane::start(settings, roles, store, mode, descriptors, stop).await?)
             }
             false => None,
         };

@@ -19,7 +19,7 @@ use crate::component::{Description, DrainOutcome};
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::listening::{bound_connections, socket};
 use crate::master_keys;
-use crate::roles::DefaultRoles;
+use crate::roles::{DefaultRoles, Roles};
 
 /// The command that started the process. It determines where the first token is stored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -76,9 +76,10 @@ impl RunningControlPlane {
         Description { places, notes: Vec::new() }
     }
 
-    /// Starts the control plane over this database, with at most `descriptors` file descriptors for its listeners.
+    /// Starts the control plane of a process with these roles over this database, with at most `descriptors` file descriptors for its listeners.
     pub(super) async fn start(
         settings: &Settings,
+        roles: &Roles,
         store: Store,
         mode: StartMode,
         descriptors: usize,
@@ -86,7 +87,7 @@ impl RunningControlPlane {
     ) -> Outcome<Self> {
         let clock = Clock::system();
         let addresses = Addresses::of(&settings.server)?;
-        let control_plane = ControlPlane::open(settings, &addresses, &store, &clock).await?;
+        let control_plane = ControlPlane::open(settings, roles, &addresses, &store, &clock).await?;
         let root = first_start::root_pem(&control_plane.authority).await?;
         create_first_token(&store, &clock, mode, &settings.authority).await?;
         let own = certificate::ServerCertificate::of(

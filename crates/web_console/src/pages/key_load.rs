@@ -23,7 +23,7 @@ const LOAD: &str = "/console/key-load";
 const TRACES: &str = "/console/key-traces";
 
 /// Where the addresses of the services are configured.
-const WHERE: &str = "The server reads the addresses in keys.monitor_urls of its configuration, or else keys.metrics_listen of this host.";
+const WHERE: &str = "The server reads the addresses in keys.monitor_urls of its configuration. Without any it reads the key service of its own process.";
 
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
@@ -34,11 +34,12 @@ pub(crate) fn routes() -> Router<Api> {
 
 async fn load(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/key-load";
-    let Some(load) = session.api.get_if_allowed(path).await? else {
-        let parts = Sections::default().plain(&Note::hint(format!(
-            "No key service is configured whose load this server could read. {WHERE}"
-        )))?;
-        return Page::new(&session, "Load of the key service").command("bulla key top").show(&parts);
+    let load = match Answer::of(session.api.get(path).await)? {
+        Answer::Read(load) => load,
+        Answer::Absent(why) => {
+            let parts = Sections::default().plain(&Note::hint(why))?;
+            return Page::new(&session, "Load of the key service").command("bulla key top").show(&parts);
+        }
     };
     let facts = Facts::default()
         .with("Services", Cell::number(json::number(&load, "/services")))
@@ -66,6 +67,30 @@ async fn load(session: Session) -> Result<Response, Failure> {
         .section("sites", "Other sites", &sites(&load))?
         .section("destinations", "Security modules and clouds", &destinations(&load))?;
     Page::new(&session, "Load of the key service").command("bulla key top").reads(path).show(&parts)
+}
+
+/// The response of the API, or why there is none.
+enum Answer {
+    Read(Value),
+    Absent(String),
+}
+
+impl Answer {
+    /// # Errors
+    /// The failure, unless the user lacks the permission or this server reads no key service.
+    fn of(result: Result<Value, Failure>) -> Result<Self, Failure> {
+        match result {
+            Ok(value) => Ok(Self::Read(value)),
+            Err(Failure::Refused(problem)) if problem.status == 403 => Ok(Self::Absent(
+                "The load and the traces of key services need the permission node.read, which you do not have. Ask an administrator for a role that has it."
+                    .to_owned(),
+            )),
+            Err(Failure::Refused(problem)) if problem.status == 503 => {
+                Ok(Self::Absent(format!("This server reads no key service. {WHERE}")))
+            }
+            Err(other) => Err(other),
+        }
+    }
 }
 
 /// Returns the services that do not respond.
@@ -206,10 +231,10 @@ async fn traces(session: Session, RawQuery(query): RawQuery) -> Result<Response,
     if !id.is_empty() {
         return Ok(Redirect::to(&item(TRACES, id)).into_response());
     }
-    let answer = session.api.get_if_allowed("/api/v1/key-traces").await?;
+    let answer = Answer::of(session.api.get("/api/v1/key-traces").await)?;
     let empty = "No recent request failed or was slow.";
     let parts = Sections::default().plain(&search(""))?;
-    let parts = requests(parts, answer.as_ref(), "Requests that failed or were slow", empty)?;
+    let parts = requests(parts, &answer, "Requests that failed or were slow", empty)?;
     Page::new(&session, "Traces of the key service")
         .command("bulla key trace")
         .reads("/api/v1/key-traces")
@@ -218,10 +243,9 @@ async fn traces(session: Session, RawQuery(query): RawQuery) -> Result<Response,
 
 async fn trace(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = item("/api/v1/key-traces", &id);
-    let answer = session.api.get_if_allowed(&path).await?;
+    let answer = Answer::of(session.api.get(&path).await)?;
     let empty = "No service that responded knows this ID. Each keeps recent requests in memory until it is restarted.";
-    let parts =
-        requests(Sections::default().plain(&search(&id))?, answer.as_ref(), "Course of the request", empty)?;
+    let parts = requests(Sections::default().plain(&search(&id))?, &answer, "Course of the request", empty)?;
     Page::new(&session, format!("Trace {id}"))
         .command(format!("bulla key trace {id}"))
         .reads(path)
@@ -237,16 +261,10 @@ fn search(id: &str) -> Form {
 }
 
 /// Adds the requests of an answer to a page.
-fn requests(
-    parts: Sections,
-    answer: Option<&Value>,
-    heading: &str,
-    empty: &str,
-) -> Result<Sections, Failure> {
-    let Some(answer) = answer else {
-        return parts.plain(&Note::hint(format!(
-            "No key service is configured whose traces this server could read. {WHERE}"
-        )));
+fn requests(parts: Sections, answer: &Answer, heading: &str, empty: &str) -> Result<Sections, Failure> {
+    let answer = match answer {
+        Answer::Read(answer) => answer,
+        Answer::Absent(why) => return parts.plain(&Note::hint(why)),
     };
     let columns = [
         "Request",
@@ -355,6 +373,19 @@ mod tests {
         assert_eq!(shown(text(&load, "/b", " ms")), "0.12 ms");
         assert_eq!(shown(figure(&load, "/none")), "");
         assert_eq!(shown(milliseconds(&json!({ "us": 1_234_005 }), "/us")), "1234.005 ms");
+    }
+
+    #[test]
+    fn the_page_says_whether_a_permission_or_a_key_service_is_missing() {
+        let refused = |status| Err(Failure::refused(status, "", ""));
+        let absent = |status| match Answer::of(refused(status)).unwrap() {
+            Answer::Absent(why) => why,
+            Answer::Read(answer) => panic!("{answer}"),
+        };
+        let forbidden = absent(http::StatusCode::FORBIDDEN);
+        assert!(forbidden.contains("node.read") && !forbidden.contains("monitor_urls"), "{forbidden}");
+        assert!(absent(http::StatusCode::SERVICE_UNAVAILABLE).contains("keys.monitor_urls"));
+        assert!(Answer::of(refused(http::StatusCode::INTERNAL_SERVER_ERROR)).is_err());
     }
 
     #[test]

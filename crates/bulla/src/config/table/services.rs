@@ -65,7 +65,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "keys.monitor_urls",
         Kind::List,
-        "key services whose load and traces the API shows: http://HOST:PORT of their keys.metrics_listen; empty: this host's own",
+        "key services whose load and traces the API shows: http://HOST:PORT of their keys.metrics_listen; empty: the key service of the same process",
     ),
     (
         "keys.reload_s",

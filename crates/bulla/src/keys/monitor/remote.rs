@@ -34,13 +34,13 @@ struct LastSample {
 }
 
 impl Monitor {
-    /// Returns `None` if no key service is configured.
+    /// Returns `None` if `keys.monitor_urls` is empty, unless this process runs a key service itself (`own`) at a known address.
     ///
     /// # Errors
     /// An invalid address in `keys.monitor_urls`.
-    pub(crate) fn open(settings: &KeyServiceSettings) -> Outcome<Option<Self>> {
+    pub(crate) fn open(settings: &KeyServiceSettings, own: bool) -> Outcome<Option<Self>> {
         let own_is_known = !settings.metrics_listen.is_empty() && !settings.metrics_listen.ends_with(":0");
-        if settings.monitor_urls.is_empty() && !own_is_known {
+        if settings.monitor_urls.is_empty() && !(own && own_is_known) {
             return Ok(None);
         }
         let services = Services::configured(&settings.monitor_urls, &settings.metrics_listen)?;
@@ -118,11 +118,27 @@ mod tests {
             monitor_urls: vec![up, "http://127.0.0.1:1".to_owned()],
             ..KeyServiceSettings::default()
         };
-        let monitor = Monitor::open(&settings).unwrap().unwrap();
+        let monitor = Monitor::open(&settings, false).unwrap().unwrap();
         let figures = monitor.load().await;
         assert_eq!((&figures["services"], &figures["keys"]), (&1.into(), &3.0.into()), "{figures}");
         assert_eq!(figures["away"][0]["url"], "http://127.0.0.1:1", "{figures}");
         assert_eq!(monitor.load().await, figures, "within a second it is the same interval");
+    }
+
+    #[test]
+    fn without_addresses_only_the_key_service_of_this_process_is_read() {
+        let open = |metrics_listen: &str, own: bool| {
+            let settings = KeyServiceSettings {
+                metrics_listen: metrics_listen.to_owned(),
+                ..KeyServiceSettings::default()
+            };
+            Monitor::open(&settings, own).unwrap().is_some()
+        };
+        let usual = KeyServiceSettings::default().metrics_listen;
+        assert!(open(&usual, true));
+        assert!(!open(&usual, false), "no key service runs here");
+        assert!(!open("127.0.0.1:0", true));
+        assert!(!open("", true));
     }
 
     #[tokio::test]
@@ -130,7 +146,7 @@ mod tests {
         let request = r#"{"node":"a","site":"s","requests":[{"trace_id":"t","span_id":"1","at_us":1,"tenant":"x","opcode":"sign","outcome":"done","took_us":5,"stages":{},"asked":[]}]}"#;
         let settings =
             KeyServiceSettings { monitor_urls: vec![service(1, request)], ..KeyServiceSettings::default() };
-        let traces = Monitor::open(&settings).unwrap().unwrap().traces(Some("t".to_owned())).await;
+        let traces = Monitor::open(&settings, false).unwrap().unwrap().traces(Some("t".to_owned())).await;
         assert_eq!(
             (&traces["services"], &traces["requests"][0]["node"]),
             (&1.into(), &"a".into()),
