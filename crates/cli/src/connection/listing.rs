@@ -94,6 +94,15 @@ impl Listing {
         (!self.all).then_some(self.limit as usize)
     }
 
+    /// Returns a given flag that needs a server.
+    pub(crate) fn flag_of_servers(&self) -> Option<&'static str> {
+        match self {
+            Self { after: Some(_), .. } => Some("--after"),
+            Self { watch: Some(_), .. } => Some("--watch"),
+            _ => None,
+        }
+    }
+
     /// Prints documents that do not come from the server.
     pub(crate) fn print_documents(&self, documents: Vec<Value>, columns: Columns) -> Outcome<()> {
         if let Some(query) = &self.show.query {

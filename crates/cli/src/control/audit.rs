@@ -19,6 +19,7 @@ use super::Run;
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
+use crate::units::counted;
 
 /// Commands for the audit log.
 #[derive(Debug, Subcommand)]
@@ -251,20 +252,83 @@ impl EventFilter<'_> {
     }
 }
 
+/// The matching events of an export, and what a listing of them leaves out.
+#[derive(Debug, Default)]
+struct ExportedEvents {
+    /// The last matching events, the last one first.
+    last: VecDeque<Value>,
+    /// Number of other matching events.
+    others: u64,
+    /// Number of lines that are neither an event nor a line of a segment.
+    damaged: u64,
+    /// Number of lines of other kinds, such as the head of a segment.
+    of_other_kinds: u64,
+    /// Number of events, matching or not.
+    events: u64,
+}
+
+impl ExportedEvents {
+    fn read(lines: impl BufRead, wanted: &EventFilter<'_>, rows_max: usize) -> std::io::Result<Self> {
+        let mut found = Self::default();
+        for line in lines.split(b'\n') {
+            let line = line?;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let Ok(event @ Value::Object(_)) = serde_json::from_slice(&line) else {
+                found.damaged += 1;
+                continue;
+            };
+            // Segments of a server's log have lines of other forms.
+            if !event["action"].is_string() {
+                found.of_other_kinds += 1;
+                continue;
+            }
+            found.events += 1;
+            if wanted.matches(&event) {
+                found.last.push_front(event);
+                if found.last.len() > rows_max {
+                    found.last.pop_back();
+                    found.others += 1;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns what the listing leaves out, for people.
+    fn left_out(&self) -> Vec<String> {
+        let others = (self.others > 0).then(|| {
+            let count = counted(self.others, "event");
+            format!("note: {count} left out: --limit gives more, --all gives every event")
+        });
+        let damaged = (self.damaged > 0).then(|| {
+            let count = counted(self.damaged, "line");
+            format!("warning: {count} left out: damaged, or no JSON of an audit log. `bulla audit verify --export` checks an export of the server")
+        });
+        others.into_iter().chain(damaged).collect()
+    }
+}
+
 /// Lists the events of an export, the last one first.
 fn list_export(path: &Path, wanted: &EventFilter<'_>, listing: &Listing) -> Outcome<()> {
-    let file = File::open(path).map_err(|error| unreadable(path, error))?;
-    let mut found = VecDeque::new();
-    for line in BufReader::new(file).lines() {
-        let line = line.map_err(|error| unreadable(path, error))?;
-        // Segments of a server's log have lines of other forms.
-        let Ok(event) = serde_json::from_str::<Value>(&line) else { continue };
-        if event["action"].is_string() && wanted.matches(&event) {
-            found.push_front(event);
-            found.truncate(listing.rows_max().unwrap_or(usize::MAX));
-        }
+    if let Some(flag) = listing.flag_of_servers() {
+        return Err(Problem::usage(format_args!(
+            "{flag} does not work with --export: a file has no pages and does not change"
+        ))
+        .hint("--limit ROWS or --all gives more rows"));
     }
-    listing.print_documents(found.into(), COLUMNS)
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let rows_max = listing.rows_max().unwrap_or(usize::MAX);
+    let found = ExportedEvents::read(BufReader::new(file), wanted, rows_max);
+    let found = found.map_err(|error| unreadable(path, error))?;
+    if found.events == 0 && found.damaged + found.of_other_kinds > 0 {
+        return Err(unreadable(path, "no line is an audit event"));
+    }
+    for line in found.left_out() {
+        eprintln!("{line}");
+    }
+    listing.print_documents(found.last.into(), COLUMNS)
 }
 
 /// Verifies an export, and that it continues the stored heads.
@@ -295,4 +359,51 @@ fn verify_proof(path: &Path, head: Option<&Path>, key: Option<&Path>) -> Outcome
     let (number, shard, first, last) = (segment.segment, segment.shard, segment.first, segment.last);
     let line = audit_proof::segment::line_text(&proof.line);
     print_bytes(format!("in segment {number} (chain {shard}, events {first} to {last}): {line}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: EventFilter<'_> = EventFilter { actor: None, action: None, resource: None, request: None };
+
+    #[test]
+    fn what_a_listing_of_an_export_leaves_out_is_counted() {
+        let event = |number: u32| format!("{{\"action\":\"a\",\"actor\":\"{number}\"}}\n");
+        let mut text: Vec<u8> = (0..5).flat_map(|number| event(number).into_bytes()).collect();
+        text.extend_from_slice(b"{\"segment\":1}\n\n{\"action\":\"a\",\"act\n\xff\n7\n");
+        let found = ExportedEvents::read(&text[..], &ALL, 2).unwrap();
+        let actors: Vec<&Value> = found.last.iter().map(|event| &event["actor"]).collect();
+        assert_eq!(actors, ["4", "3"]);
+        assert_eq!((found.others, found.damaged, found.of_other_kinds, found.events), (3, 3, 1, 5));
+        let left_out = found.left_out();
+        assert!(left_out[0].contains("3 events left out") && left_out[0].contains("--all"), "{left_out:?}");
+        assert!(left_out[1].contains("3 lines"), "{left_out:?}");
+        let all = ExportedEvents::read(&text[..text.len() - 2], &ALL, usize::MAX).unwrap();
+        assert_eq!((all.last.len(), all.others), (5, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_no_export_and_flags_of_the_server_are_refused() {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            listing: Listing,
+        }
+        let listing = |flags: &[&str]| {
+            <Command as clap::Parser>::parse_from(std::iter::once("x").chain(flags.iter().copied())).listing
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for other in ["-----BEGIN CERTIFICATE-----\n", "{\"name\":\"a\"}\n", "[\n1]\n"] {
+            std::fs::write(file.path(), other).unwrap();
+            let refused = list_export(file.path(), &ALL, &listing(&[])).unwrap_err();
+            assert!(refused.message.contains("no line is an audit event"), "{refused:?}");
+        }
+        std::fs::write(file.path(), "{\"action\":\"a\"}\n").unwrap();
+        list_export(file.path(), &ALL, &listing(&["--all"])).unwrap();
+        for flags in [["--after=x"], ["--watch"], ["--watch=1s"]] {
+            let refused = list_export(file.path(), &ALL, &listing(&flags)).unwrap_err();
+            assert!(refused.message.contains(&flags[0][..7]), "{refused:?}");
+        }
+    }
 }
