@@ -135,6 +135,21 @@ pub struct DiffQuery {
     pub since: Option<String>,
 }
 
+/// One page of differences.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", schema(as = ListingOfDifferences))]
+pub struct DiffListing {
+    /// Differences on this page, at most `limit`.
+    pub items: Vec<ChangeView>,
+    /// The `cursor` of the next page, which compares the same two scans; null when this one is the last.
+    pub next: Option<String>,
+    /// The earlier scan; null with `since`.
+    pub from: Option<Uuid>,
+    /// The later scan; null with `since`.
+    pub to: Option<Uuid>,
+}
+
 /// A difference at one endpoint.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]

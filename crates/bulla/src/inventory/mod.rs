@@ -168,9 +168,11 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
         })
         .await;
     }
-    let (a, b) = match args.scans[..] {
-        [a, b] => (a, b),
-        _ => last_two_scans(store).await?,
+    let (a, b) = match (&args.scans[..], &args.pages.after) {
+        ([a, b], _) => (*a, *b),
+        // A scan may have finished since the first page.
+        (_, Some(after)) => store::Inventory::compared_scans(after).map_err(|error| pages::wrong(&error))?,
+        (_, None) => last_two_scans(store).await?,
     };
     list(&args.pages, async |after, limit| {
         Ok(map(store::Inventory::of(store).diff_scans(a, b, after.as_ref(), limit).await?, Change))

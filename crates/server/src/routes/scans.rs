@@ -1,6 +1,6 @@
 //! Scans, and the differences between two of them.
 
-use api::inventory::{ChangeView, DiffQuery, ScanSpecView, ScanView};
+use api::inventory::{ChangeView, DiffListing, DiffQuery, ScanSpecView, ScanView};
 use axum::extract::State as With;
 use serde::Deserialize;
 use store::{ChangeRow, Inventory, ScanRow, Scans, Store};
@@ -130,27 +130,34 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<S
 ///
 /// Endpoints that only the earlier scan probed come last, as `not-scanned`.
 #[utoipa::path(get, path = "/api/v1/inventory/diff", operation_id = "diffInventory", params(PageQuery, DiffQuery),
-    responses((status = 200, body = Listing<ChangeView>)))]
+    responses((status = 200, body = DiffListing)))]
 async fn diff(
     With(store): With<Store>,
     paging: Paging,
     Query(query): Query<DiffQuery>,
-) -> Result<Json<Listing<ChangeView>>, Problem> {
+) -> Result<Json<DiffListing>, Problem> {
     let (inventory, after, limit) = (Inventory::of(&store), paging.after.as_ref(), paging.limit);
-    let page = match (query.since, query.from, query.to) {
-        (Some(since), None, None) => inventory.diff(time::parsed(&since)?, after, limit).await?,
-        (None, Some(from), Some(to)) => inventory.diff_scans(from, to, after, limit).await?,
-        (None, None, None) => {
-            let (from, to) = Scans::of(&store).last_comparable_scans().await?.ok_or_else(|| {
+    let scans = match (&query.since, query.from, query.to, after) {
+        (Some(_), None, None, _) => None,
+        (None, Some(from), Some(to), _) => Some((from, to)),
+        // A scan may have finished since the first page.
+        (None, None, None, Some(after)) => Some(Inventory::compared_scans(after)?),
+        (None, None, None, None) => {
+            Some(Scans::of(&store).last_comparable_scans().await?.ok_or_else(|| {
                 Problem::not_found("pair of finished scans of the same targets")
                     .hint("scan once more, name two scans with `from` and `to`, or a time with `since`")
-            })?;
-            inventory.diff_scans(from, to, after, limit).await?
+            })?)
         }
         _ => {
             return Err(Problem::bad_request("name two scans with `from` and `to`, or a time with `since`")
                 .hint("GET /api/v1/scans lists the scans"));
         }
     };
-    Ok(Json(listing(page, change_view)))
+    let page = match (scans, query.since) {
+        (Some((from, to)), _) => inventory.diff_scans(from, to, after, limit).await?,
+        (None, since) => inventory.diff(time::parsed(&since.unwrap_or_default())?, after, limit).await?,
+    };
+    let Listing { items, next, .. } = listing(page, change_view);
+    let (from, to) = scans.unzip();
+    Ok(Json(DiffListing { items, next, from, to }))
 }

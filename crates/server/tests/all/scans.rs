@@ -86,6 +86,8 @@ async fn scan_diff_reports_changes_by_endpoint() {
     assert_eq!(named["items"][0]["old_outcome"], one.to_string());
     assert_eq!(named["items"][0]["new_outcome"], other.to_string());
 
+    assert_eq!((&last["from"], &last["to"]), (&json!(first), &json!(second)));
+
     let since = world.get(&format!("{DIFF}?since=1970-01-01T00:00:02.5Z")).await.expect(200).json();
     assert_eq!(changes(&since), wanted[..2], "{since}");
     for (query, status) in [
@@ -147,4 +149,26 @@ async fn a_scan_is_listed_with_what_it_covers_and_without_paths_of_its_host() {
         "again": false,
     });
     assert_eq!(answer.json()["items"][0]["spec"], spec);
+}
+
+#[tokio::test]
+async fn the_pages_of_a_comparison_compare_the_same_two_scans() {
+    let world = World::start().await;
+    let (one, other) = (ProbeOutcome::ALL[1], ProbeOutcome::ALL[2]);
+    let first = scanned(&world, 1_000_000, "net", &[("a", one), ("b", one), ("c", one)]).await;
+    let second = scanned(&world, 2_000_000, "net", &[("a", other), ("b", other), ("c", one)]).await;
+    let page = world.get(&format!("{DIFF}?limit=1")).await.expect(200).json();
+    assert_eq!(changes(&page), [("a".to_owned(), "outcome-changed".to_owned())]);
+    let next = page["next"].as_str().unwrap();
+
+    // A scan that finishes between two pages is for the next comparison.
+    let third = scanned(&world, 3_000_000, "net", &[("a", other), ("b", other), ("c", other)]).await;
+    let rest = world.get(&format!("{DIFF}?cursor={next}")).await.expect(200).json();
+    assert_eq!(changes(&rest), [("b".to_owned(), "outcome-changed".to_owned())]);
+    assert_eq!((&rest["from"], &rest["to"]), (&json!(first), &json!(second)));
+    let named = world.get(&format!("{DIFF}?from={first}&to={second}&cursor={next}")).await.expect(200).json();
+    assert_eq!(named, rest);
+    world.get(&format!("{DIFF}?from={second}&to={third}&cursor={next}")).await.expect(400);
+    let now = world.get(DIFF).await.expect(200).json();
+    assert_eq!(changes(&now), [("c".to_owned(), "outcome-changed".to_owned())]);
 }

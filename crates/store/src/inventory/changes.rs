@@ -31,8 +31,19 @@ impl Inventory<'_> {
         })
     }
 
+    /// Returns the two scans whose comparison [`Self::diff_scans`] continues after a cursor.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`].
+    pub fn compared_scans(after: &Cursor) -> Result<(Uuid, Uuid), StoreError> {
+        let key = after.key(BETWEEN, &between_key(SEEN, 0, Uuid::nil(), Uuid::nil()))?;
+        let [_, _, Value::Text(a), Value::Text(b)] = &key[..] else { return Err(StoreError::BadCursor) };
+        let id = |text: &String| text.parse().map_err(|_| StoreError::BadCursor);
+        Ok((id(a)?, id(b)?))
+    }
+
     /// Compares scan `b` with scan `a`, endpoint by endpoint, whatever other scans observed between them. Endpoints that only `a`
-    /// scanned are [`ChangeKind::NotScanned`] and come last.
+    /// scanned are [`ChangeKind::NotScanned`] and come last. A cursor is for the same two scans only.
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; database errors.
@@ -44,12 +55,14 @@ impl Inventory<'_> {
         limit: usize,
     ) -> Result<Page<ChangeRow>, StoreError> {
         let scans = Scans::of(self.0);
-        let (a, b) = (scans.row_id(a).await?, scans.row_id(b).await?);
-        let key = key_or(after, "between", &[Value::Int(SEEN), Value::Int(0)])?;
+        let key_at = |part: i64, endpoint: i64| between_key(part, endpoint, a, b);
+        let first = key_at(SEEN, 0);
+        let key = key_or(after, BETWEEN, &first)?;
         let (mut part, mut endpoint) = match key[..] {
-            [Value::Int(part), Value::Int(endpoint)] => (part, endpoint),
+            [Value::Int(part), Value::Int(endpoint), ..] if key[2..] == first[2..] => (part, endpoint),
             _ => return Err(StoreError::BadCursor),
         };
+        let (a, b) = (scans.row_id(a).await?, scans.row_id(b).await?);
         let (limit, asked) = limit_of(limit);
         let mut rows = Vec::new();
         if part == SEEN {
@@ -60,16 +73,24 @@ impl Inventory<'_> {
         if part == UNSEEN && room > 0 {
             rows.extend(self.between(sql::NOT_SCANNED, [a, b, endpoint, room]).await?);
         }
-        page(rows, limit, "between", |mut row| {
+        page(rows, limit, BETWEEN, |mut row| {
             let change = change_row(&mut row)?;
             let part = if change.kind == ChangeKind::NotScanned { UNSEEN } else { SEEN };
-            Ok((change, vec![part.into(), row.int()?.into()]))
+            Ok((change, key_at(part, row.int()?)))
         })
     }
 
     async fn between(self, statement: &str, parameters: [i64; 4]) -> Result<Vec<Row>, StoreError> {
         self.0.rows(Cost::Walk, statement, parameters.map(Value::Int).to_vec()).await
     }
+}
+
+/// Name of the listing in cursors.
+const BETWEEN: &str = "between";
+
+/// The key of a row of a comparison: part, endpoint, and the two scans.
+fn between_key(part: i64, endpoint: i64, a: Uuid, b: Uuid) -> Vec<Value> {
+    vec![part.into(), endpoint.into(), a.to_string().into(), b.to_string().into()]
 }
 
 /// The first of the two parts of a comparison, which are returned one after the other.
