@@ -87,16 +87,27 @@ impl GroupBy {
 
     pub(super) fn expression(self) -> String {
         match self {
-            Self::Issuer => "issuer".to_owned(),
-            Self::Profile => "profile".to_owned(),
-            Self::Algorithm => "key_type".to_owned(),
-            Self::Owner => "owner".to_owned(),
-            Self::Team => "team".to_owned(),
-            Self::Environment => "environment".to_owned(),
+            Self::Issuer | Self::Profile | Self::Algorithm | Self::Owner | Self::Team | Self::Environment => {
+                self.column().to_owned()
+            }
             Self::State => "CAST(state AS TEXT)".to_owned(),
             Self::ExpiryDay => format!(
                 "CASE WHEN ends_at = {NEVER_ISSUED_US} THEN NULL ELSE CAST(ends_at / {DAY_US} AS TEXT) END"
             ),
+        }
+    }
+
+    /// Returns the column of [`Self::expression`].
+    pub(super) fn column(self) -> &'static str {
+        match self {
+            Self::Issuer => "issuer",
+            Self::Profile => "profile",
+            Self::Algorithm => "key_type",
+            Self::Owner => "owner",
+            Self::Team => "team",
+            Self::Environment => "environment",
+            Self::State => "state",
+            Self::ExpiryDay => "ends_at",
         }
     }
 

@@ -16,7 +16,7 @@ use super::scope::may_see;
 use crate::access::{Caller, Permission};
 use crate::problem::Problem;
 
-/// Maximum certificates that are compared for a caller who does not see everything: some 100 ms of processor time.
+/// Maximum certificates that one request compares for a caller who does not see everything: some 100 ms of processor time.
 const LOOKED_MAX: usize = 5_000;
 /// Certificates read by one statement.
 const AT_ONCE: usize = 1_000;
@@ -34,7 +34,7 @@ pub(super) async fn total(
         return Ok(TotalView { value: count.value, exact: count.exact });
     }
     let mut value = 0;
-    let exact = walk(lifecycle, caller, filter, |_| value += 1).await?;
+    let (_, exact) = walk(lifecycle, caller, filter, LOOKED_MAX, |_| value += 1).await?;
     Ok(TotalView { value, exact })
 }
 
@@ -50,12 +50,12 @@ pub(super) async fn groups(
     }
     let mut found = Found::new();
     let archived = !filter.states.is_empty();
-    let exact = walk(lifecycle, caller, filter, |certificate| {
+    let walked = walk(lifecycle, caller, filter, LOOKED_MAX, |certificate| {
         if archived || certificate.state != State::Archived {
             *found.entry(value(by, certificate)).or_default() += 1;
         }
     });
-    let exact = exact.await?;
+    let (_, exact) = walked.await?;
     Ok(sorted(by, found, exact))
 }
 
@@ -71,27 +71,56 @@ pub(super) async fn facets(
         return Ok(lifecycle.facets(by, filter).await?);
     }
     let mut all: Vec<Option<Groups>> = vec![None; by.len()];
-    // Fields with the same filter share one walk.
-    while let Some(first) = all.iter().position(Option::is_none) {
-        let filter_of_walk = filter.without(by[first]);
-        let of_walk: Vec<usize> = (first..by.len())
-            .filter(|index| all[*index].is_none() && filter.without(by[*index]) == filter_of_walk)
-            .collect();
+    let walks = walks(by, filter);
+    let mut budget = Budget { certificates: LOOKED_MAX, walks: walks.len() };
+    for (filter_of_walk, of_walk) in walks {
         let mut found = vec![Found::new(); of_walk.len()];
         let archived = !filter_of_walk.states.is_empty();
-        let exact = walk(lifecycle, caller, &filter_of_walk, |certificate| {
+        let walked = walk(lifecycle, caller, &filter_of_walk, budget.of_next(), |certificate| {
             if archived || certificate.state != State::Archived {
                 for (index, found) in of_walk.iter().zip(&mut found) {
                     *found.entry(value(by[*index], certificate)).or_default() += 1;
                 }
             }
         });
-        let exact = exact.await?;
+        let (looked, exact) = walked.await?;
+        budget.spend(looked);
         for (index, found) in of_walk.into_iter().zip(found) {
             all[index] = Some(sorted(by[index], found, exact));
         }
     }
     Ok(all.into_iter().flatten().collect())
+}
+
+/// The certificates that the remaining walks of a request may read together.
+struct Budget {
+    certificates: usize,
+    walks: usize,
+}
+
+impl Budget {
+    /// Returns the share of the next walk. What it does not use is for the walks after it.
+    fn of_next(&self) -> usize {
+        self.certificates / self.walks.max(1)
+    }
+
+    fn spend(&mut self, certificates: usize) {
+        self.certificates = self.certificates.saturating_sub(certificates);
+        self.walks = self.walks.saturating_sub(1);
+    }
+}
+
+/// Returns the walks that count these fields: each filter, and the places of its fields. Fields with the same filter share one walk.
+fn walks(by: &[GroupBy], filter: &ManagedFilter) -> Vec<(ManagedFilter, Vec<usize>)> {
+    let mut walks: Vec<(ManagedFilter, Vec<usize>)> = Vec::new();
+    for (index, by) in by.iter().enumerate() {
+        let of_field = filter.without(*by);
+        match walks.iter_mut().find(|(filter, _)| *filter == of_field) {
+            Some((_, fields)) => fields.push(index),
+            None => walks.push((of_field, vec![index])),
+        }
+    }
+    walks
 }
 
 /// The number of certificates by value.
@@ -126,25 +155,57 @@ fn value(by: GroupBy, certificate: &ManagedCertificate) -> Option<String> {
     }
 }
 
-/// Calls `count` for each matching certificate that the caller may see. Returns false when the limit was reached.
+/// Calls `count` for each matching certificate that the caller may see, of at most `most` that are read. Returns the number of
+/// certificates read, and whether those are all.
 async fn walk(
     lifecycle: &Lifecycle,
     caller: &Caller,
     filter: &ManagedFilter,
+    most: usize,
     mut count: impl FnMut(&ManagedCertificate),
-) -> Result<bool, Problem> {
+) -> Result<(usize, bool), Problem> {
     let (mut looked, mut after) = (0, None);
     loop {
-        let page = lifecycle.page(filter, ManagedOrder::Created, after.as_ref(), AT_ONCE).await?;
+        let limit = AT_ONCE.min(most - looked);
+        let page = lifecycle.page(filter, ManagedOrder::Created, after.as_ref(), limit).await?;
         looked += page.rows.len();
         let seen = page.rows.iter().filter(|one| may_see(caller, Permission::CertificateRead, one));
         seen.for_each(&mut count);
         after = page.next;
         if after.is_none() {
-            return Ok(true);
+            return Ok((looked, true));
         }
-        if looked >= LOOKED_MAX {
-            return Ok(false);
+        if looked >= most {
+            return Ok((looked, false));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_fields_of_a_request_share_one_limit() {
+        let filter = ManagedFilter {
+            issuer: Some("internal".to_owned()),
+            owner: Some("ann".to_owned()),
+            ..ManagedFilter::default()
+        };
+        let walks = walks(&GroupBy::ALL, &filter);
+        let fields: Vec<usize> = walks.iter().map(|(_, fields)| fields.len()).collect();
+        assert_eq!(fields, [1, 6, 1], "issuer and owner are counted without their own condition");
+        let mut budget = Budget { certificates: LOOKED_MAX, walks: walks.len() };
+        let mut read = 0;
+        for _ in &walks {
+            let share = budget.of_next();
+            assert!(share >= LOOKED_MAX / 3);
+            read += share;
+            budget.spend(share);
+        }
+        assert!(read <= LOOKED_MAX, "{read}");
+        let mut budget = Budget { certificates: LOOKED_MAX, walks: 2 };
+        budget.spend(10);
+        assert_eq!(budget.of_next(), LOOKED_MAX - 10, "the rest of the first walk");
     }
 }
