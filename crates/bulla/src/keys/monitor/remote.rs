@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use server::KeyServices;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use super::services::Services;
 use super::top::{Samples, sample, view};
@@ -20,9 +20,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Age from which a sample is too old: rates over it would hide what happens now.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
 
+/// Maximum number of requests that read traces at once. Each buffers up to 1 MiB of every service.
+const TRACES_AT_ONCE: usize = 2;
+
 /// Reads the key services of the configuration.
 pub(crate) struct Monitor {
     services: Services,
+    reading_traces: Semaphore,
     last: Mutex<Option<LastSample>>,
 }
 
@@ -44,7 +48,7 @@ impl Monitor {
             return Ok(None);
         }
         let services = Services::configured(&settings.monitor_urls, &settings.metrics_listen)?;
-        Ok(Some(Self { services, last: Mutex::default() }))
+        Ok(Some(Self { services, reading_traces: Semaphore::new(TRACES_AT_ONCE), last: Mutex::default() }))
     }
 
     async fn figures(&self) -> Value {
@@ -81,6 +85,8 @@ impl KeyServices for Monitor {
 
     fn traces(&self, id: Option<String>) -> BoxFuture<'_, Value> {
         async move {
+            // The semaphore is never closed.
+            let _permit = self.reading_traces.acquire().await;
             let path = id.map_or_else(|| "/traces".to_owned(), |id| format!("/traces/{}", segment(&id)));
             serde_json::to_value(read(&self.services, &path).await).unwrap_or_default()
         }
@@ -90,8 +96,9 @@ impl KeyServices for Monitor {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{ErrorKind, Read, Write};
     use std::net::TcpListener;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -152,5 +159,44 @@ mod tests {
             (&1.into(), &"a".into()),
             "{traces}"
         );
+    }
+    #[tokio::test]
+    async fn a_request_for_traces_waits_while_as_many_as_allowed_are_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let settings = KeyServiceSettings { monitor_urls: vec![url], ..KeyServiceSettings::default() };
+        let monitor = Arc::new(Monitor::open(&settings, false).unwrap().unwrap());
+        let others =
+            monitor.reading_traces.acquire_many(u32::try_from(TRACES_AT_ONCE).unwrap()).await.unwrap();
+        let waiting = tokio::spawn({
+            let monitor = Arc::clone(&monitor);
+            async move { monitor.traces(None).await }
+        });
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        let early = listener.accept().map(|(_, peer)| peer);
+        assert_eq!(
+            early.unwrap_err().kind(),
+            ErrorKind::WouldBlock,
+            "it connects before the others are done"
+        );
+        drop(others);
+        // The service closes the connection without a response.
+        listener.set_nonblocking(false).unwrap();
+        let closed = tokio::task::spawn_blocking(move || drop(listener.accept().unwrap()));
+        closed.await.unwrap();
+        let traces = waiting.await.unwrap();
+        assert_eq!(traces["away"].as_array().map(Vec::len), Some(1), "{traces}");
+    }
+
+    #[tokio::test]
+    async fn traces_of_more_than_a_megabyte_are_refused() {
+        let large: &'static str = Box::leak(" ".repeat((1 << 20) + 1).into_boxed_str());
+        let settings =
+            KeyServiceSettings { monitor_urls: vec![service(1, large)], ..KeyServiceSettings::default() };
+        let traces = Monitor::open(&settings, false).unwrap().unwrap().traces(None).await;
+        assert!(traces["away"][0]["why"].as_str().unwrap().contains("larger than 1048576 bytes"), "{traces}");
     }
 }

@@ -14,8 +14,10 @@ use crate::config::Configuration;
 
 /// Maximum number of services: enough for one site.
 const SERVICES_MAX: usize = 128;
-/// Maximum bytes of a response: the metrics of 1,000 tenants and 1,000 sites have 6 MB.
-const ANSWER_MAX: usize = 16 << 20;
+/// Maximum bytes of metrics: those of 1,000 tenants and 1,000 sites have 6 MB.
+pub(super) const METRICS_MAX: usize = 16 << 20;
+/// Maximum bytes of traces: a service returns at most 256 requests of at most 2 KB.
+pub(super) const TRACES_MAX: usize = 1 << 20;
 /// Timeout for one response, including the connection.
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -91,12 +93,14 @@ impl Services {
         Ok(Self { http, urls: kept })
     }
 
-    /// Requests a path from each service. Returns the responses in the order of the services.
-    pub(super) async fn ask(&self, path: &str) -> Vec<(String, Reply)> {
-        join_all(self.urls.iter().map(|url| async { (url.clone(), self.ask_one(url, path).await) })).await
+    /// Requests a path from each service; a response has at most `bytes_max`. Returns the responses in the order of the services.
+    pub(super) async fn ask(&self, path: &str, bytes_max: usize) -> Vec<(String, Reply)> {
+        let asked =
+            self.urls.iter().map(|url| async { (url.clone(), self.ask_one(url, path, bytes_max).await) });
+        join_all(asked).await
     }
 
-    async fn ask_one(&self, url: &str, path: &str) -> Reply {
+    async fn ask_one(&self, url: &str, path: &str, bytes_max: usize) -> Reply {
         let away = |why: String| UnreachableService { url: url.to_owned(), why };
         let sent = self.http.get(format!("{url}{path}")).send().await;
         let mut answer = sent.map_err(|error| away(cause(&error)))?;
@@ -109,8 +113,8 @@ impl Services {
         }
         let mut octets = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(|error| away(cause(&error)))? {
-            if octets.len() + part.len() > ANSWER_MAX {
-                return Err(away(format!("its response is larger than {ANSWER_MAX} bytes")));
+            if octets.len() + part.len() > bytes_max {
+                return Err(away(format!("its response is larger than {bytes_max} bytes")));
             }
             octets.extend_from_slice(&part);
         }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::exposition::{Exposition, Rates};
 use super::figures::View;
 use super::screen::{Screen, text};
-use super::services::{Services, ServicesArgs, UnreachableService, exit_code};
+use super::services::{METRICS_MAX, Services, ServicesArgs, UnreachableService, exit_code};
 
 /// Bounds of the interval between two samples. Shorter intervals have few events; for longer ones use `rate()` of Prometheus.
 const INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
@@ -109,7 +109,7 @@ async fn until<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Op
 }
 
 pub(super) async fn sample(services: &Services) -> Samples {
-    let answers = services.ask("/metrics").await;
+    let answers = services.ask("/metrics", METRICS_MAX).await;
     let at = Instant::now();
     let read = |(url, answer): (String, Result<String, UnreachableService>)| {
         let shown = Exposition::parse(&answer?);

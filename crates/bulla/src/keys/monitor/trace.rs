@@ -8,7 +8,7 @@ use cli::terminal::{Colour, Paint, clean, shorten, table, width};
 use comfy_table::{Cell, CellAlignment};
 use keyless::traces;
 
-use super::services::{Services, ServicesArgs, UnreachableService, exit_code};
+use super::services::{Services, ServicesArgs, TRACES_MAX, UnreachableService, exit_code};
 use super::tree::{Request, ServiceTraces, StageDurations, Tree};
 
 /// Maximum characters of an id.
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> 
 
 pub(super) async fn read(services: &Services, path: &str) -> Tree {
     let (mut all, mut away) = (Vec::new(), Vec::new());
-    for (url, answer) in services.ask(path).await {
+    for (url, answer) in services.ask(path, TRACES_MAX).await {
         let read = answer.and_then(|text| {
             let strange = |error| UnreachableService {
                 url: url.clone(),
