@@ -55,7 +55,8 @@ pub(crate) async fn print_listings<K: Clone, T: Listed>(
             let page = fetch(which.clone(), after, limit).await.map_err(|error| wrong(&error))?;
             printer.page(&page.rows).map_err(|error| Problem::output(&error))?;
             after = page.next;
-            if after.is_none() || !pages.all {
+            // A page may have no rows although more follow.
+            if after.is_none() || !(pages.all || page.rows.is_empty()) {
                 break;
             }
         }

@@ -128,7 +128,8 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<S
 
 /// Lists the differences between two scans, or all changes since a time.
 ///
-/// Endpoints that only the earlier scan probed come last, as `not-scanned`.
+/// Endpoints that only the earlier scan probed come last, as `not-scanned`. A page compares at most 50,000 endpoints. It may then have
+/// fewer items than requested, or none, and still a `next`.
 #[utoipa::path(get, path = "/api/v1/inventory/diff", operation_id = "diffInventory", params(PageQuery, DiffQuery),
     responses((status = 200, body = DiffListing)))]
 async fn diff(

@@ -8,6 +8,9 @@ use crate::inventory::model::{ChangeKind, ChangeRow};
 use crate::inventory::statements as sql;
 use db::{Cost, Cursor, Page, Row, StoreError, Value, key_or, limit_of, page, with_limit};
 
+/// Maximum number of endpoints of a scan that one page of a comparison reads.
+const RANGE: u32 = 50_000;
+
 impl Inventory<'_> {
     /// Returns changes observed at or after `since_us`, oldest first, one row per change. Scans an index that contains only
     /// changes.
@@ -45,6 +48,8 @@ impl Inventory<'_> {
     /// Compares scan `b` with scan `a`, endpoint by endpoint, whatever other scans observed between them. Endpoints that only `a`
     /// scanned are [`ChangeKind::NotScanned`] and come last. A cursor is for the same two scans only.
     ///
+    /// A page reads at most 50,000 endpoints of each scan. It may then have fewer rows than requested, or none, and still a cursor.
+    ///
     /// # Errors
     /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; database errors.
     pub async fn diff_scans(
@@ -53,6 +58,22 @@ impl Inventory<'_> {
         b: Uuid,
         after: Option<&Cursor>,
         limit: usize,
+    ) -> Result<Page<ChangeRow>, StoreError> {
+        self.diff_scans_in(a, b, after, limit, RANGE).await
+    }
+
+    /// Same as [`Self::diff_scans`], with another number of endpoints per page, for tests.
+    ///
+    /// # Errors
+    /// See [`Self::diff_scans`].
+    #[doc(hidden)]
+    pub async fn diff_scans_in(
+        self,
+        a: Uuid,
+        b: Uuid,
+        after: Option<&Cursor>,
+        limit: usize,
+        range: u32,
     ) -> Result<Page<ChangeRow>, StoreError> {
         let scans = Scans::of(self.0);
         let key_at = |part: i64, endpoint: i64| between_key(part, endpoint, a, b);
@@ -64,23 +85,38 @@ impl Inventory<'_> {
         };
         let (a, b) = (scans.row_id(a).await?, scans.row_id(b).await?);
         let (limit, asked) = limit_of(limit);
-        let mut rows = Vec::new();
+        let (mut rows, mut rest) = (Vec::new(), None);
         if part == SEEN {
-            rows = self.between(sql::CHANGES_BETWEEN, [a, b, endpoint, asked]).await?;
+            let end = self.range_end(b, endpoint, range).await?;
+            let last = end.unwrap_or(i64::MAX);
+            rows = self.between(sql::CHANGES_BETWEEN, [a, b, endpoint, asked, last]).await?;
+            rest = end.map(|end| key_at(SEEN, end));
             (part, endpoint) = (UNSEEN, 0);
         }
         let room = asked - rows.len() as i64;
-        if part == UNSEEN && room > 0 {
-            rows.extend(self.between(sql::NOT_SCANNED, [a, b, endpoint, room]).await?);
+        if part == UNSEEN && rest.is_none() && room > 0 {
+            let end = self.range_end(a, endpoint, range).await?;
+            let last = end.unwrap_or(i64::MAX);
+            rows.extend(self.between(sql::NOT_SCANNED, [a, b, endpoint, room, last]).await?);
+            rest = end.map(|end| key_at(UNSEEN, end));
         }
-        page(rows, limit, BETWEEN, |mut row| {
+        let mut page = page(rows, limit, BETWEEN, |mut row| {
             let change = change_row(&mut row)?;
             let part = if change.kind == ChangeKind::NotScanned { UNSEEN } else { SEEN };
             Ok((change, key_at(part, row.int()?)))
-        })
+        })?;
+        page.next = page.next.or_else(|| rest.map(|key| Cursor::new(BETWEEN, &key)));
+        Ok(page)
     }
 
-    async fn between(self, statement: &str, parameters: [i64; 4]) -> Result<Vec<Row>, StoreError> {
+    /// Returns the last of the next `range` endpoints of a scan; `None` if it has fewer.
+    async fn range_end(self, scan: i64, after: i64, range: u32) -> Result<Option<i64>, StoreError> {
+        let parameters = vec![scan.into(), after.into(), range.saturating_sub(1).into()];
+        let row = self.0.rows(Cost::Walk, sql::RANGE_END, parameters).await?.into_iter().next();
+        row.map(|mut row| row.int()).transpose()
+    }
+
+    async fn between(self, statement: &str, parameters: [i64; 5]) -> Result<Vec<Row>, StoreError> {
         self.0.rows(Cost::Walk, statement, parameters.map(Value::Int).to_vec()).await
     }
 }

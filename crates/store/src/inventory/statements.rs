@@ -167,7 +167,11 @@ LEFT JOIN certificates p ON p.id = o.previous_leaf_id
 LEFT JOIN certificates l ON l.id = o.leaf_id
 ORDER BY o.observed_at, o.endpoint_id, o.scan_id";
 
-/// Endpoints that scan ?2 observed differently from scan ?1.
+/// The last of the next endpoints of a scan: ?3 + 1 of them after endpoint ?2.
+pub(crate) const RANGE_END: &str = "-- range_end
+SELECT endpoint_id FROM observations WHERE scan_id = ?1 AND endpoint_id > ?2 ORDER BY endpoint_id LIMIT 1 OFFSET ?3";
+
+/// Endpoints from ?3 (exclusive) to ?5 that scan ?2 observed differently from scan ?1.
 pub(crate) const CHANGES_BETWEEN: &str = "-- changes_between
 SELECT d.kind, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, l.sha256,
        d.old_outcome, d.outcome, d.severity, d.endpoint_id
@@ -179,7 +183,7 @@ FROM (SELECT b.endpoint_id, b.observed_at, a.leaf_id AS old_leaf, b.leaf_id, a.o
                   WHEN COALESCE(a.leaf_id, 0) <> COALESCE(b.leaf_id, 0) THEN 3
                   ELSE 4 END AS kind
       FROM observations b LEFT JOIN observations a ON a.scan_id = ?1 AND a.endpoint_id = b.endpoint_id
-      WHERE b.scan_id = ?2 AND b.endpoint_id > ?3
+      WHERE b.scan_id = ?2 AND b.endpoint_id > ?3 AND b.endpoint_id <= ?5
         AND (a.endpoint_id IS NULL OR a.answered <> b.answered OR a.outcome <> b.outcome
              OR COALESCE(a.leaf_id, 0) <> COALESCE(b.leaf_id, 0))
       ORDER BY b.endpoint_id LIMIT ?4) d
@@ -188,14 +192,14 @@ LEFT JOIN certificates p ON p.id = d.old_leaf
 LEFT JOIN certificates l ON l.id = d.leaf_id
 ORDER BY d.endpoint_id";
 
-/// Endpoints that scan ?1 observed and scan ?2 did not probe. A separate statement: combined, each page of changes would have to
+/// Endpoints from ?3 (exclusive) to ?5 that scan ?1 observed and scan ?2 did not probe. A separate statement: combined, each page of changes would have to
 /// scan all of ?1.
 pub(crate) const NOT_SCANNED: &str = "-- not_scanned
 SELECT 6, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, CAST(NULL AS BYTEA),
        d.outcome, CAST(NULL AS TEXT), CAST(NULL AS SMALLINT), d.endpoint_id
 FROM (SELECT a.endpoint_id, a.observed_at, a.leaf_id, a.outcome
       FROM observations a
-      WHERE a.scan_id = ?1 AND a.endpoint_id > ?3
+      WHERE a.scan_id = ?1 AND a.endpoint_id > ?3 AND a.endpoint_id <= ?5
         AND NOT EXISTS (SELECT 1 FROM observations b WHERE b.scan_id = ?2 AND b.endpoint_id = a.endpoint_id)
       ORDER BY a.endpoint_id LIMIT ?4) d
 JOIN endpoints e ON e.id = d.endpoint_id
@@ -268,6 +272,7 @@ pub(crate) const ALL: &[&str] = &[
     KNOWN_ENDPOINTS,
     ENDPOINT_HISTORY,
     CHANGES,
+    RANGE_END,
     CHANGES_BETWEEN,
     NOT_SCANNED,
     CERTIFICATES_IN_RANGE,

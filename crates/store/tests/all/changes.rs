@@ -108,6 +108,45 @@ pub(crate) async fn two_scans_are_compared(world: World) {
     );
 }
 
+pub(crate) async fn a_page_of_a_comparison_reads_a_bounded_number_of_endpoints(world: World) {
+    let (old, new) = (certificate("l", "CN=CA", NOW + DAY), certificate("l", "CN=CA", NOW + 9 * DAY));
+    let hosts: Vec<String> = (0..20).map(|number| format!("h{number:02}")).collect();
+    let (a, b) = (world.scan().await, world.scan().await);
+    a.record(&hosts.iter().map(|host| a.saw(host, &old)).collect::<Vec<_>>()).await;
+    let certificate_of = |host: &String| if host == "h17" { &new } else { &old };
+    let probed = hosts.iter().filter(|host| *host != "h18");
+    b.record(&probed.map(|host| b.saw(host, certificate_of(host))).collect::<Vec<_>>()).await;
+
+    let inventory = store::Inventory::of(&world.store);
+    let first = inventory.diff_scans_in(a.id, b.id, None, 10, 3).await.unwrap();
+    assert!(first.rows.is_empty(), "the first three endpoints are the same");
+    let next = first.next.expect("the other endpoints were not read");
+    let ids = store::Inventory::compared_scans(&next).unwrap();
+    assert_eq!(ids, (a.id, b.id));
+    for range in [1, 3, 19, 20, 100] {
+        let rows = walk!(2, |after, size| inventory.diff_scans_in(a.id, b.id, after, size, range));
+        let wanted = [("h17", ChangeKind::CertificateChanged), ("h18", ChangeKind::NotScanned)];
+        assert_eq!(shown(&rows), wanted, "{range} endpoints a page");
+    }
+}
+
+pub(crate) async fn the_last_comparable_scans_may_be_far_apart(world: World) {
+    let scans = store::Scans::of(&world.store);
+    let finished = async |at: i64, targets: &str| {
+        let id = uuid::Uuid::now_v7();
+        scans.begin(id, at, targets).await.unwrap();
+        scans.finish(id, at + 1, store::ScanState::Finished, "{}").await.unwrap();
+        id
+    };
+    let earlier = finished(NOW, r#"{"targets":["net"]}"#).await;
+    for number in 1..120 {
+        finished(NOW + number, &format!(r#"{{"targets":["other-{number}"]}}"#)).await;
+    }
+    assert_eq!(scans.last_comparable_scans().await.unwrap(), None);
+    let later = finished(NOW + 120, r#"{"targets":["net"]}"#).await;
+    assert_eq!(scans.last_comparable_scans().await.unwrap(), Some((earlier, later)));
+}
+
 pub(crate) async fn endpoint_history_is_paged_newest_first(world: World) {
     let mut expected = Vec::new();
     for n in 0..7 {

@@ -42,6 +42,8 @@ testbed::on_both! {
     listing::known_endpoints_report_whether_they_are_silent
     changes::each_kind_of_change_is_listed_since_a_time
     changes::two_scans_are_compared
+    changes::a_page_of_a_comparison_reads_a_bounded_number_of_endpoints
+    changes::the_last_comparable_scans_may_be_far_apart
     changes::endpoint_history_is_paged_newest_first
     access::identities_are_found_by_key_and_updates_require_the_revision
     access::sessions_end_with_their_identity_and_on_expiry

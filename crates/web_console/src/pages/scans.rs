@@ -145,7 +145,7 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
                 .table("Differences", &["Change", "Endpoint", "Time", "Before", "Now", "Worst finding"], |change| {
                     row(&session, change)
                 })
-                .empty("No difference: each endpoint is as it was.")
+                .empty(nothing(listing.answer()))
                 .exported("differences");
             parts.section("list", "Differences", &table)?
         }
@@ -163,6 +163,14 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .reads(with_query(path, &filters))
         .reads(CHOICES)
         .show(&parts)
+}
+
+/// Returns the text for a page without a difference. The API compares a part of the endpoints for each page.
+fn nothing(answer: &Value) -> &'static str {
+    match json::text(answer, "/next") {
+        "" => "No difference: each endpoint is as it was.",
+        _ => "No difference among the endpoints of this page. The next page compares more.",
+    }
 }
 
 /// Returns the query of the API: a day goes before two scans. `None` if there is only one scan.
@@ -237,6 +245,12 @@ mod tests {
         assert_eq!(filters("a", "b", "2026-11-01").as_deref(), since);
         assert_eq!(filters("", "b", "2026-11-01").as_deref(), since);
         assert_eq!((filters("", "b", ""), filters("a", "", "")), (None, None), "the API needs both scans");
+    }
+
+    #[test]
+    fn a_page_without_a_difference_says_whether_all_endpoints_were_compared() {
+        assert!(nothing(&json!({ "items": [], "next": null })).contains("each endpoint"));
+        assert!(nothing(&json!({ "items": [], "next": "c" })).contains("The next page compares more"));
     }
 
     #[test]

@@ -50,3 +50,25 @@ async fn json_export_contains_every_row() {
     assert_eq!(rows.len(), ROWS);
     assert!(rows.iter().enumerate().all(|(place, row)| row["id"] == place));
 }
+
+#[tokio::test]
+async fn pages_without_rows_are_skipped() {
+    /// Differences of two scans: the first two pages compare endpoints that are the same.
+    async fn differences(RawQuery(query): RawQuery) -> Response {
+        let cursor = query.unwrap().split_once("cursor=").map(|(_, cursor)| cursor.to_owned());
+        axum::Json(match cursor.as_deref() {
+            None => json!({ "items": [], "next": "2" }),
+            Some("2") => json!({ "items": [], "next": "3" }),
+            Some("3") => json!({ "items": [{ "change": "new" }], "next": "4" }),
+            Some(_) => json!({ "items": [], "next": null }),
+        })
+        .into_response()
+    }
+    let me = async || axum::Json(json!({ "csrf_token": "t" }));
+    let api =
+        Router::new().route("/api/v1/inventory/diff", get(differences)).route("/api/v1/auth/me", get(me));
+    let request = Request::get("/console/export/differences.csv").body(Body::empty()).unwrap();
+    let response = web_console::pages(api, None).oneshot(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(String::from_utf8_lossy(&body).replace("\r\n", "\n"), "change\nnew\n");
+}
