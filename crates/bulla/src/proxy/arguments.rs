@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
 use super::explain::ExplainArgs;
+use super::top::TopArgs;
 use crate::config::{DefaultAction, ProxySettings};
 
 /// `bulla proxy`
@@ -46,12 +47,15 @@ pub(crate) struct ProxyArgs {
     metrics_listen: Option<String>,
 }
 
-/// Commands about the proxy's configuration.
+/// Commands about the proxy.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
     /// Explain the policy's decision about a request, from the configuration file
     #[command(after_help = "Example:\n  bulla proxy explain --as ci https://api.github.com/repos/x -X PUT")]
     Explain(ExplainArgs),
+    /// Follow the decisions of a running proxy in the terminal, from its audit log
+    #[command(after_help = "Example:\n  bulla proxy top --actor ci --denied")]
+    Top(TopArgs),
 }
 
 impl ProxySettings {

@@ -5,6 +5,7 @@ pub(crate) mod authority;
 mod explain;
 pub(crate) mod leaf_store;
 mod rules;
+mod top;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,10 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla proxy`.
 pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> {
-    if let Some(ProxyCommand::Explain(explain)) = &args.command {
-        return explain::run(explain, global);
+    match &args.command {
+        Some(ProxyCommand::Explain(explain)) => return explain::run(explain, global),
+        Some(ProxyCommand::Top(top)) => return top::run(top, global),
+        None => {}
     }
     let mut configuration = Configuration::load(global.config.as_deref())?;
     configuration.settings.proxy.take(args);

@@ -504,6 +504,25 @@ fn audit_log_has_every_decision_and_detects_altered_events() {
     assert_eq!(list(&["--request", &id]), [outcome, events[0].clone()], "the last one first");
     assert_eq!(list(&["--actor", "identity:other"]), [events[2].clone()]);
     assert_eq!(list(&["--limit", "1"]), [events[2].clone()]);
+    let top = |arguments: &[&str]| {
+        let mut top = bulla();
+        top.current_dir(world.place.folder.path()).env("HOME", world.place.folder.path());
+        top.args(["proxy", "top", "--config", "bulla.toml", "--once"]);
+        stdout(&run(top.args(arguments)))
+    };
+    let all = top(&[]);
+    let of_ci = all.lines().next().unwrap_or_default();
+    assert!(
+        of_ci.contains(&format!("GET localhost:{port}/repos/o  (read)")) && of_ci.contains("  200  "),
+        "{all}"
+    );
+    assert_eq!(all.lines().count(), 3, "{all}");
+    assert!(
+        top(&["--denied", "--actor", "other"])
+            .ends_with("deny      -       -       -         -         CONNECT evil.test:443\n"),
+        "{all}"
+    );
+    assert_eq!(top(&["--find", "PUT "]).lines().count(), 1);
     let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
     assert!(!audit.contains(SECRET));
     let verified = world.verify();
