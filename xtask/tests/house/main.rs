@@ -19,6 +19,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("coded", 0),
     ("api", 1),
     ("x509", 1),
+    ("webauthn", 1),
     ("flight", 1),
     ("batch", 1),
     ("telemetry", 1),

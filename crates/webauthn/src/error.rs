@@ -1,0 +1,48 @@
+//! Reasons why a response of a security key is not accepted.
+
+/// A response of a security key that is not accepted. For logs and tests: callers answer every value with the same text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A part is longer than its limit, or shorter than WebAuthn permits.
+    #[error("a part of the response is too long or too short")]
+    Size,
+    /// CBOR that is malformed, or uses a form that CTAP2 does not permit.
+    #[error("the response is not CBOR in the form of CTAP2")]
+    Cbor,
+    /// Authenticator data that is malformed.
+    #[error("the authenticator data is malformed")]
+    AuthenticatorData,
+    /// Client data that is not the expected JSON.
+    #[error("the client data is malformed")]
+    ClientData,
+    /// Client data of another ceremony.
+    #[error("the client data is of another kind of ceremony")]
+    Type,
+    /// The challenge of another ceremony.
+    #[error("the challenge is another one")]
+    Challenge,
+    /// The origin of another site, or a frame in another site.
+    #[error("the origin is another one")]
+    Origin,
+    /// The hash of another relying party identifier.
+    #[error("the relying party identifier is another one")]
+    RelyingParty,
+    /// Nobody was present at the authenticator.
+    #[error("the authenticator did not see a user")]
+    UserPresence,
+    /// The authenticator did not verify the user by PIN or biometrics.
+    #[error("the authenticator did not verify the user")]
+    UserVerification,
+    /// A public key that is malformed, or of an algorithm that is not accepted.
+    #[error("the public key is malformed or of an algorithm that is not accepted")]
+    PublicKey,
+    /// The signature does not match.
+    #[error("the signature does not match")]
+    Signature,
+    /// The signature counter did not increase: the authenticator may have been cloned.
+    #[error("the signature counter did not increase")]
+    Counter,
+    /// The credential is not the expected one, or belongs to another user.
+    #[error("the credential is another one")]
+    Credential,
+}
