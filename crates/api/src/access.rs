@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::security_keys::SecurityKeyAssertion;
+
 pub use crate::scope::{BadScope, Object, Scope};
 
 /// An identity that can authenticate: a token, a person or a client certificate.
@@ -137,8 +139,8 @@ pub struct SessionView {
     pub expires_at: String,
     /// Grants that the person has through their groups in this session.
     pub grants: Vec<Grant>,
-    /// How the person signed in: `oidc`, `link` or `password`; null for a session that began before an upgrade from an older
-    /// release.
+    /// How the person signed in: `oidc`, `link`, `password`, `password+security-key` or `passkey`; null for a session that began
+    /// before an upgrade from an older release.
     pub method: Option<String>,
     /// Time at which the person last proved their identity; null if unknown.
     pub confirmed_at: Option<String>,
@@ -170,12 +172,12 @@ pub struct SignInLinkView {
     pub expires_at: String,
 }
 
-/// Credentials for signing in: a one-time code, or a name and a password.
+/// Credentials for signing in: a one-time code, a name and a password, or the response of a security key.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// Code of a one-time link. Omit `name` and `password` with it.
+    /// Code of a one-time link. Omit the other members with it.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub code: Option<String>,
@@ -187,6 +189,9 @@ pub struct SignIn {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 256))]
     pub password: Option<String>,
+    /// Response of a security key, alone or after the password. Omit the other members with it.
+    #[serde(default)]
+    pub security_key: Option<SecurityKeyAssertion>,
 }
 
 /// A user's new password.
@@ -199,12 +204,12 @@ pub struct NewPassword {
     pub password: String,
 }
 
-/// Credentials that confirm a session: a new one-time code, or the password.
+/// Credentials that confirm a session: a new one-time code, the password, or the response of a security key.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionConfirmation {
-    /// Code of a one-time link. Omit `password` with it.
+    /// Code of a one-time link. Omit the other members with it.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub code: Option<String>,
@@ -212,6 +217,9 @@ pub struct SessionConfirmation {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 256))]
     pub password: Option<String>,
+    /// Response of a security key, alone or after the password. Omit the other members with it.
+    #[serde(default)]
+    pub security_key: Option<SecurityKeyAssertion>,
 }
 
 /// Result of a request that ends sessions.
@@ -301,8 +309,8 @@ pub struct Me {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MySession {
-    /// How the person signed in: `oidc`, `link` or `password`; null for a session that began before an upgrade from an older
-    /// release.
+    /// How the person signed in: `oidc`, `link`, `password`, `password+security-key` or `passkey`; null for a session that began
+    /// before an upgrade from an older release.
     pub method: Option<String>,
     /// Time at which the session ends, even if it is in use.
     pub expires_at: String,

@@ -41,6 +41,7 @@ pub mod revocations;
 mod scope;
 pub mod sealed_keys;
 pub mod search;
+pub mod security_keys;
 pub mod series;
 pub mod sites;
 pub mod targets;

@@ -92,6 +92,14 @@ impl SignInLimits {
         if self.known.lock().contains(&pair) { Ok(()) } else { take(&self.names, &pair.0) }
     }
 
+    /// Counts a request for a challenge of a security key, before it is known whose.
+    ///
+    /// # Errors
+    /// 429 with the seconds to wait.
+    pub(crate) fn challenge(&self, address: IpAddr) -> Result<(), Problem> {
+        take(&self.addresses, &inbound::network(address))
+    }
+
     /// Records a successful sign-in.
     pub(crate) fn succeeded(&self, name: &str, address: IpAddr) {
         let mut known = self.known.lock();

@@ -100,6 +100,7 @@ migrations! {
     42 "search" "0042_search.sql",
     43 "schema_compatibility" "0043_schema_compatibility.sql",
     44 "sign_in" "0044_sign_in.sql",
+    45 "security_keys" "0045_security_keys.sql",
 }
 
 /// The statements of every module, for the test that prepares all of them on both databases.
@@ -121,6 +122,7 @@ pub const STATEMENTS: &[ModuleStatements] = &[
     crate::access::identity::SENDS,
     crate::access::session::SENDS,
     crate::access::sign_in::SENDS,
+    crate::access::security_key::SENDS,
     crate::access::role::SENDS,
     crate::access::idempotency::SENDS,
     crate::access::usable::SENDS,

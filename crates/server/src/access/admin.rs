@@ -29,6 +29,7 @@ pub(crate) enum Change {
     Delete { id: Uuid, kind: IdentityKind, revision: i64 },
     EndSessions { of: Uuid },
     SetPassword(Box<NewPassword>),
+    RemoveSecurityKey { of: Uuid, key: Uuid },
     PutRole(RoleChange),
     DeleteRole { name: String, revision: i64 },
 }
@@ -49,6 +50,7 @@ impl Change {
             Self::Delete { kind, .. } => action(*kind, Verb::Delete),
             Self::EndSessions { .. } => "session.end",
             Self::SetPassword(_) => "user.password",
+            Self::RemoveSecurityKey { .. } => "user.security-key-remove",
             Self::PutRole(_) => "role.put",
             Self::DeleteRole { .. } => "role.delete",
         }
@@ -60,7 +62,9 @@ impl Change {
             Self::Insert(new) => resource(new.kind, new.id),
             Self::Update { id, kind, .. } | Self::Delete { id, kind, .. } => resource(*kind, *id),
             Self::Rekey { id, .. } => resource(IdentityKind::Token, *id),
-            Self::EndSessions { of } => resource(IdentityKind::User, *of),
+            Self::EndSessions { of } | Self::RemoveSecurityKey { of, .. } => {
+                resource(IdentityKind::User, *of)
+            }
             Self::SetPassword(new) => resource(IdentityKind::User, new.identity),
             Self::PutRole(role) => format!("role/{}", role.name),
             Self::DeleteRole { name, .. } => format!("role/{name}"),
@@ -74,7 +78,11 @@ impl Change {
             Self::Delete { id, .. } => Some(AccessRemoval::Delete(*id)),
             Self::PutRole(role) => role.revision.map(|_| AccessRemoval::PutRole(role)),
             Self::DeleteRole { name, .. } => Some(AccessRemoval::DeleteRole(name)),
-            Self::Insert(_) | Self::Rekey { .. } | Self::EndSessions { .. } | Self::SetPassword(_) => None,
+            Self::Insert(_)
+            | Self::Rekey { .. }
+            | Self::EndSessions { .. }
+            | Self::SetPassword(_)
+            | Self::RemoveSecurityKey { .. } => None,
         }
     }
 
@@ -90,6 +98,7 @@ impl Change {
             Self::Delete { id, revision, .. } => store::delete_identity(tx, *id, *revision).await,
             Self::EndSessions { of } => store::sign_out(tx, *of).await.map(|_| AccessChange::Done),
             Self::SetPassword(new) => store::put_password(tx, new).await.map(|()| AccessChange::Done),
+            Self::RemoveSecurityKey { of, key } => store::delete_security_key(tx, *of, *key).await,
             Self::PutRole(role) => store::put_role(tx, role).await,
             Self::DeleteRole { name, revision } => store::delete_role(tx, name, *revision).await,
         }

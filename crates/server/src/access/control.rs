@@ -262,7 +262,8 @@ impl AccessControl {
             .await
     }
 
-    /// Writes "last used" times of credentials and sessions, and deletes expired sessions, sign-in links and idempotency keys. Runs
+    /// Writes "last used" times of credentials and sessions, and deletes expired sessions, sign-in links,
+    /// ceremonies of security keys and idempotency keys. Runs
     /// every minute until `stop`, and once more then. Only the process that runs a server's background tasks calls it.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
@@ -296,6 +297,7 @@ impl AccessControl {
         let now = self.0.clock.now_us();
         store::Access::of(&self.0.store).expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
         store::Access::of(&self.0.store).expire_sign_in_links(now).await?;
+        store::Access::of(&self.0.store).expire_key_ceremonies(now).await?;
         store::Access::of(&self.0.store).expire_idempotent(now).await.map(drop)
     }
 }

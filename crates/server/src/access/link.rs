@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::access::bootstrap::BootstrapError;
 use crate::access::control::micros;
 use crate::access::proof::PROOF_LIFETIME_US;
-use crate::access::session::{self, PreparedSession, SessionStart, pack_chain};
+use crate::access::session::{self, PreparedSession, Proof, SessionStart, pack_chain};
 use crate::access::{AccessControl, Caller, CallerKind};
 use crate::access::{admin, secret};
 use crate::problem::Problem;
@@ -166,6 +166,7 @@ pub(crate) async fn redeem(
             proved_at_us: link.proved_at_us.or(Some(access.clock().now_us())),
             end_us: link.session_end_us,
             chain: link.chain,
+            security_key: None,
             address,
             replaces,
         },
@@ -199,10 +200,7 @@ pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str)
         return Err(Problem::conflict("this link was created in a session that needs confirmation itself")
             .hint("create the link with an API token (`bulla console`), or give the password"));
     }
-    let code_hash = link.code_hash;
-    session::confirm(access, caller, SignInMethod::Link, proved_at_us, Some(code_hash))
-        .await?
-        .ok_or_else(refused)
+    session::confirm(access, caller, Proof::Link(link.code_hash), proved_at_us).await?.ok_or_else(refused)
 }
 
 /// Returns the same error for a code that is unknown, used or expired, or belongs to a disabled identity.

@@ -16,7 +16,9 @@ mod path_bounds;
 mod permission;
 mod proof;
 mod secret;
+pub(crate) mod security_key;
 pub(crate) mod session;
+pub(crate) mod site;
 
 pub use api::access::{BadScope, Grant, Object, Scope};
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};

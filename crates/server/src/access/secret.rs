@@ -59,6 +59,11 @@ pub(crate) fn code_hash(code: &str) -> [u8; 32] {
     hash(&["sign-in code", code])
 }
 
+/// Returns the stored hash of the secret of a ceremony of a security key.
+pub(crate) fn ceremony_hash(secret: &str) -> [u8; 32] {
+    hash(&["security key ceremony", secret])
+}
+
 /// Returns the lookup key of a user.
 pub(crate) fn subject_hash(issuer: &str, subject: &str) -> [u8; 32] {
     hash(&["subject", issuer, subject])

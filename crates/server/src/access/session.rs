@@ -3,9 +3,11 @@
 use futures_util::FutureExt;
 use serde_json::json;
 use store::{AuditEvent, Identity, Session, SignInMethod, StoreError, Tx};
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::access::control::micros;
+use crate::access::security_key::ProvedKey;
 use crate::access::{AccessControl, Caller, CallerKind};
 use crate::access::{admin, secret};
 use crate::problem::Problem;
@@ -20,6 +22,8 @@ pub(crate) struct SessionStart<'a> {
     /// Expiry earlier than that of other sessions, µs since 1970-01-01 UTC.
     pub(crate) end_us: Option<i64>,
     pub(crate) chain: Option<Vec<u8>>,
+    /// The security key with which the user signed in.
+    pub(crate) security_key: Option<Uuid>,
     /// Address of the browser.
     pub(crate) address: &'a str,
     /// The previous session of the browser (its cookie's hash), which ends.
@@ -47,12 +51,17 @@ impl PreparedSession {
         let cookie = secret::random_text()?;
         let now = access.clock().now_us();
         let absolute = now + micros(access.session_options().absolute);
+        let mut details =
+            json!({ "address": start.address, "method": start.method, "grants": grants(&start.grants)? });
+        if let Some(key) = start.security_key {
+            details["security_key"] = key.to_string().into();
+        }
         let event = AuditEvent {
             at_us: now,
             actor: format!("{}:{}", start.identity.kind, start.identity.name),
             action: "session.begin",
             resource: admin::resource(start.identity.kind, start.identity.id),
-            details: json!({ "address": start.address, "method": start.method, "grants": grants(&start.grants)? }),
+            details,
         };
         let session = Session {
             token_hash: secret::session_hash(&cookie),
@@ -72,6 +81,29 @@ impl PreparedSession {
     /// Returns the secret for the cookie, and the rows to store.
     pub(crate) fn split(self) -> (Zeroizing<String>, SessionRows) {
         (self.cookie, SessionRows { session: self.session, event: self.event, replaces: self.replaces })
+    }
+
+    /// Stores the session and the use of its security key in one transaction; returns the secret for the cookie. `None` when
+    /// another use of the key came between.
+    pub(crate) async fn begin_with(
+        self,
+        access: &AccessControl,
+        key: ProvedKey,
+    ) -> Result<Option<Zeroizing<String>>, Problem> {
+        let (cookie, rows) = self.split();
+        let work = access.store().write("session_begin", move |tx| {
+            async move {
+                let used = key.store(tx).await?;
+                if used {
+                    rows.store(tx).await?;
+                }
+                Ok(used)
+            }
+            .boxed()
+        });
+        let used = work.await?;
+        access.forget();
+        Ok(used.then_some(cookie))
     }
 
     /// Stores the session in its own transaction; returns the secret for the cookie.
@@ -94,31 +126,59 @@ impl SessionRows {
     }
 }
 
-/// Records that the user of the caller's session proved their identity, and consumes the link `code_hash` if given. `None` when the
-/// session or the link has ended.
+/// What confirms a session, and is used up with it.
+pub(crate) enum Proof {
+    /// The password.
+    Password,
+    /// A one-time link, by the hash of its code.
+    Link([u8; 32]),
+    /// A security key; after the password or alone.
+    Key { key: Box<ProvedKey>, after_password: bool },
+}
+
+impl Proof {
+    fn method(&self) -> SignInMethod {
+        match self {
+            Self::Password => SignInMethod::Password,
+            Self::Link(_) => SignInMethod::Link,
+            Self::Key { after_password: true, .. } => SignInMethod::PasswordAndKey,
+            Self::Key { after_password: false, .. } => SignInMethod::Passkey,
+        }
+    }
+
+    /// Uses the proof up. Returns false when it was used before.
+    async fn store(&self, tx: &mut Tx) -> Result<bool, StoreError> {
+        match self {
+            Self::Password => Ok(true),
+            Self::Link(code_hash) => store::use_sign_in_link(tx, *code_hash).await,
+            Self::Key { key, .. } => key.store(tx).await,
+        }
+    }
+}
+
+/// Records that the user of the caller's session proved their identity, and uses the proof up. `None` when the session or the proof
+/// has ended.
 pub(crate) async fn confirm(
     access: &AccessControl,
     caller: &Caller,
-    method: SignInMethod,
+    proof: Proof,
     proved_at_us: i64,
-    code_hash: Option<[u8; 32]>,
 ) -> Result<Option<()>, Problem> {
     let Some(hash) = caller.session().map(|session| session.hash) else { return Ok(None) };
+    let mut details = json!({ "method": proof.method() });
+    if let Proof::Key { key, .. } = &proof {
+        details["security_key"] = key.key.id.to_string().into();
+    }
     let event = AuditEvent {
         at_us: access.clock().now_us(),
         actor: caller.actor().to_owned(),
         action: "session.confirm",
         resource: resource_of(caller),
-        details: json!({ "method": method }),
+        details,
     };
     let work = access.store().write("session_confirm", move |tx| {
         async move {
-            if let Some(code_hash) = code_hash
-                && !store::use_sign_in_link(tx, code_hash).await?
-            {
-                return Ok(None);
-            }
-            if !store::prove_session(tx, hash, proved_at_us).await? {
+            if !proof.store(tx).await? || !store::prove_session(tx, hash, proved_at_us).await? {
                 return Ok(None);
             }
             store::audit(tx, vec![event]).await?;

@@ -227,7 +227,9 @@ fn access_document_after(change: &Change, before: Option<&Document>) -> Option<V
             let value = before.map(|before| before.value.clone()).unwrap_or_default();
             Some(add_given_secrets(value, vec!["/password".to_owned()]))
         }
-        Change::EndSessions { .. } => before.map(|before| before.value.clone()),
+        Change::EndSessions { .. } | Change::RemoveSecurityKey { .. } => {
+            before.map(|before| before.value.clone())
+        }
         Change::PutRole(change) => Some(role(&change.description, &change.permissions)),
         Change::Delete { .. } | Change::DeleteRole { .. } => None,
     }

@@ -193,6 +193,8 @@ impl Gates {
                     None => Ok(Vec::new()),
                 }
             }
+            // The password is still needed.
+            Change::RemoveSecurityKey { .. } => Ok(Vec::new()),
             // Whoever sets a user's password can sign in as that user. The caller's own password grants nothing.
             Change::SetPassword(new) if new.identity == caller.id() => Ok(Vec::new()),
             Change::SetPassword(new) => {

@@ -48,6 +48,7 @@ impl Gates {
             Change::Delete { .. }
             | Change::EndSessions { .. }
             | Change::SetPassword(_)
+            | Change::RemoveSecurityKey { .. }
             | Change::PutRole(_)
             | Change::DeleteRole { .. } => None,
         };

@@ -73,6 +73,7 @@ pub mod protocols;
 pub mod roles;
 mod scans;
 mod search;
+mod security_keys;
 mod series;
 mod servers;
 mod sign_in;
@@ -95,6 +96,7 @@ pub(crate) fn api() -> Api {
         .merge(health::routes())
         .merge(tokens::routes())
         .merge(users::routes())
+        .merge(security_keys::routes())
         .merge(roles::routes())
         .merge(client_certificates::routes())
         .merge(oidc::routes())

@@ -1,9 +1,10 @@
-//! Sign-in to the console: one-time links, passwords, sessions.
+//! Sign-in to the console: one-time links, passwords, security keys, sessions.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use api::access::{Me, NewSignInLink, SessionConfirmation, SessionView, SignIn, SignInLinkView, SignedOut};
+use api::security_keys::{SecurityKeyAssertion, SecurityKeyCeremony};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -11,12 +12,15 @@ use http::header::{HOST, SET_COOKIE};
 use http::request::Parts;
 use http::uri::Authority;
 use secrecy::ExposeSecret;
-use store::{Identity, SignInMethod};
+use store::{CeremonyPurpose, Identity, SignInMethod};
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::access::admin::NAME_MAX;
 use crate::access::password::PASSWORD_BYTES_MAX;
-use crate::access::session::{PreparedSession, SessionStart};
+use crate::access::security_key::{self, AssertionStart};
+use crate::access::session::{PreparedSession, Proof, SessionStart};
+use crate::access::site::Site;
 use crate::access::{
     AccessControl, Caller, CallerKind, SESSION_COOKIE, SIGN_IN_PAGE, check_own_page, cookie, link, password,
     session,
@@ -31,8 +35,8 @@ use crate::routing::{Access, Api, routes};
 use crate::state::State;
 use crate::time::shown;
 
-/// Maximum bytes of a sign-in request.
-const BODY_MAX: usize = 4 << 10;
+/// Maximum bytes of a sign-in request. The response of a security key is the largest one.
+const BODY_MAX: usize = 16 << 10;
 
 /// Maximum length of a code, in bytes.
 const CODE_MAX: usize = 128;
@@ -44,6 +48,8 @@ pub(crate) fn routes() -> Api {
         .route(Access::known(), routes!(own_sessions))
         .route(Access::known(), routes!(sign_out))
         .route(Access::known().body_max(BODY_MAX), routes!(confirm))
+        .route(Access::open(), routes!(begin_passkey))
+        .route(Access::known(), routes!(begin_confirmation))
 }
 
 /// Creates a one-time sign-in link for the caller.
@@ -76,11 +82,13 @@ fn server_url(parts: &Parts) -> String {
     host.map(|host| format!("https://{host}")).unwrap_or_default()
 }
 
-/// Starts a browser session, with the code of a one-time link, or with a user's name and password.
+/// Starts a browser session, with the code of a one-time link, with a user's name and password, or with a security key.
 ///
-/// The response sets the cookie `__Host-bulla` and contains the user's identity. An earlier session of the browser ends.
+/// The response sets the cookie `__Host-bulla` and contains the user's identity. An earlier session of the browser ends. For a user
+/// with security keys the password alone does not suffice: the response has status 202 and begins a ceremony, whose response is sent
+/// as `security_key` in a second request.
 #[utoipa::path(post, path = "/api/v1/auth/sessions", operation_id = "signIn", request_body = SignIn,
-    responses((status = 201, body = Me)))]
+    responses((status = 201, body = Me), (status = 202, body = SecurityKeyCeremony)))]
 async fn sign_in(
     With(state): With<State>,
     parts: Parts,
@@ -91,14 +99,24 @@ async fn sign_in(
     let from = address(&parts);
     let replaces = replaced_session(&parts.headers);
     let begun = match given {
-        SignIn { code: Some(code), name: None, password: None } => {
+        SignIn { code: Some(code), name: None, password: None, security_key: None } => {
             check_code(&code)?;
             link::redeem(access, &code, &from.to_string(), replaces).await
         }
-        SignIn { code: None, name: Some(name), password: Some(password) } => {
-            by_password(&state, &name, Zeroizing::new(password), from, replaces).await
+        SignIn { code: None, name: Some(name), password: Some(password), security_key: None } => {
+            let user = authenticate_by_password(&state, &name, Zeroizing::new(password), from).await;
+            let user = user.map_err(|problem| counted(&state, from, problem))?;
+            if let Some(ceremony) =
+                second_factor(access, &parts, user.id, CeremonyPurpose::SignIn, None).await?
+            {
+                return Ok(asks_for_key(ceremony));
+            }
+            by_password(access, &user, from, replaces).await
         }
-        _ => return Err(Problem::unprocessable("give `code`, or `name` and `password`")),
+        SignIn { code: None, name: None, password: None, security_key: Some(given) } => {
+            by_security_key(access, &given, from, replaces).await
+        }
+        _ => return Err(Problem::unprocessable("give `code`, or `name` and `password`, or `security_key`")),
     };
     let secret = begun.map_err(|problem| counted(&state, from, problem))?;
     let caller = state.authentication().session(&secret, from).await?;
@@ -107,25 +125,121 @@ async fn sign_in(
 }
 
 async fn by_password(
-    state: &State,
-    name: &str,
-    password: Zeroizing<String>,
+    access: &AccessControl,
+    user: &Identity,
     from: IpAddr,
     replaces: Option<[u8; 32]>,
 ) -> Result<Zeroizing<String>, Problem> {
-    let user = authenticate_by_password(state, name, password, from).await?;
-    let access = state.access();
-    let start = SessionStart {
-        identity: &user,
-        method: SignInMethod::Password,
+    let start = session_start(access, user, SignInMethod::Password, replaces);
+    PreparedSession::new(access, SessionStart { address: &from.to_string(), ..start })?.begin(access).await
+}
+
+async fn by_security_key(
+    access: &AccessControl,
+    given: &SecurityKeyAssertion,
+    from: IpAddr,
+    replaces: Option<[u8; 32]>,
+) -> Result<Zeroizing<String>, Problem> {
+    let from = from.to_string();
+    let (ceremony, proved) = security_key::prove(access, CeremonyPurpose::SignIn, given, &from).await?;
+    let method = if ceremony.after_password { SignInMethod::PasswordAndKey } else { SignInMethod::Passkey };
+    let user = proved.user.clone();
+    let start = session_start(access, &user, method, replaces);
+    let start = SessionStart { address: &from, security_key: Some(proved.key.id), ..start };
+    let begun = PreparedSession::new(access, start)?.begin_with(access, proved).await?;
+    begun.ok_or_else(security_key::refused)
+}
+
+/// Returns the parameters of a session of a user who has just authenticated.
+fn session_start<'a>(
+    access: &AccessControl,
+    user: &'a Identity,
+    method: SignInMethod,
+    replaces: Option<[u8; 32]>,
+) -> SessionStart<'a> {
+    SessionStart {
+        identity: user,
+        method,
         grants: "[]".to_owned(),
         proved_at_us: Some(access.clock().now_us()),
         end_us: None,
         chain: None,
-        address: &from.to_string(),
+        security_key: None,
+        address: "",
         replaces,
+    }
+}
+
+/// Begins the ceremony of the second factor after the right password; `None` for a user without security keys.
+async fn second_factor(
+    access: &AccessControl,
+    parts: &Parts,
+    user: Uuid,
+    purpose: CeremonyPurpose,
+    session: Option<[u8; 32]>,
+) -> Result<Option<SecurityKeyCeremony>, Problem> {
+    if store::Access::of(access.store()).security_keys(user).await?.is_empty() {
+        return Ok(None);
+    }
+    let site = Site::of(parts)?;
+    let start =
+        AssertionStart { site: &site, purpose, user: Some(user), session, after_password: true, plan: None };
+    security_key::begin_assertion(access, start).await.map(Some)
+}
+
+/// Returns the response that asks for a security key.
+fn asks_for_key(ceremony: SecurityKeyCeremony) -> Response {
+    holding_secret((StatusCode::ACCEPTED, Json(ceremony)).into_response())
+}
+
+fn holding_secret(mut response: Response) -> Response {
+    response.extensions_mut().insert(HoldsSecret);
+    response
+}
+
+/// Begins a sign-in with a passkey: a security key that verifies its user by PIN or biometrics, without a password.
+///
+/// The response of the security key is then sent as `security_key` to `POST /api/v1/auth/sessions`.
+#[utoipa::path(post, path = "/api/v1/auth/sessions/challenge", operation_id = "beginPasskeySignIn",
+    responses((status = 201, body = SecurityKeyCeremony)))]
+async fn begin_passkey(With(state): With<State>, parts: Parts) -> Result<Response, Problem> {
+    check_own_page(&parts)?;
+    state.limits().sign_in().challenge(address(&parts))?;
+    let site = Site::of(&parts)?;
+    let start = AssertionStart {
+        site: &site,
+        purpose: CeremonyPurpose::SignIn,
+        user: None,
+        session: None,
+        after_password: false,
+        plan: None,
     };
-    PreparedSession::new(access, start)?.begin(access).await
+    let ceremony = security_key::begin_assertion(state.access(), start).await?;
+    Ok(holding_secret((StatusCode::CREATED, Json(ceremony)).into_response()))
+}
+
+/// Begins a confirmation of the session with a security key that verifies its user by PIN or biometrics.
+///
+/// The response of the security key is then sent as `security_key` to `POST /api/v1/auth/sessions/confirm`.
+#[utoipa::path(post, path = "/api/v1/auth/sessions/confirm/challenge", operation_id = "beginSessionConfirmation",
+    responses((status = 201, body = SecurityKeyCeremony)))]
+async fn begin_confirmation(
+    With(access): With<AccessControl>,
+    caller: Caller,
+    parts: Parts,
+) -> Result<Response, Problem> {
+    let (user, session) = security_key::own_session(&caller)?;
+    let site = Site::of(&parts)?;
+    let start = AssertionStart {
+        site: &site,
+        purpose: CeremonyPurpose::Confirm,
+        user: Some(user),
+        session: Some(session),
+        after_password: false,
+        plan: None,
+    };
+    let ceremony = security_key::begin_assertion(&access, start).await?;
+    Ok(holding_secret((StatusCode::CREATED, Json(ceremony)).into_response()))
 }
 
 /// Returns the user with this name and password, subject to the rate limits.
@@ -188,10 +302,11 @@ async fn sign_out(With(access): With<AccessControl>, caller: Caller) -> Result<R
 
 /// Confirms the session: the user proves their identity again, for operations that need a recent proof.
 ///
-/// Requires the user's password, or the code of a new one-time link that the same identity requested. The cookie and the CSRF token
-/// stay the same.
+/// Requires the user's password, a security key, or the code of a new one-time link that the same identity requested. The cookie and
+/// the CSRF token stay the same. For a user with security keys, the password begins a ceremony (status 202), as at sign-in.
 #[utoipa::path(post, path = "/api/v1/auth/sessions/confirm", operation_id = "confirmSession",
-    request_body = SessionConfirmation, responses((status = 200, body = Me)))]
+    request_body = SessionConfirmation,
+    responses((status = 200, body = Me), (status = 202, body = SecurityKeyCeremony)))]
 async fn confirm(
     With(state): With<State>,
     caller: Caller,
@@ -206,14 +321,20 @@ async fn confirm(
         })?;
     let from = address(&parts);
     let confirmed = match given {
-        SessionConfirmation { code: Some(code), password: None } => {
+        SessionConfirmation { code: Some(code), password: None, security_key: None } => {
             check_code(&code)?;
             link::confirm(state.access(), &caller, &code).await
         }
-        SessionConfirmation { code: None, password: Some(password) } => {
-            confirm_by_password(&state, &caller, Zeroizing::new(password), from).await
+        SessionConfirmation { code: None, password: Some(password), security_key: None } => {
+            match confirm_by_password(&state, &caller, &parts, Zeroizing::new(password), from).await {
+                Ok(Some(ceremony)) => return Ok(asks_for_key(ceremony)),
+                confirmed => confirmed.map(drop),
+            }
         }
-        _ => return Err(Problem::unprocessable("give `code`, or `password`")),
+        SessionConfirmation { code: None, password: None, security_key: Some(given) } => {
+            confirm_by_key(&state, &caller, &given, from).await
+        }
+        _ => return Err(Problem::unprocessable("give `code`, `password` or `security_key`")),
     };
     confirmed.map_err(|problem| counted(&state, from, problem))?;
     let caller = state.authentication().session(secret, from).await?;
@@ -222,12 +343,14 @@ async fn confirm(
     Ok(response)
 }
 
+/// Confirms the session by the password. Returns a ceremony instead if the user has security keys.
 async fn confirm_by_password(
     state: &State,
     caller: &Caller,
+    parts: &Parts,
     password: Zeroizing<String>,
     from: IpAddr,
-) -> Result<(), Problem> {
+) -> Result<Option<SecurityKeyCeremony>, Problem> {
     let name = caller.actor().strip_prefix("user:").filter(|_| caller.kind() == CallerKind::User);
     let name = name.ok_or_else(|| {
         Problem::conflict("only a user has a password")
@@ -237,7 +360,30 @@ async fn confirm_by_password(
     if user.id != caller.id() {
         return Err(link::refused());
     }
+    let session = caller.session().map(|session| session.hash);
+    let asked = second_factor(state.access(), parts, user.id, CeremonyPurpose::Confirm, session).await?;
+    if asked.is_some() {
+        return Ok(asked);
+    }
     let now = state.clock().now_us();
-    let confirmed = session::confirm(state.access(), caller, SignInMethod::Password, now, None).await?;
-    confirmed.ok_or_else(|| Problem::unauthenticated("this session has ended"))
+    let confirmed = session::confirm(state.access(), caller, Proof::Password, now).await?;
+    confirmed.map(|()| None).ok_or_else(|| Problem::unauthenticated("this session has ended"))
+}
+
+async fn confirm_by_key(
+    state: &State,
+    caller: &Caller,
+    given: &SecurityKeyAssertion,
+    from: IpAddr,
+) -> Result<(), Problem> {
+    let (user, session) = security_key::own_session(caller)?;
+    let access = state.access();
+    let (ceremony, key) =
+        security_key::prove(access, CeremonyPurpose::Confirm, given, &from.to_string()).await?;
+    if (ceremony.identity, ceremony.session) != (user, Some(session)) {
+        return Err(security_key::refused());
+    }
+    let proof = Proof::Key { key: Box::new(key), after_password: ceremony.after_password };
+    let confirmed = session::confirm(access, caller, proof, state.clock().now_us()).await?;
+    confirmed.ok_or_else(security_key::refused)
 }

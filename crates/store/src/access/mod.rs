@@ -5,6 +5,7 @@ mod handle;
 pub(crate) mod idempotency;
 pub(crate) mod identity;
 pub(crate) mod role;
+pub(crate) mod security_key;
 pub(crate) mod session;
 pub(crate) mod sign_in;
 pub(crate) mod usable;
@@ -16,6 +17,10 @@ pub use identity::{
     AccessChange, Identity, IdentityKind, IdentitySettings, NewIdentity, insert_identity, update_identity,
 };
 pub use role::{Role, RoleChange, delete_role, put_role, roles_in};
+pub use security_key::{
+    CeremonyPurpose, KeyCeremony, SECURITY_KEYS_MAX, SecurityKey, delete_security_key, insert_key_ceremony,
+    insert_security_key, security_key_used, security_keys_in, take_key_ceremony,
+};
 pub use session::{
     NewSession, SESSIONS_MAX, Session, SignInMethod, delete_other_sessions, delete_session,
     delete_sessions_of, insert_session, prove_session,

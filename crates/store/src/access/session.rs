@@ -23,6 +23,10 @@ named! {
         Link => "link",
         /// A password.
         Password => "password",
+        /// A password, then a security key.
+        PasswordAndKey => "password+security-key",
+        /// A security key that verified the person, without a password.
+        Passkey => "passkey",
     }
 }
 

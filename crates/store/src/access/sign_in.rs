@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
+use super::security_key::remove_security_keys;
 use super::session::{delete_other_sessions, delete_sessions_of};
 use db::{ModuleStatements, Row, StoreError, Tx, Value};
 
@@ -160,6 +161,7 @@ pub async fn put_password(tx: &mut Tx, new: &NewPassword) -> Result<(), StoreErr
 /// Deletes the sign-in credentials and the sessions of an identity.
 pub(super) async fn remove_sign_in(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
     sign_out(tx, identity).await?;
+    remove_security_keys(tx, identity).await?;
     tx.execute(DELETE_PASSWORD, vec![identity.into()]).await.map(drop)
 }
 

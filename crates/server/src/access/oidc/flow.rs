@@ -152,6 +152,7 @@ impl Login {
             proved_at_us,
             end_us: None,
             chain: None,
+            security_key: None,
             address,
             replaces,
         };

@@ -1,0 +1,469 @@
+//! Security keys of users (WebAuthn): registration, and assertions for sign-in, confirmation and approvals.
+//!
+//! A ceremony has two requests. The first stores a challenge and returns the options for the browser; the second takes the ceremony
+//! out of the database before anything is verified, so that each challenge is used once. Every failure is answered by the same text.
+
+use std::time::Duration;
+
+use api::security_keys::{
+    SecurityKeyAssertion, SecurityKeyCeremony, SecurityKeyRegistration, SecurityKeyView,
+};
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand;
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use store::{
+    AccessChange, AuditEvent, CeremonyPurpose, Identity, IdentityKind, KeyCeremony, SECURITY_KEYS_MAX,
+    SecurityKey, StoreError, Tx,
+};
+use uuid::Uuid;
+use webauthn::approval::Statement;
+use webauthn::assertion::{Known, Verified};
+use webauthn::{Algorithm, Assertion, Base64Url, Credential, Expected, PublicKey, Registration};
+use x509::Fingerprint;
+
+use crate::access::admin;
+use crate::access::control::micros;
+use crate::access::secret;
+use crate::access::site::Site;
+use crate::access::{AccessControl, Caller, CallerKind};
+use crate::problem::Problem;
+use crate::time::{maybe_shown, shown};
+
+/// Time in which a ceremony must be finished.
+pub(crate) const CEREMONY_LIFETIME: Duration = Duration::from_secs(300);
+
+/// Maximum length of the secret of a ceremony, in bytes.
+const SECRET_MAX: usize = 128;
+
+/// The transports that WebAuthn Level 3 registers. Others are not stored.
+const TRANSPORTS: [&str; 6] = ["usb", "nfc", "ble", "smart-card", "hybrid", "internal"];
+
+/// The parameters of a ceremony in which a registered key signs.
+pub(crate) struct AssertionStart<'a> {
+    pub(crate) site: &'a Site,
+    pub(crate) purpose: CeremonyPurpose,
+    /// The user; `None` for a passkey whose user is not known yet.
+    pub(crate) user: Option<Uuid>,
+    pub(crate) session: Option<[u8; 32]>,
+    /// Whether the user gave the password before.
+    pub(crate) after_password: bool,
+    /// The approval and the SHA-256 of the plan to sign.
+    pub(crate) plan: Option<(Uuid, [u8; 32])>,
+}
+
+/// A verified assertion, of which the use is not stored yet.
+pub(crate) struct ProvedKey {
+    pub(crate) user: Identity,
+    pub(crate) key: SecurityKey,
+    pub(crate) assertion: Assertion,
+    verified: Verified,
+    at_us: i64,
+}
+
+impl ProvedKey {
+    /// Stores the use of the key. Returns false if another use came between, or the key was removed.
+    pub(crate) async fn store(&self, tx: &mut Tx) -> Result<bool, StoreError> {
+        let Verified { sign_count, backed_up, .. } = self.verified;
+        store::security_key_used(tx, &self.key, sign_count, backed_up, self.at_us).await
+    }
+}
+
+/// Returns the user of the caller's session, and the session.
+///
+/// # Errors
+/// 409 for other callers.
+pub(crate) fn own_session(caller: &Caller) -> Result<(Uuid, [u8; 32]), Problem> {
+    match caller.session() {
+        Some(session) if caller.kind() == CallerKind::User => Ok((caller.id(), session.hash)),
+        _ => Err(Problem::conflict("only a user who is signed in at the console has security keys")
+            .hint("sign in as a user: /console/sign-in")),
+    }
+}
+
+/// Begins the registration of a security key for the user of the caller's session.
+pub(crate) async fn begin_registration(
+    access: &AccessControl,
+    caller: &Caller,
+    site: &Site,
+    name: &str,
+) -> Result<SecurityKeyCeremony, Problem> {
+    let (id, session) = own_session(caller)?;
+    let name = admin::name(name)?;
+    let user = admin::find(access, IdentityKind::User, id).await?;
+    let keys = store::Access::of(access.store()).security_keys(id).await?;
+    check_count(keys.len())?;
+    let challenge = random()?;
+    let known: Vec<Value> = keys.iter().filter(|key| key.rp_id == site.rp_id).map(descriptor).collect();
+    let options = json!({
+        "rp": { "id": site.rp_id, "name": "Bulla" },
+        "user": { "id": Base64Url::from(id.as_bytes().as_slice()), "name": user.name, "displayName": user.name },
+        "challenge": Base64Url::from(challenge.as_slice()),
+        "pubKeyCredParams": Algorithm::ALL.map(|one| json!({ "type": "public-key", "alg": one.cose() })),
+        "timeout": timeout_ms(),
+        "excludeCredentials": known,
+        "authenticatorSelection": { "residentKey": "preferred", "userVerification": "preferred" },
+        "attestation": "none",
+    });
+    let ceremony = KeyCeremony {
+        identity: id,
+        challenge,
+        session: Some(session),
+        name: Some(name),
+        ..empty(access, site, CeremonyPurpose::Register)
+    };
+    begin(access, ceremony, options).await
+}
+
+/// Stores the key of a registration.
+pub(crate) async fn finish_registration(
+    access: &AccessControl,
+    caller: &Caller,
+    given: SecurityKeyRegistration,
+) -> Result<SecurityKey, Problem> {
+    let (id, session) = own_session(caller)?;
+    let ceremony = take(access, &given.ceremony, CeremonyPurpose::Register).await?;
+    if (ceremony.identity, ceremony.session) != (id, Some(session)) {
+        return Err(refused());
+    }
+    let registration = Registration {
+        client_data_json: bytes(&given.client_data_json)?,
+        attestation_object: bytes(&given.attestation_object)?,
+    };
+    let credential = registration.verify(&expected(&ceremony, false)).map_err(|error| {
+        tracing::debug!(%error, "a security key is not registered");
+        refused()
+    })?;
+    let key = key_of(access, &ceremony, credential, &given.transports)?;
+    let event = AuditEvent {
+        at_us: key.created_at_us,
+        actor: caller.actor().to_owned(),
+        action: "user.security-key-add",
+        resource: admin::resource(IdentityKind::User, id),
+        details: json!({
+            "security_key": key.id,
+            "name": key.name,
+            "host": key.rp_id,
+            "algorithm": algorithm(&key),
+            "public_key_sha256": public_key_sha256(&key),
+        }),
+    };
+    let stored = key.clone();
+    let work = access.store().write("security_key_add", move |tx| {
+        async move {
+            let count = store::security_keys_in(tx, stored.identity).await?.len();
+            if count >= SECURITY_KEYS_MAX {
+                return Ok(None);
+            }
+            let change = store::insert_security_key(tx, &stored).await?;
+            if change == AccessChange::Done {
+                store::audit(tx, vec![event]).await?;
+            }
+            Ok(Some(change))
+        }
+        .boxed()
+    });
+    match work.await? {
+        Some(AccessChange::Done) => Ok(key),
+        Some(_) => Err(Problem::conflict("this security key is registered already")),
+        None => check_count(SECURITY_KEYS_MAX).map(|()| key),
+    }
+}
+
+/// Begins a ceremony in which a registered key signs.
+pub(crate) async fn begin_assertion(
+    access: &AccessControl,
+    start: AssertionStart<'_>,
+) -> Result<SecurityKeyCeremony, Problem> {
+    let AssertionStart { site, purpose, user, session, after_password, plan } = start;
+    let mut allowed = Vec::new();
+    if let Some(user) = user {
+        let keys = store::Access::of(access.store()).security_keys(user).await?;
+        allowed = keys.iter().filter(|key| key.rp_id == site.rp_id).map(descriptor).collect();
+        if allowed.is_empty() {
+            return Err(no_key_here(&keys, site));
+        }
+    }
+    let (mut challenge, nonce) = (random()?, random()?);
+    if let Some((subject, plan_sha256)) = plan {
+        challenge = Statement { subject: subject.into_bytes(), plan_sha256, nonce }.challenge();
+    }
+    let verification = match purpose {
+        _ if after_password => "discouraged",
+        CeremonyPurpose::Approve => "preferred",
+        _ => "required",
+    };
+    let options = json!({
+        "challenge": Base64Url::from(challenge.as_slice()),
+        "timeout": timeout_ms(),
+        "rpId": site.rp_id,
+        "allowCredentials": allowed,
+        "userVerification": verification,
+    });
+    let ceremony = KeyCeremony {
+        identity: user.unwrap_or_default(),
+        challenge,
+        session,
+        after_password,
+        subject: plan.map(|(subject, _)| subject),
+        plan_sha256: plan.map(|(_, hash)| hash),
+        nonce: plan.map(|_| nonce),
+        ..empty(access, site, purpose)
+    };
+    begin(access, ceremony, options).await
+}
+
+/// Takes a ceremony and verifies the assertion of a key.
+///
+/// # Errors
+/// 401 with the same text for every failure.
+pub(crate) async fn prove(
+    access: &AccessControl,
+    purpose: CeremonyPurpose,
+    given: &SecurityKeyAssertion,
+    address: &str,
+) -> Result<(KeyCeremony, ProvedKey), Problem> {
+    let ceremony = take(access, &given.ceremony, purpose).await?;
+    let assertion = assertion(given)?;
+    let found = store::Access::of(access.store()).security_key(assertion.credential_id.0.clone()).await?;
+    let (key, user) = found.ok_or_else(refused)?;
+    match check(&ceremony, &key, &assertion) {
+        Ok(verified) if lets_in(access, &user) => {
+            let at_us = access.clock().now_us();
+            Ok((ceremony, ProvedKey { user, key, assertion, verified, at_us }))
+        }
+        checked => {
+            let reason = checked.err().map_or_else(|| "disabled".to_owned(), |error| error.to_string());
+            audit_failed_login(access, &user, &key, address, &reason).await?;
+            Err(refused())
+        }
+    }
+}
+
+/// Checks an assertion against its ceremony and its key.
+fn check(
+    ceremony: &KeyCeremony,
+    key: &SecurityKey,
+    assertion: &Assertion,
+) -> Result<Verified, webauthn::Error> {
+    let of_ceremony = ceremony.identity.is_nil() || ceremony.identity == key.identity;
+    // Where the user was not known before, the authenticator says who it is.
+    let says_who = !ceremony.identity.is_nil() || assertion.user_handle.is_some();
+    if !of_ceremony || !says_who || key.rp_id != ceremony.rp_id {
+        return Err(webauthn::Error::Credential);
+    }
+    let known = Known {
+        id: &key.credential_id,
+        public_key: &key.public_key,
+        sign_count: key.sign_count,
+        backup_eligible: key.backup_eligible,
+        user_handle: key.identity.as_bytes(),
+    };
+    let verification = !ceremony.after_password && ceremony.purpose != CeremonyPurpose::Approve;
+    assertion.verify(&expected(ceremony, verification), &known)
+}
+
+/// Returns the view of a security key.
+pub(crate) fn view(key: SecurityKey) -> SecurityKeyView {
+    SecurityKeyView {
+        algorithm: algorithm(&key).to_owned(),
+        public_key_sha256: public_key_sha256(&key),
+        id: key.id,
+        name: key.name,
+        host: key.rp_id,
+        user_verified: key.user_verified,
+        backup_eligible: key.backup_eligible,
+        backed_up: key.backed_up,
+        created_at: shown(key.created_at_us),
+        last_used_at: maybe_shown(key.last_used_at_us),
+    }
+}
+
+/// Returns the same error for every response of a security key that is not accepted.
+pub(crate) fn refused() -> Problem {
+    Problem::unauthenticated(
+        "the security key was not accepted: it is unknown here, or its response came too late or for the second time",
+    )
+    .hint("begin again; a key works only at the host name that it was registered for")
+}
+
+fn no_key_here(keys: &[SecurityKey], site: &Site) -> Problem {
+    let mut hosts: Vec<&str> = keys.iter().map(|key| key.rp_id.as_str()).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    if hosts.is_empty() {
+        return Problem::conflict("this user has no security key").hint("register one: /console/account");
+    }
+    Problem::conflict(format_args!("this user has no security key for the host name {}", site.rp_id))
+        .hint(format_args!("open the console at the host name of a key: {}", hosts.join(", ")))
+}
+
+fn check_count(count: usize) -> Result<(), Problem> {
+    if count < SECURITY_KEYS_MAX {
+        return Ok(());
+    }
+    Err(Problem::conflict(format_args!("a user has at most {SECURITY_KEYS_MAX} security keys"))
+        .hint("remove one that is not used any more"))
+}
+
+fn lets_in(access: &AccessControl, user: &Identity) -> bool {
+    let now = access.clock().now_us();
+    user.kind == IdentityKind::User && user.enabled && user.expires_at_us.is_none_or(|end| now < end)
+}
+
+fn timeout_ms() -> u64 {
+    CEREMONY_LIFETIME.as_secs() * 1_000
+}
+
+fn random() -> Result<[u8; 32], Problem> {
+    let mut bytes = [0; 32];
+    rand::fill(&mut bytes).map_err(|_| Problem::internal("the system's random numbers are not available"))?;
+    Ok(bytes)
+}
+
+/// Returns a ceremony without its user, its challenge and its secret.
+fn empty(access: &AccessControl, site: &Site, purpose: CeremonyPurpose) -> KeyCeremony {
+    let now = access.clock().now_us();
+    KeyCeremony {
+        secret_hash: [0; 32],
+        identity: Uuid::nil(),
+        purpose,
+        challenge: [0; 32],
+        rp_id: site.rp_id.clone(),
+        origin: site.origin.clone(),
+        session: None,
+        after_password: false,
+        name: None,
+        subject: None,
+        plan_sha256: None,
+        nonce: None,
+        created_at_us: now,
+        expires_at_us: now + micros(CEREMONY_LIFETIME),
+    }
+}
+
+/// Stores a ceremony under a new secret.
+async fn begin(
+    access: &AccessControl,
+    mut ceremony: KeyCeremony,
+    options: Value,
+) -> Result<SecurityKeyCeremony, Problem> {
+    let secret = secret::random_text()?;
+    ceremony.secret_hash = secret::ceremony_hash(&secret);
+    let expires_at = shown(ceremony.expires_at_us);
+    let work = access.store().write("security_key_ceremony", move |tx| {
+        async move { store::insert_key_ceremony(tx, &ceremony).await }.boxed()
+    });
+    work.await?;
+    Ok(SecurityKeyCeremony { ceremony: secret.to_string(), expires_at, options })
+}
+
+async fn take(
+    access: &AccessControl,
+    secret: &str,
+    purpose: CeremonyPurpose,
+) -> Result<KeyCeremony, Problem> {
+    if secret.is_empty() || secret.len() > SECRET_MAX {
+        return Err(Problem::unprocessable(format_args!("ceremony: 1 to {SECRET_MAX} bytes")));
+    }
+    let hash = secret::ceremony_hash(secret);
+    let work = access.store().write("security_key_ceremony_take", move |tx| {
+        async move { store::take_key_ceremony(tx, hash).await }.boxed()
+    });
+    let now = access.clock().now_us();
+    let taken = work.await?.filter(|taken| taken.purpose == purpose && now < taken.expires_at_us);
+    taken.ok_or_else(refused)
+}
+
+fn expected(ceremony: &KeyCeremony, user_verification: bool) -> Expected<'_> {
+    Expected {
+        challenge: &ceremony.challenge,
+        rp_id: &ceremony.rp_id,
+        origin: &ceremony.origin,
+        user_verification,
+    }
+}
+
+fn key_of(
+    access: &AccessControl,
+    ceremony: &KeyCeremony,
+    credential: Credential,
+    transports: &[String],
+) -> Result<SecurityKey, Problem> {
+    let known = TRANSPORTS.iter().filter(|known| transports.iter().any(|one| one == **known));
+    Ok(SecurityKey {
+        id: Uuid::now_v7(),
+        identity: ceremony.identity,
+        name: ceremony.name.clone().unwrap_or_default(),
+        credential_id: credential.id,
+        public_key: credential.public_key,
+        rp_id: ceremony.rp_id.clone(),
+        sign_count: credential.sign_count,
+        user_verified: credential.user_verified,
+        backup_eligible: credential.backup_eligible,
+        backed_up: credential.backed_up,
+        aaguid: Uuid::from_bytes(credential.aaguid),
+        transports: serde_json::to_string(&known.collect::<Vec<_>>()).map_err(Problem::internal)?,
+        created_at_us: access.clock().now_us(),
+        last_used_at_us: None,
+    })
+}
+
+/// Returns a key as `PublicKeyCredentialDescriptorJSON`.
+fn descriptor(key: &SecurityKey) -> Value {
+    let transports: Value = serde_json::from_str(&key.transports).unwrap_or_default();
+    json!({
+        "type": "public-key",
+        "id": Base64Url::from(key.credential_id.as_slice()),
+        "transports": transports,
+    })
+}
+
+fn bytes(text: &str) -> Result<Base64Url, Problem> {
+    Base64Url::parse(text).ok_or_else(|| {
+        Problem::unprocessable("the members of a security key's response are base64url without padding")
+    })
+}
+
+fn assertion(given: &SecurityKeyAssertion) -> Result<Assertion, Problem> {
+    Ok(Assertion {
+        credential_id: bytes(&given.credential_id)?,
+        client_data_json: bytes(&given.client_data_json)?,
+        authenticator_data: bytes(&given.authenticator_data)?,
+        signature: bytes(&given.signature)?,
+        user_handle: given.user_handle.as_deref().filter(|text| !text.is_empty()).map(bytes).transpose()?,
+    })
+}
+
+fn algorithm(key: &SecurityKey) -> &'static str {
+    PublicKey::parse(&key.public_key).map_or("unknown", |parsed| parsed.algorithm().name())
+}
+
+fn public_key_sha256(key: &SecurityKey) -> String {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, &key.public_key).as_ref());
+    Fingerprint::from_bytes(hash).to_string()
+}
+
+/// Records a refused response of a known key in the audit log. A counter that did not increase hints at a copied key.
+async fn audit_failed_login(
+    access: &AccessControl,
+    user: &Identity,
+    key: &SecurityKey,
+    address: &str,
+    reason: &str,
+) -> Result<(), Problem> {
+    let event = AuditEvent {
+        at_us: access.clock().now_us(),
+        actor: "system:sign-in".to_owned(),
+        action: "session.refuse",
+        resource: admin::resource(user.kind, user.id),
+        details: json!({
+            "name": user.name, "address": address, "method": "security-key", "security_key": key.id, "reason": reason,
+        }),
+    };
+    let work = access.store().write("session_refuse", move |tx| {
+        async move { store::audit(tx, vec![event]).await.map(drop) }.boxed()
+    });
+    Ok(work.await?)
+}

@@ -1,0 +1,350 @@
+//! Security keys of users, and the ceremonies in which they are used.
+
+use coded::named;
+use uuid::Uuid;
+
+use super::handle::Access;
+use super::identity::{AccessChange, Identity, identity_columns, identity_row};
+use db::{Cost, ModuleStatements, Row, StoreError, Tx, Value};
+
+/// Maximum number of security keys of one user.
+pub const SECURITY_KEYS_MAX: usize = 16;
+
+/// Maximum number of unfinished ceremonies of one user. A further ceremony ends the oldest.
+const CEREMONIES_MAX: i64 = 8;
+
+/// Maximum number of unfinished ceremonies in which the user is not known yet. A further ceremony ends the oldest.
+const UNKNOWN_CEREMONIES_MAX: i64 = 4_096;
+
+/// A security key as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SecurityKey {
+    /// Id of the key, UUIDv7.
+    pub id: Uuid,
+    /// User that the key belongs to.
+    pub identity: Uuid,
+    /// Name, chosen by the user.
+    pub name: String,
+    /// WebAuthn credential id.
+    pub credential_id: Vec<u8>,
+    /// Public key as `COSE_Key`.
+    pub public_key: Vec<u8>,
+    /// Host name that the key was registered for.
+    pub rp_id: String,
+    /// Last seen signature counter.
+    pub sign_count: u32,
+    /// Whether the authenticator verified the user at registration.
+    pub user_verified: bool,
+    /// Whether the key can be copied to other devices.
+    pub backup_eligible: bool,
+    /// Whether the key is stored outside its authenticator.
+    pub backed_up: bool,
+    /// Model of the authenticator; nil if it does not say.
+    pub aaguid: Uuid,
+    /// How browsers reach the authenticator: a JSON list.
+    pub transports: String,
+    /// Registration time, µs.
+    pub created_at_us: i64,
+    /// Time of the last use, µs.
+    pub last_used_at_us: Option<i64>,
+}
+
+named! {
+    /// Purpose of a ceremony.
+    pub enum CeremonyPurpose: "ceremony purpose" {
+        /// Registration of a key.
+        Register => "register",
+        /// Sign-in.
+        SignIn => "sign-in",
+        /// Confirmation of a session.
+        Confirm => "confirm",
+        /// Signature of an approval.
+        Approve => "approve",
+    }
+}
+
+/// An unfinished ceremony as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeyCeremony {
+    /// SHA-256 of the secret that the browser returns.
+    pub secret_hash: [u8; 32],
+    /// The user; nil if not known yet.
+    pub identity: Uuid,
+    /// Purpose of the ceremony.
+    pub purpose: CeremonyPurpose,
+    /// WebAuthn challenge.
+    pub challenge: [u8; 32],
+    /// Relying party identifier.
+    pub rp_id: String,
+    /// Expected origin.
+    pub origin: String,
+    /// Session that the ceremony belongs to.
+    pub session: Option<[u8; 32]>,
+    /// Whether the user gave the password in this ceremony.
+    pub after_password: bool,
+    /// Name of the key to register.
+    pub name: Option<String>,
+    /// Approval to sign.
+    pub subject: Option<Uuid>,
+    /// SHA-256 of the plan to sign.
+    pub plan_sha256: Option<[u8; 32]>,
+    /// Nonce of the signature.
+    pub nonce: Option<[u8; 32]>,
+    /// Start time, µs.
+    pub created_at_us: i64,
+    /// Expiry, µs.
+    pub expires_at_us: i64,
+}
+
+macro_rules! key_columns {
+    () => {
+        "k.id, k.identity, k.name, k.credential_id, k.public_key, k.rp_id, k.sign_count, k.user_verified, \
+         k.backup_eligible, k.backed_up, k.aaguid, k.transports, k.created_at, k.last_used_at"
+    };
+}
+
+const OF_USER: &str = concat!(
+    "-- access_security_keys_of\nSELECT ",
+    key_columns!(),
+    " FROM access_security_keys k WHERE k.identity = ?1 ORDER BY k.created_at, k.id"
+);
+
+const BY_CREDENTIAL: &str = concat!(
+    "-- access_security_key_by_credential\nSELECT ",
+    key_columns!(),
+    ", ",
+    identity_columns!("i."),
+    " FROM access_security_keys k JOIN access_identities i ON i.id = k.identity WHERE k.credential_id = ?1"
+);
+
+const INSERT: &str = "-- access_security_key_insert
+INSERT INTO access_security_keys (id, identity, name, credential_id, public_key, rp_id, sign_count, user_verified,
+                                  backup_eligible, backed_up, aaguid, transports, created_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+ON CONFLICT DO NOTHING";
+
+const USED: &str = "-- access_security_key_used
+UPDATE access_security_keys SET sign_count = ?3, backed_up = ?4, last_used_at = ?5 WHERE id = ?1 AND sign_count = ?2";
+
+const DELETE: &str = "-- access_security_key_delete
+DELETE FROM access_security_keys WHERE id = ?1 AND identity = ?2";
+
+const DELETE_OF: &str = "-- access_security_keys_delete_of
+DELETE FROM access_security_keys WHERE identity = ?1";
+
+const INSERT_CEREMONY: &str = "-- access_key_ceremony_insert
+INSERT INTO access_key_ceremonies (secret_hash, identity, purpose, challenge, rp_id, origin, session, after_password, name,
+                                   subject, plan_sha256, nonce, created_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+
+const TRIM_CEREMONIES: &str = "-- access_key_ceremonies_trim
+DELETE FROM access_key_ceremonies WHERE secret_hash IN
+    (SELECT secret_hash FROM access_key_ceremonies WHERE identity = ?1 ORDER BY created_at DESC LIMIT ?2 OFFSET ?3)";
+
+const TAKE_CEREMONY: &str = "-- access_key_ceremony_take
+DELETE FROM access_key_ceremonies WHERE secret_hash = ?1
+RETURNING secret_hash, identity, purpose, challenge, rp_id, origin, session, after_password, name, subject, plan_sha256,
+          nonce, created_at, expires_at";
+
+const DELETE_CEREMONIES_OF: &str = "-- access_key_ceremonies_delete_of
+DELETE FROM access_key_ceremonies WHERE identity = ?1";
+
+const EXPIRE_CEREMONIES: &str = "-- access_key_ceremonies_expire
+DELETE FROM access_key_ceremonies WHERE expires_at <= ?1";
+
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
+    &[
+        OF_USER,
+        BY_CREDENTIAL,
+        INSERT,
+        USED,
+        DELETE,
+        DELETE_OF,
+        INSERT_CEREMONY,
+        TRIM_CEREMONIES,
+        TAKE_CEREMONY,
+        DELETE_CEREMONIES_OF,
+        EXPIRE_CEREMONIES,
+    ],
+    &[],
+);
+
+/// Inserts a security key. [`AccessChange::Taken`] if the credential is registered already.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn insert_security_key(tx: &mut Tx, new: &SecurityKey) -> Result<AccessChange, StoreError> {
+    let parameters: Vec<Value> = vec![
+        new.id.into(),
+        new.identity.into(),
+        new.name.as_str().into(),
+        new.credential_id.clone().into(),
+        new.public_key.clone().into(),
+        new.rp_id.as_str().into(),
+        i64::from(new.sign_count).into(),
+        i64::from(new.user_verified).into(),
+        i64::from(new.backup_eligible).into(),
+        i64::from(new.backed_up).into(),
+        new.aaguid.into(),
+        new.transports.as_str().into(),
+        new.created_at_us.into(),
+    ];
+    let inserted = tx.execute(INSERT, parameters).await?;
+    Ok(if inserted == 1 { AccessChange::Done } else { AccessChange::Taken })
+}
+
+/// Returns the security keys of a user, the oldest first, read within the transaction.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn security_keys_in(tx: &mut Tx, identity: Uuid) -> Result<Vec<SecurityKey>, StoreError> {
+    tx.rows(OF_USER, vec![identity.into()]).await?.iter_mut().map(key_row).collect()
+}
+
+/// Stores the use of a security key that still has the counter of `before`. Returns false if another use changed the counter, or
+/// the key was deleted.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn security_key_used(
+    tx: &mut Tx,
+    before: &SecurityKey,
+    sign_count: u32,
+    backed_up: bool,
+    at_us: i64,
+) -> Result<bool, StoreError> {
+    let parameters: Vec<Value> = vec![
+        before.id.into(),
+        i64::from(before.sign_count).into(),
+        i64::from(sign_count).into(),
+        i64::from(backed_up).into(),
+        at_us.into(),
+    ];
+    Ok(tx.execute(USED, parameters).await? == 1)
+}
+
+/// Deletes a security key of a user. [`AccessChange::Stale`] if the user has no such key.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn delete_security_key(tx: &mut Tx, identity: Uuid, id: Uuid) -> Result<AccessChange, StoreError> {
+    Ok(super::identity::changed(tx.execute(DELETE, vec![id.into(), identity.into()]).await?))
+}
+
+/// Inserts a ceremony. Beyond the limit for its user, the oldest ceremonies end.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn insert_key_ceremony(tx: &mut Tx, new: &KeyCeremony) -> Result<(), StoreError> {
+    let parameters: Vec<Value> = vec![
+        new.secret_hash.into(),
+        new.identity.into(),
+        new.purpose.name().into(),
+        new.challenge.into(),
+        new.rp_id.as_str().into(),
+        new.origin.as_str().into(),
+        new.session.map(|hash| hash.to_vec()).into(),
+        i64::from(new.after_password).into(),
+        new.name.clone().into(),
+        new.subject.into(),
+        new.plan_sha256.map(|hash| hash.to_vec()).into(),
+        new.nonce.map(|nonce| nonce.to_vec()).into(),
+        new.created_at_us.into(),
+        new.expires_at_us.into(),
+    ];
+    tx.execute(INSERT_CEREMONY, parameters).await?;
+    let most = if new.identity.is_nil() { UNKNOWN_CEREMONIES_MAX } else { CEREMONIES_MAX };
+    let surplus = vec![new.identity.into(), i64::from(u32::MAX).into(), most.into()];
+    tx.execute(TRIM_CEREMONIES, surplus).await.map(drop)
+}
+
+/// Takes a ceremony out of the database, so that it is used once. Of several concurrent transactions only one gets it.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn take_key_ceremony(
+    tx: &mut Tx,
+    secret_hash: [u8; 32],
+) -> Result<Option<KeyCeremony>, StoreError> {
+    tx.row(TAKE_CEREMONY, vec![secret_hash.into()]).await?.map(ceremony_row).transpose()
+}
+
+/// Deletes the security keys and the ceremonies of a user.
+pub(super) async fn remove_security_keys(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
+    tx.execute(DELETE_CEREMONIES_OF, vec![identity.into()]).await?;
+    tx.execute(DELETE_OF, vec![identity.into()]).await.map(drop)
+}
+
+impl Access<'_> {
+    /// Returns the security keys of a user, the oldest first.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn security_keys(self, identity: Uuid) -> Result<Vec<SecurityKey>, StoreError> {
+        self.0.rows(Cost::Point, OF_USER, vec![identity.into()]).await?.iter_mut().map(key_row).collect()
+    }
+
+    /// Returns a security key and its user, by credential id.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn security_key(
+        self,
+        credential_id: Vec<u8>,
+    ) -> Result<Option<(SecurityKey, Identity)>, StoreError> {
+        let found = self.0.row(BY_CREDENTIAL, vec![credential_id.into()]).await?;
+        found.map(|mut row| Ok((key_row(&mut row)?, identity_row(&mut row)?))).transpose()
+    }
+
+    /// Deletes ceremonies that expired by `now_us`.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn expire_key_ceremonies(self, now_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(EXPIRE_CEREMONIES, vec![now_us.into()]).await
+    }
+}
+
+fn key_row(row: &mut Row) -> Result<SecurityKey, StoreError> {
+    Ok(SecurityKey {
+        id: row.uuid()?,
+        identity: row.uuid()?,
+        name: row.text()?,
+        credential_id: row.blob()?,
+        public_key: row.blob()?,
+        rp_id: row.text()?,
+        sign_count: row.number()?,
+        user_verified: row.flag()?,
+        backup_eligible: row.flag()?,
+        backed_up: row.flag()?,
+        aaguid: row.uuid()?,
+        transports: row.text()?,
+        created_at_us: row.int()?,
+        last_used_at_us: row.maybe_int()?,
+    })
+}
+
+fn ceremony_row(mut row: Row) -> Result<KeyCeremony, StoreError> {
+    Ok(KeyCeremony {
+        secret_hash: row.hash()?,
+        identity: row.uuid()?,
+        purpose: row.named("access_key_ceremonies.purpose")?,
+        challenge: row.hash()?,
+        rp_id: row.text()?,
+        origin: row.text()?,
+        session: row.maybe_hash()?,
+        after_password: row.flag()?,
+        name: row.maybe_text()?,
+        subject: row.maybe_uuid()?,
+        plan_sha256: row.maybe_hash()?,
+        nonce: row.maybe_hash()?,
+        created_at_us: row.int()?,
+        expires_at_us: row.int()?,
+    })
+}
