@@ -110,6 +110,38 @@
     field.value = code;
     field.form.requestSubmit();
   });
+  // The page of a security key has the options of the ceremony. Its form sends the response.
+  const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (letter) => letter.charCodeAt(0));
+  const text = (buffer) => buffer && btoa(String.fromCharCode(...new Uint8Array(buffer))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+  each("[data-security-key]", (form) => {
+    const options = JSON.parse(form.dataset.options);
+    options.challenge = bytes(options.challenge);
+    if (options.user) options.user.id = bytes(options.user.id);
+    for (const one of [...(options.allowCredentials ?? []), ...(options.excludeCredentials ?? [])]) one.id = bytes(one.id);
+    const [button, alert] = [form.querySelector("button"), form.querySelector("[role=alert]")];
+    const use = async () => {
+      alert.hidden = true;
+      try {
+        if (!navigator.credentials) throw new Error("This browser offers no security keys to this page.");
+        const { rawId, response } = await navigator.credentials[form.dataset.securityKey]({ publicKey: options });
+        const created = response.attestationObject;
+        form.elements.response.value = JSON.stringify(created ? {
+          client_data_json: text(response.clientDataJSON), attestation_object: text(created), transports: response.getTransports?.() ?? [],
+        } : {
+          credential_id: text(rawId), client_data_json: text(response.clientDataJSON), authenticator_data: text(response.authenticatorData),
+          signature: text(response.signature), user_handle: text(response.userHandle) || undefined,
+        });
+        form.requestSubmit();
+      } catch (error) {
+        const known = { InvalidStateError: "This security key is registered already.", NotAllowedError: "The security key did not answer: it was cancelled, took too long, or is not known here." };
+        alert.textContent = known[error.name] ?? error.message;
+        alert.hidden = button.hidden = false;
+        button.focus();
+      }
+    };
+    button.addEventListener("click", use);
+    use();
+  });
   each("[data-copy]", (button) => {
     button.hidden = false;
     button.addEventListener("click", async () => {

@@ -242,7 +242,11 @@ async fn bytes_of(response: Response) -> Result<Bytes, Failure> {
     Ok(body.collect().await.map_err(|error| Failure::Unreadable(error.to_string()))?.to_bytes())
 }
 
-async fn json_of(response: Response) -> Result<Value, Failure> {
+/// Returns the body of a response.
+///
+/// # Errors
+/// [`Failure::Unreadable`].
+pub(crate) async fn json_of(response: Response) -> Result<Value, Failure> {
     let bytes = bytes_of(response).await?;
     if bytes.is_empty() {
         return Ok(Value::Null);

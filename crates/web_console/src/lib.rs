@@ -26,6 +26,7 @@ mod pages;
 mod query;
 mod revocation_reasons;
 mod sections;
+mod security_key;
 mod session;
 mod shell;
 mod table;

@@ -319,6 +319,12 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
             "PUT /api/v1/users/{id}/password",
             waits(&format!("{ann}/password"), json!({ "password": "correct horse battery staple" })),
         ),
+        ("POST /api/v1/users/{id}/security-keys/challenge", Route::Free("users add their own keys")),
+        ("POST /api/v1/users/{id}/security-keys", Route::Free("users add their own keys")),
+        (
+            "DELETE /api/v1/users/{id}/security-keys/{key}",
+            Route::Free("takes away; the password is still needed"),
+        ),
         ("POST /api/v1/client-certificates", waits("/api/v1/client-certificates", laptop("eve"))),
         ("PATCH /api/v1/client-certificates/{id}", waits(&certificate, renamed)),
         ("DELETE /api/v1/client-certificates/{id}", Route::Free("takes away")),

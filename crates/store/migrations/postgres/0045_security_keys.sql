@@ -47,5 +47,14 @@ CREATE TABLE access_key_ceremonies (
 CREATE INDEX access_key_ceremonies_by_identity ON access_key_ceremonies (identity, created_at);
 CREATE INDEX access_key_ceremonies_by_end ON access_key_ceremonies (expires_at);
 
--- signature: the approver's signature over the plan by a security key, JSON.
-ALTER TABLE approval_votes ADD COLUMN signature TEXT;
+-- Signatures of approvers by a security key, for the plan with this hash. signature: all that verifying it needs, JSON.
+CREATE TABLE approval_signatures (
+    subject      UUID NOT NULL,
+    actor        TEXT COLLATE "C" NOT NULL,
+    plan_sha256  BYTEA NOT NULL,
+    security_key UUID NOT NULL,
+    signature    TEXT NOT NULL,
+    signed_at    BIGINT NOT NULL,
+    PRIMARY KEY (subject, actor, plan_sha256)
+);
+CREATE INDEX approval_signatures_by_age ON approval_signatures (signed_at);

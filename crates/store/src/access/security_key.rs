@@ -96,6 +96,23 @@ pub struct KeyCeremony {
     pub expires_at_us: i64,
 }
 
+/// The signature of an approver.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ApprovalSignatureRow {
+    /// Identifier of the approval, pending change or enrollment.
+    pub subject: Uuid,
+    /// The approver.
+    pub actor: String,
+    /// SHA-256 of the signed plan.
+    pub plan_sha256: [u8; 32],
+    /// Id of the security key.
+    pub security_key: Uuid,
+    /// The signature and all that its verification needs, as JSON.
+    pub signature: String,
+    /// Time of the signature, µs.
+    pub signed_at_us: i64,
+}
+
 macro_rules! key_columns {
     () => {
         "k.id, k.identity, k.name, k.credential_id, k.public_key, k.rp_id, k.sign_count, k.user_verified, \
@@ -152,6 +169,19 @@ DELETE FROM access_key_ceremonies WHERE identity = ?1";
 const EXPIRE_CEREMONIES: &str = "-- access_key_ceremonies_expire
 DELETE FROM access_key_ceremonies WHERE expires_at <= ?1";
 
+const PUT_SIGNATURE: &str = "-- approval_signature_put
+INSERT INTO approval_signatures (subject, actor, plan_sha256, security_key, signature, signed_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (subject, actor, plan_sha256) DO UPDATE
+SET security_key = excluded.security_key, signature = excluded.signature, signed_at = excluded.signed_at";
+
+const SIGNATURES_OF: &str = "-- approval_signatures_of
+SELECT subject, actor, plan_sha256, security_key, signature, signed_at FROM approval_signatures
+WHERE subject = ?1 ORDER BY signed_at, actor";
+
+const TRIM_SIGNATURES: &str = "-- approval_signatures_trim
+DELETE FROM approval_signatures WHERE signed_at < ?1";
+
 pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
     &[
         OF_USER,
@@ -165,6 +195,9 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
         TAKE_CEREMONY,
         DELETE_CEREMONIES_OF,
         EXPIRE_CEREMONIES,
+        PUT_SIGNATURE,
+        SIGNATURES_OF,
+        TRIM_SIGNATURES,
     ],
     &[],
 );
@@ -275,6 +308,23 @@ pub async fn take_key_ceremony(
     tx.row(TAKE_CEREMONY, vec![secret_hash.into()]).await?.map(ceremony_row).transpose()
 }
 
+/// Stores the signature of an approver. It replaces the approver's earlier signature for the same plan.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn put_approval_signature(tx: &mut Tx, new: &ApprovalSignatureRow) -> Result<(), StoreError> {
+    let parameters: Vec<Value> = vec![
+        new.subject.into(),
+        new.actor.as_str().into(),
+        new.plan_sha256.into(),
+        new.security_key.into(),
+        new.signature.as_str().into(),
+        new.signed_at_us.into(),
+    ];
+    tx.execute(PUT_SIGNATURE, parameters).await.map(drop)
+}
+
 /// Deletes the security keys and the ceremonies of a user.
 pub(super) async fn remove_security_keys(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
     tx.execute(DELETE_CEREMONIES_OF, vec![identity.into()]).await?;
@@ -302,6 +352,27 @@ impl Access<'_> {
         found.map(|mut row| Ok((key_row(&mut row)?, identity_row(&mut row)?))).transpose()
     }
 
+    /// Returns the signatures for an approval, pending change or enrollment in order of time, whichever plan they are for.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn approval_signatures(self, subject: Uuid) -> Result<Vec<ApprovalSignatureRow>, StoreError> {
+        self.0
+            .rows(Cost::Point, SIGNATURES_OF, vec![subject.into()])
+            .await?
+            .iter_mut()
+            .map(signature_row)
+            .collect()
+    }
+
+    /// Deletes signatures from before `before_us`.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn trim_approval_signatures(self, before_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(TRIM_SIGNATURES, vec![before_us.into()]).await
+    }
+
     /// Deletes ceremonies that expired by `now_us`.
     ///
     /// # Errors
@@ -327,6 +398,17 @@ fn key_row(row: &mut Row) -> Result<SecurityKey, StoreError> {
         transports: row.text()?,
         created_at_us: row.int()?,
         last_used_at_us: row.maybe_int()?,
+    })
+}
+
+fn signature_row(row: &mut Row) -> Result<ApprovalSignatureRow, StoreError> {
+    Ok(ApprovalSignatureRow {
+        subject: row.uuid()?,
+        actor: row.text()?,
+        plan_sha256: row.hash()?,
+        security_key: row.uuid()?,
+        signature: row.text()?,
+        signed_at_us: row.int()?,
     })
 }
 

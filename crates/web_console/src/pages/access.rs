@@ -17,7 +17,7 @@ use crate::form::{Field, Form};
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
-use crate::pages::account;
+use crate::pages::{account, security_keys};
 use crate::query::item;
 use crate::sections::{OneTimeSecret, Sections};
 use crate::session::Session;
@@ -203,7 +203,13 @@ fn show_token_once(session: &Session, made: &Value) -> Result<Response, Failure>
 
 async fn user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let sessions = session.api.get_if_allowed(&format!("{}/sessions", USERS.at(&id))).await?;
+    let keys = session.api.get_if_allowed(&security_keys::path_of(&id)).await?;
     let mut parts = identity_parts(&session, USERS, &id).await?;
+    if let Some(keys) = &keys {
+        let removes = session.may("access.manage");
+        let keys = security_keys::table(&session, &id, keys, removes);
+        parts.1 = parts.1.section("security-keys", "Security keys", &keys)?;
+    }
     if let Some(sessions) = &sessions {
         let sign_out = Actions::default()
             .button(format!("{}/sign-out", USERS.page_of(&id)), session.csrf(), "Sign out everywhere")

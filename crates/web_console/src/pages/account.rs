@@ -14,6 +14,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form_data::FormData;
 use crate::json;
+use crate::pages::security_keys;
 use crate::sections::Sections;
 use crate::session::Session;
 use crate::shell::Page;
@@ -28,6 +29,9 @@ pub(crate) fn routes() -> Router<Api> {
 async fn page(session: Session) -> Result<Response, Failure> {
     let sessions = session.api.get_if_allowed("/api/v1/auth/sessions").await?;
     let me = session.me();
+    let is_user = json::text(me, "/kind") == "user";
+    let id = json::text(me, "/id");
+    let keys = if is_user { Some(session.api.get(&security_keys::path_of(id)).await?) } else { None };
     let facts = Facts::default()
         .with("Name in the audit log", Cell::text(json::text(me, "/actor")))
         .with("Signed in as", Cell::text(json::text(me, "/kind")))
@@ -38,6 +42,11 @@ async fn page(session: Session) -> Result<Response, Failure> {
     })
     .empty("You have no permissions yet: ask an administrator for a role.");
     let mut parts = Sections::default().plain(&facts)?.section("grants", "Your permissions", &grants)?;
+    if let Some(keys) = &keys {
+        parts = parts
+            .section("security-keys", "Your security keys", &security_keys::table(&session, id, keys, true))?
+            .plain(&security_keys::form(&session))?;
+    }
     if let Some(sessions) = &sessions {
         let everywhere = Actions::default().button(
             format!("{PAGE}/sign-out-everywhere"),
@@ -48,11 +57,12 @@ async fn page(session: Session) -> Result<Response, Failure> {
             .section("sessions", "Your sessions", &sessions_table(&session, sessions))?
             .plain(&everywhere)?;
     }
-    Page::new(&session, "Your account")
-        .command("bulla api GET /api/v1/auth/me")
-        .reads("/api/v1/auth/me")
-        .reads("/api/v1/auth/sessions")
-        .show(&parts)
+    let mut page =
+        Page::new(&session, "Your account").command("bulla api GET /api/v1/auth/me").reads("/api/v1/auth/me");
+    if is_user {
+        page = page.reads(security_keys::path_of(id));
+    }
+    page.reads("/api/v1/auth/sessions").show(&parts)
 }
 
 /// Returns sessions as a table.

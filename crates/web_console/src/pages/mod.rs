@@ -33,6 +33,7 @@ mod profiles;
 mod scans;
 mod sealed_keys;
 mod search;
+mod security_keys;
 mod settings;
 mod sign_in;
 mod targets;
@@ -79,6 +80,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(scans::routes())
         .merge(sealed_keys::routes())
         .merge(search::routes())
+        .merge(security_keys::routes())
         .merge(settings::routes())
         .merge(sign_in::routes())
         .merge(targets::routes())

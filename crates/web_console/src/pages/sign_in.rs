@@ -10,10 +10,11 @@ use http::header::SET_COOKIE;
 use http::request::Parts;
 use serde_json::json;
 
-use crate::api::Api;
+use crate::api::{Api, json_of};
 use crate::failure::Failure;
 use crate::form_data::{FormData, SignInForm};
 use crate::query::parameter;
+use crate::security_key::{KeyForm, response};
 use crate::session::Session;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -28,6 +29,12 @@ struct SignIn {
     to: String,
     login: String,
     problem: Option<String>,
+}
+
+#[derive(Template)]
+#[template(path = "sign_in_key.html")]
+struct SignInKey {
+    form: KeyForm,
 }
 
 async fn page(RawQuery(query): RawQuery) -> Result<Response, Failure> {
@@ -49,21 +56,36 @@ fn safe_return_path(to: &str) -> String {
     if is_plain && is_inside && !has_step { to.to_owned() } else { "/console".to_owned() }
 }
 
-/// Signs in with the code of a link, or a name and a password.
+/// Signs in with the code of a link, a name and a password, or a security key.
 async fn sign_in(
     State(api): State<Api>,
     parts: Parts,
     SignInForm(form): SignInForm,
 ) -> Result<Response, Failure> {
-    let proof = match (form.field("code"), form.field("name"), form.field("password")) {
+    let to = safe_return_path(form.text("to"));
+    let mut path = "/api/v1/auth/sessions";
+    let proof = match (form.field("code"), form.field("name"), form.exact("password")) {
+        _ if form.is_checked("passkey") => {
+            path = "/api/v1/auth/sessions/challenge";
+            json!({})
+        }
+        _ if form.is_checked("ceremony") => json!({ "security_key": response(&form)? }),
         (Some(code), ..) => json!({ "code": code }),
         (None, Some(name), Some(password)) => json!({ "name": name, "password": password }),
-        _ => {
-            return show(form.text("to"), Some("Give a code, or a name and a password.".to_owned()));
-        }
+        _ => return show(&to, Some("Give a code, or a name and a password.".to_owned())),
     };
-    let to = safe_return_path(form.text("to"));
-    match api.client(&parts).send(Method::POST, "/api/v1/auth/sessions", None, Some(&proof)).await {
+    match api.client(&parts).send(Method::POST, path, None, Some(&proof)).await {
+        // The ceremony of a security key has begun.
+        Ok(answer) if !answer.headers().contains_key(SET_COOKIE) => {
+            let begun = json_of(answer).await?;
+            let form = KeyForm::of(
+                &begun,
+                "/console/sign-in",
+                format!("/console/sign-in?to={}", ::api::path::segment(&to)),
+            );
+            let form = form.ok_or_else(|| Failure::unreadable("neither a session nor a ceremony"))?;
+            Ok(Html(SignInKey { form: form.field("to", &to) }.render()?).into_response())
+        }
         Ok(answer) => {
             let mut response = Redirect::to(&to).into_response();
             for cookie in answer.headers().get_all(SET_COOKIE) {
@@ -71,7 +93,7 @@ async fn sign_in(
             }
             Ok(response)
         }
-        Err(Failure::Refused(problem)) if matches!(problem.status, 401 | 404 | 422 | 429) => {
+        Err(Failure::Refused(problem)) if matches!(problem.status, 401 | 404 | 409 | 422 | 429) => {
             show(&to, Some(problem.detail.unwrap_or(problem.title)))
         }
         Err(other) => Err(other),
