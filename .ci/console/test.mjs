@@ -3,14 +3,14 @@
 //
 //   BULLA=target/debug/bulla node test.mjs SCREENSHOTS
 //
-// starts `bulla up` in a temporary folder, seeds it and signs in with a one-time link. For work on pages, in place of that:
+// starts `bulla up` in a temporary folder, seeds it, and signs in with a one-time link, a password, a security key and a passkey. For work on pages, in place of that:
 //
 //   CONSOLE=http://127.0.0.1:8000 [BELOW=/console/acme,/console/issuers] node test.mjs SCREENSHOTS
 //
 // looks at a console that runs and asks nobody to sign in (`cargo run -p web_console --example beside`), at all pages or at
 // those below BELOW. CHROMIUM names the browser, /usr/bin/chromium-headless-shell unless given.
 import { spawn, spawnSync } from 'node:child_process';
-import { createWriteStream, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createWriteStream, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -64,7 +64,8 @@ async function startServer(home) {
   const url = `https://localhost:${api}`;
   const data = join(home, '.local/share/bulla');
   const where = ['--server', url, '--token-file', join(data, 'admin.token'), '--server-ca', join(data, 'root.pem')];
-  const command = (...line) => spawnSync(program, [...line, ...where], { env, encoding: 'utf8' });
+  const commandWith = (input, ...line) => spawnSync(program, [...line, ...where], { env, encoding: 'utf8', input });
+  const command = (...line) => commandWith('', ...line);
   const server = {
     url,
     async stop() {
@@ -74,8 +75,9 @@ async function startServer(home) {
       await ended;
     },
     log: () => readFileSync(join(home, 'up.log'), 'utf8'),
-    bulla(...line) {
-      const done = command(...line);
+    bulla: (...line) => server.bullaWith('', ...line),
+    bullaWith(input, ...line) {
+      const done = commandWith(input, ...line);
       if (done.status !== 0) throw new Error(`bulla ${line.join(' ')}: ${done.stderr || done.stdout}`);
       return done.stdout;
     },
@@ -304,6 +306,101 @@ async function pictures(page, origin) {
   await page.emulateMedia({ colorScheme: 'light' });
 }
 
+// A person with a security key: adds it, signs in with it, signs an approval with it, and removes it.
+async function securityKey(server, browser) {
+  const password = 'correct horse battery staple';
+  const { id: person } = server.post('/api/v1/users', { name: 'ann', grants: [{ role: 'admin' }] });
+  server.bullaWith(password, 'user', 'password', 'ann');
+  server.post('/api/v1/profiles', { name: 'vip', names: { dns_allowed: ['.example.net'] }, requires_approval: true });
+  server.bulla('cert', 'create', 'vip.example.net', '--profile', 'vip', '--no-wait');
+  const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: WIDE });
+  await context.addInitScript(reportsViolations);
+  const page = await context.newPage();
+  watch(page);
+  const session = await context.newCDPSession(page);
+  await session.send('WebAuthn.enable');
+  const { authenticatorId } = await session.send('WebAuthn.addVirtualAuthenticator', {
+    options: {
+      protocol: 'ctap2', transport: 'usb', hasResidentKey: true, hasUserVerification: true, isUserVerified: true,
+      automaticPresenceSimulation: true,
+    },
+  });
+  const touches = (enabled) => session.send('WebAuthn.setAutomaticPresenceSimulation', { authenticatorId, enabled });
+  const at = (path) => page.waitForURL(`${server.url}${path}`, { timeout: 20_000 });
+  const signInWithPassword = async () => {
+    await page.goto(`${server.url}/console/sign-in`);
+    await page.getByLabel('Name').fill('ann');
+    await page.getByLabel('Password').fill(password);
+    await page.getByRole('button', { name: 'Sign in with the password' }).click();
+  };
+  const signOut = () => context.clearCookies();
+
+  await signInWithPassword();
+  await at('/console');
+  await page.goto(`${server.url}/console/account`);
+  await checked(page, '/console/account without a key');
+  await page.getByLabel('Name of the new key').fill('blue <b>key</b>');
+  await page.getByRole('button', { name: 'Add a security key' }).click();
+  await at('/console/account?done=key-added');
+  await checked(page, '/console/account');
+  await picture(page, 'account');
+
+  await signOut();
+  await touches(false);
+  await signInWithPassword();
+  await page.getByRole('heading', { name: 'Use your security key' }).waitFor();
+  await checked(page, '/console/sign-in with a key');
+  await picture(page, 'sign-in-key');
+  if ((await context.cookies()).length) problem('/console/sign-in', 'the password alone begins a session');
+  await touches(true);
+  await at('/console');
+
+  await page.goto(`${server.url}/console/confirm`);
+  await page.getByRole('button', { name: 'Confirm with a security key' }).click();
+  await at('/console/confirm?done=confirmed');
+
+  await signOut();
+  await page.goto(`${server.url}/console/sign-in`);
+  await picture(page, 'sign-in');
+  await page.getByRole('button', { name: 'Sign in with a passkey' }).click();
+  await at('/console');
+
+  const [approval] = JSON.parse(server.bulla('approval', 'list', '-o', 'json'));
+  const path = `/console/approvals/${approval.id}`;
+  await page.goto(server.url + path);
+  await page.getByRole('button', { name: 'Approve and sign' }).click();
+  await at(`${path}?done=approved`);
+  await checked(page, path);
+  await picture(page, 'approval');
+  if (!(await page.locator('main').innerText()).includes('user:ann (key ')) problem(path, 'does not say who signed');
+  const verified = JSON.parse(server.bulla('approval', 'verify', approval.id, '-o', 'json'));
+  if (verified.length !== 1 || verified[0].signature !== 'valid') problem(path, `the signature is ${JSON.stringify(verified)}`);
+  const file = join(home, 'approval.json');
+  writeFileSync(file, server.bulla('approval', 'show', approval.id, '-o', 'json'));
+  server.bulla('approval', 'verify', '--file', file);
+
+  await page.goto(`${server.url}/console/account`);
+  await page.getByRole('link', { name: 'Remove' }).click();
+  await checked(page, '/console/users/{}/security-keys/{}/remove');
+  await page.getByRole('button', { name: 'Remove the key' }).click();
+  await at('/console/account?done=removed');
+  await signOut();
+  await signInWithPassword();
+  await at('/console');
+  if (server.bulla('user', 'security-key', 'list', person, '-o', 'json').trim() !== '[]') problem('/console/account', 'the key is still there');
+  await context.close();
+}
+
+async function picture(page, name) {
+  for (const scheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize(scheme === 'light' ? WIDE : NARROW);
+    await page.screenshot({ path: join(shots, `${name}-${scheme}.png`), fullPage: true });
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(WIDE);
+}
+
 const home = mkdtempSync(join(tmpdir(), 'bulla-console-'));
 let server, browser;
 try {
@@ -319,6 +416,7 @@ try {
   const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: WIDE });
   await context.addInitScript(reportsViolations);
   if (server) await signIn(server, context);
+  if (server) await securityKey(server, browser);
   const page = await context.newPage();
   watch(page);
   const visited = await crawl(page, origin);

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::security_keys::{ApprovalSignatureView, SecurityKeyAssertion};
+
 /// A request for approval.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
@@ -56,6 +58,9 @@ pub struct ApprovalView {
     /// Actors that approved the plan, in order of time; only where one approval is shown.
     #[serde(default)]
     pub approvers: Vec<String>,
+    /// Signatures of approvers by security keys, in order of time; only where one approval is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<ApprovalSignatureView>,
 }
 
 /// A field of a plan.
@@ -94,6 +99,9 @@ pub struct ApproveBody {
     /// hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan_sha256: Option<String>,
+    /// Response of the approver's security key, which signs the plan. The configuration of the server can require it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_key: Option<SecurityKeyAssertion>,
 }
 
 /// A request to reject.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::approvals::{PlanChangeView, PlanFieldView};
+use crate::security_keys::ApprovalSignatureView;
 
 /// A change that waits for approval.
 #[derive(Debug, Deserialize, Serialize)]
@@ -45,6 +46,9 @@ pub struct ChangeView {
     pub approvals_needed: u32,
     /// Actors that approved the change, in order of time; only where one change is shown.
     pub approvers: Vec<String>,
+    /// Signatures of approvers by security keys, in order of time; only where one change is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<ApprovalSignatureView>,
     /// Secret of the token that the change creates or rotates. It is present only in the response to the request for the change,
     /// and valid only after the change is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]

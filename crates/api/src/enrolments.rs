@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::approvals::PlanFieldView;
+use crate::security_keys::{ApprovalSignatureView, SecurityKeyAssertion};
 
 /// State of an enrollment.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
@@ -55,6 +56,9 @@ pub struct EnrolmentView {
     pub approvals_needed: u32,
     /// Actors that approved the plan, in order of time; only where one enrollment is shown.
     pub approvers: Vec<String>,
+    /// Signatures of approvers by security keys, in order of time; only where one enrollment is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signatures: Vec<ApprovalSignatureView>,
 }
 
 /// A decision about an enrollment.
@@ -71,4 +75,7 @@ pub struct DecisionBody {
     /// hash.
     #[serde(default)]
     pub plan_sha256: Option<String>,
+    /// Response of the approver's security key, which signs the plan. The configuration of the server can require it.
+    #[serde(default)]
+    pub security_key: Option<SecurityKeyAssertion>,
 }

@@ -55,6 +55,35 @@ pub struct SecurityKeyCeremony {
     pub options: Value,
 }
 
+/// An approver's signature by a security key.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", schema(as = ApprovalSignature))]
+pub struct ApprovalSignatureView {
+    /// The approver.
+    pub actor: String,
+    /// SHA-256 of the signed plan, hexadecimal.
+    pub plan_sha256: String,
+    /// Identifier of the security key.
+    pub security_key: Uuid,
+    /// SHA-256 of the key's public key, hexadecimal, as in the audit event `user.security-key-add`.
+    pub public_key_sha256: String,
+    /// Time of the signature.
+    pub signed_at: String,
+    /// The signature and all that its verification needs: `bulla approval verify`.
+    #[cfg_attr(feature = "schemas", schema(value_type = Object))]
+    pub signature: Value,
+}
+
+/// The plan that an approver is about to sign.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct PlanToSign {
+    /// The `plan_sha256` that was shown, hexadecimal.
+    pub plan_sha256: String,
+}
+
 /// The response of a new security key.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]

@@ -112,6 +112,7 @@ pub(crate) struct ServerSettings {
     pub(crate) answer_memory_mb: usize,
     pub(crate) stop_s: u64,
     pub(crate) console: bool,
+    pub(crate) signed_approvals: bool,
     pub(crate) core_dumps: bool,
 }
 
@@ -393,6 +394,7 @@ impl Default for ServerSettings {
             answer_memory_mb: 256,
             stop_s: 20,
             console: true,
+            signed_approvals: false,
             core_dumps: false,
         }
     }

@@ -228,8 +228,11 @@ impl ControlPlane {
             oidc: login::oidc(&settings.oidc, addresses)?,
         };
         let limits = settings.limits.options()?;
-        let state =
-            State::builder(store.clone(), clock.clone()).limits(limits).components(components).build();
+        let state = State::builder(store.clone(), clock.clone())
+            .limits(limits)
+            .signed_approvals(settings.server.signed_approvals)
+            .components(components)
+            .build();
         let figures = Figures {
             store: store.clone(),
             authority: authority.clone(),

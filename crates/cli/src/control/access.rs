@@ -1,10 +1,11 @@
 //! Access control: tokens and users.
 
 use api::access::{Grant, IdentityView, NewPassword, NewToken, NewUser, RoleView};
+use api::security_keys::SecurityKeyView;
 use clap::Subcommand;
 use reqwest::Method;
 
-use super::{Run, password};
+use super::{Run, input, password};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, document_of, path_of, show_one};
 use crate::exit::{Outcome, Problem};
@@ -129,6 +130,9 @@ pub enum UserCommand {
         /// Name or id of the user
         given: String,
     },
+    /// List or delete the security keys of a user; users add their own in the console
+    #[command(subcommand)]
+    SecurityKey(SecurityKeyCommand),
     /// End every session of a user
     Logout {
         /// Name or id of the user
@@ -141,6 +145,52 @@ pub enum UserCommand {
     },
     /// List roles and their permissions
     Roles(Listing),
+}
+
+/// Commands for security keys.
+#[derive(Debug, Subcommand)]
+pub enum SecurityKeyCommand {
+    /// List the security keys of a user
+    ///
+    /// Example: bulla user security-key list ann
+    List {
+        /// Name or id of the user
+        given: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Delete a security key of a user. Without any, the user signs in with the password alone
+    ///
+    /// Example: bulla user security-key delete ann 01a2b3c4-…
+    Delete {
+        /// Name or id of the user
+        given: String,
+        /// Id of the security key
+        key: String,
+    },
+}
+
+impl Run for SecurityKeyCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        const KEYS: Columns = columns!(
+            SecurityKeyView:
+            ("Name", name),
+            ("Host", host),
+            ("Algorithm", algorithm),
+            ("Synchronised", backup_eligible),
+            ("Registered", created_at),
+            ("Last used", last_used_at),
+            ("Id", id),
+        );
+        let (Self::List { given, .. } | Self::Delete { given, .. }) = self;
+        let path = format!("{}/security-keys", path_of(client, "/api/v1/users", "user", given).await?);
+        match self {
+            Self::List { listing, .. } => listing.print(client, &path, &(), KEYS).await,
+            Self::Delete { key, .. } => {
+                client.send(Method::DELETE, &format!("{path}/{}", input::segment(key)), None).await.map(drop)
+            }
+        }
+    }
 }
 
 impl Run for UserCommand {
@@ -168,6 +218,7 @@ impl Run for UserCommand {
                 let body = document_of(&NewPassword { password: password.to_string() })?;
                 client.send(Method::PUT, &path, Some(&body)).await.map(drop)
             }
+            Self::SecurityKey(command) => command.run(client).await,
             Self::Logout { given } => {
                 let path = format!("{}/sessions", place(given).await?);
                 client.send(Method::DELETE, &path, None).await.map(drop)

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Run;
 use super::consent::confirm;
 use super::decision::{self, ApproveArgs, RejectArgs, ShowArgs, show_with_plan, values, with_short_hash};
+use super::signature::VerifyArgs;
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Outcome, Problem};
@@ -36,6 +37,13 @@ pub enum ApprovalCommand {
     Approve(ApproveArgs),
     /// Reject an approval: the job is cancelled
     Reject(RejectArgs),
+    /// Verify the signatures of an approval's approvers; with --file without a server
+    ///
+    /// Checks that each security key signed the SHA-256 of the plan. The audit events `user.security-key-add` say whose the keys
+    /// are. Exit code 1 when a signature is wrong.
+    ///
+    /// Example: bulla approval show ID -o json > approval.json; bulla approval verify --file approval.json
+    Verify(VerifyArgs),
 }
 
 impl Run for ApprovalCommand {
@@ -47,7 +55,12 @@ impl Run for ApprovalCommand {
             }
             Self::Approve(args) => args.run(client, PATH, async |path| ask(client, path).await).await,
             Self::Reject(args) => args.run(client, PATH).await,
+            Self::Verify(args) => args.run(client, PATH).await,
         }
+    }
+
+    fn run_offline(&self) -> Option<Outcome<()>> {
+        if let Self::Verify(args) = self { args.run_offline() } else { None }
     }
 }
 

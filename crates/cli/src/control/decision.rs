@@ -56,7 +56,7 @@ impl ApproveArgs {
             None if std::io::stdin().is_terminal() => Some(ask(&path).await?),
             given => given.as_ref().map(ToString::to_string),
         };
-        let body = ApproveBody { note: self.note.clone(), plan_sha256 };
+        let body = ApproveBody { note: self.note.clone(), plan_sha256, security_key: None };
         client.submit(Method::POST, &format!("{path}/approve"), &body).await.map(drop)
     }
 }

@@ -27,6 +27,7 @@ mod profile;
 mod route;
 mod sealed_key;
 mod search;
+mod signature;
 mod transparency;
 mod watch;
 

@@ -38,6 +38,9 @@ const USED_COARSENESS_US: i64 = 3_600_000_000;
 /// Maximum noted uses that are not written yet. More uses than cached credentials can only occur through cache eviction.
 const NOTED_MAX: usize = 16_384;
 
+/// How long signatures of approvers are stored, µs: as long as their votes. The audit log has them too.
+const SIGNATURES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
+
 /// Interval of writing the noted uses.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
@@ -263,8 +266,7 @@ impl AccessControl {
     }
 
     /// Writes "last used" times of credentials and sessions, and deletes expired sessions, sign-in links,
-    /// ceremonies of security keys and idempotency keys. Runs
-    /// every minute until `stop`, and once more then. Only the process that runs a server's background tasks calls it.
+    /// ceremonies of security keys and idempotency keys. Runs every minute until `stop`, and once more then. Only the process that runs a server's background tasks calls it.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
         loop {
@@ -298,6 +300,7 @@ impl AccessControl {
         store::Access::of(&self.0.store).expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
         store::Access::of(&self.0.store).expire_sign_in_links(now).await?;
         store::Access::of(&self.0.store).expire_key_ceremonies(now).await?;
+        store::Access::of(&self.0.store).trim_approval_signatures(now - SIGNATURES_FOR_US).await?;
         store::Access::of(&self.0.store).expire_idempotent(now).await.map(drop)
     }
 }

@@ -93,6 +93,7 @@ pub(crate) fn change_view(change: PendingChange, now_us: i64) -> ChangeView {
         approvals_given: change.progress.given,
         approvals_needed: change.progress.needed,
         approvers: change.approvers,
+        signatures: Vec::new(),
         token: None,
     }
 }

@@ -1,18 +1,23 @@
 //! Approvals by a second person.
 
 use api::approvals::{ApprovalQuery, ApprovalView, ApproveBody, DecisionBody, PlanChangeView, PlanFieldView};
+use api::security_keys::{PlanToSign, SecurityKeyCeremony};
 use authority::plan::{PlanDifference, PlanField};
+use axum::extract::State as With;
+use axum::response::Response;
+use http::request::Parts;
 use lifecycle::Lifecycle;
 use lifecycle::approval::{Approval, ApprovalState};
 use uuid::Uuid;
 use x509::Fingerprint;
 
-use crate::access::{Caller, Permission, Scope};
+use crate::access::{AccessControl, Caller, Permission, Scope};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routes::plan_signature;
 use crate::routing::{Access, Api, routes};
-use crate::state::Component;
+use crate::state::{Component, State};
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -21,6 +26,7 @@ pub(crate) fn routes() -> Api {
         .route(Permission::ApprovalRead, routes!(list))
         .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(get_one))
         .route(decide(), routes!(approve))
+        .route(decide(), routes!(begin_signature))
         .route(decide(), routes!(reject))
 }
 
@@ -55,6 +61,7 @@ fn approval_view(approval: Approval) -> ApprovalView {
         approvals_given: approval.progress.given,
         approvals_needed: approval.progress.needed,
         approvers: approval.approvers,
+        signatures: Vec::new(),
     }
 }
 
@@ -90,11 +97,32 @@ async fn permitted(
     responses((status = 200, body = ApprovalView)))]
 async fn get_one(
     Component(lifecycle): Component<Lifecycle>,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<Json<ApprovalView>, Problem> {
     let approval = permitted(&lifecycle, &caller, Permission::ApprovalRead, id).await?;
-    Ok(Json(approval_view(approval)))
+    Ok(Json(ApprovalView {
+        signatures: plan_signature::views(&access, id).await?,
+        ..approval_view(approval)
+    }))
+}
+
+/// Begins the signature of a plan by the caller's security key.
+///
+/// The response of the security key is then sent as `security_key` to `POST /api/v1/approvals/{id}/approve`.
+#[utoipa::path(post, path = "/api/v1/approvals/{id}/challenge", operation_id = "beginApprovalSignature",
+    params(("id" = Uuid, Path)), request_body = PlanToSign, responses((status = 201, body = SecurityKeyCeremony)))]
+async fn begin_signature(
+    Component(lifecycle): Component<Lifecycle>,
+    With(access): With<AccessControl>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    parts: Parts,
+    Json(plan): Json<PlanToSign>,
+) -> Result<Response, Problem> {
+    permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
+    plan_signature::begin(&access, &caller, &parts, id, &plan).await
 }
 
 /// Approves the plan as shown. The run begins once the plan has the number of approvals that the profile requires. The requester,
@@ -103,16 +131,18 @@ async fn get_one(
     request_body = ApproveBody, responses((status = 200, body = ApprovalView)))]
 async fn approve(
     Component(lifecycle): Component<Lifecycle>,
+    With(state): With<State>,
     caller: Caller,
     Path(id): Path<Uuid>,
+    parts: Parts,
     Json(body): Json<ApproveBody>,
 ) -> Result<Json<ApprovalView>, Problem> {
     permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
-    let plan = body.plan_sha256.as_deref().map(str::parse::<Fingerprint>).transpose();
-    let plan = plan.map_err(|error| Problem::unprocessable(format_args!("plan_sha256: {error}")))?;
-    let plan = plan.map(|hash| *hash.as_bytes());
+    let shown = plan_signature::shown(body.plan_sha256.as_deref())?;
+    let plan = plan_signature::signed(&state, &caller, &parts, id, shown, body.security_key.as_ref()).await?;
     lifecycle.approve(id, plan, body.note.as_deref(), caller.principal()).await?;
-    Ok(Json(approval_view(lifecycle.approval(id).await?)))
+    let signatures = plan_signature::views(state.access(), id).await?;
+    Ok(Json(ApprovalView { signatures, ..approval_view(lifecycle.approval(id).await?) }))
 }
 
 /// Rejects an approval, which ends the run.

@@ -2,27 +2,31 @@
 
 use api::approvals::{ApproveBody, DecisionBody};
 use api::changes::{ChangeQuery, ChangeView};
+use api::security_keys::{PlanToSign, SecurityKeyCeremony};
 use authority::Authority;
 use authority::change::PendingChange;
 use authority::tables::ChangeState;
 use axum::extract::State as With;
+use axum::response::Response;
+use http::request::Parts;
 use store::Clock;
 use uuid::Uuid;
-use x509::Fingerprint;
 
-use crate::access::{Caller, Permission, Reach, Scope};
+use crate::access::{AccessControl, Caller, Permission, Reach, Scope};
 use crate::extract::{Json, Path, Query};
 use crate::gates::{Gates, change_view};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routes::plan_signature;
 use crate::routing::{Access, Api, routes};
-use crate::state::Component;
+use crate::state::{Component, State};
 
 pub(crate) fn routes() -> Api {
     Api::area("changes")
         .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(list))
         .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(get_one))
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(approve))
+        .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(begin_signature))
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
 }
 
@@ -73,12 +77,35 @@ async fn found(
     responses((status = 200, body = ChangeView)))]
 async fn get_one(
     Component(authority): Component<Authority>,
-    With(clock): With<Clock>,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<Json<ChangeView>, Problem> {
     let change = found(&authority, &caller, Permission::ApprovalRead, id).await?;
-    Ok(Json(change_view(change, clock.now_us())))
+    shown(&access, change).await
+}
+
+/// Returns the view of a change with the signatures of its approvers.
+async fn shown(access: &AccessControl, change: PendingChange) -> Result<Json<ChangeView>, Problem> {
+    let signatures = plan_signature::views(access, change.id).await?;
+    Ok(Json(ChangeView { signatures, ..change_view(change, access.clock().now_us()) }))
+}
+
+/// Begins the signature of a change's plan by the caller's security key.
+///
+/// The response of the security key is then sent as `security_key` to `POST /api/v1/changes/{id}/approve`.
+#[utoipa::path(post, path = "/api/v1/changes/{id}/challenge", operation_id = "beginChangeSignature",
+    params(("id" = Uuid, Path)), request_body = PlanToSign, responses((status = 201, body = SecurityKeyCeremony)))]
+async fn begin_signature(
+    Component(authority): Component<Authority>,
+    With(access): With<AccessControl>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    parts: Parts,
+    Json(plan): Json<PlanToSign>,
+) -> Result<Response, Problem> {
+    found(&authority, &caller, Permission::ApprovalDecide, id).await?;
+    plan_signature::begin(&access, &caller, &parts, id, &plan).await
 }
 
 /// Approves a change of a gate. It is applied exactly as shown, once it has the number of approvals that the profile requires. The
@@ -88,17 +115,17 @@ async fn get_one(
 async fn approve(
     Component(authority): Component<Authority>,
     With(gates): With<Gates>,
-    With(clock): With<Clock>,
+    With(state): With<State>,
     caller: Caller,
     Path(id): Path<Uuid>,
+    parts: Parts,
     Json(body): Json<ApproveBody>,
 ) -> Result<Json<ChangeView>, Problem> {
     found(&authority, &caller, Permission::ApprovalDecide, id).await?;
-    let plan = body.plan_sha256.as_deref().map(str::parse::<Fingerprint>).transpose();
-    let plan = plan.map_err(|error| Problem::unprocessable(format_args!("plan_sha256: {error}")))?;
-    let plan = plan.map(|hash| *hash.as_bytes());
+    let plan = plan_signature::shown(body.plan_sha256.as_deref())?;
+    let plan = plan_signature::signed(&state, &caller, &parts, id, plan, body.security_key.as_ref()).await?;
     gates.approve(&authority, id, plan, body.note.as_deref(), caller.principal()).await?;
-    Ok(Json(change_view(authority.pending_change(id).await?, clock.now_us())))
+    shown(state.access(), authority.pending_change(id).await?).await
 }
 
 /// Rejects a change of a gate. The requester can withdraw the change this way.

@@ -1,22 +1,27 @@
 //! Enrollments over EST and SCEP that wait for approval.
 
 use api::enrolments::{DecisionBody, EnrolmentStatus, EnrolmentView};
+use api::security_keys::{PlanToSign, SecurityKeyCeremony};
 use authority::Authority;
 use authority::enrolment::{DecideError, Decision};
 use authority::plan::IssuancePlan;
 use authority::tables::{EnrolmentRow, EnrolmentState};
+use axum::extract::State as With;
+use axum::response::Response;
+use http::request::Parts;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 use x509::Fingerprint;
 
-use crate::access::{Caller, Permission, Reach, Scope};
+use crate::access::{AccessControl, Caller, Permission, Reach, Scope};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routes::approvals::plan_field_view;
+use crate::routes::plan_signature;
 use crate::routing::{Access, Api, routes};
-use crate::state::Component;
+use crate::state::{Component, State};
 use crate::time;
 
 pub(crate) fn routes() -> Api {
@@ -24,6 +29,7 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(list))
         .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(get_one))
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(approve))
+        .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(begin_signature))
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
 }
 
@@ -62,6 +68,7 @@ fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
         approvals_given: row.given,
         approvals_needed: row.needed,
         approvers: Vec::new(),
+        signatures: Vec::new(),
     }
 }
 
@@ -111,11 +118,29 @@ async fn list(
     responses((status = 200, body = EnrolmentView)))]
 async fn get_one(
     Component(authority): Component<Authority>,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<Json<EnrolmentView>, Problem> {
     let row = found(&authority, &caller, Permission::ApprovalRead, id).await?;
-    shown(&authority, row).await
+    shown(&authority, &access, row).await
+}
+
+/// Begins the signature of an enrollment's plan by the caller's security key.
+///
+/// The response of the security key is then sent as `security_key` to `POST /api/v1/enrolments/{id}/approve`.
+#[utoipa::path(post, path = "/api/v1/enrolments/{id}/challenge", operation_id = "beginEnrolmentSignature",
+    params(("id" = Uuid, Path)), request_body = PlanToSign, responses((status = 201, body = SecurityKeyCeremony)))]
+async fn begin_signature(
+    Component(authority): Component<Authority>,
+    With(access): With<AccessControl>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    parts: Parts,
+    Json(plan): Json<PlanToSign>,
+) -> Result<Response, Problem> {
+    found(&authority, &caller, Permission::ApprovalDecide, id).await?;
+    plan_signature::begin(&access, &caller, &parts, id, &plan).await
 }
 
 /// Approves an enrollment. Once it has the number of approvals that the profile requires, its client gets the certificate at its
@@ -124,11 +149,17 @@ async fn get_one(
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn approve(
     Component(authority): Component<Authority>,
+    With(state): With<State>,
     caller: Caller,
     Path(id): Path<Uuid>,
+    parts: Parts,
     Json(body): Json<DecisionBody>,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    decide(&authority, &caller, id, Decision::Approve, &body).await
+    found(&authority, &caller, Permission::ApprovalDecide, id).await?;
+    let plan = plan_signature::shown(body.plan_sha256.as_deref())?;
+    let plan = plan_signature::signed(&state, &caller, &parts, id, plan, body.security_key.as_ref()).await?;
+    let row = authority.decide_enrolment(id, Decision::Approve, plan, &body.note, caller.principal()).await?;
+    shown(&authority, state.access(), row).await
 }
 
 /// Rejects an enrollment. Its client receives the rejection with the note at its next poll.
@@ -136,32 +167,26 @@ async fn approve(
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn reject(
     Component(authority): Component<Authority>,
+    With(access): With<AccessControl>,
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(body): Json<DecisionBody>,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    decide(&authority, &caller, id, Decision::Reject, &body).await
+    found(&authority, &caller, Permission::ApprovalDecide, id).await?;
+    let plan = plan_signature::shown(body.plan_sha256.as_deref())?;
+    let row = authority.decide_enrolment(id, Decision::Reject, plan, &body.note, caller.principal()).await?;
+    shown(&authority, &access, row).await
 }
 
-async fn decide(
+/// Returns the view of an enrollment, with the people who approved its plan and their signatures.
+async fn shown(
     authority: &Authority,
-    caller: &Caller,
-    id: Uuid,
-    decision: Decision,
-    body: &DecisionBody,
+    access: &AccessControl,
+    row: EnrolmentRow,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    found(authority, caller, Permission::ApprovalDecide, id).await?;
-    let plan = body.plan_sha256.as_deref().map(str::parse::<Fingerprint>).transpose();
-    let plan = plan.map_err(|error| Problem::unprocessable(format_args!("plan_sha256: {error}")))?;
-    let plan = plan.map(|hash| *hash.as_bytes());
-    let row = authority.decide_enrolment(id, decision, plan, &body.note, caller.principal()).await?;
-    shown(authority, row).await
-}
-
-/// Returns the view of an enrollment, with the people who approved its plan.
-async fn shown(authority: &Authority, row: EnrolmentRow) -> Result<Json<EnrolmentView>, Problem> {
     let approvers = authority.enrolment_approvers(&row).await?;
-    Ok(Json(EnrolmentView { approvers, ..enrolment_view(row) }))
+    let signatures = plan_signature::views(access, row.id).await?;
+    Ok(Json(EnrolmentView { approvers, signatures, ..enrolment_view(row) }))
 }
 
 /// Returns the enrollment, if the caller has this permission on its profile.

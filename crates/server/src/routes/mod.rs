@@ -67,6 +67,7 @@ pub mod oidc;
 pub mod ownership;
 pub mod people;
 pub mod places;
+mod plan_signature;
 pub mod policies;
 pub mod profiles;
 pub mod protocols;

@@ -44,6 +44,7 @@ struct StateParts {
     events: Events,
     rotating: Rotating,
     stopping: CancellationToken,
+    signed_approvals: bool,
     components: Components,
 }
 
@@ -54,6 +55,7 @@ pub struct StateBuilder {
     sessions: SessionOptions,
     limits: LimitOptions,
     authenticators: Authenticators,
+    signed_approvals: bool,
     components: Components,
 }
 
@@ -76,6 +78,13 @@ impl StateBuilder {
     #[must_use]
     pub fn authenticator(mut self, authenticator: Arc<dyn Authenticate>) -> Self {
         self.authenticators.push(authenticator);
+        self
+    }
+
+    /// Requires that approvers sign the plan with a security key.
+    #[must_use]
+    pub fn signed_approvals(mut self, required: bool) -> Self {
+        self.signed_approvals = required;
         self
     }
 
@@ -120,6 +129,7 @@ impl StateBuilder {
             events,
             rotating: Rotating::default(),
             stopping,
+            signed_approvals: self.signed_approvals,
             components: self.components,
         }))
     }
@@ -135,6 +145,7 @@ impl State {
             sessions: SessionOptions::default(),
             limits: LimitOptions::default(),
             authenticators: Vec::new(),
+            signed_approvals: false,
             components: Components::default(),
         }
     }
@@ -185,6 +196,11 @@ impl State {
     /// Returns the background tasks for the one server that runs them; `None` once they are taken.
     pub(crate) fn take_background_tasks(&self) -> Option<BackgroundTasks> {
         self.0.upkeep.lock().take()
+    }
+
+    /// Returns whether approvers must sign the plan with a security key.
+    pub(crate) fn signed_approvals(&self) -> bool {
+        self.0.signed_approvals
     }
 
     pub(crate) fn limits(&self) -> &Limits {

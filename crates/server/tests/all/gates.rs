@@ -18,8 +18,11 @@ use server::access::uri_identity_key;
 use store::Store;
 use testbed::Database;
 use uuid::Uuid;
+use webauthn::approval::ApprovalSignature;
 
 use crate::parts::Parts;
+use crate::security_keys::{self, PRESENT, SoftKey};
+use crate::signing_in::Tab;
 use crate::world::{Plan, TestResponse, World, issuance, send};
 
 /// A server with a profile `vip` that requires approval, and with all kinds of gates.
@@ -47,6 +50,11 @@ impl House {
     }
 
     async fn on(database: Database) -> Self {
+        Self::with(database, false).await
+    }
+
+    /// A server whose configuration may require signatures of approvers.
+    async fn with(database: Database, signed_approvals: bool) -> Self {
         let store = database.open().await;
         let Parts { clock, keystore, authority, issuers, lifecycle } =
             Parts::on(&store, LifecycleOptions::default()).await;
@@ -67,7 +75,13 @@ impl House {
             keystore: Some(keystore),
             ..Components::default()
         };
-        let world = World::start_with(Plan { components, database, ..Plan::default() }).await;
+        let world = World::start_with(Plan {
+            components,
+            database,
+            state: Box::new(move |state| state.signed_approvals(signed_approvals)),
+            ..Plan::default()
+        })
+        .await;
         let bob = world.token("bob", "approver", "any").await;
         Self { world, store, authority, lifecycle, bob }
     }
@@ -230,6 +244,59 @@ enum Route {
 /// The areas of the API whose routes write gates.
 const AREAS: [&str; 8] =
     ["profiles", "roles", "tokens", "users", "client-certificates", "issuers", "targets", "policies"];
+
+#[tokio::test]
+async fn an_approval_is_signed_where_the_configuration_requires_it() {
+    let house = House::with(Database::sqlite(), true).await;
+    let world = &house.world;
+    let ann = security_keys::user(world, "ann", "admin").await;
+    let tab = Tab::of(&security_keys::password(world, "ann").await.expect(201));
+    let mut key = SoftKey::new(7);
+    security_keys::register(world, &tab, &ann, &key).await.expect(201);
+    house.guard(1).await;
+    let mut weaker = house.shown(VIP).await;
+    weaker["requires_approval"] = json!(false);
+    let change = house.ask(Method::PUT, VIP, &weaker).await.expect(202).json();
+    let plan = change["plan_sha256"].as_str().unwrap();
+    let refused = house.approve(&house.bob, &change, &change["plan_sha256"]).await.expect(403);
+    assert!(refused.text.contains("sign the plan"), "{refused:?}");
+
+    let path = format!("/api/v1/changes/{}", change["id"].as_str().unwrap());
+    let challenge = async |plan: &str| {
+        let path = format!("{path}/challenge");
+        security_keys::ask(world, &tab, Method::POST, &path, json!({ "plan_sha256": plan }))
+            .await
+            .expect(201)
+            .json()
+    };
+    let approve = async |mut body: Value, plan: Option<&str>| {
+        if let Some(plan) = plan {
+            body["plan_sha256"] = plan.into();
+        }
+        security_keys::ask(world, &tab, Method::POST, &format!("{path}/approve"), body).await
+    };
+    // The signature of another plan approves neither this plan nor the other.
+    let other = "00".repeat(32);
+    let signed = key.get(&challenge(&other).await, PRESENT, Some(&ann));
+    approve(signed, Some(plan)).await.expect(409);
+    let signed = key.get(&challenge(&other).await, PRESENT, Some(&ann));
+    approve(signed, None).await.expect(409);
+    let signed = key.get(&challenge(plan).await, PRESENT, Some(&ann));
+    let applied = approve(signed.clone(), Some(plan)).await.expect(200).json();
+    approve(signed, Some(plan)).await.expect(401);
+    assert_eq!(applied["state"], "applied");
+    let own: Vec<&Value> =
+        applied["signatures"].as_array().unwrap().iter().filter(|one| one["plan_sha256"] == plan).collect();
+    assert_eq!((own.len(), &own[0]["actor"]), (1, &json!("user:ann")));
+    // What is stored is verified without the server.
+    let stored: ApprovalSignature = serde_json::from_value(own[0]["signature"].clone()).unwrap();
+    let id: Uuid = change["id"].as_str().unwrap().parse().unwrap();
+    let hash: x509::Fingerprint = plan.parse().unwrap();
+    assert_eq!(stored.verify(id.into_bytes(), *hash.as_bytes()), Ok(false));
+    assert!(stored.verify(id.into_bytes(), [0; 32]).is_err());
+    let audit = world.get("/api/v1/audit?action=approval.sign").await.json();
+    assert_eq!(audit["items"][0]["details"]["signature"], own[0]["signature"]);
+}
 
 async fn every_route_that_changes_a_guarded_object_requires_approval(house: House) {
     let routes = gates(&house).await;

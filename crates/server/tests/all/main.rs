@@ -26,6 +26,7 @@ mod ownership;
 mod parts;
 mod route_by_role;
 mod scans;
+mod security_keys;
 mod signing_in;
 mod teams;
 mod tokens;

@@ -37,7 +37,7 @@ pub(crate) struct Tab {
 }
 
 impl Tab {
-    fn of(answer: &TestResponse) -> Self {
+    pub(crate) fn of(answer: &TestResponse) -> Self {
         let cookie = answer.header("set-cookie");
         let (cookie, attributes) = cookie.split_once("; ").unwrap();
         assert_eq!(attributes, "Path=/; Secure; HttpOnly; SameSite=Lax");

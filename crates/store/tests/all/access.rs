@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use store::{
-    AccessChange, IdempotencyState, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange,
-    Session, SignInMethod, Store, StoredResponse,
+    AccessChange, CeremonyPurpose, IdempotencyState, Identity, IdentityKind, IdentitySettings, KeyCeremony,
+    NewIdentity, RoleChange, SecurityKey, Session, SignInMethod, Store, StoredResponse,
 };
 use uuid::Uuid;
 
@@ -181,4 +181,84 @@ pub(crate) async fn repeated_idempotent_request_returns_the_stored_response(worl
     store::Access::of(store).abandon_idempotent(key, NOW + 60 + DAY).await.unwrap();
     assert_eq!(begin(body, NOW + 61 + DAY).await.unwrap(), IdempotencyState::First);
     assert_eq!(store::Access::of(store).expire_idempotent(NOW + 3 * DAY).await.unwrap(), 1);
+}
+
+pub(crate) async fn a_ceremony_is_taken_once_and_a_counter_does_not_go_back(world: World) {
+    let store = &world.store;
+    let (ann, _) = insert(store, IdentityKind::User, "ann", 1).await;
+    let (bob, _) = insert(store, IdentityKind::User, "bob", 2).await;
+    let key = |identity, number| SecurityKey {
+        id: Uuid::now_v7(),
+        identity,
+        name: "blue".to_owned(),
+        credential_id: vec![number; 16],
+        public_key: vec![1, 2, 3],
+        rp_id: "bulla.example".to_owned(),
+        sign_count: u32::MAX - 1,
+        user_verified: true,
+        backup_eligible: false,
+        backed_up: false,
+        aaguid: Uuid::nil(),
+        transports: "[]".to_owned(),
+        created_at_us: NOW,
+        last_used_at_us: None,
+    };
+    let add = |new: SecurityKey| {
+        store.write("test", move |tx| async move { store::insert_security_key(tx, &new).await }.boxed())
+    };
+    let first = key(ann, 1);
+    assert_eq!(add(first.clone()).await.unwrap(), AccessChange::Done);
+    assert_eq!(add(key(bob, 1)).await.unwrap(), AccessChange::Taken, "a credential has one user");
+    let (found, user) = store::Access::of(store).security_key(vec![1; 16]).await.unwrap().unwrap();
+    assert_eq!((&found, user.name.as_str()), (&first, "ann"));
+    let used = |before: SecurityKey| {
+        store.write("test", move |tx| {
+            async move { store::security_key_used(tx, &before, u32::MAX, true, NOW + 1).await }.boxed()
+        })
+    };
+    assert!(used(first.clone()).await.unwrap());
+    assert!(!used(first.clone()).await.unwrap(), "the counter has changed meanwhile");
+    let keys = store::Access::of(store).security_keys(ann).await.unwrap();
+    assert_eq!(
+        (keys[0].sign_count, keys[0].backed_up, keys[0].last_used_at_us),
+        (u32::MAX, true, Some(NOW + 1))
+    );
+
+    let ceremony = |identity, number: u8, at| KeyCeremony {
+        secret_hash: [number; 32],
+        identity,
+        purpose: CeremonyPurpose::Approve,
+        challenge: [9; 32],
+        rp_id: "bulla.example".to_owned(),
+        origin: "https://bulla.example".to_owned(),
+        session: Some([8; 32]),
+        after_password: true,
+        name: None,
+        subject: Some(bob),
+        plan_sha256: Some([7; 32]),
+        nonce: Some([6; 32]),
+        created_at_us: at,
+        expires_at_us: at + 10,
+    };
+    let begin = |new: KeyCeremony| {
+        store.write("test", move |tx| async move { store::insert_key_ceremony(tx, &new).await }.boxed())
+    };
+    let take = |number: u8| {
+        store.write("test", move |tx| async move { store::take_key_ceremony(tx, [number; 32]).await }.boxed())
+    };
+    // The ninth of one user ends the first, but none of another user.
+    begin(ceremony(bob, 100, NOW - 100)).await.unwrap();
+    for number in 1..=9 {
+        begin(ceremony(ann, number, NOW + i64::from(number))).await.unwrap();
+    }
+    assert_eq!(take(1).await.unwrap(), None);
+    assert_eq!(take(2).await.unwrap(), Some(ceremony(ann, 2, NOW + 2)));
+    assert_eq!(take(2).await.unwrap(), None, "it is used once");
+    assert_eq!(store::Access::of(store).expire_key_ceremonies(NOW - 90).await.unwrap(), 1);
+    assert_eq!(take(100).await.unwrap(), None);
+
+    let gone = store.write("test", move |tx| async move { store::delete_identity(tx, ann, 1).await }.boxed());
+    assert_eq!(gone.await.unwrap(), AccessChange::Done);
+    assert!(store::Access::of(store).security_key(vec![1; 16]).await.unwrap().is_none());
+    assert_eq!(take(3).await.unwrap(), None);
 }

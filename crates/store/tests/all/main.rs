@@ -47,6 +47,7 @@ testbed::on_both! {
     changes::endpoint_history_is_paged_newest_first
     access::identities_are_found_by_key_and_updates_require_the_revision
     access::sessions_end_with_their_identity_and_on_expiry
+    access::a_ceremony_is_taken_once_and_a_counter_does_not_go_back
     access::roles_are_created_updated_and_deleted
     access::repeated_idempotent_request_returns_the_stored_response
     writing::writer_stores_all_rows_before_finishing

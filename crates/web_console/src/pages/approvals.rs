@@ -6,7 +6,7 @@ use axum::extract::{Path, RawQuery};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::Method;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
@@ -16,6 +16,7 @@ use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
 use crate::query::{filters, parameter};
+use crate::security_key::{KeyForm, response};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -86,10 +87,14 @@ pub(crate) fn routes() -> Router<Api> {
         let reject = async move |session: Session, Path(id): Path<String>, form: FormData| {
             decide(&session, kind, &id, "reject", &form).await
         };
+        let sign = async move |session: Session, Path(id): Path<String>, form: FormData| {
+            sign(&session, kind, &id, &form).await
+        };
         let path = format!("/console/{}", kind.path);
         let router = router
             .route(&format!("{path}/{{id}}"), get(page))
             .route(&format!("{path}/{{id}}/approve"), post(approve))
+            .route(&format!("{path}/{{id}}/sign"), post(sign))
             .route(&format!("{path}/{{id}}/reject"), post(reject));
         if kind.path == APPROVALS.path {
             return router;
@@ -206,6 +211,18 @@ fn given(one: &Value) -> String {
     format!("{given} of {needed}{colon}{who}")
 }
 
+/// Lists the approvers who signed this plan, and the hashes of their keys.
+fn signers(one: &Value) -> String {
+    let plan = json::text(one, "/plan_sha256");
+    let signed =
+        json::list(one, "/signatures").iter().filter(|found| json::text(found, "/plan_sha256") == plan);
+    let signed = signed.map(|found| {
+        let key: String = json::text(found, "/public_key_sha256").chars().take(16).collect();
+        format!("{} (key {key}…)", json::text(found, "/actor"))
+    });
+    signed.collect::<Vec<_>>().join(", ")
+}
+
 #[derive(Template)]
 #[template(path = "approval.html")]
 struct One {
@@ -214,6 +231,8 @@ struct One {
     hash: String,
     follows: &'static str,
     decides: bool,
+    /// Whether the approver may have a security key.
+    signs: bool,
     barred: String,
     facts: Facts,
     difference: Option<Table>,
@@ -231,6 +250,7 @@ async fn one(session: &Session, kind: &'static Kind, id: &str) -> Result<Respons
         hash: json::text(&found, "/plan_sha256").to_owned(),
         follows: kind.follows,
         decides: json::text(&found, "/state") == "open" && session.may("approval.decide"),
+        signs: json::text(session.me(), "/kind") == "user",
         barred: json::joined(&found, "/barred"),
         facts: facts(session, kind, &found),
         difference: differs.then(|| difference(&found)),
@@ -265,6 +285,7 @@ fn facts(session: &Session, kind: &Kind, found: &Value) -> Facts {
         .with("Requested", time("/requested_at"))
         .with("Valid until", time("/expires_at"))
         .with("Approved by", Cell::text(given(found)))
+        .with("Signed by", Cell::text(signers(found)))
         .with("Decided by", text("/decided_by"))
         .with("Decided", time("/decided_at"))
         .with("Note", text("/note"))
@@ -290,6 +311,20 @@ fn plan(found: &Value) -> Table {
         .empty("No plan yet: the agent has not sent the certificate request.")
 }
 
+/// Shows the page on which the approver's security key signs the plan.
+async fn sign(session: &Session, kind: &Kind, id: &str, form: &FormData) -> Result<Response, Failure> {
+    let (segment, hash) = (api::path::segment(id), form.text("plan_sha256"));
+    let path = format!("/api/v1/{}/{segment}/challenge", kind.path);
+    let body = json!({ "plan_sha256": hash });
+    let begun = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    let page = format!("/console/{}/{segment}", kind.path);
+    let key = KeyForm::of(&begun, format!("{page}/approve"), page);
+    let key = key.ok_or_else(|| Failure::unreadable("no ceremony"))?;
+    let says = format!("Your security key signs the plan with the SHA-256 {hash}.");
+    let key = key.csrf(session.csrf()).says(says).field("plan_sha256", hash).field("note", form.text("note"));
+    Page::new(session, "Approve and sign").show(&key)
+}
+
 async fn decide(
     session: &Session,
     kind: &Kind,
@@ -305,6 +340,9 @@ async fn decide(
     if let Some(hash) = form.field("plan_sha256").filter(|_| action == "approve") {
         body.insert("plan_sha256".to_owned(), hash.into());
     }
+    if let Some(signed) = response(form)?.filter(|_| action == "approve") {
+        body.insert("security_key".to_owned(), signed);
+    }
     let path = format!("/api/v1/{}/{segment}/{action}", kind.path);
     let body = Value::Object(body);
     session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
@@ -315,8 +353,6 @@ async fn decide(
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

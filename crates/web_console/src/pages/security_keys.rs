@@ -103,7 +103,7 @@ async fn ask_remove(session: Session, Path((id, key)): Path<(String, String)>) -
         ask = ask.says("It is the only one: afterwards the password alone signs in.");
     }
     Page::new(&session, "Remove a security key")
-        .command(format!("bulla api -X DELETE /api/v1/users/{id}/security-keys/{key}"))
+        .command(format!("bulla user security-key delete {id} {key}"))
         .reads(path_of(&id))
         .show(&ask)
 }

@@ -125,6 +125,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("server.stop_s", Kind::Number, "how long to wait for requests in progress on shutdown"),
     ("server.console", Kind::Boolean, "serve the web console at /console"),
+    ("server.signed_approvals", Kind::Boolean, "require approvers to sign the plan with a security key"),
     ("server.core_dumps", Kind::Boolean, "allow core dumps, which contain secrets; for debugging"),
     (
         "limits.caller_per_s",

@@ -1,0 +1,159 @@
+//! Verification of approvers' signatures by security keys.
+
+use std::path::PathBuf;
+
+use api::security_keys::ApprovalSignatureView;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+use webauthn::approval::ApprovalSignature;
+use x509::Fingerprint;
+
+use super::{decision, input};
+use crate::columns;
+use crate::connection::{Client, Columns, DocumentRow, Output, document_of, read_as};
+use crate::exit::{Exit, Outcome, Problem};
+use crate::printer::Printer;
+
+/// The options of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Id of the approval
+    #[arg(required_unless_present = "file")]
+    id: Option<String>,
+    /// Verify this document of `bulla approval show ID -o json` offline
+    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    show: Output,
+}
+
+/// The members of an approval, change or enrollment that its signatures refer to.
+#[derive(Debug, Deserialize)]
+struct Signed {
+    id: Uuid,
+    plan_sha256: Option<String>,
+    #[serde(default)]
+    approvers: Vec<String>,
+    #[serde(default)]
+    signatures: Vec<ApprovalSignatureView>,
+}
+
+/// The result for one approver.
+#[derive(Debug, Eq, PartialEq, Serialize)]
+struct Checked {
+    approver: String,
+    signature: &'static str,
+    user_verified: Option<bool>,
+    signed_at: Option<String>,
+    host: Option<String>,
+    public_key_sha256: Option<String>,
+}
+
+impl VerifyArgs {
+    /// Verifies a document without a server, if the command names one.
+    pub(super) fn run_offline(&self) -> Option<Outcome<()>> {
+        let file = self.file.as_deref()?;
+        Some(input::document(file).and_then(|document| self.verify(&document)))
+    }
+
+    /// Verifies the signatures of the approval that the server returns.
+    pub(super) async fn run(&self, client: &Client, path: &str) -> Outcome<()> {
+        let id = self.id.as_deref().unwrap_or_default();
+        self.verify(&client.get(&decision::object(path, id), &()).await?)
+    }
+
+    fn verify(&self, document: &Value) -> Outcome<()> {
+        const COLUMNS: Columns = columns!(
+            Checked:
+            ("Approver", approver),
+            ("Signature", signature),
+            ("User verified", user_verified),
+            ("Signed", signed_at),
+            ("Host", host),
+            ("Public key SHA-256", public_key_sha256),
+        );
+        let checked = check(&read_as(document)?)?;
+        let rows = checked.iter().map(|row| document_of(row).map(DocumentRow::of));
+        let rows = rows.collect::<Outcome<Vec<_>>>()?;
+        let mut printer = Printer::new(self.show.output, self.show.color)?;
+        printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
+        printer.end(None).map_err(|error| Problem::output(&error))?;
+        if checked.iter().any(|row| row.signature == WRONG) {
+            return Err(Problem::new(Exit::Findings, "a signature does not match the plan")
+                .hint("compare with the audit log: bulla audit list --action approval.sign"));
+        }
+        Ok(())
+    }
+}
+
+const VALID: &str = "valid";
+const WRONG: &str = "wrong";
+const OTHER_PLAN: &str = "other plan";
+const NONE: &str = "none";
+
+/// Verifies each signature, and lists approvers without one.
+fn check(signed: &Signed) -> Outcome<Vec<Checked>> {
+    let bad = |what: &str| Problem::usage(format_args!("the document has no valid {what}"));
+    let plan = signed.plan_sha256.as_deref().ok_or_else(|| bad("plan_sha256"))?;
+    let hash: Fingerprint = plan.parse().map_err(|_| bad("plan_sha256"))?;
+    let mut rows: Vec<Checked> = signed
+        .signatures
+        .iter()
+        .map(|view| {
+            let parsed = ApprovalSignature::deserialize(&view.signature).ok();
+            let verified = parsed.as_ref().map(|one| one.verify(signed.id.into_bytes(), *hash.as_bytes()));
+            // A signature for an earlier plan of the same approval does not count.
+            let is_for_plan = view.plan_sha256 == plan;
+            Checked {
+                approver: view.actor.clone(),
+                signature: match &verified {
+                    _ if !is_for_plan => OTHER_PLAN,
+                    Some(Ok(_)) => VALID,
+                    Some(Err(_)) | None => WRONG,
+                },
+                user_verified: verified.and_then(Result::ok),
+                signed_at: Some(view.signed_at.clone()),
+                host: parsed.as_ref().map(|one| one.rp_id.clone()),
+                public_key_sha256: parsed.map(|one| Fingerprint::from_bytes(one.key_sha256()).to_string()),
+            }
+        })
+        .collect();
+    for approver in &signed.approvers {
+        if !rows.iter().any(|row| &row.approver == approver && row.signature == VALID) {
+            rows.push(Checked {
+                approver: approver.clone(),
+                signature: NONE,
+                user_verified: None,
+                signed_at: None,
+                host: None,
+                public_key_sha256: None,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn approvers_without_a_signature_are_listed() {
+        let hash = "ab".repeat(32);
+        let signature = json!({
+            "actor": "user:ann", "plan_sha256": hash, "security_key": Uuid::nil(), "public_key_sha256": hash,
+            "signed_at": "2026-01-01T00:00:00Z", "signature": { "rp_id": "bulla.example" },
+        });
+        let document = json!({
+            "id": Uuid::nil(), "plan_sha256": hash, "approvers": ["user:ann", "user:bob"], "signatures": [signature],
+        });
+        let rows = check(&Signed::deserialize(&document).unwrap()).unwrap();
+        let found: Vec<_> = rows.iter().map(|row| (row.approver.as_str(), row.signature)).collect();
+        assert_eq!(found, [("user:ann", WRONG), ("user:ann", NONE), ("user:bob", NONE)]);
+        assert!(check(&Signed::deserialize(json!({ "id": Uuid::nil() })).unwrap()).is_err());
+    }
+}
