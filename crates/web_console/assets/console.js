@@ -122,7 +122,7 @@
     const use = async () => {
       alert.hidden = true;
       try {
-        if (!navigator.credentials) throw new Error("This browser offers no security keys to this page.");
+        if (!navigator.credentials) throw new Error("This browser does not offer security keys on this page.");
         const { rawId, response } = await navigator.credentials[form.dataset.securityKey]({ publicKey: options });
         const created = response.attestationObject;
         form.elements.response.value = JSON.stringify(created ? {
@@ -133,7 +133,7 @@
         });
         form.requestSubmit();
       } catch (error) {
-        const known = { InvalidStateError: "This security key is registered already.", NotAllowedError: "The security key did not answer: it was cancelled, took too long, or is not known here." };
+        const known = { InvalidStateError: "This security key is registered already.", NotAllowedError: "The security key did not respond: the request was cancelled, timed out, or the key is not registered here." };
         alert.textContent = known[error.name] ?? error.message;
         alert.hidden = button.hidden = false;
         button.focus();

@@ -99,7 +99,7 @@ fn event_kinds() -> String {
 /// Messages after an action. The URL contains only the name, so that a link cannot show its own text.
 const DONE: &[(&str, &str)] = &[
     ("saved", "Saved."),
-    ("key-added", "Security key added. From now on it is asked for after your password."),
+    ("key-added", "Security key added. From now on, signing in with the password also needs the key."),
     ("confirmed", "Identity confirmed. Go back to the previous page and send its form again."),
     ("renewed", "Renewal started."),
     ("revoked", "Revoked."),

@@ -3,8 +3,8 @@
 /// A response of a security key that is not accepted. For logs and tests: callers answer every value with the same text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// A part is longer than its limit, or shorter than WebAuthn permits.
-    #[error("a part of the response is too long or too short")]
+    /// A member of the response is longer than its limit, or shorter than WebAuthn permits.
+    #[error("a member of the response is too long or too short")]
     Size,
     /// CBOR that is malformed, or uses a form that CTAP2 does not permit.
     #[error("the response is not CBOR in the form of CTAP2")]
@@ -16,19 +16,19 @@ pub enum Error {
     #[error("the client data is malformed")]
     ClientData,
     /// Client data of another ceremony.
-    #[error("the client data is of another kind of ceremony")]
+    #[error("the client data is for another type of ceremony")]
     Type,
     /// The challenge of another ceremony.
-    #[error("the challenge is another one")]
+    #[error("the challenge does not match")]
     Challenge,
     /// The origin of another site, or a frame in another site.
-    #[error("the origin is another one")]
+    #[error("the origin does not match, or the page was in a frame of another site")]
     Origin,
     /// The hash of another relying party identifier.
-    #[error("the relying party identifier is another one")]
+    #[error("the relying party identifier does not match")]
     RelyingParty,
-    /// Nobody was present at the authenticator.
-    #[error("the authenticator did not see a user")]
+    /// The authenticator did not detect a user.
+    #[error("the authenticator did not detect a user")]
     UserPresence,
     /// The authenticator did not verify the user by PIN or biometrics.
     #[error("the authenticator did not verify the user")]
@@ -43,6 +43,6 @@ pub enum Error {
     #[error("the signature counter did not increase")]
     Counter,
     /// The credential is not the expected one, or belongs to another user.
-    #[error("the credential is another one")]
+    #[error("the credential does not match")]
     Credential,
 }

@@ -282,9 +282,9 @@ pub(crate) fn view(key: SecurityKey) -> SecurityKeyView {
 /// Returns the same error for every response of a security key that is not accepted.
 pub(crate) fn refused() -> Problem {
     Problem::unauthenticated(
-        "the security key was not accepted: it is unknown here, or its response came too late or for the second time",
+        "the security key was rejected: it is not registered here, or its response has expired or was used before",
     )
-    .hint("begin again; a key works only at the host name that it was registered for")
+    .hint("start again; a key works only at the host name for which it was registered")
 }
 
 fn no_key_here(keys: &[SecurityKey], site: &Site) -> Problem {
@@ -303,7 +303,7 @@ fn check_count(count: usize) -> Result<(), Problem> {
         return Ok(());
     }
     Err(Problem::conflict(format_args!("a user has at most {SECURITY_KEYS_MAX} security keys"))
-        .hint("remove one that is not used any more"))
+        .hint("remove a key that is no longer used"))
 }
 
 fn lets_in(access: &AccessControl, user: &Identity) -> bool {
@@ -317,7 +317,8 @@ fn timeout_ms() -> u64 {
 
 fn random() -> Result<[u8; 32], Problem> {
     let mut bytes = [0; 32];
-    rand::fill(&mut bytes).map_err(|_| Problem::internal("the system's random numbers are not available"))?;
+    rand::fill(&mut bytes)
+        .map_err(|_| Problem::internal("the system's random number generator is not available"))?;
     Ok(bytes)
 }
 
@@ -421,7 +422,7 @@ fn descriptor(key: &SecurityKey) -> Value {
 
 fn bytes(text: &str) -> Result<Base64Url, Problem> {
     Base64Url::parse(text).ok_or_else(|| {
-        Problem::unprocessable("the members of a security key's response are base64url without padding")
+        Problem::unprocessable("the members of a security key's response must be base64url without padding")
     })
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn table(session: &Session, user: &str, keys: &Value, removes: bool) 
             if removes { Cell::link(remove_path(user, place), "Remove") } else { Cell::Empty },
         ]
     })
-    .empty("No security key. With one, a stolen password does not suffice to sign in.")
+    .empty("No security key. With a security key, a stolen password is not enough to sign in.")
 }
 
 /// Returns the form that registers a security key of the session's own user.
@@ -100,7 +100,7 @@ async fn ask_remove(session: Session, Path((id, key)): Path<(String, String)>) -
             .danger()
             .says(format!("The security key “{name}” no longer signs in, confirms or signs approvals."));
     if keys.len() == 1 {
-        ask = ask.says("It is the only one: afterwards the password alone signs in.");
+        ask = ask.says("It is the only key: without it, the password alone signs in.");
     }
     Page::new(&session, "Remove a security key")
         .command(format!("bulla user security-key delete {id} {key}"))
