@@ -90,10 +90,14 @@ impl VerifyArgs {
 
 const VALID: &str = "valid";
 const WRONG: &str = "wrong";
+/// For an earlier plan of the same approval; it does not count.
 const OTHER_PLAN: &str = "other plan";
+/// Valid, but the person's approval was refused or is void.
+const NO_APPROVAL: &str = "no approval";
+/// An approval without a signature.
 const NONE: &str = "none";
 
-/// Verifies each signature, and lists approvers without one.
+/// Verifies each signature, and lists approvers without a valid one.
 fn check(signed: &Signed) -> Outcome<Vec<Checked>> {
     let bad = |what: &str| Problem::usage(format_args!("the document has no valid {what}"));
     let plan = signed.plan_sha256.as_deref().ok_or_else(|| bad("plan_sha256"))?;
@@ -104,14 +108,16 @@ fn check(signed: &Signed) -> Outcome<Vec<Checked>> {
         .map(|view| {
             let parsed = ApprovalSignature::deserialize(&view.signature).ok();
             let verified = parsed.as_ref().map(|one| one.verify(signed.id.into_bytes(), *hash.as_bytes()));
-            // A signature for an earlier plan of the same approval does not count.
-            let is_for_plan = view.plan_sha256 == plan;
             Checked {
                 approver: view.actor.clone(),
-                signature: match &verified {
-                    _ if !is_for_plan => OTHER_PLAN,
-                    Some(Ok(_)) => VALID,
-                    Some(Err(_)) | None => WRONG,
+                signature: if view.plan_sha256 != plan {
+                    OTHER_PLAN
+                } else if !matches!(verified, Some(Ok(_))) {
+                    WRONG
+                } else if signed.approvers.contains(&view.actor) {
+                    VALID
+                } else {
+                    NO_APPROVAL
                 },
                 user_verified: verified.and_then(Result::ok),
                 signed_at: Some(view.signed_at.clone()),
@@ -140,6 +146,37 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// The signature of the approval with the nil UUID and a plan of 32 bytes 0xab.
+    const SIGNATURE: &str = r#"{
+        "public_key": "pAEBAycgBiFYIOpKbGPinFIKvvVQexMuxfmVR3auvr57kkIe6mkURtIs",
+        "rp_id": "bulla.example",
+        "origin": "https://bulla.example",
+        "nonce": "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM",
+        "credential_id": "CAgICAgICAgICAgICAgICA",
+        "client_data_json": "eyJ0eXBlIjoid2ViYXV0aG4uZ2V0IiwiY2hhbGxlbmdlIjoiRllaLUhVazJrZWQzSGhqYWJwS2xCZVgxdnpJR1c1M3NINUI0ang2V1ZHYyIsIm9yaWdpbiI6Imh0dHBzOi8vYnVsbGEuZXhhbXBsZSIsImNyb3NzT3JpZ2luIjpmYWxzZX0",
+        "authenticator_data": "tN-RUfqVy6fCTQ6d01--sIJYeoKzJ5TkUV2bezHL6qYFAAAACQ",
+        "signature": "Y4F7AdAR-vKT6sdq6-E7KgVNzbxvZ1PmOssxPHCrEqLL6zVmg3dA27nQoCe9dIoyWe9_viAxRkPNXGMTnMJNBg"
+    }"#;
+
+    #[test]
+    fn a_signature_counts_for_its_plan_and_for_an_approver() {
+        let [hash, other] = ["ab", "cd"].map(|byte| byte.repeat(32));
+        let result = |id: Uuid, plan: &str, approvers: &[&str]| {
+            let signature = json!({
+                "actor": "user:ann", "plan_sha256": hash, "security_key": Uuid::nil(), "public_key_sha256": "",
+                "signed_at": "2026-01-01T00:00:00Z", "signature": serde_json::from_str::<Value>(SIGNATURE).unwrap(),
+            });
+            let document =
+                json!({ "id": id, "plan_sha256": plan, "approvers": approvers, "signatures": [signature] });
+            let rows = check(&Signed::deserialize(&document).unwrap()).unwrap();
+            (rows[0].signature, rows[0].user_verified, rows.len())
+        };
+        assert_eq!(result(Uuid::nil(), &hash, &["user:ann"]), (VALID, Some(true), 1));
+        assert_eq!(result(Uuid::nil(), &hash, &["user:bob"]), (NO_APPROVAL, Some(true), 2));
+        assert_eq!(result(Uuid::max(), &hash, &["user:ann"]), (WRONG, None, 2));
+        assert_eq!(result(Uuid::nil(), &other, &[]), (OTHER_PLAN, None, 1));
+    }
 
     #[test]
     fn approvers_without_a_signature_are_listed() {

@@ -24,6 +24,7 @@ use x509::Fingerprint;
 
 use crate::access::admin;
 use crate::access::control::micros;
+use crate::access::managers::LOCAL;
 use crate::access::secret;
 use crate::access::site::Site;
 use crate::access::{AccessControl, Caller, CallerKind};
@@ -227,17 +228,27 @@ pub(crate) async fn prove(
     let assertion = assertion(given)?;
     let found = store::Access::of(access.store()).security_key(assertion.credential_id.0.clone()).await?;
     let (key, user) = found.ok_or_else(refused)?;
-    match check(&ceremony, &key, &assertion) {
-        Ok(verified) if lets_in(access, &user) => {
+    let alone = purpose == CeremonyPurpose::SignIn && !ceremony.after_password;
+    let reason = match check(&ceremony, &key, &assertion) {
+        Err(error) => error.to_string(),
+        Ok(_) if !lets_in(access, &user) => "the user is disabled or has expired".to_owned(),
+        Ok(_) if alone && needs_issuer(access, &user).await? => {
+            "the user signs in through an OpenID Connect issuer".to_owned()
+        }
+        Ok(verified) => {
             let at_us = access.clock().now_us();
-            Ok((ceremony, ProvedKey { user, key, assertion, verified, at_us }))
+            return Ok((ceremony, ProvedKey { user, key, assertion, verified, at_us }));
         }
-        checked => {
-            let reason = checked.err().map_or_else(|| "disabled".to_owned(), |error| error.to_string());
-            audit_failed_login(access, &user, &key, address, &reason).await?;
-            Err(refused())
-        }
-    }
+    };
+    audit_failed_login(access, &user, &key, address, &reason).await?;
+    Err(refused())
+}
+
+/// Returns whether only an OIDC issuer signs the user in. A passkey alone would let in a user whose access the issuer has ended. A
+/// password permits signing in without the issuer.
+async fn needs_issuer(access: &AccessControl, user: &Identity) -> Result<bool, Problem> {
+    let of_issuer = user.label != LOCAL;
+    Ok(of_issuer && store::Access::of(access.store()).password(&user.name).await?.is_none())
 }
 
 /// Checks an assertion against its ceremony and its key.
@@ -284,7 +295,7 @@ pub(crate) fn refused() -> Problem {
     Problem::unauthenticated(
         "the security key was rejected: it is not registered here, or its response has expired or was used before",
     )
-    .hint("start again; a key works only at the host name for which it was registered")
+    .hint("start again; a key works only at the host name for which it was registered, and users of an OpenID Connect issuer sign in there")
 }
 
 fn no_key_here(keys: &[SecurityKey], site: &Site) -> Problem {

@@ -284,7 +284,7 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     let signed = key.get(&challenge(plan).await, PRESENT, Some(&ann));
     let applied = approve(signed.clone(), Some(plan)).await.expect(200).json();
     approve(signed, Some(plan)).await.expect(401);
-    assert_eq!(applied["state"], "applied");
+    assert_eq!((&applied["state"], &applied["approvers"]), (&json!("applied"), &json!(["user:ann"])));
     let own: Vec<&Value> =
         applied["signatures"].as_array().unwrap().iter().filter(|one| one["plan_sha256"] == plan).collect();
     assert_eq!((own.len(), &own[0]["actor"]), (1, &json!("user:ann")));

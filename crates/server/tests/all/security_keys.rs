@@ -6,10 +6,12 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Value, json};
 use server::limit::{LimitOptions, SignInRates, SlowRate};
-use store::Clock;
+use store::{Clock, SecurityKey};
+use uuid::Uuid;
 
 use crate::signing_in::Tab;
 use crate::world::{Plan, TestResponse, World, now, send};
@@ -32,6 +34,31 @@ impl SoftKey {
         Self { pair, id: [number; 16], count: 1 }
     }
 
+    /// The public key as `COSE_Key`.
+    fn cose(&self) -> Vec<u8> {
+        [&[0xa4, 1, 1, 3, 0x27, 0x20, 6, 0x21, 0x58, 32], self.pair.public_key().as_ref()].concat()
+    }
+
+    /// The key as stored for a user.
+    fn stored(&self, identity: Uuid) -> SecurityKey {
+        SecurityKey {
+            id: Uuid::now_v7(),
+            identity,
+            name: "blue".to_owned(),
+            credential_id: self.id.to_vec(),
+            public_key: self.cose(),
+            rp_id: "bulla.example".to_owned(),
+            sign_count: 0,
+            user_verified: true,
+            backup_eligible: false,
+            backed_up: false,
+            aaguid: Uuid::nil(),
+            transports: "[]".to_owned(),
+            created_at_us: 1,
+            last_used_at_us: None,
+        }
+    }
+
     fn data(&self, flags: u8) -> Vec<u8> {
         let mut data = digest(&SHA256, b"bulla.example").as_ref().to_vec();
         data.push(flags);
@@ -45,8 +72,7 @@ impl SoftKey {
         data.extend([0; 16]);
         data.extend([0, 16]);
         data.extend(self.id);
-        data.extend([0xa4, 1, 1, 3, 0x27, 0x20, 6, 0x21, 0x58, 32]);
-        data.extend(self.pair.public_key().as_ref());
+        data.extend(self.cose());
         let mut object = b"\xa3cfmtdnonegattStmt\xa0hauthData\x58".to_vec();
         object.push(u8::try_from(data.len()).unwrap());
         object.extend(data);
@@ -67,7 +93,7 @@ impl SoftKey {
         self.count += 1;
         let (data, client_data) = (self.data(flags), client_data("webauthn.get", ceremony, origin));
         let message = [data.as_slice(), digest(&SHA256, client_data.as_bytes()).as_ref()].concat();
-        let handle = user.map(|user| B64.encode(uuid::Uuid::parse_str(user).unwrap().as_bytes()));
+        let handle = user.map(|user| B64.encode(Uuid::parse_str(user).unwrap().as_bytes()));
         json!({ "security_key": {
             "ceremony": ceremony["ceremony"],
             "credential_id": B64.encode(self.id),
@@ -205,6 +231,33 @@ async fn a_passkey_signs_in_alone_only_if_it_verified_its_user() {
         (&signed_in["actor"], &signed_in["session"]["method"]),
         (&json!("user:ann"), &json!("passkey"))
     );
+}
+
+#[tokio::test]
+async fn a_passkey_alone_does_not_replace_an_issuer() {
+    let (world, _) = world().await;
+    let body = json!({ "name": "ann", "subject": "s-1", "issuer": "https://idp.example", "grants": [] });
+    let made = world.post("/api/v1/users", body).await.expect(201).json();
+    let ann = made["id"].as_str().unwrap();
+    let mut key = SoftKey::new(7);
+    let stored = key.stored(ann.parse().unwrap());
+    let insert = world
+        .store
+        .write("test", move |tx| async move { store::insert_security_key(tx, &stored).await }.boxed());
+    insert.await.unwrap();
+    let mut sign_in = async || {
+        let ceremony = post(&world, "/api/v1/auth/sessions/challenge", json!({})).await.expect(201).json();
+        post(&world, SESSIONS, key.get(&ceremony, VERIFIED, Some(ann))).await
+    };
+    sign_in().await.expect(401);
+    let reasons = world.get("/api/v1/audit?action=session.refuse").await.text;
+    assert!(reasons.contains("OpenID Connect issuer"), "{reasons}");
+    // A password permits signing in without the issuer.
+    let path = format!("/api/v1/users/{ann}/password");
+    send(world.with(&world.admin, Method::PUT, &path).json(&json!({ "password": PASSWORD })))
+        .await
+        .expect(204);
+    sign_in().await.expect(201);
 }
 
 #[tokio::test]

@@ -213,9 +213,13 @@ fn given(one: &Value) -> String {
 
 /// Lists the approvers who signed this plan, and the hashes of their keys.
 fn signers(one: &Value) -> String {
-    let plan = json::text(one, "/plan_sha256");
-    let signed =
-        json::list(one, "/signatures").iter().filter(|found| json::text(found, "/plan_sha256") == plan);
+    let (plan, approvers) = (json::text(one, "/plan_sha256"), json::list(one, "/approvers"));
+    // The signature of a person whose approval was refused does not count.
+    let counts = |found: &&Value| {
+        json::text(found, "/plan_sha256") == plan
+            && approvers.iter().any(|approver| approver == json::text(found, "/actor"))
+    };
+    let signed = json::list(one, "/signatures").iter().filter(counts);
     let signed = signed.map(|found| {
         let key: String = json::text(found, "/public_key_sha256").chars().take(16).collect();
         format!("{} (key {key}…)", json::text(found, "/actor"))
@@ -367,5 +371,17 @@ mod tests {
         let one = json!({"approvals_given": 1, "approvals_needed": 2, "approvers": ["user:ada"]});
         assert_eq!(given(&one), "1 of 2: user:ada");
         assert_eq!(given(&json!({"approvals_needed": 1})), "0 of 1");
+    }
+
+    #[test]
+    fn signers_are_approvers_of_this_plan() {
+        let signature = |actor: &str, plan: &str| json!({ "actor": actor, "plan_sha256": plan, "public_key_sha256": "0123456789abcdef0123" });
+        let signatures =
+            [signature("user:ada", "new"), signature("user:bob", "new"), signature("user:cyd", "old")];
+        let one = json!({
+            "plan_sha256": "new", "approvers": ["user:ada", "user:cyd"], "signatures": signatures,
+        });
+        assert_eq!(signers(&one), "user:ada (key 0123456789abcdef…)");
+        assert_eq!(signers(&json!({})), "");
     }
 }
