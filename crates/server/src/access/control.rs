@@ -265,8 +265,9 @@ impl AccessControl {
             .await
     }
 
-    /// Writes "last used" times of credentials and sessions, and deletes expired sessions, sign-in links,
-    /// ceremonies of security keys and idempotency keys. Runs every minute until `stop`, and once more then. Only the process that runs a server's background tasks calls it.
+    /// Writes "last used" times of credentials and sessions, and deletes expired sessions, sign-in links, ceremonies of security keys,
+    /// signatures of approvers and idempotency keys. Runs every minute until `stop`, and once more then. Only the process that runs a
+    /// server's background tasks calls it.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
         loop {
