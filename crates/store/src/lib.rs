@@ -27,11 +27,11 @@ pub(crate) use async_recursion::async_recursion as boxed;
 pub use access::{
     Access, AccessChange, ApprovalSignatureRow, CeremonyPurpose, IdempotencyState, Identity, IdentityKind,
     IdentitySettings, KeyCeremony, LINKS_MAX, NewIdentity, NewPassword, NewSession, Role, RoleChange,
-    SECURITY_KEYS_MAX, SESSIONS_MAX, SecurityKey, Session, SignInLink, SignInMethod, StoredResponse,
-    UsableIdentity, delete_identity, delete_other_sessions, delete_role, delete_security_key, delete_session,
-    delete_sessions_of, insert_identity, insert_key_ceremony, insert_security_key, insert_session,
-    insert_sign_in_link, lock_access, prove_session, put_approval_signature, put_password, put_role,
-    rekey_identity, roles_in, security_key_used, security_keys_in, sign_out, take_key_ceremony,
+    SECURITY_KEYS_MAX, SESSIONS_MAX, SecurityKey, SecurityKeyUse, Session, SignInLink, SignInMethod,
+    StoredResponse, UsableIdentity, delete_identity, delete_other_sessions, delete_role, delete_security_key,
+    delete_session, delete_sessions_of, insert_identity, insert_key_ceremony, insert_security_key,
+    insert_session, insert_sign_in_link, lock_access, prove_session, put_approval_signature, put_password,
+    put_role, rekey_identity, roles_in, security_key_used, security_keys_in, sign_out, take_key_ceremony,
     update_identity, usable_identities, use_sign_in_link,
 };
 #[doc(hidden)]

@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use store::{
     AccessChange, AuditEvent, CeremonyPurpose, Identity, IdentityKind, KeyCeremony, SECURITY_KEYS_MAX,
-    SecurityKey, StoreError, Tx,
+    SecurityKey, SecurityKeyUse, StoreError, Tx,
 };
 use uuid::Uuid;
 use webauthn::approval::Statement;
@@ -66,7 +66,8 @@ impl ProvedKey {
     /// Stores the use of the key. Returns false if another use came between, or the key was removed.
     pub(crate) async fn store(&self, tx: &mut Tx) -> Result<bool, StoreError> {
         let Verified { sign_count, backed_up, .. } = self.verified;
-        store::security_key_used(tx, &self.key, sign_count, backed_up, self.at_us).await
+        let used = SecurityKeyUse { sign_count, backed_up, at_us: self.at_us };
+        store::security_key_used(tx, &self.key, used).await
     }
 }
 

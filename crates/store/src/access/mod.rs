@@ -18,9 +18,9 @@ pub use identity::{
 };
 pub use role::{Role, RoleChange, delete_role, put_role, roles_in};
 pub use security_key::{
-    ApprovalSignatureRow, CeremonyPurpose, KeyCeremony, SECURITY_KEYS_MAX, SecurityKey, delete_security_key,
-    insert_key_ceremony, insert_security_key, put_approval_signature, security_key_used, security_keys_in,
-    take_key_ceremony,
+    ApprovalSignatureRow, CeremonyPurpose, KeyCeremony, SECURITY_KEYS_MAX, SecurityKey, SecurityKeyUse,
+    delete_security_key, insert_key_ceremony, insert_security_key, put_approval_signature, security_key_used,
+    security_keys_in, take_key_ceremony,
 };
 pub use session::{
     NewSession, SESSIONS_MAX, Session, SignInMethod, delete_other_sessions, delete_session,

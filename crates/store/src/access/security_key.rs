@@ -49,6 +49,17 @@ pub struct SecurityKey {
     pub last_used_at_us: Option<i64>,
 }
 
+/// A use of a security key.
+#[derive(Clone, Copy, Debug)]
+pub struct SecurityKeyUse {
+    /// New signature counter.
+    pub sign_count: u32,
+    /// Whether the key is stored outside its authenticator.
+    pub backed_up: bool,
+    /// Time of the use, µs.
+    pub at_us: i64,
+}
+
 named! {
     /// Purpose of a ceremony.
     pub enum CeremonyPurpose: "ceremony purpose" {
@@ -245,16 +256,14 @@ pub async fn security_keys_in(tx: &mut Tx, identity: Uuid) -> Result<Vec<Securit
 pub async fn security_key_used(
     tx: &mut Tx,
     before: &SecurityKey,
-    sign_count: u32,
-    backed_up: bool,
-    at_us: i64,
+    used: SecurityKeyUse,
 ) -> Result<bool, StoreError> {
     let parameters: Vec<Value> = vec![
         before.id.into(),
         i64::from(before.sign_count).into(),
-        i64::from(sign_count).into(),
-        i64::from(backed_up).into(),
-        at_us.into(),
+        i64::from(used.sign_count).into(),
+        i64::from(used.backed_up).into(),
+        used.at_us.into(),
     ];
     Ok(tx.execute(USED, parameters).await? == 1)
 }

@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use store::{
     AccessChange, CeremonyPurpose, IdempotencyState, Identity, IdentityKind, IdentitySettings, KeyCeremony,
-    NewIdentity, RoleChange, SecurityKey, Session, SignInMethod, Store, StoredResponse,
+    NewIdentity, RoleChange, SecurityKey, SecurityKeyUse, Session, SignInMethod, Store, StoredResponse,
 };
 use uuid::Uuid;
 
@@ -213,7 +213,8 @@ pub(crate) async fn a_ceremony_is_taken_once_and_a_counter_does_not_go_back(worl
     assert_eq!((&found, user.name.as_str()), (&first, "ann"));
     let used = |before: SecurityKey| {
         store.write("test", move |tx| {
-            async move { store::security_key_used(tx, &before, u32::MAX, true, NOW + 1).await }.boxed()
+            let used = SecurityKeyUse { sign_count: u32::MAX, backed_up: true, at_us: NOW + 1 };
+            async move { store::security_key_used(tx, &before, used).await }.boxed()
         })
     };
     assert!(used(first.clone()).await.unwrap());
