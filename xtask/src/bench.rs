@@ -32,6 +32,9 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("store", "store", "growth", "the inventory at 100,000 endpoints"),
 ];
 
+/// Features of the package that an example requires: example and features.
+const FEATURES: &[(&str, &str)] = &[("clouds", "aws,azure,gcp")];
+
 /// Runs the named benchmark, or lists all benchmarks.
 ///
 /// # Errors
@@ -49,8 +52,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let Some((_, package, example, _)) = BENCHES.iter().find(|(known, ..)| known == name) else {
         return Err(Failure::Usage(format!("unknown benchmark `{name}`; `cargo xtask bench` lists them")));
     };
-    let mut bench = cargo(&["run", "--release", "-p", package, "--example", example, "--"]);
-    run_command(bench.args(rest))
+    let mut bench = cargo(&["run", "--release", "-p", package, "--example", example]);
+    for (_, features) in FEATURES.iter().filter(|(of, _)| of == example) {
+        bench.args(["--features", features]);
+    }
+    run_command(bench.arg("--").args(rest))
 }
 
 #[cfg(test)]

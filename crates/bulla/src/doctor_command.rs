@@ -152,7 +152,7 @@ fn master_key(settings: &Settings) -> Check {
     const CHECK: &str = "master key";
     match master_keys::described(&settings.authority) {
         Ok(lines) if lines.is_empty() => Check::new(CHECK, State::Ok, "in the data folder")
-            .advised("for production, store it elsewhere: see docs/hardening.md"),
+            .advised("for production, store it elsewhere: see docs/control-plane.md#move-the-master-key-out"),
         Ok(lines) => Check::new(CHECK, State::Ok, lines.join("; ")),
         Err(problem) => Check::failed(CHECK, problem),
     }

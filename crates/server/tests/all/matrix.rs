@@ -47,17 +47,18 @@ fn table(title: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
 
 const HEAD: &str = "# Who may do what
 
-Every operation of the server's listeners, from the tables that dispatch them, and who was let in when the test `matrix` asked. Do not
-edit: `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes this file, and the test fails where it differs.
+Every operation of the server's listeners, and the roles that may perform it. The test `matrix` sends each operation with every role and
+writes down which requests are allowed. Do not edit this page: `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes it, and the
+test fails if it differs.
 
-- *holders*: every built-in role that holds the permission. *–*: nobody. A list names the roles that were let in.
-- *any*, *team*, *profile*: the scope of the caller's grant. *own*: an object of that team and of that profile; *other*: another team's,
-  of another profile. What may not be seen is answered like what does not exist (404).
-- *recent sign-in*: a session is refused unless its person proved who they are within the last 15 minutes; tokens and client certificates
-  prove it with each request.
-- Requests that devices make for enrolment (`/enrolments`) have no object here: there are none, so one is answered 404.
-- A role without the permission is refused (403) in every scope; a caller without a valid credential is refused (401) everywhere but at
-  the operations for *anybody*.
+- *holders*: every built-in role that has the permission. *–*: no role. A list names the allowed roles.
+- *any*, *team*, *profile*: the scope of the caller's grant. *own*: an object of the same team or profile; *other*: an object of another
+  team or profile. An object that the caller may not see is answered like one that does not exist (404).
+- *recent sign-in*: a session is refused unless its user signed in within the last 15 minutes. Tokens and client certificates authenticate
+  with each request.
+- Enrolment requests of devices (`/enrolments`) have no object in this test, so an allowed request is answered 404.
+- A role without the permission is refused (403) in every scope. A caller without a valid credential is refused (401) by all operations
+  except those for *anybody*.
 
 ";
 
