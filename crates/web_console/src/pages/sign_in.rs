@@ -5,9 +5,9 @@ use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use http::Method;
 use http::header::SET_COOKIE;
 use http::request::Parts;
+use http::{Method, StatusCode};
 use serde_json::json;
 
 use crate::api::{Api, json_of};
@@ -63,9 +63,10 @@ async fn sign_in(
     SignInForm(form): SignInForm,
 ) -> Result<Response, Failure> {
     let to = safe_return_path(form.text("to"));
+    let passkey = form.is_checked("passkey");
     let mut path = "/api/v1/auth/sessions";
     let proof = match (form.field("code"), form.field("name"), form.exact("password")) {
-        _ if form.is_checked("passkey") => {
+        _ if passkey => {
             path = "/api/v1/auth/sessions/challenge";
             json!({})
         }
@@ -76,7 +77,7 @@ async fn sign_in(
     };
     match api.client(&parts).send(Method::POST, path, None, Some(&proof)).await {
         // The ceremony of a security key has begun.
-        Ok(answer) if !answer.headers().contains_key(SET_COOKIE) => {
+        Ok(answer) if passkey || answer.status() == StatusCode::ACCEPTED => {
             let begun = json_of(answer).await?;
             let form = KeyForm::of(
                 &begun,
