@@ -3,6 +3,7 @@
 //! The checks read the workspace as text, so they also cover code behind disabled features.
 
 mod circles;
+mod features;
 mod habits;
 mod metrics;
 mod prose;
