@@ -312,7 +312,7 @@ async function securityKey(server, browser) {
   const { id: person } = server.post('/api/v1/users', { name: 'ann', grants: [{ role: 'admin' }] });
   server.bullaWith(password, 'user', 'password', 'ann');
   server.post('/api/v1/profiles', { name: 'vip', names: { dns_allowed: ['.example.net'] }, requires_approval: true });
-  server.bulla('cert', 'create', 'vip.example.net', '--profile', 'vip', '--no-wait');
+  server.bulla('cert', 'create', 'vip.example.net', '--profile', 'vip');
   const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: WIDE });
   await context.addInitScript(reportsViolations);
   const page = await context.newPage();
@@ -352,7 +352,9 @@ async function securityKey(server, browser) {
   await checked(page, '/console/sign-in with a key');
   await picture(page, 'sign-in-key');
   if ((await context.cookies()).length) problem('/console/sign-in', 'the password alone begins a session');
+  // The virtual authenticator answers only requests that begin while it is touched.
   await touches(true);
+  await signInWithPassword();
   await at('/console');
 
   await page.goto(`${server.url}/console/confirm`);
@@ -365,7 +367,8 @@ async function securityKey(server, browser) {
   await page.getByRole('button', { name: 'Sign in with a passkey' }).click();
   await at('/console');
 
-  const [approval] = JSON.parse(server.bulla('approval', 'list', '-o', 'json'));
+  const rows = (...line) => JSON.parse(server.bulla(...line, '-o', 'json')).rows;
+  const [approval] = rows('approval', 'list');
   const path = `/console/approvals/${approval.id}`;
   await page.goto(server.url + path);
   await page.getByRole('button', { name: 'Approve and sign' }).click();
@@ -373,7 +376,7 @@ async function securityKey(server, browser) {
   await checked(page, path);
   await picture(page, 'approval');
   if (!(await page.locator('main').innerText()).includes('user:ann (key ')) problem(path, 'does not say who signed');
-  const verified = JSON.parse(server.bulla('approval', 'verify', approval.id, '-o', 'json'));
+  const verified = rows('approval', 'verify', approval.id);
   if (verified.length !== 1 || verified[0].signature !== 'valid') problem(path, `the signature is ${JSON.stringify(verified)}`);
   const file = join(home, 'approval.json');
   writeFileSync(file, server.bulla('approval', 'show', approval.id, '-o', 'json'));
@@ -387,7 +390,7 @@ async function securityKey(server, browser) {
   await signOut();
   await signInWithPassword();
   await at('/console');
-  if (server.bulla('user', 'security-key', 'list', person, '-o', 'json').trim() !== '[]') problem('/console/account', 'the key is still there');
+  if (rows('user', 'security-key', 'list', person).length) problem('/console/account', 'the key is still there');
   await context.close();
 }
 

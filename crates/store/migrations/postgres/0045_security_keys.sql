@@ -9,7 +9,7 @@ CREATE TABLE access_security_keys (
     id              UUID   PRIMARY KEY,
     identity        UUID   NOT NULL,
     name            TEXT   NOT NULL,
-    credential_id   BYTEA  NOT NULL,
+    credential_id   BYTEA  NOT NULL UNIQUE,
     public_key      BYTEA  NOT NULL,
     rp_id           TEXT   NOT NULL,
     sign_count      BIGINT NOT NULL,
@@ -21,7 +21,6 @@ CREATE TABLE access_security_keys (
     created_at      BIGINT NOT NULL,
     last_used_at    BIGINT
 );
-CREATE UNIQUE INDEX access_security_keys_by_credential ON access_security_keys (credential_id);
 CREATE INDEX access_security_keys_by_identity ON access_security_keys (identity, created_at);
 
 -- Ceremonies that have begun: each is used once. secret_hash: SHA-256 of the secret that the browser has to give back.
