@@ -34,6 +34,7 @@ pub mod ownership;
 mod patch;
 pub mod path;
 pub mod people;
+pub mod plan;
 pub mod policies;
 pub mod problem;
 pub mod profiles;

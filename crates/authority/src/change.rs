@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::plan::{CHANGE_PLAN, encoded};
 use events::{ChangeDecided, ChangeWaiting, Event};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,13 +15,10 @@ use x509::Fingerprint;
 use zeroize::Zeroizing;
 
 use crate::Authority;
-use crate::plan::{encoded, hex, sha256};
+use crate::plan::{hex, sha256};
 use crate::principal::Principal;
 use crate::quorum::{self, Progress};
 use crate::tables::{self, ChangeDecision, ChangeRow, ChangeState, NewChange, SEALED_CHANGES, VoteRow};
-
-/// Version of the canonical encoding of a change's plan.
-pub const CHANGE_ENCODING: &str = "bulla change plan 1";
 
 /// Maximum number of open changes.
 const OPEN_MAX: u32 = 1_000;
@@ -95,7 +93,7 @@ impl ChangePlan {
     pub fn sha256(&self) -> [u8; 32] {
         let fields = self.fields();
         let fields = fields.iter().map(|field| (field.name.as_str(), field.values.as_slice()));
-        sha256(&encoded(CHANGE_ENCODING, fields))
+        sha256(&encoded(CHANGE_PLAN, fields))
     }
 
     /// Returns the values that the change modifies.

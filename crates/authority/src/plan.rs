@@ -1,10 +1,8 @@
 //! The plan to approve: every fact that determines which certificate is issued and where it is deployed.
 
+use api::plan::{ISSUANCE_PLAN, encoded};
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
-
-/// Version of the canonical encoding. It is the first field, so two versions never have the same hash.
-pub const PLAN_ENCODING: &str = "bulla issuance plan 1";
 
 /// What is issued after the approval. Names and targets keep their order, because the first name may become the common name.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -124,12 +122,11 @@ impl IssuancePlan {
         ]
     }
 
-    /// Returns the canonical encoding: [`PLAN_ENCODING`], then each field of [`IssuancePlan::fields`] as its name, the number of
-    /// its values and the values. Each text is preceded by its length. Lengths and numbers have 8 bytes, big-endian.
+    /// Returns the canonical encoding of [`IssuancePlan::fields`]: see [`encoded`].
     #[must_use]
     pub fn encoded(&self) -> Vec<u8> {
         let fields = self.fields();
-        encoded(PLAN_ENCODING, fields.iter().map(|field| (field.name, field.values.as_slice())))
+        encoded(ISSUANCE_PLAN, fields.iter().map(|field| (field.name, field.values.as_slice())))
     }
 
     /// Returns the SHA-256 of the encoding, to which an approval refers.
@@ -164,30 +161,6 @@ impl PlannedKey {
             ],
         }
     }
-}
-
-/// Returns the canonical encoding of fields: `encoding`, then each field as its name, the number of its values and the values. Each
-/// text is preceded by its length. Lengths and numbers have 8 bytes, big-endian.
-pub(crate) fn encoded<'a>(encoding: &str, fields: impl Iterator<Item = (&'a str, &'a [String])>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1_024);
-    text(&mut out, encoding);
-    for (name, values) in fields {
-        text(&mut out, name);
-        number(&mut out, values.len());
-        for value in values {
-            text(&mut out, value);
-        }
-    }
-    out
-}
-
-fn number(out: &mut Vec<u8>, of: usize) {
-    out.extend((of as u64).to_be_bytes());
-}
-
-fn text(out: &mut Vec<u8>, text: &str) {
-    number(out, text.len());
-    out.extend(text.as_bytes());
 }
 
 /// Computes the SHA-256 hash.

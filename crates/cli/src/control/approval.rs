@@ -39,10 +39,10 @@ pub enum ApprovalCommand {
     Reject(RejectArgs),
     /// Verify the signatures of an approval's approvers; with --file without a server
     ///
-    /// Checks that each security key signed the SHA-256 of the plan. The audit events `user.security-key-add` say whose the keys
-    /// are. Exit code 1 when a signature is wrong.
+    /// Checks that the shown plan has the signed SHA-256, and that each security key signed it. --key names the keys of approvers, as
+    /// the audit events `user.security-key-add` record them. Exit code 1 when the plan or a signature is wrong.
     ///
-    /// Example: bulla approval show ID -o json > approval.json; bulla approval verify --file approval.json
+    /// Example: bulla approval show ID -o json > approval.json; bulla approval verify --file approval.json --require-signatures
     Verify(VerifyArgs),
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use api::approvals::PlanFieldView;
+use api::plan::{CHANGE_PLAN, ISSUANCE_PLAN, encoded};
 use api::security_keys::ApprovalSignatureView;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -26,7 +28,28 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
     file: Option<PathBuf>,
     #[command(flatten)]
+    rules: Rules,
+    #[command(flatten)]
     show: Output,
+}
+
+/// What a signature must have beyond its validity.
+#[derive(Debug, Default, Args)]
+struct Rules {
+    /// SHA-256 of a public key with which this approver signs, such as user:ann=9f86…; repeatable. Without it the document alone
+    /// says whose the keys are
+    #[arg(long = "key", value_name = "ACTOR=SHA256", value_parser = pinned_key)]
+    keys: Vec<(String, Fingerprint)>,
+    /// Exit code 1 also if nobody approved, or an approver has no valid signature. With --key, only signatures by these keys count
+    #[arg(long)]
+    require_signatures: bool,
+}
+
+/// Parses `ACTOR=SHA256`.
+fn pinned_key(text: &str) -> Result<(String, Fingerprint), String> {
+    let pair = text.rsplit_once('=').filter(|(actor, _)| !actor.is_empty());
+    let (actor, key) = pair.ok_or("give ACTOR=SHA256, such as user:ann=9f86…")?;
+    Ok((actor.to_owned(), key.parse::<Fingerprint>().map_err(|error| error.to_string())?))
 }
 
 /// The members of an approval, change or enrollment that its signatures refer to.
@@ -34,6 +57,8 @@ pub struct VerifyArgs {
 struct Signed {
     id: Uuid,
     plan_sha256: Option<String>,
+    #[serde(default)]
+    plan: Vec<PlanFieldView>,
     #[serde(default)]
     approvers: Vec<String>,
     #[serde(default)]
@@ -74,22 +99,28 @@ impl VerifyArgs {
             ("Host", host),
             ("Public key SHA-256", public_key_sha256),
         );
-        let checked = check(&read_as(document)?)?;
-        let rows = checked.iter().map(|row| document_of(row).map(DocumentRow::of));
+        let checked = self.rules.check(&read_as(document)?)?;
+        let rows = checked.rows.iter().map(|row| document_of(row).map(DocumentRow::of));
         let rows = rows.collect::<Outcome<Vec<_>>>()?;
         let mut printer = Printer::new(self.show.output, self.show.color)?;
         printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
         printer.end(None).map_err(|error| Problem::output(&error))?;
-        if checked.iter().any(|row| row.signature == WRONG) {
-            return Err(Problem::new(Exit::Findings, "a signature does not match the plan")
-                .hint("compare with the audit log: bulla audit list --action approval.sign"));
+        match self.rules.finding(&checked) {
+            Some((what, hint)) => Err(Problem::new(Exit::Findings, what).hint(hint)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
+/// By a key that `--key` names for the approver.
 const VALID: &str = "valid";
+/// Valid, but `--key` names no key of the approver.
+const UNCHECKED: &str = "valid, key not checked";
+/// Valid, but by another key than `--key` names for the approver.
+const OTHER_KEY: &str = "other key";
 const WRONG: &str = "wrong";
+/// Valid for a hash that the shown plan does not have.
+const PLAN_DIFFERS: &str = "plan differs";
 /// For an earlier plan of the same approval; it does not count.
 const OTHER_PLAN: &str = "other plan";
 /// Valid, but the person's approval was refused or is void.
@@ -97,48 +128,121 @@ const NO_APPROVAL: &str = "no approval";
 /// An approval without a signature.
 const NONE: &str = "none";
 
-/// Verifies each signature, and lists approvers without a valid one.
-fn check(signed: &Signed) -> Outcome<Vec<Checked>> {
-    let bad = |what: &str| Problem::usage(format_args!("the document has no valid {what}"));
-    let plan = signed.plan_sha256.as_deref().ok_or_else(|| bad("plan_sha256"))?;
-    let hash: Fingerprint = plan.parse().map_err(|_| bad("plan_sha256"))?;
-    let mut rows: Vec<Checked> = signed
-        .signatures
-        .iter()
-        .map(|view| {
-            let parsed = ApprovalSignature::deserialize(&view.signature).ok();
-            let verified = parsed.as_ref().map(|one| one.verify(signed.id.into_bytes(), *hash.as_bytes()));
-            Checked {
-                approver: view.actor.clone(),
-                signature: if view.plan_sha256 != plan {
+/// The results for all approvers.
+struct Verified {
+    /// Whether the shown plan has the hash that the document states.
+    plan_matches: bool,
+    approved: bool,
+    rows: Vec<Checked>,
+}
+
+impl Rules {
+    /// Verifies the hash of the plan and each signature, and lists approvers without a valid one.
+    fn check(&self, signed: &Signed) -> Outcome<Verified> {
+        let bad = |what: &str| Problem::usage(format_args!("the document has no valid {what}"));
+        let plan = signed.plan_sha256.as_deref().ok_or_else(|| bad("plan_sha256"))?;
+        let plan: Fingerprint = plan.parse().map_err(|_| bad("plan_sha256"))?;
+        let plan_matches = [ISSUANCE_PLAN, CHANGE_PLAN].into_iter().any(|encoding| {
+            let fields = signed.plan.iter().map(|field| (field.name.as_str(), field.values.as_slice()));
+            Fingerprint::of(&encoded(encoding, fields)) == plan
+        });
+        let mut rows: Vec<Checked> = signed
+            .signatures
+            .iter()
+            .map(|view| {
+                let parsed = ApprovalSignature::deserialize(&view.signature).ok();
+                let verified =
+                    parsed.as_ref().map(|one| one.verify(signed.id.into_bytes(), *plan.as_bytes()));
+                let key = parsed.as_ref().map(|one| Fingerprint::from_bytes(one.key_sha256()));
+                let signature = if view.plan_sha256.parse::<Fingerprint>() != Ok(plan) {
                     OTHER_PLAN
                 } else if !matches!(verified, Some(Ok(_))) {
                     WRONG
-                } else if signed.approvers.contains(&view.actor) {
-                    VALID
-                } else {
+                } else if !signed.approvers.contains(&view.actor) {
                     NO_APPROVAL
-                },
-                user_verified: verified.and_then(Result::ok),
-                signed_at: Some(view.signed_at.clone()),
-                host: parsed.as_ref().map(|one| one.rp_id.clone()),
-                public_key_sha256: parsed.map(|one| Fingerprint::from_bytes(one.key_sha256()).to_string()),
-            }
-        })
-        .collect();
-    for approver in &signed.approvers {
-        if !rows.iter().any(|row| &row.approver == approver && row.signature == VALID) {
-            rows.push(Checked {
-                approver: approver.clone(),
-                signature: NONE,
-                user_verified: None,
-                signed_at: None,
-                host: None,
-                public_key_sha256: None,
-            });
+                } else if !plan_matches {
+                    PLAN_DIFFERS
+                } else {
+                    self.judge_key(&view.actor, key)
+                };
+                Checked {
+                    approver: view.actor.clone(),
+                    signature,
+                    user_verified: verified.and_then(Result::ok),
+                    signed_at: Some(view.signed_at.clone()),
+                    host: parsed.as_ref().map(|one| one.rp_id.clone()),
+                    public_key_sha256: key.map(|key| key.to_string()),
+                }
+            })
+            .collect();
+        let signers: Vec<String> =
+            rows.iter().filter(|row| row.is_signed()).map(|row| row.approver.clone()).collect();
+        rows.extend(
+            signed.approvers.iter().filter(|one| !signers.contains(one)).map(|one| Checked::none(one)),
+        );
+        Ok(Verified { plan_matches, approved: !signed.approvers.is_empty(), rows })
+    }
+
+    /// Compares the key of a valid signature with the keys of `--key`.
+    fn judge_key(&self, actor: &str, key: Option<Fingerprint>) -> &'static str {
+        let mut pinned = self.keys.iter().filter(|(of, _)| of == actor).map(|(_, key)| *key).peekable();
+        if pinned.peek().is_none() {
+            return UNCHECKED;
+        }
+        if pinned.any(|one| Some(one) == key) { VALID } else { OTHER_KEY }
+    }
+
+    /// Returns why the document does not prove its approval, and a hint.
+    fn finding(&self, verified: &Verified) -> Option<(&'static str, &'static str)> {
+        let any = |result: &str| verified.rows.iter().any(|row| row.signature == result);
+        if !verified.plan_matches {
+            return Some((
+                "the shown plan does not have the hash plan_sha256, so the signatures are not for it",
+                "the document must be the whole output of `bulla approval show ID -o json` or `bulla change show ID -o json`",
+            ));
+        }
+        if any(WRONG) {
+            return Some((
+                "a signature does not match the plan",
+                "compare with the audit log: bulla audit list --action approval.sign",
+            ));
+        }
+        if any(OTHER_KEY) {
+            return Some((
+                "an approver signed with another key than --key names",
+                "compare with the audit log: bulla audit list --action user.security-key-add",
+            ));
+        }
+        if !self.require_signatures {
+            return None;
+        }
+        if !verified.approved {
+            return Some(("nobody approved the plan", "verify again after the approval"));
+        }
+        let unchecked = !self.keys.is_empty() && any(UNCHECKED);
+        (any(NONE) || unchecked).then_some((
+            "an approver has no valid signature",
+            "the column Signature says why; give --key ACTOR=SHA256 for each approver, or for none",
+        ))
+    }
+}
+
+impl Checked {
+    fn none(approver: &str) -> Self {
+        Self {
+            approver: approver.to_owned(),
+            signature: NONE,
+            user_verified: None,
+            signed_at: None,
+            host: None,
+            public_key_sha256: None,
         }
     }
-    Ok(rows)
+
+    /// Whether the approver signed this plan, whatever is wrong with it otherwise.
+    fn is_signed(&self) -> bool {
+        [VALID, UNCHECKED, OTHER_KEY, PLAN_DIFFERS].contains(&self.signature)
+    }
 }
 
 #[cfg(test)]
@@ -147,50 +251,115 @@ mod tests {
 
     use super::*;
 
-    /// The signature of the approval with the nil UUID and a plan of 32 bytes 0xab.
+    /// The signature of the approval with the nil UUID and the plan of [`document`].
     const SIGNATURE: &str = r#"{
         "public_key": "pAEBAycgBiFYIOpKbGPinFIKvvVQexMuxfmVR3auvr57kkIe6mkURtIs",
         "rp_id": "bulla.example",
         "origin": "https://bulla.example",
         "nonce": "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM",
         "credential_id": "CAgICAgICAgICAgICAgICA",
-        "client_data_json": "eyJ0eXBlIjoid2ViYXV0aG4uZ2V0IiwiY2hhbGxlbmdlIjoiRllaLUhVazJrZWQzSGhqYWJwS2xCZVgxdnpJR1c1M3NINUI0ang2V1ZHYyIsIm9yaWdpbiI6Imh0dHBzOi8vYnVsbGEuZXhhbXBsZSIsImNyb3NzT3JpZ2luIjpmYWxzZX0",
+        "client_data_json": "eyJ0eXBlIjoid2ViYXV0aG4uZ2V0IiwiY2hhbGxlbmdlIjoidWJaUmRUc2E4LXNpTmk1dlVma3dNZGlhM2dGOVJNY2FnYklkNjJKa1pHNCIsIm9yaWdpbiI6Imh0dHBzOi8vYnVsbGEuZXhhbXBsZSIsImNyb3NzT3JpZ2luIjpmYWxzZX0",
         "authenticator_data": "tN-RUfqVy6fCTQ6d01--sIJYeoKzJ5TkUV2bezHL6qYFAAAACQ",
-        "signature": "Y4F7AdAR-vKT6sdq6-E7KgVNzbxvZ1PmOssxPHCrEqLL6zVmg3dA27nQoCe9dIoyWe9_viAxRkPNXGMTnMJNBg"
+        "signature": "2OEekxOfjILVLCn5jNJmRbIreKpu_l-Bdt5ID6q4nbZAwJZhS-KBCIt8p3PQE-xQmZMJtepHTUCRagPzLURnAg"
     }"#;
 
-    #[test]
-    fn a_signature_counts_for_its_plan_and_for_an_approver() {
-        let [hash, other] = ["ab", "cd"].map(|byte| byte.repeat(32));
-        let result = |id: Uuid, plan: &str, approvers: &[&str]| {
-            let signature = json!({
-                "actor": "user:ann", "plan_sha256": hash, "security_key": Uuid::nil(), "public_key_sha256": "",
-                "signed_at": "2026-01-01T00:00:00Z", "signature": serde_json::from_str::<Value>(SIGNATURE).unwrap(),
-            });
-            let document =
-                json!({ "id": id, "plan_sha256": plan, "approvers": approvers, "signatures": [signature] });
-            let rows = check(&Signed::deserialize(&document).unwrap()).unwrap();
-            (rows[0].signature, rows[0].user_verified, rows.len())
-        };
-        assert_eq!(result(Uuid::nil(), &hash, &["user:ann"]), (VALID, Some(true), 1));
-        assert_eq!(result(Uuid::nil(), &hash, &["user:bob"]), (NO_APPROVAL, Some(true), 2));
-        assert_eq!(result(Uuid::max(), &hash, &["user:ann"]), (WRONG, None, 2));
-        assert_eq!(result(Uuid::nil(), &other, &[]), (OTHER_PLAN, None, 1));
+    /// SHA-256 of the plan of [`document`].
+    const PLAN: &str = "9abc1d14050d1d89e7322fd4beedc46c124a328cea12d10f8aaa8bcd2ca45521";
+
+    /// SHA-256 of the key of [`SIGNATURE`].
+    const KEY: &str = "4beb1501392c1eadd7f3c9461387637ae075404c422bd3ff5ee4fa601957df13";
+
+    fn document(approvers: &[&str]) -> Value {
+        let signature = json!({
+            "actor": "user:ann", "plan_sha256": PLAN, "security_key": Uuid::nil(), "public_key_sha256": KEY,
+            "signed_at": "2026-01-01T00:00:00Z", "signature": serde_json::from_str::<Value>(SIGNATURE).unwrap(),
+        });
+        json!({
+            "id": Uuid::nil(), "plan_sha256": PLAN, "approvers": approvers, "signatures": [signature],
+            "plan": [
+                { "name": "object", "values": ["certificate/1"] },
+                { "name": "names", "values": ["a.example", "b.example"] },
+                { "name": "subject", "values": [] },
+            ],
+        })
+    }
+
+    fn rules(required: bool, keys: &[&str]) -> Rules {
+        Rules {
+            keys: keys.iter().map(|key| pinned_key(key).unwrap()).collect(),
+            require_signatures: required,
+        }
+    }
+
+    /// The results by approver, and whether there is a finding.
+    fn result(rules: &Rules, document: &Value) -> (Vec<(String, &'static str)>, bool) {
+        let verified = rules.check(&Signed::deserialize(document).unwrap()).unwrap();
+        let found = rules.finding(&verified).is_some();
+        (verified.rows.into_iter().map(|row| (row.approver, row.signature)).collect(), found)
+    }
+
+    fn one(rules: &Rules, document: &Value) -> (&'static str, bool) {
+        let (rows, found) = result(rules, document);
+        (rows[0].1, found)
     }
 
     #[test]
-    fn approvers_without_a_signature_are_listed() {
-        let hash = "ab".repeat(32);
-        let signature = json!({
-            "actor": "user:ann", "plan_sha256": hash, "security_key": Uuid::nil(), "public_key_sha256": hash,
-            "signed_at": "2026-01-01T00:00:00Z", "signature": { "rp_id": "bulla.example" },
-        });
-        let document = json!({
-            "id": Uuid::nil(), "plan_sha256": hash, "approvers": ["user:ann", "user:bob"], "signatures": [signature],
-        });
-        let rows = check(&Signed::deserialize(&document).unwrap()).unwrap();
-        let found: Vec<_> = rows.iter().map(|row| (row.approver.as_str(), row.signature)).collect();
-        assert_eq!(found, [("user:ann", WRONG), ("user:ann", NONE), ("user:bob", NONE)]);
-        assert!(check(&Signed::deserialize(json!({ "id": Uuid::nil() })).unwrap()).is_err());
+    fn a_signature_counts_for_its_plan_and_for_an_approver() {
+        let (plain, document) = (Rules::default(), document(&["user:ann"]));
+        assert_eq!(one(&plain, &document), (UNCHECKED, false));
+        let changed = |member: &str, value: Value| {
+            let mut changed = document.clone();
+            changed[member] = value;
+            changed
+        };
+        assert_eq!(one(&plain, &changed("approvers", json!(["user:bob"]))), (NO_APPROVAL, false));
+        assert_eq!(one(&plain, &changed("id", json!(Uuid::max()))), (WRONG, true));
+        assert_eq!(one(&plain, &changed("plan_sha256", json!("cd".repeat(32)))), (OTHER_PLAN, true));
+    }
+
+    #[test]
+    fn the_shown_plan_must_have_the_signed_hash() {
+        let mut shown = document(&["user:ann"]);
+        for (at, values) in [(1, json!(["evil.example", "b.example"])), (2, json!([""]))] {
+            let before = std::mem::replace(&mut shown["plan"][at]["values"], values);
+            assert_eq!(one(&Rules::default(), &shown), (PLAN_DIFFERS, true));
+            shown["plan"][at]["values"] = before;
+        }
+        assert_eq!(one(&Rules::default(), &shown), (UNCHECKED, false));
+        shown["plan"] = json!([]);
+        assert_eq!(one(&Rules::default(), &shown), (PLAN_DIFFERS, true));
+    }
+
+    #[test]
+    fn keys_are_checked_against_those_that_the_command_names() {
+        let document = document(&["user:ann"]);
+        let [ann, other] = [KEY, PLAN].map(|key| format!("user:ann={key}"));
+        assert_eq!(one(&rules(true, &[&other, &ann]), &document), (VALID, false));
+        assert_eq!(one(&rules(false, &[&other]), &document), (OTHER_KEY, true));
+        // A key that was named for somebody else is not one of this approver.
+        let bob = format!("user:bob={KEY}");
+        assert_eq!(one(&rules(false, &[&bob]), &document), (UNCHECKED, false));
+        assert_eq!(one(&rules(true, &[&bob]), &document), (UNCHECKED, true));
+        assert!(pinned_key("user:ann").is_err() && pinned_key(&format!("={KEY}")).is_err());
+        assert_eq!(pinned_key(&format!("user:a=b={KEY}")).unwrap().0, "user:a=b");
+    }
+
+    #[test]
+    fn approvers_without_a_signature_are_listed_and_can_be_refused() {
+        let shown = document(&["user:ann", "user:bob"]);
+        let (rows, found) = result(&rules(false, &[]), &shown);
+        assert_eq!(rows, [("user:ann".to_owned(), UNCHECKED), ("user:bob".to_owned(), NONE)]);
+        assert!(!found && result(&rules(true, &[]), &shown).1);
+        assert!(!result(&rules(true, &[]), &document(&["user:ann"])).1);
+        let mut nobody = document(&[]);
+        nobody["signatures"] = json!([]);
+        assert_eq!(result(&rules(false, &[]), &nobody), (Vec::new(), false));
+        assert!(result(&rules(true, &[]), &nobody).1);
+        let mut wrong = shown;
+        wrong["signatures"][0]["signature"] = json!({ "rp_id": "bulla.example" });
+        let (rows, _) = result(&rules(false, &[]), &wrong);
+        assert_eq!(rows.iter().map(|row| row.1).collect::<Vec<_>>(), [WRONG, NONE, NONE]);
+        let empty = Signed::deserialize(json!({ "id": Uuid::nil() })).unwrap();
+        assert!(Rules::default().check(&empty).is_err());
     }
 }
