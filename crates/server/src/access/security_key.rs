@@ -271,7 +271,9 @@ fn check(
         backup_eligible: key.backup_eligible,
         user_handle: key.identity.as_bytes(),
     };
-    let verification = !ceremony.after_password && ceremony.purpose != CeremonyPurpose::Approve;
+    // A key that could not verify its user at registration can only prove presence.
+    let may_verify = ceremony.purpose != CeremonyPurpose::Approve || key.user_verified;
+    let verification = !ceremony.after_password && may_verify;
     assertion.verify(&expected(ceremony, verification), &known)
 }
 

@@ -15,13 +15,13 @@ use lifecycle::{Lifecycle, LifecycleOptions};
 use serde_json::{Value, json};
 use server::Components;
 use server::access::uri_identity_key;
-use store::Store;
+use store::{SecurityKey, Store};
 use testbed::Database;
 use uuid::Uuid;
 use webauthn::approval::ApprovalSignature;
 
 use crate::parts::Parts;
-use crate::security_keys::{self, PRESENT, SoftKey};
+use crate::security_keys::{self, PRESENT, SoftKey, VERIFIED};
 use crate::signing_in::Tab;
 use crate::world::{Plan, TestResponse, World, issuance, send};
 
@@ -277,11 +277,22 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     };
     // The signature of another plan approves neither this plan nor the other.
     let other = "00".repeat(32);
-    let signed = key.get(&challenge(&other).await, PRESENT, Some(&ann));
+    let signed = key.get(&challenge(&other).await, VERIFIED, Some(&ann));
     approve(signed, Some(plan)).await.expect(409);
-    let signed = key.get(&challenge(&other).await, PRESENT, Some(&ann));
+    let signed = key.get(&challenge(&other).await, VERIFIED, Some(&ann));
     approve(signed, None).await.expect(409);
+    // A key that can verify its user must do so; of one that cannot, presence suffices.
     let signed = key.get(&challenge(plan).await, PRESENT, Some(&ann));
+    approve(signed, Some(plan)).await.expect(401);
+    let mut weak = SoftKey::new(8);
+    let stored = SecurityKey { user_verified: false, ..weak.stored(ann.parse().unwrap()) };
+    let insert = world
+        .store
+        .write("test", move |tx| async move { store::insert_security_key(tx, &stored).await }.boxed());
+    insert.await.unwrap();
+    let signed = weak.get(&challenge(&other).await, PRESENT, Some(&ann));
+    approve(signed, None).await.expect(409);
+    let signed = key.get(&challenge(plan).await, VERIFIED, Some(&ann));
     let applied = approve(signed.clone(), Some(plan)).await.expect(200).json();
     approve(signed, Some(plan)).await.expect(401);
     assert_eq!((&applied["state"], &applied["approvers"]), (&json!("applied"), &json!(["user:ann"])));
@@ -292,7 +303,7 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     let stored: ApprovalSignature = serde_json::from_value(own[0]["signature"].clone()).unwrap();
     let id: Uuid = change["id"].as_str().unwrap().parse().unwrap();
     let hash: x509::Fingerprint = plan.parse().unwrap();
-    assert_eq!(stored.verify(id.into_bytes(), *hash.as_bytes()), Ok(false));
+    assert_eq!(stored.verify(id.into_bytes(), *hash.as_bytes()), Ok(true));
     assert!(stored.verify(id.into_bytes(), [0; 32]).is_err());
     let audit = world.get("/api/v1/audit?action=approval.sign").await.json();
     assert_eq!(audit["items"][0]["details"]["signature"], own[0]["signature"]);

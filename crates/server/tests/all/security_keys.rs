@@ -40,7 +40,7 @@ impl SoftKey {
     }
 
     /// The key as stored for a user.
-    fn stored(&self, identity: Uuid) -> SecurityKey {
+    pub(crate) fn stored(&self, identity: Uuid) -> SecurityKey {
         SecurityKey {
             id: Uuid::now_v7(),
             identity,
@@ -107,7 +107,7 @@ impl SoftKey {
 
 /// User presence alone, and with verification.
 pub(crate) const PRESENT: u8 = 0x01;
-const VERIFIED: u8 = 0x05;
+pub(crate) const VERIFIED: u8 = 0x05;
 
 fn client_data(kind: &str, ceremony: &Value, origin: &str) -> String {
     let challenge = &ceremony["options"]["challenge"];
