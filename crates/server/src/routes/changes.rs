@@ -124,6 +124,8 @@ async fn approve(
     found(&authority, &caller, Permission::ApprovalDecide, id).await?;
     let plan = plan_signature::shown(body.plan_sha256.as_deref())?;
     let plan = plan_signature::signed(&state, &caller, &parts, id, plan, body.security_key.as_ref()).await?;
+    let approvers = authority.pending_change(id).await?.approvers;
+    plan_signature::check_earlier(&state, id, plan, &approvers).await?;
     gates.approve(&authority, id, plan, body.note.as_deref(), caller.principal()).await?;
     shown(state.access(), authority.pending_change(id).await?).await
 }

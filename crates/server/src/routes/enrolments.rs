@@ -155,9 +155,11 @@ async fn approve(
     parts: Parts,
     Json(body): Json<DecisionBody>,
 ) -> Result<Json<EnrolmentView>, Problem> {
-    found(&authority, &caller, Permission::ApprovalDecide, id).await?;
+    let row = found(&authority, &caller, Permission::ApprovalDecide, id).await?;
     let plan = plan_signature::shown(body.plan_sha256.as_deref())?;
     let plan = plan_signature::signed(&state, &caller, &parts, id, plan, body.security_key.as_ref()).await?;
+    let approvers = authority.enrolment_approvers(&row).await?;
+    plan_signature::check_earlier(&state, id, plan, &approvers).await?;
     let row = authority.decide_enrolment(id, Decision::Approve, plan, &body.note, caller.principal()).await?;
     shown(&authority, state.access(), row).await
 }

@@ -94,6 +94,35 @@ pub(crate) async fn signed(
     Ok(Some(plan_sha256))
 }
 
+/// Checks that the earlier approvers of a plan signed it too, if the configuration requires signatures. An approval from before the
+/// configuration required them does not count towards the quorum.
+///
+/// # Errors
+/// 409 with the approvers whose signature is missing.
+pub(crate) async fn check_earlier(
+    state: &State,
+    subject: Uuid,
+    plan_sha256: Option<[u8; 32]>,
+    approvers: &[String],
+) -> Result<(), Problem> {
+    if !state.signed_approvals() || approvers.is_empty() {
+        return Ok(());
+    }
+    let rows = store::Access::of(state.store()).approval_signatures(subject).await?;
+    let signed = |approver: &String| {
+        rows.iter().any(|row| &row.actor == approver && Some(row.plan_sha256) == plan_sha256)
+    };
+    let missing: Vec<&str> = approvers.iter().filter(|one| !signed(one)).map(String::as_str).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::conflict(format_args!(
+        "earlier approvals have no signature, which this server requires: {}",
+        missing.join(", ")
+    ))
+    .hint("each of them signs the plan first, with \"Approve and sign\" in the console; otherwise reject it and request it again"))
+}
+
 /// Stores a signature, the use of its key, and the audit event, which contains the signature too.
 async fn store(
     access: &AccessControl,

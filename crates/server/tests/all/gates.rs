@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent::tables::{TargetSettings, insert_target};
 use agent::{Agents, AgentsParts};
 use authority::Authority;
+use authority::principal::Principal;
 use authority::profile::Profile;
 use enrollment::AuthorityCertifier;
 use futures_util::FutureExt;
@@ -307,6 +308,45 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     assert!(stored.verify(id.into_bytes(), [0; 32]).is_err());
     let audit = world.get("/api/v1/audit?action=approval.sign").await.json();
     assert_eq!(audit["items"][0]["details"]["signature"], own[0]["signature"]);
+}
+
+#[tokio::test]
+async fn approvals_from_before_signatures_were_required_do_not_count() {
+    let house = House::with(Database::sqlite(), true).await;
+    let world = &house.world;
+    let mut people = Vec::new();
+    for (name, number) in [("ann", 7), ("carl", 8)] {
+        let id = security_keys::user(world, name, "admin").await;
+        let tab = Tab::of(&security_keys::password(world, name).await.expect(201));
+        let key = SoftKey::new(number);
+        security_keys::register(world, &tab, &id, &key).await.expect(201);
+        people.push((id, tab, key));
+    }
+    house.guard(2).await;
+    let mut weaker = house.shown(VIP).await;
+    weaker["requires_approval"] = json!(false);
+    let change = house.ask(Method::PUT, VIP, &weaker).await.expect(202).json();
+    let (id, plan) = (change["id"].as_str().unwrap(), change["plan_sha256"].as_str().unwrap());
+    // Ann approves as before the setting.
+    let (uuid, hash) = (id.parse().unwrap(), plan.parse::<x509::Fingerprint>().unwrap());
+    let ann = Principal::from_actor("user:ann");
+    house.authority.approve_change(uuid, Some(*hash.as_bytes()), None, &ann).await.unwrap();
+
+    let mut sign = async |person: usize| {
+        let (user, tab, key) = &mut people[person];
+        let path = format!("/api/v1/changes/{id}");
+        let body = json!({ "plan_sha256": plan });
+        let challenge =
+            security_keys::ask(world, tab, Method::POST, &format!("{path}/challenge"), body).await;
+        let signed = key.get(&challenge.expect(201).json(), VERIFIED, Some(user));
+        security_keys::ask(world, tab, Method::POST, &format!("{path}/approve"), signed).await
+    };
+    let refused = sign(1).await.expect(409);
+    assert!(refused.text.contains("no signature") && refused.text.contains("user:ann"), "{refused:?}");
+    assert_eq!(house.shown(VIP).await["requires_approval"], true);
+    // Her approval counts once she signs too.
+    sign(0).await.expect(409);
+    assert_eq!(sign(1).await.expect(200).json()["state"], "applied");
 }
 
 async fn every_route_that_changes_a_guarded_object_requires_approval(house: House) {
