@@ -31,8 +31,8 @@ pub use access::{
     StoredResponse, UsableIdentity, delete_identity, delete_other_sessions, delete_role, delete_security_key,
     delete_session, delete_sessions_of, insert_identity, insert_key_ceremony, insert_security_key,
     insert_session, insert_sign_in_link, lock_access, prove_session, put_approval_signature, put_password,
-    put_role, rekey_identity, roles_in, security_key_used, security_keys_in, sign_out, take_key_ceremony,
-    update_identity, usable_identities, use_sign_in_link,
+    put_role, rekey_identity, roles_in, security_key_used, security_keys_in, sign_out, sign_out_others,
+    take_key_ceremony, update_identity, usable_identities, use_sign_in_link,
 };
 #[doc(hidden)]
 pub use catalogue::STATEMENTS;

@@ -117,7 +117,8 @@ pub(crate) async fn begin_registration(
     begin(access, ceremony, options).await
 }
 
-/// Stores the key of a registration.
+/// Stores the key of a registration. The first key of a user ends the user's other sessions and unused links: whoever holds them has
+/// shown no key.
 pub(crate) async fn finish_registration(
     access: &AccessControl,
     caller: &Caller,
@@ -137,7 +138,7 @@ pub(crate) async fn finish_registration(
         refused()
     })?;
     let key = key_of(access, &ceremony, credential, &given.transports)?;
-    let event = AuditEvent {
+    let mut event = AuditEvent {
         at_us: key.created_at_us,
         actor: caller.actor().to_owned(),
         action: "user.security-key-add",
@@ -159,13 +160,19 @@ pub(crate) async fn finish_registration(
             }
             let change = store::insert_security_key(tx, &stored).await?;
             if change == AccessChange::Done {
+                if count == 0 {
+                    let ended = store::sign_out_others(tx, stored.identity, session).await?;
+                    event.details["sessions_ended"] = ended.into();
+                }
                 store::audit(tx, vec![event]).await?;
             }
             Ok(Some(change))
         }
         .boxed()
     });
-    match work.await? {
+    let change = work.await?;
+    access.forget();
+    match change {
         Some(AccessChange::Done) => Ok(key),
         Some(_) => Err(Problem::conflict("this security key is registered already")),
         None => check_count(SECURITY_KEYS_MAX).map(|()| key),

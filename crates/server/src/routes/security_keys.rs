@@ -81,6 +81,8 @@ async fn begin(
 }
 
 /// Registers a security key for the caller. From then on, the caller's password alone does not sign in.
+///
+/// The first key ends the caller's other sessions and unused one-time links.
 #[utoipa::path(post, path = "/api/v1/users/{id}/security-keys", operation_id = "createSecurityKey",
     params(("id" = Uuid, Path)), request_body = SecurityKeyRegistration,
     responses((status = 201, body = SecurityKeyView)))]

@@ -206,6 +206,28 @@ async fn a_password_does_not_suffice_once_a_user_has_a_security_key() {
 }
 
 #[tokio::test]
+async fn the_first_key_ends_the_other_sessions_and_links() {
+    let (world, _) = world().await;
+    let ann = user(&world, "ann", "viewer").await;
+    let [tab, other] =
+        [password(&world, "ann").await, password(&world, "ann").await].map(|one| Tab::of(&one.expect(201)));
+    let bob = user(&world, "bob", "viewer").await;
+    let bobs = Tab::of(&password(&world, "bob").await.expect(201));
+    let link = ask(&world, &other, Method::POST, "/api/v1/auth/links", json!({})).await.expect(201).json();
+    let mut key = SoftKey::new(7);
+    register(&world, &tab, &ann, &key).await.expect(201);
+    ask(&world, &other, Method::GET, &keys_of(&ann), json!({})).await.expect(401);
+    post(&world, SESSIONS, json!({ "code": link["code"] })).await.expect(401);
+    ask(&world, &tab, Method::GET, &keys_of(&ann), json!({})).await.expect(200);
+    ask(&world, &bobs, Method::GET, &keys_of(&bob), json!({})).await.expect(200);
+    // A further key ends no session: they began with a key.
+    let asked = password(&world, "ann").await.expect(202).json();
+    let signed_in = post(&world, SESSIONS, key.get(&asked, PRESENT, Some(&ann))).await.expect(201);
+    register(&world, &tab, &ann, &SoftKey::new(8)).await.expect(201);
+    ask(&world, &Tab::of(&signed_in), Method::GET, &keys_of(&ann), json!({})).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_passkey_signs_in_alone_only_if_it_verified_its_user() {
     let (world, _) = world().await;
     let ann = user(&world, "ann", "viewer").await;

@@ -27,6 +27,7 @@ pub use session::{
     delete_sessions_of, insert_session, prove_session,
 };
 pub use sign_in::{
-    LINKS_MAX, NewPassword, SignInLink, insert_sign_in_link, put_password, sign_out, use_sign_in_link,
+    LINKS_MAX, NewPassword, SignInLink, insert_sign_in_link, put_password, sign_out, sign_out_others,
+    use_sign_in_link,
 };
 pub use usable::{UsableIdentity, lock_access, usable_identities};

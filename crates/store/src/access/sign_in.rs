@@ -125,6 +125,16 @@ pub async fn sign_out(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
     delete_sessions_of(tx, identity).await
 }
 
+/// Ends every session of an identity except `keep`, and deletes its unused links. Returns the number of sessions.
+///
+/// # Errors
+/// Database errors.
+#[crate::boxed]
+pub async fn sign_out_others(tx: &mut Tx, identity: Uuid, keep: [u8; 32]) -> Result<u64, StoreError> {
+    tx.execute(DELETE_LINKS_OF, vec![identity.into()]).await?;
+    delete_other_sessions(tx, identity, keep).await
+}
+
 /// A password to store.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NewPassword {
@@ -150,10 +160,7 @@ pub async fn put_password(tx: &mut Tx, new: &NewPassword) -> Result<(), StoreErr
         vec![new.identity.into(), new.hash.as_str().into(), new.set_at_us.into(), new.set_by.as_str().into()];
     tx.execute(PUT_PASSWORD, parameters).await?;
     match new.keep {
-        Some(keep) => {
-            tx.execute(DELETE_LINKS_OF, vec![new.identity.into()]).await?;
-            delete_other_sessions(tx, new.identity, keep).await.map(drop)
-        }
+        Some(keep) => sign_out_others(tx, new.identity, keep).await.map(drop),
         None => sign_out(tx, new.identity).await.map(drop),
     }
 }

@@ -78,7 +78,7 @@ async fn begin(session: Session, Path(id): Path<String>, form: FormData) -> Resu
     let finish = format!("/console/users/{}/security-keys/finish", api::path::segment(&id));
     let key = KeyForm::of(&begun, finish, ACCOUNT).ok_or_else(|| Failure::unreadable("no ceremony"))?;
     let says = format!(
-        "Register “{}”: insert or touch the security key, or follow your browser.",
+        "Register “{}”: insert or touch the security key, or follow your browser. Your first key ends your other sessions.",
         form.text("name")
     );
     Page::new(&session, "Add a security key").show(&key.csrf(session.csrf()).says(says))
