@@ -235,7 +235,10 @@ pub(crate) async fn prove(
     let ceremony = take(access, &given.ceremony, purpose).await?;
     let assertion = assertion(given)?;
     let found = store::Access::of(access.store()).security_key(assertion.credential_id.0.clone()).await?;
-    let (key, user) = found.ok_or_else(refused)?;
+    let Some((key, user)) = found else {
+        audit_refused(access, &ceremony, None, address, "the security key is not registered").await?;
+        return Err(refused());
+    };
     let alone = purpose == CeremonyPurpose::SignIn && !ceremony.after_password;
     let reason = match check(&ceremony, &key, &assertion) {
         Err(error) => error.to_string(),
@@ -248,7 +251,7 @@ pub(crate) async fn prove(
             return Ok((ceremony, ProvedKey { user, key, assertion, verified, at_us }));
         }
     };
-    audit_failed_login(access, &user, &key, address, &reason).await?;
+    audit_refused(access, &ceremony, Some((&key, user)), address, &reason).await?;
     Err(refused())
 }
 
@@ -467,24 +470,59 @@ fn public_key_sha256(key: &SecurityKey) -> String {
     Fingerprint::from_bytes(hash).to_string()
 }
 
-/// Records a refused response of a known key in the audit log. A counter that did not increase hints at a copied key.
-async fn audit_failed_login(
+/// Records in the audit log that the password of a user was right, and whether the ceremony of the second factor began. Without it, a
+/// stolen password that the second factor stops would leave no trace.
+pub(crate) async fn audit_challenge(
     access: &AccessControl,
     user: &Identity,
-    key: &SecurityKey,
+    purpose: CeremonyPurpose,
+    address: &str,
+    begun: bool,
+) -> Result<(), Problem> {
+    let details = json!({
+        "name": user.name, "address": address, "method": "password", "purpose": purpose.name(), "begun": begun,
+    });
+    audit_sign_in(access, "session.challenge", user, details).await
+}
+
+/// Records a refused response in the audit log of the ceremony's user, otherwise of the key's user. A counter that did not increase
+/// hints at a copied key.
+async fn audit_refused(
+    access: &AccessControl,
+    ceremony: &KeyCeremony,
+    key: Option<(&SecurityKey, Identity)>,
     address: &str,
     reason: &str,
+) -> Result<(), Problem> {
+    let mut details = json!({
+        "address": address, "method": "security-key", "purpose": ceremony.purpose.name(), "reason": reason,
+    });
+    if let Some((key, _)) = &key {
+        details["security_key"] = key.id.to_string().into();
+    }
+    let user = match key {
+        Some((_, user)) if ceremony.identity.is_nil() || ceremony.identity == user.id => Some(user),
+        _ => store::Access::of(access.store()).identity(IdentityKind::User, ceremony.identity).await?,
+    };
+    let Some(user) = user else { return Ok(()) };
+    details["name"] = user.name.as_str().into();
+    audit_sign_in(access, "session.refuse", &user, details).await
+}
+
+async fn audit_sign_in(
+    access: &AccessControl,
+    action: &'static str,
+    user: &Identity,
+    details: Value,
 ) -> Result<(), Problem> {
     let event = AuditEvent {
         at_us: access.clock().now_us(),
         actor: "system:sign-in".to_owned(),
-        action: "session.refuse",
+        action,
         resource: admin::resource(user.kind, user.id),
-        details: json!({
-            "name": user.name, "address": address, "method": "security-key", "security_key": key.id, "reason": reason,
-        }),
+        details,
     };
-    let work = access.store().write("session_refuse", move |tx| {
+    let work = access.store().write("sign_in_audit", move |tx| {
         async move { store::audit(tx, vec![event]).await.map(drop) }.boxed()
     });
     Ok(work.await?)

@@ -13,7 +13,6 @@ use http::request::Parts;
 use http::uri::Authority;
 use secrecy::ExposeSecret;
 use store::{CeremonyPurpose, Identity, SignInMethod};
-use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::access::admin::NAME_MAX;
@@ -107,7 +106,7 @@ async fn sign_in(
             let user = authenticate_by_password(&state, &name, Zeroizing::new(password), from).await;
             let user = user.map_err(|problem| counted(&state, from, problem))?;
             if let Some(ceremony) =
-                second_factor(access, &parts, user.id, CeremonyPurpose::SignIn, None).await?
+                second_factor(access, &parts, &user, CeremonyPurpose::SignIn, None).await?
             {
                 return Ok(asks_for_key(ceremony));
             }
@@ -174,17 +173,25 @@ fn session_start<'a>(
 async fn second_factor(
     access: &AccessControl,
     parts: &Parts,
-    user: Uuid,
+    user: &Identity,
     purpose: CeremonyPurpose,
     session: Option<[u8; 32]>,
 ) -> Result<Option<SecurityKeyCeremony>, Problem> {
-    if store::Access::of(access.store()).security_keys(user).await?.is_empty() {
+    if store::Access::of(access.store()).security_keys(user.id).await?.is_empty() {
         return Ok(None);
     }
-    let site = Site::of(parts)?;
-    let start =
-        AssertionStart { site: &site, purpose, user: Some(user), session, after_password: true, plan: None };
-    security_key::begin_assertion(access, start).await.map(Some)
+    let begun = match Site::of(parts) {
+        Ok(site) => {
+            let user = Some(user.id);
+            let start =
+                AssertionStart { site: &site, purpose, user, session, after_password: true, plan: None };
+            security_key::begin_assertion(access, start).await
+        }
+        Err(problem) => Err(problem),
+    };
+    let from = address(parts).to_string();
+    security_key::audit_challenge(access, user, purpose, &from, begun.is_ok()).await?;
+    begun.map(Some)
 }
 
 /// Returns the response that asks for a security key.
@@ -361,7 +368,7 @@ async fn confirm_by_password(
         return Err(link::refused());
     }
     let session = caller.session().map(|session| session.hash);
-    let asked = second_factor(state.access(), parts, user.id, CeremonyPurpose::Confirm, session).await?;
+    let asked = second_factor(state.access(), parts, &user, CeremonyPurpose::Confirm, session).await?;
     if asked.is_some() {
         return Ok(asked);
     }

@@ -287,10 +287,7 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     approve(signed, Some(plan)).await.expect(401);
     let mut weak = SoftKey::new(8);
     let stored = SecurityKey { user_verified: false, ..weak.stored(ann.parse().unwrap()) };
-    let insert = world
-        .store
-        .write("test", move |tx| async move { store::insert_security_key(tx, &stored).await }.boxed());
-    insert.await.unwrap();
+    security_keys::insert(world, stored).await;
     let signed = weak.get(&challenge(&other).await, PRESENT, Some(&ann));
     approve(signed, None).await.expect(409);
     let signed = key.get(&challenge(plan).await, VERIFIED, Some(&ann));

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Value, json};
 use server::limit::{LimitOptions, SignInRates, SlowRate};
-use store::{Clock, SecurityKey};
+use store::{AccessChange, Clock, SecurityKey};
 use uuid::Uuid;
 
 use crate::signing_in::Tab;
@@ -144,6 +144,14 @@ async fn world() -> (World, Clock) {
     (World::start_with(Plan { clock: clock.clone(), state, ..Plan::default() }).await, clock)
 }
 
+/// Stores a key without its registration.
+pub(crate) async fn insert(world: &World, key: SecurityKey) {
+    let insert = world
+        .store
+        .write("test", move |tx| async move { store::insert_security_key(tx, &key).await }.boxed());
+    assert_eq!(insert.await.unwrap(), AccessChange::Done);
+}
+
 /// A user with a password. Returns the id.
 pub(crate) async fn user(world: &World, name: &str, role: &str) -> String {
     let body = json!({ "name": name, "grants": [{ "role": role, "scope": "any" }] });
@@ -200,8 +208,8 @@ async fn a_password_does_not_suffice_once_a_user_has_a_security_key() {
     let listed = ask(&world, &tab, Method::GET, &keys_of(&ann), json!({})).await.expect(200).json();
     assert!(listed["items"][0]["last_used_at"].is_string(), "{listed}");
     assert_eq!(
-        actions(&world, &format!("user/{ann}")).await[..3],
-        ["session.begin", "user.security-key-add", "session.begin"]
+        actions(&world, &format!("user/{ann}")).await[..4],
+        ["session.begin", "session.challenge", "user.security-key-add", "session.begin"]
     );
 }
 
@@ -225,6 +233,45 @@ async fn the_first_key_ends_the_other_sessions_and_links() {
     let signed_in = post(&world, SESSIONS, key.get(&asked, PRESENT, Some(&ann))).await.expect(201);
     register(&world, &tab, &ann, &SoftKey::new(8)).await.expect(201);
     ask(&world, &Tab::of(&signed_in), Method::GET, &keys_of(&ann), json!({})).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_right_password_that_the_second_factor_stops_is_in_the_audit_log() {
+    let (world, _) = world().await;
+    let (ann, bob) = (user(&world, "ann", "viewer").await, user(&world, "bob", "viewer").await);
+    let mut bobs = SoftKey::new(8);
+    for (id, key) in [(&ann, &SoftKey::new(7)), (&bob, &bobs)] {
+        insert(&world, key.stored(id.parse().unwrap())).await;
+    }
+    // Another user's key, and one of nobody.
+    for key in [&mut bobs, &mut SoftKey::new(9)] {
+        let asked = password(&world, "ann").await.expect(202).json();
+        post(&world, SESSIONS, key.get(&asked, VERIFIED, None)).await.expect(401);
+    }
+    // At an IP address no key can be used.
+    let by_address =
+        world.bare(Method::POST, SESSIONS).header("origin", format!("https://{}", world.address));
+    let body = json!({ "name": "ann", "password": PASSWORD });
+    send(by_address.header("sec-fetch-site", "same-origin").json(&body)).await.expect(409);
+    let audit = world.get(&format!("/api/v1/audit?resource=user/{ann}")).await.json();
+    let events: Vec<(&str, &Value)> = audit["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| (event["action"].as_str().unwrap(), &event["details"]))
+        .take(5)
+        .collect();
+    let found: Vec<&str> = events.iter().map(|(action, _)| *action).collect();
+    let (asked, refused) = ("session.challenge", "session.refuse");
+    assert_eq!(found, [asked, refused, asked, refused, asked]);
+    for (at, begun) in [(0, false), (2, true)] {
+        let details = events[at].1;
+        assert_eq!((&details["purpose"], &details["begun"]), (&json!("sign-in"), &json!(begun)));
+        assert_eq!(details["address"], "127.0.0.1");
+    }
+    assert_eq!(events[1].1["reason"], "the security key is not registered");
+    assert!(events[3].1["security_key"].is_string(), "{audit}");
+    assert!(!actions(&world, &format!("user/{bob}")).await.contains(&refused.to_owned()));
 }
 
 #[tokio::test]
@@ -262,11 +309,7 @@ async fn a_passkey_alone_does_not_replace_an_issuer() {
     let made = world.post("/api/v1/users", body).await.expect(201).json();
     let ann = made["id"].as_str().unwrap();
     let mut key = SoftKey::new(7);
-    let stored = key.stored(ann.parse().unwrap());
-    let insert = world
-        .store
-        .write("test", move |tx| async move { store::insert_security_key(tx, &stored).await }.boxed());
-    insert.await.unwrap();
+    insert(&world, key.stored(ann.parse().unwrap())).await;
     let mut sign_in = async || {
         let ceremony = post(&world, "/api/v1/auth/sessions/challenge", json!({})).await.expect(201).json();
         post(&world, SESSIONS, key.get(&ceremony, VERIFIED, Some(ann))).await
