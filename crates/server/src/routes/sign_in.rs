@@ -110,10 +110,10 @@ async fn sign_in(
             {
                 return Ok(asks_for_key(ceremony));
             }
-            by_password(access, &user, from, replaces).await
+            by_password(&state, &user, from, replaces).await
         }
         SignIn { code: None, name: None, password: None, security_key: Some(given) } => {
-            by_security_key(access, &given, from, replaces).await
+            by_security_key(&state, &given, from, replaces).await
         }
         _ => return Err(Problem::unprocessable("give `code`, or `name` and `password`, or `security_key`")),
     };
@@ -124,29 +124,35 @@ async fn sign_in(
 }
 
 async fn by_password(
-    access: &AccessControl,
+    state: &State,
     user: &Identity,
     from: IpAddr,
     replaces: Option<[u8; 32]>,
 ) -> Result<Zeroizing<String>, Problem> {
+    let access = state.access();
     let start = session_start(access, user, SignInMethod::Password, replaces);
-    PreparedSession::new(access, SessionStart { address: &from.to_string(), ..start })?.begin(access).await
+    let start = SessionStart { address: &from.to_string(), ..start };
+    let begun = PreparedSession::new(access, start)?.begin(access).await?;
+    state.limits().sign_in().succeeded(&user.name, from);
+    Ok(begun)
 }
 
 async fn by_security_key(
-    access: &AccessControl,
+    state: &State,
     given: &SecurityKeyAssertion,
     from: IpAddr,
     replaces: Option<[u8; 32]>,
 ) -> Result<Zeroizing<String>, Problem> {
-    let from = from.to_string();
-    let (ceremony, proved) = security_key::prove(access, CeremonyPurpose::SignIn, given, &from).await?;
+    let (access, address) = (state.access(), from.to_string());
+    let (ceremony, proved) = security_key::prove(access, CeremonyPurpose::SignIn, given, &address).await?;
     let method = if ceremony.after_password { SignInMethod::PasswordAndKey } else { SignInMethod::Passkey };
     let user = proved.user.clone();
     let start = session_start(access, &user, method, replaces);
-    let start = SessionStart { address: &from, security_key: Some(proved.key.id), ..start };
+    let start = SessionStart { address: &address, security_key: Some(proved.key.id), ..start };
     let begun = PreparedSession::new(access, start)?.begin_with(access, proved).await?;
-    begun.ok_or_else(security_key::refused)
+    let begun = begun.ok_or_else(security_key::refused)?;
+    state.limits().sign_in().succeeded(&user.name, from);
+    Ok(begun)
 }
 
 /// Returns the parameters of a session of a user who has just authenticated.
@@ -249,7 +255,7 @@ async fn begin_confirmation(
     Ok(holding_secret((StatusCode::CREATED, Json(ceremony)).into_response()))
 }
 
-/// Returns the user with this name and password, subject to the rate limits.
+/// Returns the user with this name and password, subject to the rate limits. The sign-in has not succeeded before the second factor.
 async fn authenticate_by_password(
     state: &State,
     name: &str,
@@ -261,11 +267,8 @@ async fn authenticate_by_password(
             "name must have 1 to {NAME_MAX} bytes; password at most {PASSWORD_BYTES_MAX} bytes"
         )));
     }
-    let limits = state.limits().sign_in();
-    limits.attempt(name, from)?;
-    let user = password::user(state.access(), name, password, &from.to_string()).await?;
-    limits.succeeded(name, from);
-    Ok(user)
+    state.limits().sign_in().attempt(name, from)?;
+    password::user(state.access(), name, password, &from.to_string()).await
 }
 
 fn check_code(code: &str) -> Result<(), Problem> {
@@ -374,7 +377,9 @@ async fn confirm_by_password(
     }
     let now = state.clock().now_us();
     let confirmed = session::confirm(state.access(), caller, Proof::Password, now).await?;
-    confirmed.map(|()| None).ok_or_else(|| Problem::unauthenticated("this session has ended"))
+    confirmed.ok_or_else(|| Problem::unauthenticated("this session has ended"))?;
+    state.limits().sign_in().succeeded(name, from);
+    Ok(None)
 }
 
 async fn confirm_by_key(
@@ -390,7 +395,10 @@ async fn confirm_by_key(
     if (ceremony.identity, ceremony.session) != (user, Some(session)) {
         return Err(security_key::refused());
     }
+    let name = key.user.name.clone();
     let proof = Proof::Key { key: Box::new(key), after_password: ceremony.after_password };
     let confirmed = session::confirm(access, caller, proof, state.clock().now_us()).await?;
-    confirmed.ok_or_else(security_key::refused)
+    confirmed.ok_or_else(security_key::refused)?;
+    state.limits().sign_in().succeeded(&name, from);
+    Ok(())
 }

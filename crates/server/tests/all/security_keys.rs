@@ -135,13 +135,19 @@ pub(crate) async fn ask(world: &World, tab: &Tab, method: Method, path: &str, bo
 /// A server whose time the test moves, and that does not limit attempts.
 async fn world() -> (World, Clock) {
     let clock = Clock::manual(now() * 1_000_000);
-    let plenty = SlowRate { every: Duration::from_secs(1), burst: 1_000 };
+    (limited(clock.clone(), PLENTY).await, clock)
+}
+
+const PLENTY: SlowRate = SlowRate { every: Duration::from_secs(1), burst: 1_000 };
+
+/// A server that limits the passwords for a name from unknown addresses.
+async fn limited(clock: Clock, name: SlowRate) -> World {
     let limits = LimitOptions {
-        sign_in: SignInRates { pair: plenty, address: plenty, name: plenty },
+        sign_in: SignInRates { pair: PLENTY, address: PLENTY, name },
         ..LimitOptions::unlimited()
     };
     let state = Box::new(move |state: server::StateBuilder| state.limits(limits));
-    (World::start_with(Plan { clock: clock.clone(), state, ..Plan::default() }).await, clock)
+    World::start_with(Plan { clock, state, ..Plan::default() }).await
 }
 
 /// Stores a key without its registration.
@@ -272,6 +278,24 @@ async fn a_right_password_that_the_second_factor_stops_is_in_the_audit_log() {
     assert_eq!(events[1].1["reason"], "the security key is not registered");
     assert!(events[3].1["security_key"].is_string(), "{audit}");
     assert!(!actions(&world, &format!("user/{bob}")).await.contains(&refused.to_owned()));
+}
+
+#[tokio::test]
+async fn an_address_is_known_only_after_the_second_factor() {
+    let hourly = SlowRate { every: Duration::from_secs(3_600), burst: 2 };
+    let world = limited(Clock::manual(now() * 1_000_000), hourly).await;
+    let (ann, bob) = (user(&world, "ann", "viewer").await, user(&world, "bob", "viewer").await);
+    let mut key = SoftKey::new(7);
+    insert(&world, key.stored(ann.parse().unwrap())).await;
+    insert(&world, SoftKey::new(8).stored(bob.parse().unwrap())).await;
+    password(&world, "ann").await.expect(202);
+    let asked = password(&world, "ann").await.expect(202).json();
+    post(&world, SESSIONS, key.get(&asked, PRESENT, Some(&ann))).await.expect(201);
+    password(&world, "ann").await.expect(202);
+    // The right password alone, as of somebody who stole it.
+    for status in [202, 202, 429] {
+        password(&world, "bob").await.expect(status);
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,8 @@ use db::{Cost, ModuleStatements, Row, StoreError, Tx, Value};
 /// Maximum number of security keys of one user.
 pub const SECURITY_KEYS_MAX: usize = 16;
 
-/// Maximum number of unfinished ceremonies of one user. A further ceremony ends the oldest.
+/// Maximum number of unfinished ceremonies of one user for one purpose, each with and without the password. A further ceremony ends the
+/// oldest of these.
 const CEREMONIES_MAX: i64 = 8;
 
 /// Maximum number of unfinished ceremonies in which the user is not known yet. A further ceremony ends the oldest.
@@ -167,7 +168,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
 const TRIM_CEREMONIES: &str = "-- access_key_ceremonies_trim
 DELETE FROM access_key_ceremonies WHERE secret_hash IN
-    (SELECT secret_hash FROM access_key_ceremonies WHERE identity = ?1 ORDER BY created_at DESC LIMIT ?2 OFFSET ?3)";
+    (SELECT secret_hash FROM access_key_ceremonies WHERE identity = ?1 AND purpose = ?2 AND after_password = ?3
+     ORDER BY created_at DESC LIMIT ?4 OFFSET ?5)";
 
 const TAKE_CEREMONY: &str = "-- access_key_ceremony_take
 DELETE FROM access_key_ceremonies WHERE secret_hash = ?1
@@ -277,7 +279,7 @@ pub async fn delete_security_key(tx: &mut Tx, identity: Uuid, id: Uuid) -> Resul
     Ok(super::identity::changed(tx.execute(DELETE, vec![id.into(), identity.into()]).await?))
 }
 
-/// Inserts a ceremony. Beyond the limit for its user, the oldest ceremonies end.
+/// Inserts a ceremony. Beyond the limit for its user and purpose, the oldest ceremonies end.
 ///
 /// # Errors
 /// Database errors.
@@ -301,7 +303,13 @@ pub async fn insert_key_ceremony(tx: &mut Tx, new: &KeyCeremony) -> Result<(), S
     ];
     tx.execute(INSERT_CEREMONY, parameters).await?;
     let most = if new.identity.is_nil() { UNKNOWN_CEREMONIES_MAX } else { CEREMONIES_MAX };
-    let surplus = vec![new.identity.into(), i64::from(u32::MAX).into(), most.into()];
+    let surplus: Vec<Value> = vec![
+        new.identity.into(),
+        new.purpose.name().into(),
+        i64::from(new.after_password).into(),
+        i64::from(u32::MAX).into(),
+        most.into(),
+    ];
     tx.execute(TRIM_CEREMONIES, surplus).await.map(drop)
 }
 
@@ -334,9 +342,13 @@ pub async fn put_approval_signature(tx: &mut Tx, new: &ApprovalSignatureRow) -> 
     tx.execute(PUT_SIGNATURE, parameters).await.map(drop)
 }
 
-/// Deletes the security keys and the ceremonies of a user.
+/// Ends the unfinished ceremonies of a user.
+pub(super) async fn end_key_ceremonies(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
+    tx.execute(DELETE_CEREMONIES_OF, vec![identity.into()]).await.map(drop)
+}
+
+/// Deletes the security keys of a user.
 pub(super) async fn remove_security_keys(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
-    tx.execute(DELETE_CEREMONIES_OF, vec![identity.into()]).await?;
     tx.execute(DELETE_OF, vec![identity.into()]).await.map(drop)
 }
 

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
-use super::security_key::remove_security_keys;
+use super::security_key::{end_key_ceremonies, remove_security_keys};
 use super::session::{delete_other_sessions, delete_sessions_of};
 use db::{ModuleStatements, Row, StoreError, Tx, Value};
 
@@ -115,22 +115,24 @@ pub async fn use_sign_in_link(tx: &mut Tx, code_hash: [u8; 32]) -> Result<bool, 
     Ok(tx.execute(DELETE_LINK, vec![code_hash.into()]).await? == 1)
 }
 
-/// Ends every session and deletes the unused links of an identity. Returns the number of sessions.
+/// Ends every session and ceremony of an identity, and deletes its unused links. Returns the number of sessions.
 ///
 /// # Errors
 /// Database errors.
 #[crate::boxed]
 pub async fn sign_out(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
+    end_key_ceremonies(tx, identity).await?;
     tx.execute(DELETE_LINKS_OF, vec![identity.into()]).await?;
     delete_sessions_of(tx, identity).await
 }
 
-/// Ends every session of an identity except `keep`, and deletes its unused links. Returns the number of sessions.
+/// Ends every ceremony of an identity and every session except `keep`, and deletes its unused links. Returns the number of sessions.
 ///
 /// # Errors
 /// Database errors.
 #[crate::boxed]
 pub async fn sign_out_others(tx: &mut Tx, identity: Uuid, keep: [u8; 32]) -> Result<u64, StoreError> {
+    end_key_ceremonies(tx, identity).await?;
     tx.execute(DELETE_LINKS_OF, vec![identity.into()]).await?;
     delete_other_sessions(tx, identity, keep).await
 }

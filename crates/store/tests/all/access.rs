@@ -3,7 +3,8 @@
 use futures_util::FutureExt;
 use store::{
     AccessChange, CeremonyPurpose, IdempotencyState, Identity, IdentityKind, IdentitySettings, KeyCeremony,
-    NewIdentity, RoleChange, SecurityKey, SecurityKeyUse, Session, SignInMethod, Store, StoredResponse,
+    NewIdentity, NewPassword, RoleChange, SecurityKey, SecurityKeyUse, Session, SignInMethod, Store,
+    StoredResponse,
 };
 use uuid::Uuid;
 
@@ -247,16 +248,39 @@ pub(crate) async fn a_ceremony_is_taken_once_and_a_counter_does_not_go_back(worl
     let take = |number: u8| {
         store.write("test", move |tx| async move { store::take_key_ceremony(tx, [number; 32]).await }.boxed())
     };
-    // The ninth of one user ends the first, but none of another user.
+    // The ninth of one user ends the first, but none of another user, of another purpose, or without the password.
     begin(ceremony(bob, 100, NOW - 100)).await.unwrap();
+    let confirm = KeyCeremony { purpose: CeremonyPurpose::Confirm, ..ceremony(ann, 50, NOW - 50) };
+    let alone = KeyCeremony { after_password: false, ..ceremony(ann, 51, NOW - 50) };
+    for other in [&confirm, &alone] {
+        begin(other.clone()).await.unwrap();
+    }
     for number in 1..=9 {
         begin(ceremony(ann, number, NOW + i64::from(number))).await.unwrap();
     }
     assert_eq!(take(1).await.unwrap(), None);
     assert_eq!(take(2).await.unwrap(), Some(ceremony(ann, 2, NOW + 2)));
     assert_eq!(take(2).await.unwrap(), None, "it is used once");
+    assert_eq!((take(50).await.unwrap(), take(51).await.unwrap()), (Some(confirm), Some(alone)));
     assert_eq!(store::Access::of(store).expire_key_ceremonies(NOW - 90).await.unwrap(), 1);
     assert_eq!(take(100).await.unwrap(), None);
+
+    // Signing out and a new password end what has begun.
+    let end = store.write("test", move |tx| async move { store::sign_out(tx, ann).await }.boxed());
+    end.await.unwrap();
+    assert_eq!(take(4).await.unwrap(), None);
+    begin(ceremony(ann, 4, NOW)).await.unwrap();
+    let password = NewPassword {
+        identity: ann,
+        hash: "hash".to_owned(),
+        set_at_us: NOW,
+        set_by: "user:ann".to_owned(),
+        keep: Some([8; 32]),
+    };
+    let put = store.write("test", move |tx| async move { store::put_password(tx, &password).await }.boxed());
+    put.await.unwrap();
+    assert_eq!(take(4).await.unwrap(), None);
+    begin(ceremony(ann, 3, NOW)).await.unwrap();
 
     let gone = store.write("test", move |tx| async move { store::delete_identity(tx, ann, 1).await }.boxed());
     assert_eq!(gone.await.unwrap(), AccessChange::Done);
