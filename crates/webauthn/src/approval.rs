@@ -18,20 +18,23 @@ pub const NONCE_BYTES: usize = 32;
 
 /// What an approver signs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Statement {
+pub struct Statement<'a> {
     /// Identifier of the approval, pending change or enrollment: the bytes of its UUID.
     pub subject: [u8; 16],
     /// SHA-256 of the plan.
     pub plan_sha256: [u8; 32],
+    /// The approver, such as `user:ann`.
+    pub actor: &'a str,
     /// Random bytes, so that a signature can be used once.
     pub nonce: [u8; NONCE_BYTES],
 }
 
-impl Statement {
-    /// Returns the challenge of the ceremony: SHA-256 over domain, subject, plan and nonce.
+impl Statement<'_> {
+    /// Returns the challenge of the ceremony: SHA-256 over domain, subject, plan, SHA-256 of the actor, and nonce.
     #[must_use]
     pub fn challenge(&self) -> [u8; 32] {
-        let parts: [&[u8]; 4] = [DOMAIN, &self.subject, &self.plan_sha256, &self.nonce];
+        let actor = sha256(self.actor.as_bytes());
+        let parts: [&[u8]; 5] = [DOMAIN, &self.subject, &self.plan_sha256, &actor, &self.nonce];
         sha256(&parts.concat())
     }
 }
@@ -53,14 +56,14 @@ pub struct ApprovalSignature {
 }
 
 impl ApprovalSignature {
-    /// Verifies that this key signed the approval of this plan, and that its authenticator saw a user. Returns whether the
+    /// Verifies that this key signed the approval of this plan for this approver, and that its authenticator saw a user. Returns whether the
     /// authenticator also verified the user by PIN or biometrics.
     ///
     /// # Errors
     /// [`Error`].
-    pub fn verify(&self, subject: [u8; 16], plan_sha256: [u8; 32]) -> Result<bool, Error> {
+    pub fn verify(&self, subject: [u8; 16], plan_sha256: [u8; 32], actor: &str) -> Result<bool, Error> {
         let nonce = self.nonce.0.as_slice().try_into().map_err(|_| Error::Size)?;
-        let challenge = Statement { subject, plan_sha256, nonce }.challenge();
+        let challenge = Statement { subject, plan_sha256, actor, nonce }.challenge();
         let expected = Expected {
             challenge: &challenge,
             rp_id: &self.rp_id,

@@ -151,8 +151,9 @@ impl Rules {
             .iter()
             .map(|view| {
                 let parsed = ApprovalSignature::deserialize(&view.signature).ok();
-                let verified =
-                    parsed.as_ref().map(|one| one.verify(signed.id.into_bytes(), *plan.as_bytes()));
+                let verified = parsed
+                    .as_ref()
+                    .map(|one| one.verify(signed.id.into_bytes(), *plan.as_bytes(), &view.actor));
                 let key = parsed.as_ref().map(|one| Fingerprint::from_bytes(one.key_sha256()));
                 let signature = if view.plan_sha256.parse::<Fingerprint>() != Ok(plan) {
                     OTHER_PLAN
@@ -258,9 +259,9 @@ mod tests {
         "origin": "https://bulla.example",
         "nonce": "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM",
         "credential_id": "CAgICAgICAgICAgICAgICA",
-        "client_data_json": "eyJ0eXBlIjoid2ViYXV0aG4uZ2V0IiwiY2hhbGxlbmdlIjoidWJaUmRUc2E4LXNpTmk1dlVma3dNZGlhM2dGOVJNY2FnYklkNjJKa1pHNCIsIm9yaWdpbiI6Imh0dHBzOi8vYnVsbGEuZXhhbXBsZSIsImNyb3NzT3JpZ2luIjpmYWxzZX0",
+        "client_data_json": "eyJ0eXBlIjoid2ViYXV0aG4uZ2V0IiwiY2hhbGxlbmdlIjoiQ09fZ3BsLTd1LUJOdndISzhNdVJQbFJLdF9pQmZWcFNsaWxlMFdDVUk3byIsIm9yaWdpbiI6Imh0dHBzOi8vYnVsbGEuZXhhbXBsZSIsImNyb3NzT3JpZ2luIjpmYWxzZX0",
         "authenticator_data": "tN-RUfqVy6fCTQ6d01--sIJYeoKzJ5TkUV2bezHL6qYFAAAACQ",
-        "signature": "2OEekxOfjILVLCn5jNJmRbIreKpu_l-Bdt5ID6q4nbZAwJZhS-KBCIt8p3PQE-xQmZMJtepHTUCRagPzLURnAg"
+        "signature": "TMxCWys8ZiRSCtvnuxKOaZnhnSLC_35jqKOK4ZoW9HEK33Pka2dfTsqPwPhWYZdR1F1nlwZL1j0IFJ5kJ15vAg"
     }"#;
 
     /// SHA-256 of the plan of [`document`].
@@ -314,6 +315,10 @@ mod tests {
         };
         assert_eq!(one(&plain, &changed("approvers", json!(["user:bob"]))), (NO_APPROVAL, false));
         assert_eq!(one(&plain, &changed("id", json!(Uuid::max()))), (WRONG, true));
+        // Ann's signature, shown as Bob's.
+        let mut renamed = changed("approvers", json!(["user:bob"]));
+        renamed["signatures"][0]["actor"] = json!("user:bob");
+        assert_eq!(one(&plain, &renamed), (WRONG, true));
         assert_eq!(one(&plain, &changed("plan_sha256", json!("cd".repeat(32)))), (OTHER_PLAN, true));
     }
 

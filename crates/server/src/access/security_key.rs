@@ -49,8 +49,8 @@ pub(crate) struct AssertionStart<'a> {
     pub(crate) session: Option<[u8; 32]>,
     /// Whether the user gave the password before.
     pub(crate) after_password: bool,
-    /// The approval and the SHA-256 of the plan to sign.
-    pub(crate) plan: Option<(Uuid, [u8; 32])>,
+    /// The approval, the SHA-256 of the plan to sign, and the approver.
+    pub(crate) plan: Option<(Uuid, [u8; 32], &'a str)>,
 }
 
 /// A verified assertion, of which the use is not stored yet.
@@ -194,8 +194,8 @@ pub(crate) async fn begin_assertion(
         }
     }
     let (mut challenge, nonce) = (random()?, random()?);
-    if let Some((subject, plan_sha256)) = plan {
-        challenge = Statement { subject: subject.into_bytes(), plan_sha256, nonce }.challenge();
+    if let Some((subject, plan_sha256, actor)) = plan {
+        challenge = Statement { subject: subject.into_bytes(), plan_sha256, actor, nonce }.challenge();
     }
     let verification = match purpose {
         _ if after_password => "discouraged",
@@ -214,8 +214,8 @@ pub(crate) async fn begin_assertion(
         challenge,
         session,
         after_password,
-        subject: plan.map(|(subject, _)| subject),
-        plan_sha256: plan.map(|(_, hash)| hash),
+        subject: plan.map(|(subject, ..)| subject),
+        plan_sha256: plan.map(|(_, hash, _)| hash),
         nonce: plan.map(|_| nonce),
         ..empty(access, site, purpose)
     };

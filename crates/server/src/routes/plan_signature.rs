@@ -46,7 +46,7 @@ pub(crate) async fn begin(
         user: Some(user),
         session: Some(session),
         after_password: false,
-        plan: Some((subject, plan_sha256)),
+        plan: Some((subject, plan_sha256, caller.actor())),
     };
     let ceremony = security_key::begin_assertion(access, start).await?;
     let mut response = (StatusCode::CREATED, Json(ceremony)).into_response();
@@ -138,8 +138,10 @@ async fn store(
         nonce: Base64Url(ceremony.nonce.unwrap_or_default().to_vec()),
         assertion: key.assertion.clone(),
     };
-    // What is stored can be verified later by anybody.
-    signature.verify(subject.into_bytes(), plan_sha256).map_err(Problem::internal)?;
+    // What is stored can be verified later by anybody. It cannot be if the user was renamed meanwhile.
+    signature
+        .verify(subject.into_bytes(), plan_sha256, caller.actor())
+        .map_err(|_| security_key::refused())?;
     let document = serde_json::to_value(&signature).map_err(Problem::internal)?;
     let signed_at_us = access.clock().now_us();
     let event = AuditEvent {

@@ -301,8 +301,8 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     let stored: ApprovalSignature = serde_json::from_value(own[0]["signature"].clone()).unwrap();
     let id: Uuid = change["id"].as_str().unwrap().parse().unwrap();
     let hash: x509::Fingerprint = plan.parse().unwrap();
-    assert_eq!(stored.verify(id.into_bytes(), *hash.as_bytes()), Ok(true));
-    assert!(stored.verify(id.into_bytes(), [0; 32]).is_err());
+    assert_eq!(stored.verify(id.into_bytes(), *hash.as_bytes(), "user:ann"), Ok(true));
+    assert!(stored.verify(id.into_bytes(), [0; 32], "user:ann").is_err());
     let audit = world.get("/api/v1/audit?action=approval.sign").await.json();
     assert_eq!(audit["items"][0]["details"]["signature"], own[0]["signature"]);
 }

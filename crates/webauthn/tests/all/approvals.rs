@@ -5,7 +5,8 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use webauthn::approval::{ApprovalSignature, Statement};
 use webauthn::{Assertion, Base64Url, Error};
 
-const STATEMENT: Statement = Statement { subject: [1; 16], plan_sha256: [2; 32], nonce: [3; 32] };
+const STATEMENT: Statement =
+    Statement { subject: [1; 16], plan_sha256: [2; 32], actor: "user:ann", nonce: [3; 32] };
 
 fn signature(flags: u8) -> ApprovalSignature {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
@@ -36,15 +37,16 @@ fn signature(flags: u8) -> ApprovalSignature {
 #[test]
 fn a_signature_is_for_one_plan_of_one_approval() {
     let signature = signature(0b101);
-    assert_eq!(signature.verify([1; 16], [2; 32]), Ok(true));
-    assert_eq!(self::signature(0b1).verify([1; 16], [2; 32]), Ok(false));
-    assert_eq!(self::signature(0).verify([1; 16], [2; 32]), Err(Error::UserPresence));
-    assert_eq!(signature.verify([1; 16], [9; 32]), Err(Error::Challenge));
-    assert_eq!(signature.verify([9; 16], [2; 32]), Err(Error::Challenge));
+    assert_eq!(signature.verify([1; 16], [2; 32], "user:ann"), Ok(true));
+    assert_eq!(self::signature(0b1).verify([1; 16], [2; 32], "user:ann"), Ok(false));
+    assert_eq!(self::signature(0).verify([1; 16], [2; 32], "user:ann"), Err(Error::UserPresence));
+    assert_eq!(signature.verify([1; 16], [9; 32], "user:ann"), Err(Error::Challenge));
+    assert_eq!(signature.verify([9; 16], [2; 32], "user:ann"), Err(Error::Challenge));
+    assert_eq!(signature.verify([1; 16], [2; 32], "user:bob"), Err(Error::Challenge));
     let other = ApprovalSignature { nonce: Base64Url(vec![9; 32]), ..signature.clone() };
-    assert_eq!(other.verify([1; 16], [2; 32]), Err(Error::Challenge));
+    assert_eq!(other.verify([1; 16], [2; 32], "user:ann"), Err(Error::Challenge));
     let other = ApprovalSignature { rp_id: "evil.example".to_owned(), ..signature.clone() };
-    assert_eq!(other.verify([1; 16], [2; 32]), Err(Error::RelyingParty));
+    assert_eq!(other.verify([1; 16], [2; 32], "user:ann"), Err(Error::RelyingParty));
 }
 
 #[test]
@@ -53,5 +55,5 @@ fn a_signature_is_verified_after_its_way_through_json() {
     let text = serde_json::to_string(&signature).unwrap();
     let read: ApprovalSignature = serde_json::from_str(&text).unwrap();
     assert_eq!(read, signature);
-    assert!(read.verify([1; 16], [2; 32]).is_ok());
+    assert!(read.verify([1; 16], [2; 32], "user:ann").is_ok());
 }
