@@ -110,7 +110,8 @@ pub struct NewUser {
     /// Name of the person, unique among people.
     #[cfg_attr(feature = "schemas", schema(example = "alice", min_length = 1, max_length = 128))]
     pub name: String,
-    /// Subject of the person at the issuer (claim `sub`). Absent for a person who signs in with a password or one-time links.
+    /// Subject of the person at the issuer (claim `sub`), except `local`. Absent for a person who signs in with a password or one-time
+    /// links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 255))]
     pub subject: Option<String>,

@@ -99,6 +99,11 @@ fn user_lookup_key(
         let detail = format!("a subject and an issuer must have 1 to {SUBJECT_MAX} bytes");
         return Err(Problem::unprocessable(detail));
     }
+    if subject == LOCAL {
+        return Err(Problem::unprocessable(format_args!(
+            "the subject `{LOCAL}` is reserved for users without an issuer: give the person another subject at the issuer"
+        )));
+    }
     Ok((subject_hash(&issuer, &subject), subject))
 }
 

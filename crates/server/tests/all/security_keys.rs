@@ -329,6 +329,9 @@ async fn a_passkey_signs_in_alone_only_if_it_verified_its_user() {
 #[tokio::test]
 async fn a_passkey_alone_does_not_replace_an_issuer() {
     let (world, _) = world().await;
+    // The subject by which users without an issuer are known.
+    let body = json!({ "name": "eve", "subject": "local", "issuer": "https://idp.example", "grants": [] });
+    assert!(world.post("/api/v1/users", body).await.expect(422).text.contains("reserved"));
     let body = json!({ "name": "ann", "subject": "s-1", "issuer": "https://idp.example", "grants": [] });
     let made = world.post("/api/v1/users", body).await.expect(201).json();
     let ann = made["id"].as_str().unwrap();

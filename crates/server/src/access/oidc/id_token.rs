@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::provider::Oidc;
 use crate::access::issuer::refused;
+use crate::access::managers::LOCAL;
 use crate::access::secret;
 use crate::problem::Problem;
 
@@ -93,6 +94,11 @@ impl Claims {
         if self.sub.is_empty() || self.sub.len() > SUBJECT_MAX {
             return Err(refused("the ID token has no valid subject (claim sub)"));
         }
+        if self.sub == LOCAL {
+            return Err(refused(
+                "the subject of the ID token (claim sub) is reserved for users without an issuer",
+            ));
+        }
         Ok(())
     }
 
@@ -152,6 +158,7 @@ mod tests {
             (json!({ "nonce": Value::Null }), "another login"),
             (json!({ "sub": "" }), "no valid subject"),
             (json!({ "sub": "x".repeat(256) }), "no valid subject"),
+            (json!({ "sub": "local" }), "reserved"),
         ] {
             let error = outcome(change.clone()).unwrap_err();
             assert!(error.contains(why), "{change}: {error}");
