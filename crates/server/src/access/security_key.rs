@@ -117,8 +117,8 @@ pub(crate) async fn begin_registration(
     begin(access, ceremony, options).await
 }
 
-/// Stores the key of a registration. The first key of a user ends the user's other sessions and unused links: whoever holds them has
-/// shown no key.
+/// Stores the key of a registration. The first key of a user ends the user's other sessions and unused links, which began without a
+/// key.
 pub(crate) async fn finish_registration(
     access: &AccessControl,
     caller: &Caller,
