@@ -376,8 +376,11 @@ async function securityKey(server, browser) {
   await checked(page, path);
   await picture(page, 'approval');
   if (!(await page.locator('main').innerText()).includes('user:ann (key ')) problem(path, 'does not say who signed');
-  const verified = rows('approval', 'verify', approval.id);
-  if (verified.length !== 1 || verified[0].signature !== 'valid') problem(path, `the signature is ${JSON.stringify(verified)}`);
+  const [key] = rows('user', 'security-key', 'list', person);
+  for (const [pinned, wanted] of [[[], 'valid, key not checked'], [['--key', `user:ann=${key.public_key_sha256}`], 'valid']]) {
+    const verified = rows('approval', 'verify', approval.id, '--require-signatures', ...pinned);
+    if (verified.length !== 1 || verified[0].signature !== wanted) problem(path, `the signature is ${JSON.stringify(verified)}`);
+  }
   const file = join(home, 'approval.json');
   writeFileSync(file, server.bulla('approval', 'show', approval.id, '-o', 'json'));
   server.bulla('approval', 'verify', '--file', file);
