@@ -23,6 +23,8 @@ async fn only_listed_routes_are_open_and_changes_need_write_permissions() {
         "/api/v1/auth/callback",
         // The credential is in the body: the code of a link, or the password.
         "/api/v1/auth/sessions",
+        // Begins a sign-in with a passkey: it returns a challenge, limited by address, and says nothing about users.
+        "/api/v1/auth/sessions/challenge",
         // The agent has no identity yet: the join token in the body is its credential.
         "/api/v1/agent/enroll",
         // The same for a key node.
