@@ -5,7 +5,7 @@
 //! in the order of the [`Column`](crate::Column)s, and use each as `:name`:
 //!
 //! ```
-//! const EXTEND: db::Bulk = db::bulk! { (id bigint, until bigint)
+//! const EXTEND: db::BulkStatement = db::bulk! { (id bigint, until bigint)
 //!     "-- jobs_extend\nUPDATE jobs SET lease_until = :until WHERE id = :id AND lease_until < :until"
 //! };
 //! assert_eq!(EXTEND.sqlite, "-- jobs_extend\nUPDATE jobs SET lease_until = ?2 WHERE id = ?1 AND lease_until < ?2");
