@@ -291,7 +291,8 @@ fn every_sealed_column_is_registered_for_rotation() {
     assert!(columns.len() >= 5, "the rule sees {columns:?} only");
     let known = |name: &&&str| {
         all.iter().flat_map(|text| text.lines()).any(|line| {
-            let registers = line.contains("register_sealed_column(&") || line.contains("columns: RwLock::new(");
+            let registers =
+                line.contains("register_sealed_column(&") || line.contains("columns: RwLock::new(");
             registers && line.contains(**name)
         })
     };

@@ -321,7 +321,7 @@ async fn approvals_from_before_signatures_were_required_do_not_count() {
     }
     house.guard(2).await;
     let mut weaker = house.shown(VIP).await;
-    weaker["requires_approval"] = json!(false);
+    (weaker["requires_approval"], weaker["approvals"]) = (json!(false), json!(1));
     let change = house.ask(Method::PUT, VIP, &weaker).await.expect(202).json();
     let (id, plan) = (change["id"].as_str().unwrap(), change["plan_sha256"].as_str().unwrap());
     // Ann approves as before the setting.
