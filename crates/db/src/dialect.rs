@@ -35,7 +35,7 @@
 //! | <code>{max&#124;greatest}</code>: either side may be empty | `max` | `greatest` |
 //!
 //! A statement that is not over rows has these marks too, and no list of columns: `bulk! { "… LIMIT ?1{| FOR UPDATE}" }`. Keep two
-//! texts ([`BulkStatement`](crate::Bulk) with both fields) where the databases need another shape, not other words.
+//! texts ([`BulkStatement`](crate::BulkStatement) with both fields) where the databases need another shape, not other words.
 //!
 //! Codes of an enum are written `{JobState::Queued}` and put in by [`with_codes!`](crate::with_codes), so that no statement
 //! holds a number that only a comment explains.

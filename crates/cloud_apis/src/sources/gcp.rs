@@ -176,7 +176,7 @@ impl GcpSource {
             let page = self.pool.call("certificatemanager:Read", deadline, ask).await?;
             for entry in page.certificate_map_entries {
                 let hosts = match &entry.r#match {
-                    Some(certificate_map_entry::MatchedEntry::Hostname(host)) => vec![host.clone()],
+                    Some(certificate_map_entry::Match::Hostname(host)) => vec![host.clone()],
                     _ => Vec::new(),
                 };
                 for certificate in entry.certificates {

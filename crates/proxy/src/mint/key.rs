@@ -89,7 +89,7 @@ impl LeafKey {
     }
 
     /// Returns the key as PKCS#8 PEM, if it was generated for another process
-    /// ([`KeysByOwner::for_consumers`](super::KeysByOwner::of_consumers)).
+    /// ([`KeysByOwner::for_consumers`](super::KeysByOwner::for_consumers)).
     #[must_use]
     pub fn to_pkcs8_pem(&self) -> Option<Zeroizing<String>> {
         self.is_handed_out.then(|| self.private.to_pkcs8_pem())

@@ -54,7 +54,7 @@ impl Leaf {
     }
 
     /// Returns the chain and the key as PEM, if the key may be sent to another process
-    /// ([`KeysByOwner::for_consumers`](super::KeysByOwner::of_consumers)).
+    /// ([`KeysByOwner::for_consumers`](super::KeysByOwner::for_consumers)).
     #[must_use]
     pub fn to_pem(&self) -> Option<Zeroizing<String>> {
         let key = self.key.to_pkcs8_pem()?;

@@ -68,7 +68,7 @@ async fn balancers_usage(region: &RegionalAccess, deadline: Deadline) -> Result<
             })
             .await?;
         balancers.extend(page.load_balancers().iter().filter_map(|balancer| {
-            let host = balancer.check_dns_name().map(str::to_owned);
+            let host = balancer.dns_name().map(str::to_owned);
             Some((balancer.load_balancer_arn()?.to_owned(), host))
         }));
         marker = page.next_marker().map(str::to_owned);
