@@ -35,7 +35,7 @@ fn is_own(caller: &Caller, id: Uuid) -> bool {
 }
 
 /// Rejects a registration for another user: only the holder of a key can register it.
-fn check_ca_certificate(caller: &Caller, id: Uuid) -> Result<(), Problem> {
+fn check_own_account(caller: &Caller, id: Uuid) -> Result<(), Problem> {
     if is_own(caller, id) {
         return Ok(());
     }
@@ -72,7 +72,7 @@ async fn begin(
     parts: Parts,
     Json(new): Json<NewSecurityKey>,
 ) -> Result<Response, Problem> {
-    check_ca_certificate(&caller, id)?;
+    check_own_account(&caller, id)?;
     let site = Site::of(&parts)?;
     let ceremony = security_key::begin_registration(&access, &caller, &site, &new.name).await?;
     let mut response = (StatusCode::CREATED, Json(ceremony)).into_response();
@@ -92,7 +92,7 @@ async fn add(
     Path(id): Path<Uuid>,
     Json(given): Json<SecurityKeyRegistration>,
 ) -> Result<(StatusCode, Json<SecurityKeyView>), Problem> {
-    check_ca_certificate(&caller, id)?;
+    check_own_account(&caller, id)?;
     let key = security_key::finish_registration(&access, &caller, given).await?;
     Ok((StatusCode::CREATED, Json(security_key::view(key))))
 }
