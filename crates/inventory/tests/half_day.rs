@@ -50,7 +50,7 @@ impl ScanEnvironment for FleetKit {
     }
 }
 
-/// Returns the number of live tasks by kind, without those of the fleet. The fleet serves connections for as long as they are open.
+/// Returns the number of live tasks by kind, without the tasks of the fleet. The fleet serves connections for as long as they are open.
 fn live() -> BTreeMap<&'static str, i64> {
     telemetry::tasks::live()
         .into_iter()

@@ -144,7 +144,7 @@ impl World {
     }
 
     /// Runs rounds until all events are read and a round does nothing. On PostgreSQL events wait for all older transactions,
-    /// including those of other tests.
+    /// including transactions of other tests.
     async fn settle(&self) {
         for _ in 0..6_000 {
             let idle = self.alerts.round().await.unwrap() == alerts::AlertReport::default();

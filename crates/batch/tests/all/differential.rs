@@ -1,4 +1,4 @@
-//! Compares thousands of signatures with those of AWS-LC. Includes edge cases of keys, digests and nonces.
+//! Compares thousands of signatures with AWS-LC's signatures. Includes edge cases of keys, digests and nonces.
 
 use aws_lc_rs::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 use aws_lc_rs::rand::SystemRandom;

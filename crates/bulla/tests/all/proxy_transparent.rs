@@ -1,5 +1,5 @@
 //! `bulla proxy` on a gateway whose firewall redirects connections to it. Clients, gateway and servers are network namespaces. The
-//! ruleset is that of docs/proxy.md.
+//! ruleset is the one in docs/proxy.md.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};

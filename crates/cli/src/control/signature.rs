@@ -36,11 +36,11 @@ pub struct VerifyArgs {
 /// What a signature must have beyond its validity.
 #[derive(Debug, Default, Args)]
 struct Rules {
-    /// SHA-256 of a public key with which this approver signs, such as user:ann=9f86…; repeatable. Without it the document alone
-    /// says whose the keys are
+    /// SHA-256 of a public key with which this approver signs, such as user:ann=9f86…; repeatable. Without it, the
+    /// keys in the document are trusted
     #[arg(long = "key", value_name = "ACTOR=SHA256", value_parser = pinned_key)]
     keys: Vec<(String, Fingerprint)>,
-    /// Exit code 1 also if nobody approved, or an approver has no valid signature. With --key, only signatures by these keys count
+    /// Exit with 1 if there is no approval, or an approver has no valid signature. With --key, only signatures by these keys count
     #[arg(long)]
     require_signatures: bool,
 }
@@ -218,7 +218,7 @@ impl Rules {
             return None;
         }
         if !verified.approved {
-            return Some(("nobody approved the plan", "verify again after the approval"));
+            return Some(("the plan has no approval", "verify again after the approval"));
         }
         let unchecked = !self.keys.is_empty() && any(UNCHECKED);
         (any(NONE) || unchecked).then_some((
@@ -341,7 +341,7 @@ mod tests {
         let [ann, other] = [KEY, PLAN].map(|key| format!("user:ann={key}"));
         assert_eq!(one(&rules(true, &[&other, &ann]), &document), (VALID, false));
         assert_eq!(one(&rules(false, &[&other]), &document), (OTHER_KEY, true));
-        // A key that was named for somebody else is not one of this approver.
+        // A key of another approver does not count.
         let bob = format!("user:bob={KEY}");
         assert_eq!(one(&rules(false, &[&bob]), &document), (UNCHECKED, false));
         assert_eq!(one(&rules(true, &[&bob]), &document), (UNCHECKED, true));

@@ -32,7 +32,7 @@ impl World {
         Self::with(Clock::system(), Vec::new()).await
     }
 
-    /// Creates a world with this clock and these name servers. Without name servers, those of this machine are used.
+    /// Creates a world with this clock and these name servers. By default, the name servers of this machine are used.
     pub(crate) async fn with(clock: Clock, names: Vec<SocketAddr>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();

@@ -466,7 +466,7 @@ async fn tenant_with_slow_keys_uses_at_most_half_of_a_connection() {
     world.stop().await;
 }
 
-/// The limit is that of the tenant's setting. Keys held on this node are not limited by it.
+/// The limit is the tenant's setting. Keys held on this node are not limited by it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_in_flight_per_tenant_and_node_are_limited() {
     let options = || {

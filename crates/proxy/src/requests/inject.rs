@@ -307,14 +307,14 @@ impl Injection {
         if !self.may_echo {
             tracing::warn!(
                 credential = self.called(),
-                "the credential has fewer than {EXACT_OCTETS} bytes, so that the search for it in responses finds other texts by \
-                 chance: use a longer one"
+                "the credential has fewer than {EXACT_OCTETS} bytes, so unrelated texts in responses may be masked: use a longer \
+                 credential"
             );
         }
     }
 
-    /// Returns the value of the header field, the texts to redact in responses, and whether the value is so short that other texts
-    /// match by chance.
+    /// Returns the value of the header field, the texts to redact in responses, and whether the value is so short that it
+    /// also occurs in unrelated texts.
     fn written(&self, texts: &[Secret]) -> Result<Written, SecretUnavailable> {
         let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
         let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());

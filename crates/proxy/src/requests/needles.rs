@@ -10,13 +10,13 @@ use zeroize::Zeroizing;
 
 /// Replaces removed values.
 pub(super) const REDACTED: &str = "[redacted]";
-/// Minimum length of texts that are redacted in responses: shorter ones would match by chance.
+/// Minimum length of texts that are redacted in responses: shorter texts also occur in unrelated data.
 pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
 /// Values below this length are searched in responses in their exact case only, so that they match fewer other texts.
 pub(super) const EXACT_OCTETS: usize = 8;
 /// Maximum texts of one exchange, because each costs a search, and the client chooses its number of cookies.
 const NEEDLES_MAX: usize = 128;
-/// Minimum bytes of redacted values from client or server: shorter ones would match by chance.
+/// Minimum bytes of redacted values from client or server: shorter texts also occur in unrelated data.
 const OWN_OCTETS_MIN: usize = 8;
 /// Maximum bytes of an encoded character at the end of a truncated text.
 const SPELLING_OCTETS_MAX: usize = 24;

@@ -114,7 +114,7 @@ async fn sni_selects_the_host_and_connect_target_is_the_fallback() {
     assert_eq!(upstream.made(), made, "nor is its connection made to the address of CONNECT");
 }
 
-/// A request for another host than that of its connection would bypass rules by host.
+/// A request for another host than its connection would bypass rules by host.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_host_must_match_the_host_of_its_connection() {
     let upstream = Upstream::start("localhost").await;

@@ -43,7 +43,7 @@ fn check_own_account(caller: &Caller, id: Uuid) -> Result<(), Problem> {
         .hint("the user signs in to the console and opens /console/account"))
 }
 
-/// Lists a user's security keys, the oldest first: the caller's own, or with `access.read` those of any user.
+/// Lists a user's security keys, the oldest first: the caller's own keys, or with `access.read` the keys of any user.
 #[utoipa::path(get, path = "/api/v1/users/{id}/security-keys", operation_id = "listSecurityKeys",
     params(("id" = Uuid, Path)), responses((status = 200, body = Listing<SecurityKeyView>)))]
 async fn list(

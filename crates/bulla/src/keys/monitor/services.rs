@@ -14,7 +14,7 @@ use crate::config::Configuration;
 
 /// Maximum number of services: enough for one site.
 const SERVICES_MAX: usize = 128;
-/// Maximum bytes of metrics: those of 1,000 tenants and 1,000 sites have 6 MB.
+/// Maximum bytes of metrics. The metrics of 1,000 tenants and 1,000 sites have 6 MB.
 pub(super) const METRICS_MAX: usize = 16 << 20;
 /// Maximum bytes of traces: a service returns at most 256 requests of at most 2 KB.
 pub(super) const TRACES_MAX: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! A profile that requires approval, changed and approved by command, and break-glass access when nobody can approve.
+//! A profile that requires approval, changed and approved by command, and break-glass access when no approver is left.
 
 use super::House;
 use crate::world::{run, stderr, stdout};

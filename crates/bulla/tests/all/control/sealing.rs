@@ -73,7 +73,7 @@ fn master_key_moves_from_file_to_passphrase_and_back() {
         "{status}"
     );
     assert_eq!(status["remaining"], keys[1]["values"], "{status}");
-    // The server may create a key of its own meanwhile, such as that of its OCSP responder.
+    // The server may create a key meanwhile, such as the key of its OCSP responder.
     let columns = status["keys"][0]["columns"].as_array().unwrap();
     assert!(columns.contains(&json!({ "column": "credential_versions.sealed", "values": 1 })), "{status}");
     assert_eq!(rotated(&house), status["remaining"].as_u64().unwrap());

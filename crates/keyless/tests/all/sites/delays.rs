@@ -208,7 +208,7 @@ fn abandoned_requests_are_cancelled_at_the_distant_node() {
     });
 }
 
-/// Failure 13: a slow stage that nobody notices. First the key is slow, then the network. The trace shows which.
+/// Failure 13: a slow stage without an error. First the key is slow, then the network. The trace shows which.
 #[test]
 fn trace_shows_which_stage_is_slow() {
     const SLOW: Duration = Duration::from_millis(400);

@@ -131,7 +131,7 @@ pub(super) async fn matching_certificates_are_counted_and_grouped(world: World) 
     let owners = groups(GroupBy::Owner, &none()).await;
     assert_eq!(values(&owners), [(None, 12), (Some("ann"), 1), (Some("bob"), 1)]);
     assert!(owners.complete && owners.counted == 14);
-    // The stored counts equal those of a filter that matches everything.
+    // The stored counts equal the counts of a filter that matches everything.
     let everything = ManagedFilter { profile: Some("web".to_owned()), ..none() };
     for by in GroupBy::ALL {
         let (kept, counted) = (groups(by, &none()).await, groups(by, &everything).await);
