@@ -41,13 +41,13 @@ pub(crate) struct TopArgs {
     /// Only requests whose host, method or path contains this text
     #[arg(long, value_name = "TEXT")]
     find: Option<String>,
-    /// Only what is refused
+    /// Only denied requests
     #[arg(long)]
     denied: bool,
-    /// How often the log is read
+    /// Time between two reads of the log
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::duration)]
     every: Duration,
-    /// Print what the log has now, and end
+    /// Print the decisions in the log, and exit
     #[arg(long)]
     once: bool,
 }
@@ -82,8 +82,12 @@ pub(super) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome<Exit> {
             .hint("set proxy.requests.audit_file, or give --audit-file FILE"));
     }
     let unreadable = |error: std::io::Error| {
-        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
-            .hint("only the user of the proxy may read its audit log: run this as that user")
+        Problem::usage(format_args!("cannot read {}: {error}", path.display())).hint(match error.kind() {
+            ErrorKind::NotFound => {
+                "the proxy creates its audit log at startup: check the path, and that the proxy runs"
+            }
+            _ => "only the user of the proxy may read its audit log: run this as that user",
+        })
     };
     let mut log = Log::open(&path).map_err(unreadable)?;
     let is_screen = std::io::stdout().is_terminal() && !args.once;
