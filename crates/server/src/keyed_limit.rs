@@ -2,23 +2,30 @@
 
 use std::hash::Hash;
 
-use governor::clock::{Clock, DefaultClock};
+use governor::clock::Clock;
 use governor::middleware::{StateInformationMiddleware, StateSnapshot};
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 
+#[cfg(not(test))]
+type BucketClock = governor::clock::DefaultClock;
+/// The clock of unit tests stands still: how fast the machine is cannot change what a bucket holds.
+#[cfg(test)]
+type BucketClock = governor::clock::FakeRelativeClock;
+
 /// A token bucket for each key. Beyond `keys_max` keys, new keys share the bucket of `overflow` until idle ones are removed.
 pub(crate) struct KeyedLimit<K: Hash + Eq + Clone> {
-    buckets: RateLimiter<K, DashMapStateStore<K>, DefaultClock, StateInformationMiddleware>,
+    buckets: RateLimiter<K, DashMapStateStore<K>, BucketClock, StateInformationMiddleware>,
     overflow: K,
     keys_max: usize,
-    clock: DefaultClock,
+    clock: BucketClock,
 }
 
 impl<K: Hash + Eq + Clone> KeyedLimit<K> {
     pub(crate) fn new(quota: Quota, overflow: K, keys_max: usize) -> Self {
-        let buckets = RateLimiter::dashmap(quota).with_middleware::<StateInformationMiddleware>();
-        Self { buckets, overflow, keys_max, clock: DefaultClock::default() }
+        let clock = BucketClock::default();
+        let buckets = RateLimiter::dashmap_with_clock(quota, clock.clone()).with_middleware();
+        Self { buckets, overflow, keys_max, clock }
     }
 
     /// Takes a token of `key` and returns the state of its bucket.
@@ -36,5 +43,38 @@ impl<K: Hash + Eq + Clone> KeyedLimit<K> {
     /// Removes keys whose buckets are full.
     pub(crate) fn forget_idle(&self) {
         self.buckets.retain_recent();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn rejected_requests_are_told_when_the_next_token_comes() {
+        let burst = NonZeroU32::new(2).unwrap();
+        let limit =
+            KeyedLimit::new(Quota::with_period(Duration::from_secs(3)).unwrap().allow_burst(burst), "", 100);
+        assert!(limit.take(&"a").is_ok() && limit.take(&"a").is_ok());
+        assert_eq!(limit.take(&"a").unwrap_err(), 3);
+        limit.clock.advance(Duration::from_millis(1_500));
+        assert_eq!(limit.take(&"a").unwrap_err(), 2, "rounded up");
+        limit.clock.advance(Duration::from_millis(1_500));
+        assert!(limit.take(&"a").is_ok());
+        assert_eq!(limit.take(&"a").unwrap_err(), 3);
+    }
+
+    #[test]
+    fn new_keys_share_a_bucket_when_there_are_too_many() {
+        let limit = KeyedLimit::new(Quota::per_hour(NonZeroU32::MIN), 0, 2);
+        assert!(limit.take(&1).is_ok() && limit.take(&2).is_ok());
+        assert!(limit.take(&3).is_ok(), "the shared bucket");
+        assert!(limit.take(&4).is_err(), "the shared bucket is empty");
+        limit.clock.advance(Duration::from_secs(7_200));
+        limit.forget_idle();
+        assert!(limit.take(&5).is_ok() && limit.take(&6).is_ok());
     }
 }
