@@ -53,9 +53,9 @@ pub struct FoundView {
 pub struct LeafView {
     /// The SHA-256 fingerprint.
     pub fingerprint: String,
-    /// Subject of the certificate.
+    /// Subject as text (RFC 4514).
     pub subject: String,
-    /// Issuer of the certificate.
+    /// Issuer as text (RFC 4514).
     pub issuer: String,
     /// Serial number, hexadecimal.
     pub serial: String,
@@ -114,7 +114,7 @@ pub struct ScanSpecView {
     pub ports: Option<String>,
     /// The first 20 server names for targets without one.
     pub server_names: Vec<String>,
-    /// Protocol before TLS for targets without a scheme.
+    /// STARTTLS protocol of targets without a scheme.
     pub starttls: Option<String>,
     /// Whether every address of a name is a separate endpoint.
     pub all_addresses: bool,

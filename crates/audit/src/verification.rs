@@ -26,7 +26,7 @@ pub struct Verified {
     pub chains: AuditVerification,
     /// Number of segments whose heads were checked.
     pub segments: u64,
-    /// Number of these segments whose lines were checked.
+    /// Number of segments whose lines were checked, too.
     pub opened: u64,
     /// Number of checked signed heads.
     pub signed_heads: u64,

@@ -55,7 +55,7 @@ pub struct ChangePlan {
 pub struct ChangeField {
     /// Name of the field: `action`, or the JSON pointer of a value, such as `after/validity/default_seconds`.
     pub name: String,
-    /// Values of the field.
+    /// The field's value; empty if the field has none.
     pub values: Vec<String>,
 }
 

@@ -422,7 +422,7 @@ impl RecentChanges {
 }
 
 impl StreamGap {
-    /// Values requested no later than this time are no longer trusted.
+    /// Returns the time up to which requested values are invalid at `now`. `None` if no value is invalid.
     fn invalid_before(&self, now: Instant) -> Option<Instant> {
         if now >= self.from { Some(self.asked_before) } else { self.settled }
     }

@@ -125,14 +125,14 @@ impl Credentials {
         }))
     }
 
-    /// Sets the sender of hook requests. Without it, policies whose hook must agree keep their old values. Only the first call has
-    /// an effect.
+    /// Sets the sender of hook requests. Without a sender, credentials whose rotation needs the consent of a hook keep their values. Only
+    /// the first call has an effect.
     pub fn set_hook_sender(&self, sender: Arc<dyn HookSender>) {
         let _ = self.0.hooks.set(sender);
     }
 
-    /// Sets the authority that CAs among the credentials are published through, so that their certificates can be revoked. Only the
-    /// first call has an effect.
+    /// Sets the authority that publishes the CAs stored as credentials, so that their certificates can be revoked. Only the first call
+    /// has an effect.
     pub fn set_publishing_authority(&self, authority: Authority) {
         let _ = self.0.authority.set(authority);
     }

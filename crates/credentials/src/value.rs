@@ -110,22 +110,22 @@ pub struct KeyPair {
     pub private_key: Option<Secret>,
 }
 
-/// A value.
+/// The value of a credential. Each variant is a credential type of CredHub.
 #[derive(Clone, PartialEq)]
 pub enum Value {
-    /// Of type `value`.
+    /// Any text (type `value`).
     Value(Secret),
-    /// Of type `json`.
+    /// Any JSON (type `json`).
     Json(Json),
-    /// Of type `password`.
+    /// A password (type `password`).
     Password(Secret),
-    /// Of type `user`.
+    /// A user name with its password (type `user`).
     User(UserValue),
-    /// Of type `certificate`.
+    /// A certificate with its private key and CA (type `certificate`).
     Certificate(CertificateValue),
-    /// Of type `rsa`.
+    /// An RSA key pair (type `rsa`).
     Rsa(KeyPair),
-    /// Of type `ssh`.
+    /// An SSH key pair (type `ssh`).
     Ssh(KeyPair),
 }
 

@@ -46,7 +46,7 @@ pub struct SetRequest {
     pub kind: Kind,
     /// The value, as JSON.
     pub value: Json,
-    /// Metadata to store with it.
+    /// Metadata to store with the value.
     pub metadata: Option<Json>,
     /// Fail unless this is the newest version; `Some(None)`: fail if a version exists.
     pub expected: Option<Option<Uuid>>,

@@ -98,7 +98,7 @@ pub struct Edge {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TreeEdgeError {
     /// The number or size of the tiles differs from [`Edge::ids`].
-    #[error("the tiles are not the edge of this tree")]
+    #[error("the number or size of the tiles does not match the size of the tree")]
     Shape,
     /// The tiles do not hash to the root.
     #[error("the tiles do not hash to the checkpoint's root")]

@@ -98,7 +98,7 @@ impl StaplingError {
     }
 }
 
-/// Failures for one certificate since the last success.
+/// Consecutive failures to fetch the OCSP response of one certificate.
 #[derive(Clone, Copy)]
 struct Failures {
     count: u32,

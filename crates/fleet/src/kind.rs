@@ -100,12 +100,12 @@ pub(crate) struct Leaf {
     pub(crate) signed_with: SignedWith,
 }
 
-/// Names in the leaf.
+/// Names in the leaf certificate of an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Naming {
     /// The host's name, as common name and alternative name.
     Own,
-    /// The name of another endpoint.
+    /// Another endpoint's name, which does not match the host.
     Other,
     /// A wildcard for the host's parent domain.
     Wildcard,

@@ -112,13 +112,13 @@ impl UploadTimer {
         Self { stall: StallTimeout::new(self.stall.limit), known: Arc::clone(&self.known) }
     }
 
-    /// Notes that data or the end of the body arrived.
+    /// Stops the timer: data or the end of the body arrived.
     pub fn over(&mut self) {
         self.stall.over();
         self.known.set_waiting_for_upstream();
     }
 
-    /// Notes that the body is invalid, or that the client cancelled it.
+    /// Records that the body is invalid, or that the client cancelled it.
     pub fn mark_failed(&mut self) {
         self.known.broken.store(true, Relaxed);
     }

@@ -119,7 +119,7 @@ const NICE: i32 = 5;
 /// Bytes hashed in 1 µs. Ed25519 hashes its message twice (SHA-512 processes 590 MB/s here). Other schemes sign a digest.
 const OCTETS_PER_US: u64 = 300;
 
-/// Returns the processor time in µs of a signature of `octets` bytes, as charged to the tenant.
+/// Returns the processor time in µs that is charged to the tenant for signing a message of `octets` bytes.
 const fn work(kind: KeyType, octets: usize) -> u64 {
     let hashing = octets as u64 / OCTETS_PER_US;
     hashing

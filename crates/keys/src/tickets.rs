@@ -24,7 +24,8 @@ const SEALS_MAX: u32 = 1 << 30;
 /// A value cannot be sealed or opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TicketError {
-    /// The key of the value is retired, or belongs to another process. The client has to start again without the value.
+    /// The key that sealed the value was retired, or belongs to another process. The client must start again without the value, for
+    /// example with a full TLS handshake.
     #[error("sealed with a key that no longer exists")]
     Retired,
     /// The value was changed, or sealed under another key.

@@ -299,7 +299,9 @@ impl Subject<'_> {
 enum Mismatch {
     #[error("CONNECT names {connect}, but the TLS handshake names {server}")]
     Connect { connect: HostOrIp, server: HostOrIp },
-    #[error("the connection is for {connection}, but the request is for {host}")]
+    #[error(
+        "the connection is for {connection}, but the request is for {host}: open a new connection for {host}"
+    )]
     Host { connection: HostOrIp, host: HostOrIp },
 }
 

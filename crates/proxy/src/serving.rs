@@ -48,7 +48,7 @@ impl Proxy {
     }
 }
 
-/// Waits for the tunnels of a connection after its HTTP part has ended: until then they count as the client's connection.
+/// Waits until the tunnels of a connection are closed. While a tunnel is open, the connection counts towards the client's limit.
 pub(super) async fn ended(tunnels: &TaskTracker) {
     tunnels.close();
     tunnels.wait().await;

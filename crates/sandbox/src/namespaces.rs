@@ -41,7 +41,7 @@ pub enum NamespaceError {
     #[error("cannot make {0} read-only")]
     ReadOnly(PathBuf, #[source] io::Error),
     /// A file or folder could not be kept writable in a read-only file system.
-    #[error("cannot keep {0} writable")]
+    #[error("cannot mount {0} as writable in the read-only file system")]
     Writable(PathBuf, #[source] io::Error),
 }
 

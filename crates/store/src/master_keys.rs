@@ -7,7 +7,7 @@ use db::{Cost, Row, StoreError, Tx, Value};
 /// Number of bytes in a master key's id.
 pub const MASTER_KEY_ID: usize = 8;
 
-/// A master key as the database knows it.
+/// A master key's row in the database. It contains no key material.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MasterKeyRow {
     /// Id of the master key.

@@ -55,13 +55,13 @@ coded! {
 coded! {
     /// State of a job.
     pub enum JobState: "job state" {
-        /// Waits for its time, or for a slot.
+        /// The job waits for its start time, or for a free slot.
         Queued = 0 => "queued",
-        /// Claimed by a worker, for the duration of its lease.
+        /// A worker has claimed the job for the duration of the lease.
         Running = 1 => "running",
-        /// Waits for approval.
+        /// The job waits for approval.
         AwaitingApproval = 2 => "awaiting_approval",
-        /// Waits for the agent's CSR.
+        /// The job waits for the agent's CSR.
         AwaitingCsr = 3 => "awaiting_csr",
         /// Succeeded.
         Done = 4 => "done",

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 /// Timeout after which a condition counts as failed. A machine under load may be slow.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Shortest and longest pause between two checks of a condition.
+/// Shortest pause between two checks of a condition.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Longest pause between two checks of a condition.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// The pause before the next check of a condition since `began`: a tenth of the time waited so far. Many checks start a program,

@@ -52,7 +52,7 @@ pub enum VerifyError {
         reason: String,
     },
     /// The endpoint serves another certificate.
-    #[error("{address} serves {served}, not {expected}")]
+    #[error("{address} serves the certificate {served}, not {expected}")]
     Other {
         /// Address of the endpoint.
         address: SocketAddr,

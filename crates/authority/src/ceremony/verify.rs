@@ -37,7 +37,7 @@ pub enum TranscriptError {
     #[error("{TRANSCRIPT_FILE} is not a transcript that this version supports: {0}")]
     Malformed(String),
     /// The root is not the expected one.
-    #[error("the root is {found}, expected {expected}")]
+    #[error("the SHA-256 fingerprint of the root is {found}, expected {expected}")]
     OtherRoot {
         /// Fingerprint of the root in the directory.
         found: Fingerprint,

@@ -93,7 +93,7 @@ pub enum BadCa {
     )]
     Name(String),
     /// The subject is not a distinguished name.
-    #[error("the subject: {0}")]
+    #[error("invalid subject of the CA: {0}")]
     Subject(String),
     /// The lifetime is too short or too long.
     #[error("the lifetime must be between one hour and fifty years, not {0} seconds")]

@@ -71,9 +71,10 @@ pub(crate) struct ScanArgs {
     /// Use IPv6 only
     #[arg(short = '6', help_heading = "Targets", id = "ipv6")]
     pub(crate) ipv6: bool,
-    /// Protocol before TLS at targets without a scheme [default: guessed from the port]
+    /// STARTTLS protocol of targets without a scheme [default: guessed from the port]
     ///
-    /// smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp, rdp, or tls for none.
+    /// One of smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp and rdp. Use tls for endpoints
+    /// that start with TLS.
     #[arg(long, help_heading = "Targets", value_name = "PROTOCOL")]
     pub(crate) starttls: Option<String>,
     /// Maximum number of addresses of one network [default: 65536]

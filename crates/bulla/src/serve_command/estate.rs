@@ -22,7 +22,7 @@ const EVERY: Duration = Duration::from_secs(15);
 /// Maximum number of endpoints and managed certificates in the metrics, earliest expiry first. Later expiries are not urgent, and a
 /// time series for each of a million certificates would overload Prometheus.
 const SOONEST_MAX: usize = 500;
-/// Maximum number of watches in the metrics, by name.
+/// Maximum number of watches in the metrics: the first ones in the order of their names.
 const WATCHES_MAX: usize = 1_000;
 /// Maximum characters of a subject or name in a label.
 const LABEL_MAX: usize = 128;

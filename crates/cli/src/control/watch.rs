@@ -88,7 +88,7 @@ pub struct NewWatch {
     /// Server names to request, one after the other, at targets without a name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     sni: Vec<String>,
-    /// Protocol before TLS at targets without a scheme
+    /// STARTTLS protocol of targets without a scheme
     #[arg(long, value_name = "PROTOCOL")]
     starttls: Option<String>,
     /// Scan every address of a name as a separate endpoint
@@ -127,7 +127,7 @@ pub struct ChangedWatch {
     /// Server names to request, one after the other, at targets without a name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     sni: Option<Vec<String>>,
-    /// Protocol before TLS at targets without a scheme
+    /// STARTTLS protocol of targets without a scheme
     #[arg(long, value_name = "PROTOCOL")]
     starttls: Option<String>,
     #[command(flatten)]

@@ -100,7 +100,7 @@ pub struct CtServiceRow {
 pub struct CtLogRow {
     /// Log ID: SHA-256 of the log's key.
     pub log_id: [u8; 32],
-    /// Name for people.
+    /// Name of the log to display.
     pub name: String,
     /// The follower's position, JSON.
     pub place: String,
@@ -125,7 +125,7 @@ pub struct CtLogRow {
 pub struct CtLogStep {
     /// Log ID: SHA-256 of the log's key.
     pub log_id: [u8; 32],
-    /// Name for people.
+    /// Name of the log to display.
     pub name: String,
     /// The position before the step, JSON; empty in a new log.
     pub from: String,
@@ -135,7 +135,7 @@ pub struct CtLogStep {
     pub behind: i64,
     /// See [`CtLogRow::behind_since_us`].
     pub behind_since_us: Option<i64>,
-    /// A warning although the log responds: its tree does not grow.
+    /// Warning that the log responds but its tree does not grow; `None` if the tree grows.
     pub warning: Option<String>,
     /// Since when the warning applies, µs since 1970-01-01 UTC.
     pub failing_since_us: Option<i64>,

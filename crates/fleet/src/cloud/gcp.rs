@@ -98,7 +98,7 @@ impl GcpCloud {
         Ok(Self { server, contents })
     }
 
-    /// Returns the endpoint of both services.
+    /// Returns the URL of the fake server, which serves both Certificate Manager and Compute Engine.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.server.port())

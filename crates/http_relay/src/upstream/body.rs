@@ -30,8 +30,8 @@ pub(super) struct ReturningConnection {
 }
 
 impl ReturningConnection {
-    /// Returns the connection immediately if it is ready. Otherwise waits until it is, for example when a response came before the
-    /// whole request was sent. The result completes at the end of this wait.
+    /// Puts the connection back into the pool. If it is not ready, for example because the response came before the whole request was
+    /// sent, a task waits until it is. In that case, returns a receiver that completes when the task ends.
     fn give(mut self) -> Option<oneshot::Receiver<()>> {
         if self.sender.sender.is_ready() {
             self.pool.keep(&self.origin, Sender::Http1(self.sender));

@@ -23,7 +23,7 @@ pub enum NoAnswer {
     Broken(hyper::Error),
 }
 
-/// Why there is no connection.
+/// Reason why no connection to the upstream could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamConnectError {
     /// The name cannot be resolved.
@@ -85,19 +85,19 @@ impl UpstreamConnectError {
     }
 }
 
-/// Why a parent proxy did not connect.
+/// Reason why a parent proxy did not open the tunnel.
 #[derive(Debug, thiserror::Error)]
 pub enum ParentProxyError {
-    /// The parent cannot be reached.
+    /// The parent proxy cannot be reached.
     #[error("{0}")]
     Connection(Box<UpstreamConnectError>),
-    /// The parent did not respond within the timeout.
+    /// The parent proxy did not respond within the timeout.
     #[error("timeout")]
     Late,
-    /// The parent rejected CONNECT.
+    /// The parent proxy rejected CONNECT with this status.
     #[error("it answered {0}")]
     Refused(StatusCode),
-    /// The parent does not speak HTTP.
+    /// The parent proxy does not speak HTTP.
     #[error("invalid HTTP response: {0}")]
     Http(#[from] hyper::Error),
     /// The target is not a valid authority.

@@ -19,7 +19,7 @@ pub const OWNERSHIP_RULES_MAX: usize = 1_000;
 /// Maximum names of one certificate that rules read, the first ones: two and a half times what public CAs allow.
 pub const OWNERSHIP_NAMES_MAX: usize = 256;
 
-/// Settings of a rule.
+/// Settings of an ownership rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnershipSettings {
     /// Unique name.
@@ -30,7 +30,7 @@ pub struct OwnershipSettings {
     pub body: String,
 }
 
-/// A stored rule.
+/// An ownership rule as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OwnershipRow {
     /// Unique identifier.

@@ -39,9 +39,9 @@ use crate::tables::watches::{
     update_watch, want_watch,
 };
 
-/// Minimum interval: with a shorter one, a scan would hardly end before the next.
+/// Minimum interval of a watch. With a shorter interval, most scans would still run when the next one is due.
 pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
-/// Maximum interval: a year.
+/// Maximum interval of a watch: one year.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Maximum targets of one watch, as configured: they are stored in one row.
 pub const TARGETS_MAX: usize = 10_000;
@@ -75,7 +75,7 @@ pub struct WatchSpec {
     pub ports: Option<String>,
     /// Server names for targets without one; each is requested separately.
     pub server_names: Vec<String>,
-    /// Protocol before TLS for targets without a scheme.
+    /// STARTTLS protocol of targets without a scheme.
     pub starttls: Option<String>,
     /// Whether every address of a name is a separate endpoint.
     pub all_addresses: bool,

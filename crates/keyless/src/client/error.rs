@@ -48,7 +48,7 @@ pub enum ClientError {
         code: ErrorCode,
     },
     /// The payload is longer than a message permits.
-    #[error("the request is longer than the maximum message length")]
+    #[error("the data to sign is too long for one message of the Keyless protocol (65,535 bytes)")]
     TooLong,
 }
 

@@ -65,7 +65,7 @@ pub(super) enum Failure {
     #[error("the caller cancelled the request")]
     Cancelled,
     /// The key failed.
-    #[error("the key cannot sign this: {0}")]
+    #[error("signing with the key failed: {0}")]
     Broken(String),
     /// The key is not sealed to the requested policy. Contains the policy of the key.
     #[error("the key is not sealed to the requested policy: it is sealed to {}", format_policy(.0.as_deref()))]

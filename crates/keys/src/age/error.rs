@@ -31,7 +31,7 @@ pub enum AgeError {
     /// The MAC of the header is wrong: the header was changed.
     #[error("the file's header was changed: the MAC does not match")]
     HeaderChanged,
-    /// Authentication of the content failed: the content was changed or cut off.
+    /// Authentication of the content failed: the content was changed or truncated after this number of bytes.
     #[error("the file was changed or truncated after {0} bytes of content")]
     Changed(u64),
     /// Data follows the last piece of the content.

@@ -4,20 +4,20 @@ use secrecy::SecretString;
 
 use super::recipient::{Identity, Recipient};
 
-/// How a file is encrypted.
+/// What a file is encrypted to.
 #[derive(Clone, Debug)]
 pub enum Seal {
-    /// To a passphrase.
+    /// A passphrase.
     Passphrase(SecretString),
-    /// To one or more recipients. Any one of their private keys opens the file.
+    /// One or more recipients. Any one of their private keys decrypts the file.
     Recipients(Vec<Recipient>),
 }
 
-/// How a file is opened.
+/// What a file is decrypted with.
 #[derive(Clone, Debug)]
 pub enum Opening {
-    /// With a passphrase. Takes up to some seconds on the calling thread.
+    /// A passphrase. Deriving the key blocks the calling thread for up to a few seconds.
     Passphrase(SecretString),
-    /// With private keys, of which one must fit.
+    /// Private keys. One of them must match a recipient of the file.
     Identities(Vec<Identity>),
 }

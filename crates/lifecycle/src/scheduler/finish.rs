@@ -39,11 +39,12 @@ use crate::tables::managed::{
 use crate::tables::policies::{ViolationRow, replace_violations};
 use crate::transition::{Failure, Transition, Version, run_from_job};
 
-/// Maximum attempts that end in one transaction. Each has a chain of a few KiB.
+/// Maximum results stored in one transaction. Each contains a chain of a few KiB.
 const BATCH_MAX: usize = 256;
-/// Maximum attempts to store the end of an attempt while the database is unavailable. After that its lease expires.
+/// Maximum tries to store the result of a run while the database is unavailable. After the last one, the lease of the run expires
+/// and another node repeats the run.
 const STORE_ATTEMPTS_MAX: u32 = 6;
-/// First pause between attempts to store. It doubles each time; in total they take about half a minute.
+/// First pause between two tries to store a result. The pause doubles each time; all tries together take about half a minute.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Creates the batcher: attempts that end together share a transaction.

@@ -738,7 +738,7 @@ impl Jobs<'_> {
         })
     }
 
-    /// Deletes runs in an ended state that ended before a time, at most `limit`. Returns how many.
+    /// Deletes at most `limit` runs that ended in `state` before `before_us`. Returns the number of deleted runs.
     ///
     /// # Errors
     /// Database errors.

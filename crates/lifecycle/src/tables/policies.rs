@@ -51,7 +51,7 @@ pub struct ViolationView {
     pub certificate: Uuid,
     /// Name of the certificate.
     pub name: String,
-    /// Profile of the certificate.
+    /// Name of the certificate's profile.
     pub profile: String,
 }
 

@@ -15,7 +15,7 @@ pub enum MintError {
     #[error("the CA key failed to sign: {0}")]
     NotSigned(#[from] SignError),
     /// The client needs an RSA key, and none is generated yet.
-    #[error("no RSA key is available yet")]
+    #[error("no RSA key is available yet: retry in a few seconds")]
     NoRsaKey,
     /// The leaf's key cannot be generated.
     #[error("cannot create a key for the leaf certificate: {0}")]

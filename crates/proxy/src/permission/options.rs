@@ -59,9 +59,9 @@ pub struct Options {
     pub timeout: Duration,
     /// Decision if the service does not respond.
     pub when_away: WhenAway,
-    /// Cache time of a permission.
+    /// Time for which a permission is cached.
     pub yes_for: Duration,
-    /// Cache time of a denial.
+    /// Time for which a denial is cached.
     pub no_for: Duration,
     /// Maximum cached decisions.
     pub answers_max: u64,

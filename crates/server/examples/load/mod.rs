@@ -138,7 +138,7 @@ pub(crate) fn client(plan: &str) {
     println!("{} {seconds} {} {}", took.len() * each, at(0.5), at(0.99));
 }
 
-/// One connection.
+/// One keep-alive connection to the server, which sends one request after the other on a thread of its own.
 struct Lane {
     plan: Arc<Plan>,
     ids: Arc<Vec<String>>,

@@ -328,7 +328,7 @@ impl Caller {
         held.fold(Permissions::NONE, |all, granted| all.union(granted.permissions)).covers(other.permissions)
     }
 
-    /// Returns whether this request's handler has requested the caller's permissions.
+    /// Returns whether the handler of this request has checked the caller's permissions.
     pub(crate) fn was_permission_checked(&self) -> bool {
         self.0.asked.load(Ordering::Relaxed)
     }

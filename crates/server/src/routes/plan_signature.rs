@@ -54,8 +54,8 @@ pub(crate) async fn begin(
     Ok(response)
 }
 
-/// Verifies and stores the signature of an approval, if it has one. Returns the SHA-256 of the plan that is approved: the signed one,
-/// otherwise the shown one.
+/// Verifies and stores the signature of an approval. Returns the SHA-256 of the approved plan: that of the signature or, if the
+/// approval is not signed, that of the plan shown to the approver.
 ///
 /// # Errors
 /// 403 if the configuration requires a signature and there is none; 401 for a signature that is not accepted.

@@ -37,15 +37,15 @@ pub struct PolicyNode {
     pub id: Uuid,
     /// Name of the node.
     pub name: String,
-    /// Revision of the node.
+    /// Revision of the node; increases with every change.
     pub revision: i64,
     /// The node's own attributes, as a JSON object.
     pub attributes: String,
-    /// Id of its site.
+    /// Id of the node's site.
     pub site: Uuid,
     /// Name of the site.
     pub site_name: String,
-    /// Revision of the site.
+    /// Revision of the site; increases with every change.
     pub site_revision: i64,
     /// The site's attributes, as a JSON object.
     pub site_attributes: String,

@@ -109,8 +109,8 @@ impl Scans<'_> {
         })
     }
 
-    /// Returns the newest finished scan, and the finished scan of the same targets before it: first the earlier one. `None` if there are no
-    /// two such scans.
+    /// Returns the ids of two finished scans with the same targets: the newest finished scan, and the one before it. The earlier
+    /// scan is first. `None` if there are not two.
     ///
     /// # Errors
     /// Database errors.

@@ -194,7 +194,7 @@ async fn integrity(session: Session) -> Result<Response, Failure> {
         .show(&parts)
 }
 
-/// Adds the actions, the key and the segments to the given sections.
+/// Appends to the page: the buttons that verify and sign the chains, the audit log's public key, and the list of segments.
 async fn integrity_parts(session: &Session, parts: Sections) -> Result<Sections, Failure> {
     let key = session.api.get_if_allowed("/api/v1/audit/key").await?.unwrap_or_default();
     let segments = session.api.get_if_allowed("/api/v1/audit/segments?limit=500").await?.unwrap_or_default();

@@ -11,15 +11,15 @@ use db::{Cost, Row, StoreError, Tx, Value};
 const OVERRIDES_MAX: i64 = 10_000;
 
 named! {
-    /// A rate limit of ACME clients.
+    /// A rate limit for ACME clients.
     pub enum AcmeLimit: "ACME limit" {
-        /// New accounts of a network.
+        /// Limits the new accounts per network.
         NewAccounts => "new_accounts",
-        /// New orders of an account.
+        /// Limits the new orders per account.
         Orders => "orders",
-        /// Failed validations of an account and name.
+        /// Limits the failed validations per account and name.
         FailedValidations => "failed_validations",
-        /// Certificates of an account for the same names.
+        /// Limits the certificates for the same set of names per account.
         DuplicateCertificates => "duplicate_certificates",
     }
 }

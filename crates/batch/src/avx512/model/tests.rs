@@ -121,7 +121,7 @@ fn model_matches_processor_instructions() {
     }
 }
 
-/// Without the processor: expected values from Intel's intrinsics guide.
+/// Needs no AVX-512 processor: the expected values are from Intel's intrinsics guide.
 #[test]
 fn intrinsics_match_reference_values() {
     let of = |word: u64| __m512i([word; WORDS]);

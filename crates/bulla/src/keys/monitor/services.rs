@@ -134,7 +134,7 @@ fn cause(error: &reqwest::Error) -> String {
     if deepest.to_string().is_empty() { chain(error) } else { deepest.to_string() }
 }
 
-/// The metrics address of the configured service, as seen from this host.
+/// Returns the metrics URL of the configured service. An unspecified listen address (0.0.0.0 or ::) becomes the loopback address.
 fn own(listen: &str) -> Outcome<String> {
     let nowhere = |what: String| {
         Problem::usage(what)

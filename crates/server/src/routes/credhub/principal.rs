@@ -68,8 +68,8 @@ struct Identified {
 }
 
 impl Identified {
-    /// Returns the principal of a change. Every change by a session needs a recent proof: it may replace a value in use, return a
-    /// value, or let others read a value.
+    /// Returns the principal of a change. A session needs a recent proof of identity for every change, because a change may replace a
+    /// value in use, return a value, or let others read a value.
     fn changes(self, parts: &Parts) -> Result<Requester, Refused> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         if reads { Ok(self.requester) } else { self.proved() }
@@ -105,7 +105,8 @@ pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refus
     asked
 }
 
-/// Returns the principal of a request like the extractor [`Principal`], without counting failures.
+/// Returns the principal of a request. Unlike the extractor [`Principal`], does not count failed authentication towards the rate
+/// limit.
 pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Requester, Refused> {
     identified(parts, context).await?.changes(parts)
 }

@@ -23,7 +23,7 @@ use crate::{format, json, revocation_reasons};
 /// later.
 const NAMED_MAX: i64 = 500;
 
-/// Returns the texts of an action, by the API's name.
+/// Returns the page title and the button label of a bulk action. `action` is its name in the API.
 fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
     match action {
         "renew" => Ok(("Renew many", "Renew these")),
