@@ -1,7 +1,7 @@
-//! The client of the credential store, for programs that read secrets often.
+//! Client of the credential store, for programs that read secrets often.
 //!
-//! Built once and shared: [`Client`] is cheap to clone, connects when it is first asked, and recovers by itself from a
-//! store that is away.
+//! Create one [`Client`] and share it: clones are cheap. It connects with the first request, and reconnects automatically after an
+//! outage of the store.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), client::Error> {
@@ -14,13 +14,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - **Asked once**: callers of one name share one request, and what is missed meanwhile goes with the next, up to
-//!   [`NAMES_MAX`] names of one `POST /api/v1/lookup`.
-//! - **Remembered** for [`Limits::ttl`]; then answered once more while it is made again; where the store does not answer,
-//!   answered for [`Limits::lifetime`], and after that an error says why. That a name is not there is remembered for
+//! - **Request coalescing**: concurrent callers of one name share one request. Cache misses during a request are batched into the
+//!   next `POST /api/v1/lookup`, up to [`NAMES_MAX`] names.
+//! - **Cache**: values are fresh for [`Limits::ttl`]. A stale value is served while it is refreshed and, if the store is
+//!   unavailable, until [`Limits::lifetime`]; after that, calls fail with the reason. Missing names are cached for
 //!   [`Limits::negative_ttl`].
-//! - **Told of changes** over server-sent events: what changed is asked for again. After a gap in them everything is, once.
-//! - **Bounded**: entries and bytes of the cache, the queue, answers, tries, retries, times.
+//! - **Invalidation** by server-sent events: changed values are requested again. After a gap in the events, each value is requested
+//!   again once.
+//! - **Limits** apply to the entries and bytes of the cache, the queue, response sizes, attempts, retries and timeouts.
 //!
 //! [`Agent`] serves the same API over this cache on a Unix socket.
 

@@ -1,28 +1,28 @@
-//! Targets that were not understood.
+//! Errors of targets that cannot be parsed or read.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::host_name::InvalidHost;
 
-/// Characters of the user's own text repeated in an error: enough to find it again.
+/// Maximum characters of the user's text that an error repeats: enough to find the text.
 const SHOWN_MAX: usize = 100;
 
-/// Where a target was written.
+/// Where an invalid target was written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TargetOrigin {
-    /// On the command line.
+    /// An argument of the command line.
     Argument,
-    /// In a file named with `@`.
+    /// A line of a file that was given as `@file`.
     Line {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// The first line is 1.
+        /// Line number, from 1.
         line: u64,
     },
-    /// On standard input.
+    /// A line of standard input.
     StandardInput {
-        /// The first line is 1.
+        /// Line number, from 1.
         line: u64,
     },
 }
@@ -37,115 +37,115 @@ impl fmt::Display for TargetOrigin {
     }
 }
 
-/// A target that was not understood. Those before and after it are not affected.
+/// A target that cannot be parsed or read. Other targets are not affected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{place}: `{text}`: {problem}")]
 pub struct TargetError {
-    /// Origin of the target: argument, file and line.
+    /// Where the target was written.
     pub place: TargetOrigin,
-    /// The text, without control characters and passwords, shortened.
+    /// The text of the target, without control characters and passwords, truncated to 100 characters.
     pub text: String,
-    /// The error, and the correction.
+    /// The error, with a hint how to correct it.
     pub problem: TargetProblem,
 }
 
-/// Why a list of ports was not understood.
+/// Reason why a list of ports is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidPorts {
-    /// Nothing between two commas, or nothing at all.
+    /// The list is empty, or nothing is between two commas.
     #[error("a port is missing; write for example 443,8443,9000-9010")]
     Missing,
-    /// Not a number from 1 to 65,535.
+    /// The text is not a number from 1 to 65,535.
     #[error("`{0}` is not a port; ports are numbers from 1 to 65535")]
     NotAPort(String),
-    /// A range that runs backwards.
+    /// The first port of a range is greater than the last one.
     #[error("the range {first}-{last} runs backwards; write {last}-{first}")]
     Backwards {
-        /// As written.
+        /// First port, as written.
         first: u16,
-        /// As written.
+        /// Last port, as written.
         last: u16,
     },
 }
 
-/// An invalid target. The text says what to do.
+/// Reason why a target is invalid. The message says how to correct it.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TargetProblem {
-    /// Nothing there.
-    #[error("nothing is named; write a host, host:port, network, URL, @file or path")]
+    /// The text is empty.
+    #[error("the target is empty; write a host, host:port, network, URL, @file or path")]
     Empty,
-    /// A file, a list or standard input, where only the network is looked at.
-    #[error("a file, a list or standard input; only hosts, addresses, networks and URLs may be named here")]
+    /// The target is a file, a list or standard input, but only network targets are allowed.
+    #[error("files, lists and standard input are not allowed here; write a host, address, network or URL")]
     NotOfNetwork,
-    /// Not a host name, or not one that can be connected to.
+    /// The host name is invalid.
     #[error("not a host name: {0}")]
     HostName(#[from] InvalidHost),
-    /// The name in `=name`.
+    /// The server name in `=name` is invalid.
     #[error("not a server name after `=`: {0}")]
     ServerName(InvalidHost),
-    /// Not a port.
+    /// The port or list of ports is invalid.
     #[error("{0}")]
     Port(#[from] InvalidPorts),
-    /// Only digits and dots, yet no address.
+    /// The text has only digits and dots, but is not an IPv4 address.
     #[error("not an IPv4 address; four numbers from 0 to 255 without leading zeros")]
     Ipv4,
-    /// Brackets or colons, yet no address.
+    /// The text has brackets or colons, but is not an IPv6 address.
     #[error("not an IPv6 address; with a port write [2001:db8::1]:443")]
     Ipv6,
-    /// `fe80::1%eth0`
-    #[error("an address with a zone (%) belongs to this machine's links alone and cannot be a target")]
+    /// The address has a zone, such as `fe80::1%eth0`.
+    #[error("an address with a zone (%) is valid on one link of this machine only and cannot be a target")]
     Zone,
-    /// After a slash, no prefix length.
+    /// The text after the slash is not a prefix length.
     #[error(
         "not a network; write for example 192.0.2.0/24 or 2001:db8::/120 (a URL needs its scheme: https://…, a path ./…)"
     )]
     Network,
-    /// More addresses than the bound.
-    #[error("{addresses} addresses, more than {max}; split the network{}", raise_limit_hint(*addresses))]
+    /// The network has more addresses than the limit.
+    #[error("{addresses} addresses, more than the limit of {max}; split the network{}", raise_limit_hint(*addresses))]
     TooManyAddresses {
-        /// In the network.
+        /// Addresses of the network.
         addresses: u128,
-        /// The bound in force.
+        /// Maximum addresses of a network.
         max: u64,
     },
-    /// Addresses times ports times names.
-    #[error("the network times its ports times its server names is more than can be counted; split it")]
+    /// The product of addresses, ports and server names exceeds 64 bits.
+    #[error("the network has too many targets (addresses × ports × server names); split it")]
     TooManyTargets,
-    /// A scheme that is not known.
+    /// The scheme is unknown.
     #[error(
-        "`{0}://` is not a scheme that leads to TLS here; known are https, smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp, rdp and the forms that are TLS from the first byte, such as smtps or ldaps"
+        "`{0}://` is not a supported scheme; use https, smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp, rdp, or a scheme with TLS from the first byte, such as smtps or ldaps"
     )]
     Scheme(String),
-    /// `http://`
-    #[error("http:// has no TLS; write https://, or host:port for TLS on another port")]
+    /// The scheme is `http`, which does not use TLS.
+    #[error("http:// does not use TLS; write https://, or host:port for TLS on another port")]
     PlainHttp,
-    /// `file://host/…` with a host that is not this machine.
+    /// A `file://host/…` URL names another host than this machine.
     #[error("file: names a file of this machine; write file:///path or just the path")]
     FileHost,
-    /// `@` or `-` in a file or on standard input.
-    #[error("a list of targets cannot name another list; give both on the command line")]
+    /// A file or standard input contains `@file` or `-`.
+    #[error("a list of targets cannot contain another list; give both on the command line")]
     NestedList,
-    /// `-` twice.
+    /// `-` was given twice.
     #[error("standard input can be read only once")]
     StandardInputTwice,
-    /// A list longer per line than any target.
+    /// A line of a list is too long.
     #[error("the line is longer than {max} bytes")]
     LineTooLong {
-        /// The bound in force.
+        /// Maximum bytes of a line.
         max: usize,
     },
-    /// A list that is not text.
+    /// A line of a list is not UTF-8.
     #[error("the line is not UTF-8 text")]
     NotUtf8,
-    /// A list that cannot be read (further).
+    /// Reading a list failed, with this error of the operating system.
     #[error("the list cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// The flag that allows so many, as far as anything can be counted.
+/// Returns the flag that allows this number of addresses. Empty if the number exceeds the range of the flag.
 fn raise_limit_hint(addresses: u128) -> String {
     match u64::try_from(addresses) {
-        Ok(addresses) => format!(", or raise the bound with --max-addresses {addresses}"),
+        Ok(addresses) => format!(", or raise the limit with --max-addresses {addresses}"),
         Err(_) => String::new(),
     }
 }
@@ -156,7 +156,7 @@ impl TargetError {
     }
 }
 
-/// Text as it may be shown on a terminal: no control characters, bounded.
+/// Removes control characters and truncates the text, so that it can be printed to a terminal.
 pub(super) fn shown(text: &str) -> String {
     let mut kept: String = text.chars().filter(|c| !c.is_control()).take(SHOWN_MAX).collect();
     if text.chars().count() > SHOWN_MAX {
@@ -165,7 +165,7 @@ pub(super) fn shown(text: &str) -> String {
     kept
 }
 
-/// `postgres://user:secret@host` without `user:secret@`, since errors end up in logs.
+/// Removes `user:secret@` from `postgres://user:secret@host`, because errors are logged.
 fn without_password(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
     let authority_end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

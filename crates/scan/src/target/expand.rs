@@ -13,20 +13,19 @@ use super::protocol::{HTTPS_PORT, Protocol, ProtocolSource};
 use super::shuffle::{Shuffled, mix};
 use super::{Host, Target};
 
-/// Addresses of one network that are scanned without further asking: a /16. A slip of the finger
-/// (/8 for /18) is refused before its first packet.
+/// Default maximum of addresses per network: a /16. A mistyped prefix length (/8 for /18) is rejected before the first packet.
 pub const CIDR_ADDRESSES_MAX: u64 = 65_536;
 
-/// What holds for every target that does not say otherwise.
+/// Defaults for targets that do not specify these values themselves.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
-    /// `--port`: for hosts and networks that name no port. A URL without a port means its scheme's.
+    /// `--port`: ports of hosts and networks without a port. A URL without a port uses the port of its scheme.
     pub ports: Option<Ports>,
-    /// `--sni`: each is asked for in turn, at every target without `=name`. Empty: the host itself.
+    /// `--sni`: server names for targets without `=name`. Each name is a separate target. Empty: the host's own name.
     pub server_names: Vec<HostName>,
-    /// `--starttls`: for targets without a scheme. `None`: guessed from the port.
+    /// `--starttls`: protocol of targets without a scheme. `None`: guessed from the port.
     pub protocol: Option<Protocol>,
-    /// `--max-addresses`: addresses one network may have.
+    /// `--max-addresses`: maximum addresses per network.
     pub addresses_max: u64,
 }
 
@@ -36,10 +35,9 @@ impl Default for TargetOptions {
     }
 }
 
-/// The targets of one written text, made one by one.
+/// Lazy iterator over the targets of one text.
 ///
-/// Those of a network come in an order in which addresses and ports are mixed, so that no host and
-/// no rack sees its ports tried in a row.
+/// Addresses and ports of a network are shuffled, so that no host or rack gets many connections in a row.
 #[derive(Clone, Debug)]
 pub(super) struct Expansion {
     hosts: Hosts,
@@ -80,7 +78,7 @@ impl Expansion {
         Ok(Self { hosts: endpoints.hosts, ports, server_names, protocol, order })
     }
 
-    /// How many targets are still to come.
+    /// Returns the number of remaining targets.
     pub(super) fn left(&self) -> u64 {
         match &self.order {
             Order::AsWritten(range) => range.end - range.start,
@@ -88,7 +86,7 @@ impl Expansion {
         }
     }
 
-    /// Targets are numbered with the server name running fastest, then the port, then the address.
+    /// Returns the target with this number. Numbers count through the server names first, then the ports, then the addresses.
     fn target(&self, number: u64) -> Option<Target> {
         let names = self.server_names.len().max(1) as u64;
         let ports = u64::from(self.ports.count());
@@ -100,7 +98,7 @@ impl Expansion {
             Hosts::Network(network) => Host::Address(address_at(network, number / names / ports)),
         };
         let (protocol, source) = self.protocol_at(port);
-        // The host's own name needs no saying; with it the target is the same endpoint as without.
+        // The host's own name is the default. With or without it, the target is the same endpoint.
         let server_name = server_name.filter(|name| !matches!(&host, Host::Name(own) if own == name));
         let target = Target::new(host, port, protocol, source, server_name);
         Some(match self.hosts {
@@ -133,7 +131,7 @@ impl Iterator for Expansion {
 fn addresses(hosts: &Hosts, max: u64) -> Result<u64, TargetProblem> {
     let Hosts::Network(network) = hosts else { return Ok(1) };
     let host_bits = u32::from(network.max_prefix_len() - network.prefix_len());
-    // 2^128 does not fit; one less is as good an answer.
+    // 2^128 does not fit into a u128, so the result saturates.
     let addresses = 1_u128.checked_shl(host_bits).unwrap_or(u128::MAX);
     match u64::try_from(addresses) {
         Ok(addresses) if addresses <= max => Ok(addresses),
@@ -141,8 +139,8 @@ fn addresses(hosts: &Hosts, max: u64) -> Result<u64, TargetProblem> {
     }
 }
 
-/// The address at `index`; the network address itself is 0. All are scanned, the first and last of
-/// an IPv4 network too: in clouds and behind translation they are hosts like others.
+/// Returns the address at `index`; the network address is at 0. The first and last address of an IPv4 network are scanned, too,
+/// because they can be hosts in clouds and behind NAT.
 fn address_at(network: &IpNet, index: u64) -> IpAddr {
     match network.network() {
         IpAddr::V4(first) => Ipv4Addr::from(u32::from(first).wrapping_add(index as u32)).into(),
@@ -150,7 +148,7 @@ fn address_at(network: &IpNet, index: u64) -> IpAddr {
     }
 }
 
-/// The same network is always walked in the same order, so that a scan can be repeated.
+/// Returns the seed of the shuffled order. It depends only on the network, so that repeated scans use the same order.
 fn seed(network: &IpNet) -> u64 {
     let bits = match network.network() {
         IpAddr::V4(first) => u128::from(u32::from(first)),

@@ -1,21 +1,21 @@
-//! Host names as people write them.
+//! Host names as entered by users.
 
 use std::borrow::Cow;
 
 use x509::{HostName, InvalidHostName};
 
-/// Why a text is no host name.
+/// Reason why a text is not a host name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidHost {
-    /// Not one in any alphabet.
+    /// The text is not a valid ASCII host name.
     #[error(transparent)]
     Invalid(#[from] InvalidHostName),
-    /// UTS #46 refuses the international name.
+    /// The internationalized name is invalid according to UTS #46.
     #[error("it is not a valid international name; try its xn-- form")]
     International,
 }
 
-/// Reads a host name; international ones are turned into A-labels (UTS #46, RFC 5890).
+/// Parses a host name. Internationalized names are converted to A-labels (UTS #46, RFC 5890).
 ///
 /// # Errors
 /// [`InvalidHost`] says what is wrong with it.

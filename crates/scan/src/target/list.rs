@@ -1,4 +1,4 @@
-//! Arguments, files and standard input, read one target at a time.
+//! Reads targets one at a time from arguments, files and standard input.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,12 +10,12 @@ use super::error::{TargetError, TargetOrigin, TargetProblem};
 use super::expand::{Expansion, TargetOptions};
 use super::parse::{Spec, spec};
 
-/// Bytes of a line: a name of 253, a port, a scheme and a dozen server names fit many times over.
+/// Maximum bytes of a line, far more than a scheme, a name of 253 bytes, a port and a dozen server names need.
 const LINE_MAX: usize = 16_384;
 
-/// The targets of a command line, lazily: a list is read as targets are taken from it.
+/// Lazy iterator over the targets of a command line. Lists are read only as far as targets are taken.
 ///
-/// A text that is not understood is an item of its own, and the rest goes on.
+/// An invalid target yields an error. The iterator then continues with the next target.
 pub struct Targets {
     arguments: std::vec::IntoIter<OsString>,
     options: TargetOptions,
@@ -26,12 +26,12 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Targets named by `arguments`; `-` reads standard input.
+    /// Creates the iterator for the targets in `arguments`; `-` reads standard input.
     pub fn new<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, options: TargetOptions) -> Self {
         Self::with_input(arguments, options, Box::new(BufReader::new(io::stdin())))
     }
 
-    /// As [`Targets::new`], with something else in the place of standard input.
+    /// Like [`Targets::new`], but `-` reads from `input` instead of standard input.
     pub fn with_input<A: Into<OsString>>(
         arguments: impl IntoIterator<Item = A>,
         options: TargetOptions,
@@ -48,11 +48,10 @@ impl Targets {
         }
     }
 
-    /// Targets of the network alone: what names a file, a list or standard input is refused, and no file system is
-    /// looked at.
+    /// Creates the iterator for network targets only. Files, lists and standard input are rejected. Does not access the file system.
     ///
     /// # Errors
-    /// The first text that is not understood or not of the network.
+    /// The first text that is invalid, or not a network target.
     pub fn of_network(texts: &[String], options: TargetOptions) -> Result<Self, TargetError> {
         for text in texts {
             let of_network = match spec(text) {
@@ -66,7 +65,7 @@ impl Targets {
         Ok(Self { network_only: true, ..Self::with_input(texts, options, nothing) })
     }
 
-    /// How many targets are still to come, if that can be known without reading lists and folders.
+    /// Returns the number of remaining targets. `None` if lists or folders would have to be read to count them.
     #[must_use]
     pub fn expected(&self) -> Option<u64> {
         if self.list.is_some() {
@@ -85,8 +84,7 @@ impl Targets {
         })
     }
 
-    /// A word that exists as a path means the path: nobody has a folder called `-` or `@x` at random,
-    /// and a host that happens to share a file's name is still meant by `host:443`.
+    /// Parses an argument. A word that exists as a path means that path. To scan a host with the same name as a file, write `host:443`.
     fn read_argument(&self, argument: &OsString) -> Result<Spec, TargetProblem> {
         let list = argument.as_encoded_bytes().first().is_some_and(|first| matches!(first, b'@' | b'-'));
         if !self.network_only && !list && Path::new(argument).symlink_metadata().is_ok() {
@@ -121,7 +119,7 @@ impl Targets {
         }
     }
 
-    /// The next item of the list being read; `None` at its end.
+    /// Returns the next target of the current list; `None` at the end of the list.
     fn next_list_item(&mut self) -> Option<Result<Option<Target>, TargetError>> {
         let list = self.list.as_mut()?;
         let Some(line) = list.next_target() else {
@@ -163,7 +161,7 @@ impl Iterator for Targets {
     }
 }
 
-/// A list of targets, one a line.
+/// A list with one target per line.
 struct List {
     file: Option<PathBuf>,
     input: Box<dyn BufRead + Send>,
@@ -188,7 +186,7 @@ impl List {
         }
     }
 
-    /// The next line that is neither blank nor a comment.
+    /// Returns the next line that is neither blank nor a comment.
     fn next_target(&mut self) -> Option<Result<String, TargetProblem>> {
         while !self.ended {
             let line = match self.next_line() {
@@ -214,7 +212,7 @@ impl List {
         None
     }
 
-    /// Reads to the end of the line, keeping [`LINE_MAX`] bytes of it at most.
+    /// Reads to the end of the line. Keeps at most [`LINE_MAX`] bytes.
     fn next_line(&mut self) -> io::Result<Option<Line>> {
         let (mut kept, mut too_long) = (Vec::new(), false);
         let mut read_any = false;
@@ -253,7 +251,7 @@ enum Line {
     TooLong,
 }
 
-/// A comment begins with `#` at the start of the line or after a space, because a URL may hold one.
+/// Removes the comment of a line. It begins with `#` at the start of the line or after a space, because a URL may contain `#`.
 fn without_comment(line: &str) -> &str {
     let line = line.trim_start_matches('\u{feff}').trim();
     if line.starts_with('#') {

@@ -1,16 +1,16 @@
-//! What to look at: from what the user wrote to one target after the other.
+//! Targets of a scan: parses the user's input and expands it into single endpoints.
 //!
-//! | written | meaning |
+//! | input | meaning |
 //! |---|---|
-//! | `host`, `host:port` | port 443 unless given here or by `--port` |
+//! | `host`, `host:port` | a host; default port: `--port`, or 443 |
 //! | `192.0.2.1`, `2001:db8::1`, `[2001:db8::1]:443` | an address; no server name is sent |
-//! | `192.0.2.1:443=a.example,b.example` | an address asked for each of these server names |
+//! | `192.0.2.1:443=a.example,b.example` | an address, probed once with each of these server names (SNI) |
 //! | `10.0.0.0/24`, `10.0.0.0/24:8443`, `[2001:db8::/120]:443` | every address of a network |
-//! | `https://h/x`, `smtp://h`, `smtps://h`, `ldap://h`, … | the scheme says what is spoken before TLS |
+//! | `https://h/x`, `smtp://h`, `smtps://h`, `ldap://h`, … | the scheme selects the STARTTLS protocol and the default port |
 //! | `./certs`, `/etc/ssl`, `file:x.pem`, any existing path | certificates in files |
-//! | `@list.txt`, `-` | targets from a file or standard input, one a line, `#` comments |
+//! | `@list.txt`, `-` | targets from a file or standard input, one per line, with `#` comments |
 //!
-//! Everything is lazy: a list may be endless and a network large, neither is ever held in memory.
+//! Targets are produced lazily. Neither an endless list nor a large network is kept in memory.
 
 mod error;
 mod expand;
@@ -37,37 +37,37 @@ pub use x509::HostName;
 /// Host of a target.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Host {
-    /// A name, to be resolved.
+    /// A name, resolved by DNS.
     Name(HostName),
-    /// An address.
+    /// An IP address.
     Address(IpAddr),
-    /// A file, or a folder to be walked.
+    /// A file, or a folder that is read recursively.
     Path(Arc<Path>),
-    /// What a cloud or cluster keeps, by its full name there. Never dialled: only its source can look at it.
+    /// A certificate in a cloud or cluster, by its full resource name. It is read through the cloud's API, never by a connection.
     Resource(Arc<str>),
 }
 
-/// One endpoint (or file) to look at.
+/// One endpoint or file to scan.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
     /// Host of the target.
     pub host: Host,
     /// The TCP port; 0 for a file.
     pub port: u16,
-    /// The protocol before TLS.
+    /// STARTTLS protocol of the endpoint.
     pub protocol: Protocol,
-    /// How the protocol became known.
+    /// Where the protocol comes from.
     pub protocol_source: ProtocolSource,
-    /// The server name to ask for, when it is not the host itself.
+    /// Server name (SNI), if it differs from the host.
     pub server_name: Option<HostName>,
-    /// The host as text, where the host does not hold it.
+    /// The host as text, if `host` does not contain the text.
     text: Box<str>,
-    /// Whether it is an address of a scanned network: no answer is no finding there.
+    /// Whether the target is an address of a scanned network. In that case, a missing response is not a finding.
     of_network: bool,
 }
 
 impl Target {
-    /// An endpoint.
+    /// Creates an endpoint.
     #[must_use]
     pub fn new(
         host: Host,
@@ -85,33 +85,33 @@ impl Target {
         Self { host, port, protocol, protocol_source, server_name, text, of_network: false }
     }
 
-    /// The same as an address of a network.
+    /// Marks the target as an address of a scanned network.
     #[must_use]
     pub(crate) fn of_network(self) -> Self {
         Self { of_network: true, ..self }
     }
 
-    /// Whether it is an address of a network: nobody said that there is a server.
+    /// Returns whether the target is an address of a scanned network. A server is not expected at each of its addresses.
     #[must_use]
     pub fn is_from_network_range(&self) -> bool {
         self.of_network
     }
 
-    /// A file or folder. Its path is made absolute (links are left as they are), so that it is the
-    /// same endpoint wherever the next scan is started.
+    /// Creates a target for a file or folder. The path is made absolute, without resolving symbolic links, so that it is the same
+    /// endpoint in scans from other working directories.
     #[must_use]
     pub fn file(path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self::new(Host::Path(path.into()), 0, Protocol::File, ProtocolSource::Given, None)
     }
 
-    /// A certificate in a cloud or cluster, by its full name there.
+    /// Creates a target for a certificate in a cloud or cluster, by its full resource name.
     #[must_use]
     pub fn resource(store: CloudStore, name: Arc<str>) -> Self {
         Self::new(Host::Resource(name), 0, Protocol::Cloud(store), ProtocolSource::Given, None)
     }
 
-    /// The host as text: a name, an address without brackets, a path, or a resource's name.
+    /// Returns the host as text: a name, an address without brackets, a path, or a resource name.
     #[must_use]
     pub fn host_text(&self) -> &str {
         match &self.host {
@@ -120,7 +120,7 @@ impl Target {
         }
     }
 
-    /// The name for the server_name extension (RFC 6066 section 3), which knows no addresses.
+    /// Returns the name for the server_name extension. `None` for addresses, which the extension does not allow (RFC 6066 section 3).
     #[must_use]
     pub fn sni(&self) -> Option<&str> {
         match (&self.server_name, &self.host) {
@@ -129,20 +129,19 @@ impl Target {
         }
     }
 
-    /// What the certificate must be for: the server name asked for, else the host.
+    /// Returns the name that the certificate must match: the server name if there is one, otherwise the host.
     #[must_use]
     pub fn asked_name(&self) -> &str {
         self.sni().unwrap_or(self.host_text())
     }
 
-    /// The endpoint, the same in every scan: how the inventory and `--resume` know it. The form is
-    /// one [`Targets`] reads back.
+    /// Returns the endpoint's identity in the inventory and for `--resume`. It is the same in every scan, and [`Targets`] can parse it.
     #[must_use]
     pub fn identity(&self) -> String {
         self.to_string()
     }
 
-    /// One address of the endpoint, where each is an endpoint of its own (`--all-addresses`).
+    /// Returns the identity of one address of the endpoint (`--all-addresses`).
     #[must_use]
     pub fn identity_at(&self, address: IpAddr) -> String {
         format!("{self}@{address}")

@@ -1,4 +1,4 @@
-//! One text as the user wrote it.
+//! Parses one target as entered by the user.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -11,27 +11,27 @@ use super::host_name::host_name;
 use super::ports;
 use super::protocol::{self, Protocol};
 
-/// What a text names, before ports and server names are filled in.
+/// A parsed target, before default ports and server names are applied.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Spec {
     Endpoints(Endpoints),
-    /// A file or folder to look into.
+    /// A file or folder with certificates.
     Path(PathBuf),
-    /// `@file`: a list of targets.
+    /// A file with a list of targets (`@file`).
     List(PathBuf),
-    /// `-`: a list of targets on standard input.
+    /// A list of targets on standard input (`-`).
     StandardInput,
 }
 
-/// One host, or a network of them.
+/// One host, or a network of hosts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Endpoints {
     pub(super) hosts: Hosts,
-    /// As written, or the scheme's own.
+    /// The port as written, or the default port of the scheme.
     pub(super) port: Option<u16>,
-    /// The protocol of the scheme.
+    /// STARTTLS protocol of the scheme; `None` without a scheme.
     pub(super) protocol: Option<Protocol>,
-    /// After `=`.
+    /// The server names after `=`.
     pub(super) server_names: Vec<HostName>,
 }
 
@@ -42,8 +42,7 @@ pub(super) enum Hosts {
     Network(IpNet),
 }
 
-/// Reads `text`. Looks at no file system: whether a bare word exists as a path is the caller's to
-/// know.
+/// Parses a target. Does not access the file system: the caller checks whether a word exists as a path.
 pub(super) fn spec(text: &str) -> Result<Spec, TargetProblem> {
     let text = text.trim();
     if text.is_empty() {
@@ -65,7 +64,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, TargetProblem> {
     Ok(Spec::Endpoints(endpoints))
 }
 
-/// The path a text says it is by its form alone.
+/// Returns the path if the form of the text marks it as a path, such as `./x` or `file:x`.
 fn path(text: &str) -> Result<Option<PathBuf>, TargetProblem> {
     if let Some(rest) = text.strip_prefix("file:") {
         let rest = match rest.strip_prefix("//") {
@@ -79,7 +78,7 @@ fn path(text: &str) -> Result<Option<PathBuf>, TargetProblem> {
     Ok(is_path.then(|| text.into()))
 }
 
-/// RFC 3986 section 3. User, password, path, query and fragment are dropped unread.
+/// Parses a URL (RFC 3986 section 3). User, password, path, query and fragment are ignored.
 fn url(scheme: &str, rest: &str) -> Result<Endpoints, TargetProblem> {
     let scheme = scheme.to_ascii_lowercase();
     if matches!(scheme.as_str(), "http" | "ws") {
@@ -95,7 +94,7 @@ fn url(scheme: &str, rest: &str) -> Result<Endpoints, TargetProblem> {
     Ok(endpoints)
 }
 
-/// `host`, `host:port`, `[v6]:port`, a network; then `=name,name`.
+/// Parses `host`, `host:port`, `[v6]:port` or a network, each with optional server names (`=name,name`).
 fn bare(text: &str) -> Result<Endpoints, TargetProblem> {
     let (location, names) = match text.split_once('=') {
         Some((location, names)) => (location, server_names(names)?),
@@ -110,7 +109,7 @@ fn server_names(text: &str) -> Result<Vec<HostName>, TargetProblem> {
     text.split(',').map(|name| host_name(name.trim()).map_err(TargetProblem::ServerName)).collect()
 }
 
-/// Host (or network) without brackets, and the port's text.
+/// Splits into the host or network without brackets, and the text of the port.
 fn split_port(text: &str) -> Result<(&str, Option<&str>), TargetProblem> {
     if let Some(rest) = text.strip_prefix('[') {
         let (inside, after) = rest.split_once(']').ok_or(TargetProblem::Ipv6)?;
@@ -124,7 +123,7 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), TargetProblem> {
         };
     }
     match text.split_once(':') {
-        // Two colons or more without brackets: an IPv6 address, all of it.
+        // Two or more colons without brackets: the whole text is an IPv6 address.
         Some((_, rest)) if rest.contains(':') => Ok((text, None)),
         Some((host, port)) => Ok((host, Some(port))),
         None => Ok((text, None)),
@@ -155,7 +154,7 @@ fn v6(text: &str) -> Result<Ipv6Addr, TargetProblem> {
     text.parse().map_err(|_| TargetProblem::Ipv6)
 }
 
-/// Host bits may be set, as administrators write the address of an interface; they are dropped.
+/// Parses a network. Host bits may be set, as in the address of an interface; they are cleared.
 fn network(address: &str, length: &str) -> Result<IpNet, TargetProblem> {
     let address: IpAddr = address.parse().map_err(|_| TargetProblem::Network)?;
     let digits = !length.is_empty() && length.bytes().all(|octet| octet.is_ascii_digit());
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Host, port, protocol and server names in one line, as a table can show them.
+    /// Formats host, port, protocol and server names as one line, for comparison in tests.
     fn read(text: &str) -> String {
         match spec(text) {
             Ok(Spec::Endpoints(endpoints)) => {
@@ -238,11 +237,11 @@ mod tests {
     #[test]
     fn invalid_targets_are_rejected_with_a_precise_reason() {
         let cases = [
-            ("", "nothing is named"),
-            ("@", "nothing is named"),
-            ("=a.example", "nothing is named"),
-            (":443", "nothing is named"),
-            ("https://", "nothing is named"),
+            ("", "the target is empty"),
+            ("@", "the target is empty"),
+            ("=a.example", "the target is empty"),
+            (":443", "the target is empty"),
+            ("https://", "the target is empty"),
             ("*.example.com", "a wildcard is not a host"),
             ("exa mple", "' ' is not allowed"),
             ("a..b", "each label must have"),
@@ -263,8 +262,8 @@ mod tests {
             ("example.com/path", "not a network"),
             ("192.0.2.1=", "not a server name after `=`: a host name must not be empty"),
             ("192.0.2.1=*.example", "not a server name after `=`: a wildcard is not a host"),
-            ("http://example.com", "http:// has no TLS"),
-            ("gopher://example.com", "`gopher://` is not a scheme"),
+            ("http://example.com", "http:// does not use TLS"),
+            ("gopher://example.com", "`gopher://` is not a supported scheme"),
             ("file://server/share", "file: names a file of this machine"),
         ];
         for (text, expected) in cases {

@@ -6,29 +6,29 @@ use std::str::FromStr;
 
 use super::error::{InvalidPorts, shown};
 
-/// Ports as the user lists them (`443,8443,9000-9010`): sorted, without repeats, never empty.
+/// A list of ports (`443,8443,9000-9010`): sorted, without duplicates, not empty.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ports(Vec<RangeInclusive<u16>>);
 
 impl Ports {
-    /// One port.
+    /// Creates a list with one port.
     #[must_use]
     pub fn one(port: u16) -> Self {
         Self(vec![port..=port])
     }
 
-    /// How many.
+    /// Returns the number of ports.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|range| range.len() as u32).sum()
     }
 
-    /// The ports in rising order.
+    /// Returns the ports in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().cloned().flatten()
     }
 
-    /// The port at `index` in rising order.
+    /// Returns the port at `index` in ascending order.
     #[must_use]
     pub fn at(&self, mut index: u32) -> Option<u16> {
         for range in &self.0 {
@@ -91,7 +91,7 @@ fn range(text: &str) -> Result<RangeInclusive<u16>, InvalidPorts> {
     }
 }
 
-/// A single port, 1 to 65,535, digits only.
+/// Parses a single port: digits only, 1 to 65,535.
 pub(super) fn port(text: &str) -> Result<u16, InvalidPorts> {
     if text.is_empty() {
         return Err(InvalidPorts::Missing);

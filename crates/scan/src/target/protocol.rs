@@ -1,27 +1,27 @@
-//! Protocols before TLS, and their ports.
+//! STARTTLS protocols and their ports.
 
 use std::fmt;
 
 use coded::named;
 
-/// What an endpoint speaks before TLS begins; [`Protocol::Tls`] when it is TLS from the first byte.
+/// The protocol in which an endpoint negotiates TLS; [`Protocol::Tls`] if TLS starts with the first byte.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Protocol {
-    /// TLS at once (HTTPS, SMTPS, LDAPS and the like).
+    /// TLS from the first byte, as in HTTPS, SMTPS and LDAPS.
     Tls,
-    /// RFC 3207.
+    /// SMTP, RFC 3207.
     Smtp,
-    /// RFC 2033, upgraded as SMTP is.
+    /// LMTP, RFC 2033. STARTTLS works as in SMTP.
     Lmtp,
-    /// RFC 9051 section 6.2.1.
+    /// IMAP, RFC 9051 section 6.2.1.
     Imap,
-    /// RFC 2595 section 4.
+    /// POP3, RFC 2595 section 4.
     Pop3,
     /// ManageSieve, RFC 5804 section 2.2.
     Sieve,
-    /// RFC 4217.
+    /// FTP, RFC 4217.
     Ftp,
-    /// RFC 4511 section 4.14.
+    /// LDAP, RFC 4511 section 4.14.
     Ldap,
     /// PostgreSQL's SSLRequest.
     Postgres,
@@ -33,37 +33,37 @@ pub enum Protocol {
     Xmpp,
     /// XMPP between servers, RFC 6120 section 5.
     XmppServer,
-    /// RFC 4642.
+    /// NNTP, RFC 4642.
     Nntp,
     /// Remote Desktop, MS-RDPBCGR section 2.2.1.
     Rdp,
-    /// Not an endpoint but a file or folder.
+    /// A file or folder instead of a network endpoint.
     File,
-    /// Not an endpoint but what a cloud or cluster keeps.
+    /// A certificate in a cloud or cluster instead of a network endpoint.
     Cloud(CloudStore),
 }
 
 named! {
-    /// Where clouds and clusters keep certificates: a kind of place each.
+    /// A kind of certificate store in a cloud or cluster.
     pub enum CloudStore: "cloud store" {
-        /// AWS Certificate Manager; places are ARNs.
+        /// AWS Certificate Manager. Resource names are ARNs.
         AwsAcm => "aws-acm",
-        /// Server certificates of AWS IAM; places are ARNs.
+        /// Server certificates of AWS IAM. Resource names are ARNs.
         AwsIam => "aws-iam",
-        /// Azure Key Vault; places are certificate identifiers without version.
+        /// Azure Key Vault. Resource names are certificate identifiers without version.
         AzureKeyVault => "azure-key-vault",
-        /// Google Cloud Certificate Manager; places are resource names.
+        /// Google Cloud Certificate Manager. Resource names are those of the API.
         GcpCertificateManager => "gcp-certificate-manager",
-        /// SSL certificates of Google Compute Engine's load balancers; places are resource names.
+        /// SSL certificates of Google Compute Engine's load balancers. Resource names are those of the API.
         GcpCompute => "gcp-compute",
-        /// Secrets of type `kubernetes.io/tls`; places are `CLUSTER/NAMESPACE/NAME`.
+        /// Kubernetes secrets of type `kubernetes.io/tls`. Resource names are `CLUSTER/NAMESPACE/NAME`.
         KubernetesSecret => "kubernetes-secret",
     }
 }
 
 impl CloudStore {
-    /// Whether its interface gives the chain above a leaf. Key Vault keeps it with the private key, in a secret that is
-    /// not read here.
+    /// Returns whether the API returns the issuers of a leaf certificate. Key Vault stores them with the private key, in a secret that
+    /// Bulla does not read.
     #[must_use]
     pub fn provides_chains(self) -> bool {
         self != Self::AzureKeyVault
@@ -71,22 +71,22 @@ impl CloudStore {
 }
 
 named! {
-    /// How the protocol of a target became known.
+    /// Where the protocol of a target comes from.
     pub enum ProtocolSource: "source of a protocol" {
-        /// Said by the user: a scheme or `--starttls`.
+        /// Given by the user, as a scheme or by `--starttls`.
         Given => "given",
         /// Guessed from the port.
         GuessedFromPort => "guessed-from-port",
-        /// Nothing said otherwise: TLS from the first byte.
+        /// The default: TLS from the first byte.
         Default => "default",
     }
 }
 
-/// The port of [`Protocol::Tls`] when none is given: HTTPS.
+/// Default port of [`Protocol::Tls`]: HTTPS.
 pub const HTTPS_PORT: u16 = 443;
 
 impl Protocol {
-    /// Every protocol an endpoint may speak before TLS, for help texts and `--starttls`.
+    /// All STARTTLS protocols, for help texts and `--starttls`.
     pub const UPGRADED: [Self; 14] = [
         Self::Smtp,
         Self::Lmtp,
@@ -104,7 +104,7 @@ impl Protocol {
         Self::Rdp,
     ];
 
-    /// The stable word for outputs; also the scheme that asks for it.
+    /// Returns the stable name for outputs, which is also the URL scheme.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -128,8 +128,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol called `name` (see [`Protocol::name`]), for `--starttls`. `None` for an unknown
-    /// one, for `file` and for what clouds keep, which nobody can speak.
+    /// Returns the protocol with this [name](Protocol::name), for `--starttls`. `None` for unknown names, for `file` and for cloud stores.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("tls") {
@@ -138,7 +137,7 @@ impl Protocol {
         Self::UPGRADED.into_iter().find(|protocol| name.eq_ignore_ascii_case(protocol.name()))
     }
 
-    /// The port when none is given.
+    /// Returns the default port.
     #[must_use]
     pub fn default_port(self) -> u16 {
         match self {
@@ -161,7 +160,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol a port is known for, when it needs a dialogue before TLS.
+    /// Returns the STARTTLS protocol that usually runs on this port. `None` for other ports.
     #[must_use]
     pub fn from_port(port: u16) -> Option<Self> {
         match port {
@@ -171,8 +170,8 @@ impl Protocol {
         }
     }
 
-    /// ALPN protocol names to offer (RFC 7301), most wanted first; empty: send no ALPN, because
-    /// servers of this protocol know none and some refuse what they do not know.
+    /// Returns the ALPN protocol names to offer (RFC 7301), most preferred first. Empty if the extension is not sent, because some
+    /// servers of this protocol reject extensions that they do not know.
     #[must_use]
     pub fn alpn(self) -> &'static [&'static str] {
         match self {
@@ -191,8 +190,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What a URL's scheme says: the protocol before TLS and the port when the URL has none.
-/// TLS-from-the-first-byte schemes differ only in their port.
+/// Returns the STARTTLS protocol and the default port of a URL scheme. Schemes with TLS from the first byte differ only in the port.
 pub(super) fn from_scheme(scheme: &str) -> Option<(Protocol, u16)> {
     let own = |protocol: Protocol| (protocol, protocol.default_port());
     let tls = |port| (Protocol::Tls, port);

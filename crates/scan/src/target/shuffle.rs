@@ -1,11 +1,11 @@
-//! A range in an order that looks random, in no memory at all.
+//! Iterates over a range in pseudorandom order with constant memory.
 
-/// Rounds of the Feistel network. Four make a permutation without visible pattern (Luby and
-/// Rackoff); nothing here needs to resist an adversary.
+/// Rounds of the Feistel network. Four give a permutation without visible pattern (Luby and Rackoff). The order need not resist
+/// an adversary.
 const ROUNDS: u64 = 4;
 
-/// Every number below `count` exactly once, in a fixed order in which neighbours lie far apart, so
-/// that a scan of a network does not walk along a rack or trip a firewall's counter.
+/// Iterator that returns every number below `count` exactly once, in a fixed order in which neighbours are far apart. A scan of a
+/// network thus does not probe the hosts of a rack one after the other, which could trigger a firewall's rate limit.
 ///
 /// A Feistel network permutes the next larger power of four; numbers that fall outside `count` are
 /// permuted again until they fall inside ("cycle walking"), at most four times on average.
@@ -23,7 +23,7 @@ impl Shuffled {
         Self { count, next: 0, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// How many are still to come.
+    /// Returns how many numbers remain.
     pub(super) fn left(&self) -> u64 {
         self.count - self.next
     }
@@ -88,7 +88,7 @@ mod tests {
     fn shuffle_separates_neighboring_numbers() {
         let order: Vec<u64> = Shuffled::new(65_536, 1).collect();
         let close = order.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 16).count();
-        // By chance 31 of 65,535 steps would be that short.
+        // In a random order, 31 of 65,535 steps would be that short.
         assert!(close < 120, "{close} short steps");
     }
 

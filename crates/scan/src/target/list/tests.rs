@@ -97,14 +97,14 @@ fn network_beyond_the_address_limit_is_rejected() {
     assert_eq!(
         refused,
         [
-            "refused: target: `10.0.0.0/8`: 16777216 addresses, more than 65536; split the network, or raise the bound with --max-addresses 16777216"
+            "refused: target: `10.0.0.0/8`: 16777216 addresses, more than the limit of 65536; split the network, or raise the limit with --max-addresses 16777216"
         ]
     );
     assert_eq!(shown(&["10.0.0.0/16"], options()).len(), 65_536);
     let beyond_counting = &shown(&["2001:db8::/64"], options())[0];
     assert!(beyond_counting.contains("18446744073709551616 addresses"), "{beyond_counting}");
     assert!(beyond_counting.ends_with("split the network"), "{beyond_counting}");
-    assert!(shown(&["::/0"], options())[0].contains("addresses, more than 65536"));
+    assert!(shown(&["::/0"], options())[0].contains("addresses, more than the limit of 65536"));
 }
 
 #[test]
