@@ -134,8 +134,8 @@ fn invalid_line_is_reported_by_number_and_the_rest_is_read() {
     let expected = [
         "a.example:443",
         "refused: standard input:2: `b b`: not a host name: ' ' is not allowed",
-        "refused: standard input:3: `@more`: a list of targets cannot name another",
-        "refused: standard input:4: `-`: a list of targets cannot name another",
+        "refused: standard input:3: `@more`: a list of targets cannot contain another",
+        "refused: standard input:4: `-`: a list of targets cannot contain another",
         "refused: standard input:5: ``: the line is not UTF-8 text",
         "refused: standard input:6: ``: the line is longer than 16384 bytes",
         "refused: standard input:8: `10.0.0.0/8`: 16777216 addresses",
