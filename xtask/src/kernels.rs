@@ -102,7 +102,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     Err(Failure::Program(format!("the kernels may depend on secrets:\n{}", found.join("\n"))))
 }
 
-/// The functions in the disassembly of the crate.
+/// Returns the functions in the disassembly of the crate.
 fn functions(text: &str) -> BTreeMap<String, DisassembledFunction> {
     let mut functions: BTreeMap<String, DisassembledFunction> = BTreeMap::new();
     let mut current = None;
@@ -125,14 +125,14 @@ fn functions(text: &str) -> BTreeMap<String, DisassembledFunction> {
     functions
 }
 
-/// Whether the behaviour or duration of an instruction may depend on register values.
+/// Returns whether the behaviour or duration of an instruction may depend on register values.
 fn is_forbidden(operation: &str, operands: &str) -> bool {
     let is_masked = operands.contains("{%k") && operands.contains('(') && !operands.contains("(%rip)");
     let is_indexed = operation.contains("gather") || operation.contains("scatter");
     is_masked || is_indexed || operation.starts_with("div") || operation.starts_with("idiv")
 }
 
-/// The violations in the functions.
+/// Returns the violations in the functions.
 fn judged(functions: &BTreeMap<String, DisassembledFunction>) -> Vec<String> {
     let mut found = Vec::new();
     if !functions.contains_key("batch::avx512::montgomery::multiply") {

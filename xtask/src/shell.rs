@@ -31,12 +31,12 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(1).unwrap_or_else(|| Path::new(".")).to_owned()
 }
 
-/// A command that starts in the root of the repository.
+/// Creates a command that starts in the root of the repository.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root());
@@ -62,13 +62,13 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(Failure::Program(format!("{name} failed: {status}"))) }
 }
 
-/// The standard output of a command; `None` if it cannot be started or fails.
+/// Returns the standard output of a command; `None` if it cannot be started or fails.
 pub(crate) fn output_of(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     String::from_utf8(output.stdout).ok()
 }
 
-/// Whether a program is installed, in `PATH` or in the `sbin` folders, which Debian does not include in `PATH`.
+/// Returns whether a program is installed, in `PATH` or in the `sbin` folders, which Debian does not include in `PATH`.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -35,7 +35,7 @@ pub(crate) struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Whether the command runs the agent of this host.
+    /// Returns whether the command runs the agent of this host.
     pub(crate) fn works(&self) -> bool {
         matches!(self.command, AgentCommand::Run(_) | AgentCommand::WorkOnce(_))
     }

@@ -16,7 +16,7 @@ pub(crate) struct FolderArgs {
     pub(crate) state: PathBuf,
 }
 
-/// The exit code and hint for an error of the agent.
+/// Returns the exit code and hint for an error of the agent.
 pub(crate) fn failed(error: &AgentRunError) -> Problem {
     let (exit, hint) = match error {
         AgentRunError::NotEnrolled(_) => (Exit::Usage, "create a token on the server: `bulla agent token`"),

@@ -150,7 +150,7 @@ async fn check(args: &CheckArgs) -> Outcome<Exit> {
     Ok(if all.is_empty() || args.lines { Exit::Ok } else { Exit::Refused })
 }
 
-/// The targets to check, each with its name.
+/// Returns the targets to check, each with its name.
 async fn targets(args: &CheckArgs) -> Outcome<Vec<(String, Target)>> {
     let Some(path) = &args.target else {
         let own = Agent::targets(&args.folder.state).await.map_err(|error| failed(&error))?;

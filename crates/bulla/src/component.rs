@@ -30,7 +30,7 @@ pub(crate) enum DrainOutcome {
 }
 
 impl DrainOutcome {
-    /// The exit code of a process with only this role. Prints a message on stderr if requests were aborted.
+    /// Returns the exit code of a process with only this role. Prints a message on stderr if requests were aborted.
     pub(crate) fn exit(self) -> Exit {
         if self == Self::CutOff {
             eprintln!("some connections had not ended and were closed");

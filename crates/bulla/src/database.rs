@@ -8,7 +8,7 @@ use store::{Connections, Store, StoreError, StoreUrl};
 
 use crate::config::StoreSettings;
 
-/// The inventory's address: `--db`, else the configured database, else the file in the data folder. A missing data folder is
+/// Returns the inventory's address: `--db`, else the configured database, else the file in the data folder. A missing data folder is
 /// created (0700).
 pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Outcome<StoreUrl> {
     let given = flag.or(Some(settings.url.as_str()).filter(|url| !url.is_empty()));

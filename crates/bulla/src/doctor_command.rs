@@ -79,7 +79,7 @@ impl Check {
         self
     }
 
-    /// A failed check. The hint of `problem` is the advice.
+    /// Creates a failed check. The hint of `problem` is the advice.
     fn failed(check: &'static str, problem: Problem) -> Self {
         Self::new(check, State::Failed, problem.message).advised(problem.hint.unwrap_or_default())
     }
@@ -342,7 +342,7 @@ async fn dial(place: &str) -> std::io::Result<()> {
     dialled.await.map_err(no_answer)?.map(drop)
 }
 
-/// Whether a process with this id exists.
+/// Returns whether a process with this id exists.
 fn is_there(process: u32) -> bool {
     let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
     // A process of another user exists although it may not be signalled.

@@ -70,7 +70,7 @@ fn pieces() -> Vec<Piece> {
     pieces
 }
 
-/// The commands of a console block: the text after `$ `, with lines joined that end with a backslash.
+/// Returns the commands of a console block: the text after `$ `, with lines joined that end with a backslash.
 fn console(text: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     let mut goes_on = false;
@@ -123,7 +123,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// The arguments of `bulla` in a simple command, after variables and wrapper programs.
+/// Returns the arguments of `bulla` in a simple command, after variables and wrapper programs.
 fn arguments(words: &[String]) -> Option<&[String]> {
     const RUNNERS: [&str; 6] = ["sudo", "exec", "time", "env", "nohup", "$"];
     let is_before =
@@ -240,7 +240,7 @@ fn every_documented_setting_is_one() {
     assert!(read > 20, "only {read} were found");
 }
 
-/// The text of every source file of the workspace.
+/// Returns the text of every source file of the workspace.
 fn sources() -> String {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
     let mut text = String::new();
@@ -258,19 +258,19 @@ fn sources() -> String {
     text
 }
 
-/// The string literals in the sources that may be names.
+/// Returns the string literals in the sources that may be names.
 fn literals(sources: &str) -> HashSet<&str> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
     sources.split('"').filter(|text| !text.is_empty() && text.chars().all(letters)).collect()
 }
 
-/// The field names of structures in the sources: words before a colon.
+/// Returns the field names of structures in the sources: words before a colon.
 fn members(sources: &str) -> HashSet<&str> {
     let before = sources.lines().filter_map(|line| line.split_once(": "));
     before.filter_map(|(name, _)| name.split_whitespace().last()).collect()
 }
 
-/// The words of a text that begin with a prefix and continue with these letters.
+/// Returns the words of a text that begin with a prefix and continue with these letters.
 fn words<'a>(text: &'a str, prefix: &'a str, letters: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
     text.match_indices(prefix).filter_map(move |(at, _)| {
         let is_start = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '/');

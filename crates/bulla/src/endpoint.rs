@@ -4,7 +4,7 @@ use inventory::record::identity;
 use scan::target::HostName;
 use store::EndpointKey;
 
-/// The label of an endpoint, as people write it.
+/// Returns the label of an endpoint, as people write it.
 pub(crate) fn label(key: &EndpointKey) -> String {
     identity(key).unwrap_or_else(|| format!("{}://{}:{}", key.protocol, key.host, key.port))
 }

@@ -23,14 +23,14 @@ impl FileWatch {
         Self { read: stamp, polled: stamp }
     }
 
-    /// Whether the file with this stamp should be read. Its content must have changed, and the last poll must have found the same
+    /// Returns whether the file with this stamp should be read. Its content must have changed, and the last poll must have found the same
     /// stamp: then the file is not being written.
     pub(crate) fn is_ready_to_read(&mut self, now: FileStamp) -> bool {
         let is_steady = std::mem::replace(&mut self.polled, now) == now;
         is_steady && now != self.read
     }
 
-    /// Whether the content that was read is complete: the stamp is the same before and after. Otherwise the next polls decide
+    /// Returns whether the content that was read is complete: the stamp is the same before and after. Otherwise the next polls decide
     /// again.
     pub(crate) fn confirm_read(&mut self, before: FileStamp, after: FileStamp) -> bool {
         self.polled = after;
@@ -41,7 +41,7 @@ impl FileWatch {
     }
 }
 
-/// The current stamp of a file.
+/// Returns the current stamp of a file.
 pub(crate) fn stamp(file: Option<&Path>) -> FileStamp {
     use std::os::unix::fs::MetadataExt;
     let about = std::fs::metadata(file?).ok()?;

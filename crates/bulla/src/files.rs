@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use secrecy::{ExposeSecret, SecretString};
 use server::listen::server_certificate;
 
-/// The certificates (DER) of a PEM file that the configuration names by `key`.
+/// Returns the certificates (DER) of a PEM file that the configuration names by `key`.
 pub(crate) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     let text = std::fs::read(path).map_err(|error| unreadable(key, path, &error))?;
     let all: Vec<Vec<u8>> = x509::pem::certificates(&text).map(|(_, der)| der).collect();
@@ -23,7 +23,7 @@ pub(crate) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-/// The CRLs (DER) of a file, PEM or DER, that the configuration names by `key`.
+/// Returns the CRLs (DER) of a file, PEM or DER, that the configuration names by `key`.
 pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     crls_of(key, path, std::fs::read(path).map_err(|error| unreadable(key, path, &error))?)
 }
@@ -43,7 +43,7 @@ fn crls_of(key: &str, path: &Path, octets: Vec<u8>) -> Outcome<Vec<Vec<u8>>> {
     if all.iter().all(is_one) { Ok(all) } else { Err(none()) }
 }
 
-/// The CRLs of files that the configuration names by `key`; `None` without files. The files are read again at each use. They are
+/// Returns the CRLs of files that the configuration names by `key`; `None` without files. The files are read again at each use. They are
 /// also read once here, so that a broken file is an error at startup.
 pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Outcome<Option<RevocationLists>> {
     if paths.is_empty() {
@@ -63,7 +63,7 @@ pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Outcome<
     Ok(Some(RevocationLists::new(files, ders)))
 }
 
-/// The secret in a file that the configuration names by `key`, without the final line break.
+/// Returns the secret in a file that the configuration names by `key`, without the final line break.
 pub(crate) fn secret(key: &str, path: &Path) -> Outcome<SecretString> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(key, path, &error))?;
     let text = SecretString::from(text);
@@ -74,7 +74,7 @@ fn unreadable(key: &str, path: &Path, error: &std::io::Error) -> Problem {
     Problem::usage(format_args!("cannot read {}: {error}", path.display())).hint(format!("check {key}"))
 }
 
-/// The chain and the key of the files that `PREFIXcertificate_file` and `PREFIXkey_file` name.
+/// Returns the chain and the key of the files that `PREFIXcertificate_file` and `PREFIXkey_file` name.
 pub(crate) fn certified_key(prefix: &str, certificate: &Path, key: &Path) -> Outcome<Arc<CertifiedKey>> {
     let wrong = |why: String| {
         Problem::usage(format_args!("the certificate of {prefix}certificate_file: {why}"))

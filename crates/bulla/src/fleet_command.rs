@@ -89,7 +89,7 @@ impl LatencyArg {
         }
     }
 
-    /// The value on the command line.
+    /// Returns the value on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -36,7 +36,7 @@ pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, default:
     *connections_max = most;
 }
 
-/// The file descriptors of this process for each of `parts` listening roles.
+/// Returns the file descriptors of this process for each of `parts` listening roles.
 pub(crate) fn descriptors_for_one_of(parts: usize) -> usize {
     (outbound::limits::descriptor_budget() / parts.max(1)).max(1)
 }
@@ -55,7 +55,7 @@ pub(crate) fn bind_metrics_listener(section: &str, listen: &str) -> Outcome<Opti
     Ok(Some(listener))
 }
 
-/// The URL of the metrics, as users open it.
+/// Returns the URL of the metrics, as users open it.
 pub(crate) fn figures_url(listener: &TcpListener) -> Option<String> {
     listener.local_addr().ok().map(|address| format!("http://{address}/metrics"))
 }

@@ -28,7 +28,7 @@ const MASTER_KEY_OF_SIGNER: &str = "signer.key";
 /// The documentation of all ways to store the master key.
 const DOCUMENT: &str = "docs/control-plane.md#move-the-master-key-out";
 
-/// The key store with the configured master keys. If the database does not know these keys, this is an error and nothing is
+/// Returns the key store with the configured master keys. If the database does not know these keys, this is an error and nothing is
 /// written. `create`: whether to create a missing master key.
 pub(crate) async fn keystore(
     settings: &Settings,
@@ -45,7 +45,7 @@ pub(crate) async fn keystore(
     Ok(keystore)
 }
 
-/// The signer's key store: CA keys under the signer's own master key. If none is configured, creates one in the data folder.
+/// Returns the signer's key store: CA keys under the signer's own master key. If none is configured, creates one in the data folder.
 /// Rejects a master key that the server also has.
 pub(crate) async fn signer_keystore(
     settings: &Settings,
@@ -85,7 +85,7 @@ pub(crate) fn advice(settings: &AuthoritySettings) -> Outcome<String> {
     ))
 }
 
-/// The keys with these labels on the token of `[pkcs11]`. `key` is the configuration key that names the labels.
+/// Returns the keys with these labels on the token of `[pkcs11]`. `key` is the configuration key that names the labels.
 pub(crate) async fn token_keys(settings: &Settings, key: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
     if labels.is_empty() {
         return Ok(Vec::new());
@@ -93,7 +93,7 @@ pub(crate) async fn token_keys(settings: &Settings, key: &str, labels: &[String]
     Module::open(settings).await?.keys(key, labels).await
 }
 
-/// The keyring that seals a node's own key. Missing files of the master key are created.
+/// Returns the keyring that seals a node's own key. Missing files of the master key are created.
 pub(crate) async fn node_keyring(
     settings: &Settings,
     key: &MasterKeySettings,
@@ -110,7 +110,7 @@ pub(crate) async fn node_keyring(
     })
 }
 
-/// The lines of `bulla config check` about master keys. Opens no key and contacts no service.
+/// Returns the lines of `bulla config check` about master keys. Opens no key and contacts no service.
 pub(crate) fn described(settings: &AuthoritySettings) -> Outcome<Vec<String>> {
     let readable = |key: &MasterKeySettings| {
         key.needed().into_iter().try_for_each(|path| {

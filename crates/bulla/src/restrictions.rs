@@ -77,7 +77,7 @@ fn tell(roles: &[Role], report: &Report) {
     }
 }
 
-/// The permissions of a process with these roles: the union of the roles' permissions.
+/// Returns the permissions of a process with these roles: the union of the roles' permissions.
 fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> Outcome<Plan> {
     let programs = if roles.iter().any(|role| role.programs(settings) == Programs::Started) {
         Programs::Started
@@ -101,7 +101,7 @@ fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> 
 }
 
 impl Role {
-    /// Whether a command runs until it is stopped.
+    /// Returns whether a command runs until it is stopped.
     fn serves(command: &Command) -> bool {
         match command {
             // The demo starts `bulla up`, which restricts itself.
@@ -114,7 +114,7 @@ impl Role {
         }
     }
 
-    /// The roles of a command that runs until it is stopped. The command's flags override `settings`.
+    /// Returns the roles of a command that runs until it is stopped. The command's flags override `settings`.
     fn roles_of_command(command: &Command, settings: &mut Settings) -> Outcome<Vec<Self>> {
         let one = match command {
             Command::Up(args) => return Self::of_process(&args.serve, settings, DefaultRoles::Everything),
@@ -152,7 +152,7 @@ impl Role {
         Ok(roles.chosen().filter_map(own).collect())
     }
 
-    /// Whether the role starts programs: those of the host's configuration, commands of an agent's policy, and helpers with which
+    /// Returns whether the role starts programs: those of the host's configuration, commands of an agent's policy, and helpers with which
     /// the clouds' libraries find credentials.
     fn programs(self, settings: &Settings) -> Programs {
         let by_master_key = |key: &MasterKeySettings| {
@@ -195,7 +195,7 @@ impl Role {
         }
     }
 
-    /// The reason why file access is not restricted, if so.
+    /// Returns the reason why file access is not restricted, if so.
     fn unrestricted_files_reason(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
         let named = !settings.sandbox.writable_folders.is_empty();
         match self {
@@ -211,7 +211,7 @@ impl Role {
         }
     }
 
-    /// The listener addresses that only a privileged process can bind.
+    /// Returns the listener addresses that only a privileged process can bind.
     fn listeners(self, settings: &Settings) -> Vec<SocketAddr> {
         let Settings { server, credentials, keys, edge, proxy, .. } = settings;
         let texts: Vec<&String> = match self {
@@ -281,7 +281,7 @@ impl Role {
     }
 }
 
-/// The TPM devices that seal master keys.
+/// Returns the TPM devices that seal master keys.
 fn tpm_devices(settings: &Settings) -> Vec<PathBuf> {
     let authority = &settings.authority;
     let all = [authority.current_master(), settings.keys.node.seed_key.clone()];

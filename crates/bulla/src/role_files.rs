@@ -54,7 +54,7 @@ impl Drop for RoleFile {
     }
 }
 
-/// All processes on this host that run or were killed. Unreadable files are skipped.
+/// Returns all processes on this host that run or were killed. Unreadable files are skipped.
 pub(crate) fn all() -> Outcome<Vec<ProcessRoles>> {
     let Ok(folder) = std::fs::read_dir(cli::data::folder()?) else { return Ok(Vec::new()) };
     let is_one = |name: &str| name.starts_with(PREFIX) && name.ends_with(".json");

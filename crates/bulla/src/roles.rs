@@ -26,12 +26,12 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    /// Whether the process has this role.
+    /// Returns whether the process has this role.
     pub(crate) fn has(&self, role: Role) -> bool {
         self.chosen.contains(&role)
     }
 
-    /// Whether the roles are the command's defaults: neither flags nor configuration named any.
+    /// Returns whether the roles are the command's defaults: neither flags nor configuration named any.
     pub(crate) fn are_usual(&self) -> bool {
         self.are_usual
     }
@@ -43,22 +43,22 @@ impl Roles {
         }
     }
 
-    /// Whether the signer is the only role.
+    /// Returns whether the signer is the only role.
     pub(crate) fn is_signer_only(&self) -> bool {
         self.has(Role::Signer) && !self.has(Role::Server)
     }
 
-    /// All roles, in start order.
+    /// Returns all roles, in start order.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = Role> + '_ {
         self.chosen.iter().copied()
     }
 
-    /// The roles that `bulla up` leaves out, each with the reason.
+    /// Returns the roles that `bulla up` leaves out, each with the reason.
     pub(crate) fn left_out(&self) -> &[(Role, String)] {
         &self.left_out
     }
 
-    /// The number of roles that listen, which share the limit of open files.
+    /// Returns the number of roles that listen, which share the limit of open files.
     pub(crate) fn listening(&self) -> usize {
         let listens = |role: &Role| !matches!(role, Role::Signer | Role::Agent);
         self.chosen().filter(listens).count().max(1)
@@ -66,7 +66,7 @@ impl Roles {
 }
 
 impl Settings {
-    /// The roles of this process: from `flags`, else from the configuration, else the default roles of the command.
+    /// Returns the roles of this process: from `flags`, else from the configuration, else the default roles of the command.
     pub(crate) fn roles(&self, flags: &[Role], usual: DefaultRoles) -> Outcome<Roles> {
         let given = if flags.is_empty() { &self.roles } else { flags };
         let (mut chosen, left_out) = match (given, usual) {

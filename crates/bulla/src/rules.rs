@@ -18,7 +18,7 @@ pub(crate) struct RulesArgs {
     color: Colour,
 }
 
-/// All rules, those for certificates first.
+/// Returns all rules, those for certificates first.
 pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
     x509::lint::RULES.iter().chain(scan::rules::RULES).copied()
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::exit::{Outcome, Problem};
 
-/// A folder of the XDG base directory specification; `None` without a home folder.
+/// Returns a folder of the XDG base directory specification; `None` without a home folder.
 pub fn base(variable: &str, under_home: &str) -> Option<PathBuf> {
     // The specification says to ignore relative paths.
     let given = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -66,7 +66,7 @@ pub struct Problem {
 pub type Outcome<T> = Result<T, Problem>;
 
 impl Problem {
-    /// A problem without a hint.
+    /// Creates a problem without a hint.
     pub fn new(exit: Exit, message: impl fmt::Display) -> Self {
         Self { exit, message: message.to_string(), hint: None }
     }

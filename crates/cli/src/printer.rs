@@ -17,7 +17,7 @@ pub trait Listed {
     const CSV: &'static [&'static str];
     /// The cells of a table row.
     fn cells(&self, paint: Paint) -> Vec<comfy_table::Cell>;
-    /// The fields of a CSV record.
+    /// Returns the fields of a CSV record.
     fn fields(&self) -> Vec<String>;
     /// The row as JSON, for programs.
     fn json(&self) -> serde_json::Value;

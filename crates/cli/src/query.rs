@@ -17,7 +17,7 @@ impl std::str::FromStr for Query {
 }
 
 impl Query {
-    /// The result of the expression on `document`.
+    /// Returns the result of the expression on `document`.
     ///
     /// # Errors
     /// A function of the expression gets a value of the wrong type.

@@ -74,7 +74,7 @@ fn install(shell: Option<Shell>, command: clap::Command) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The file of a user's completions; `None` for shells without such a folder, or without a home folder.
+/// Returns the file of a user's completions; `None` for shells without such a folder, or without a home folder.
 fn completion_file(shell: Shell, name: &str) -> Option<PathBuf> {
     match shell {
         Shell::Bash => {

@@ -8,7 +8,7 @@ pub type RenamedCommand = (&'static [&'static str], &'static [&'static str]);
 /// Global options that take a value.
 const WITH_VALUE: [&str; 2] = ["--config", "--log"];
 
-/// The command line with a renamed command's old words replaced by the new ones, and the matching entry of `renamed`.
+/// Returns the command line with a renamed command's old words replaced by the new ones, and the matching entry of `renamed`.
 pub fn renewed(
     line: Vec<OsString>,
     renamed: &'static [RenamedCommand],
@@ -26,7 +26,7 @@ pub fn renewed(
     (words, Some(entry))
 }
 
-/// The index of the command's name, after the program and its options.
+/// Returns the index of the command's name, after the program and its options.
 fn command_index(line: &[OsString]) -> usize {
     let mut at = 1;
     while let Some(word) = line.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {

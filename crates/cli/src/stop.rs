@@ -11,7 +11,7 @@ use crate::exit::{Exit, Outcome, Problem};
 /// an unreachable database).
 const GRACE: Duration = Duration::from_millis(1_900);
 
-/// A token that the first signal cancels. The second signal, or the end of the timeout, ends the process with
+/// Returns a token that the first signal cancels. The second signal, or the end of the timeout, ends the process with
 /// [`Exit::Interrupted`].
 pub fn on_signal() -> Outcome<CancellationToken> {
     on_signal_within(GRACE)

@@ -18,7 +18,7 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// Whether to colour standard output (<https://no-color.org>).
+    /// Returns whether to colour standard output (<https://no-color.org>).
     pub fn applies_to_stdout(self) -> bool {
         match self {
             Self::Always => true,
@@ -77,7 +77,7 @@ impl Paint {
         self.sgr(code, text)
     }
 
-    /// A table's cell in the colour of its row's state.
+    /// Formats a table's cell in the colour of its row's state.
     pub fn cell(self, state: &str, text: &str) -> Cell {
         let cell = Cell::new(text);
         if !self.0 {
@@ -117,7 +117,7 @@ pub fn shorten(text: &str, limit: usize) -> Cow<'_, str> {
     }
 }
 
-/// A table in the common style: without lines, with a bold heading, as wide as the terminal allows.
+/// Creates a table in the common style: without lines, with a bold heading, as wide as the terminal allows.
 pub fn table(head: &[&str], paint: Paint, width: Option<u16>) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);

@@ -45,7 +45,7 @@ pub fn moment(text: &str, now_us: i64) -> Result<i64, String> {
     Ok(since.as_secs().saturating_mul(1_000_000))
 }
 
-/// The current time in microseconds since 1970.
+/// Returns the current time in microseconds since 1970.
 pub fn now_us() -> i64 {
     jiff::Timestamp::now().as_microsecond()
 }
@@ -65,7 +65,7 @@ pub fn rfc3339_us(at_us: i64) -> String {
     format!("{}.{micros:06}Z", civil(at_us.div_euclid(1_000_000)).strftime("%Y-%m-%dT%H:%M:%S"))
 }
 
-/// The whole seconds of a duration, as requests of the API have them.
+/// Returns the whole seconds of a duration, as requests of the API have them.
 pub fn whole_seconds(span: Duration) -> i64 {
     i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
 }
@@ -127,7 +127,7 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// The time `span` from now, RFC 3339.
+/// Returns the time `span` from now, RFC 3339.
 pub fn from_now(span: Duration) -> String {
     let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     rfc3339_us(now_us().saturating_add(span))

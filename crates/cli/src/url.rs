@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Whether data sent to `url` crosses a network unencrypted.
+/// Returns whether data sent to `url` crosses a network unencrypted.
 pub fn is_unencrypted(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else { return false };
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);

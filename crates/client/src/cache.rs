@@ -102,7 +102,7 @@ enum Followed {
 }
 
 impl Followed {
-    /// The last time at which the response to a request at `asked_at` was known to be current.
+    /// Returns the last time at which the response to a request at `asked_at` was known to be current.
     fn confirmed(self, asked_at: Instant, now: Instant) -> Instant {
         match self {
             Self::Since(since) if asked_at >= since => now,
@@ -181,12 +181,12 @@ impl Cache {
         }
     }
 
-    /// Whether the store reports every change.
+    /// Returns whether the store reports every change.
     pub(crate) fn is_followed(&self) -> bool {
         matches!(*self.followed.lock(), Followed::Since(_))
     }
 
-    /// The first existing one of these names, if the cache has an entry for each name up to it, and how current the result is.
+    /// Returns the first existing one of these names, if the cache has an entry for each name up to it, and how current the result is.
     pub(crate) fn first(&self, names: &[Name]) -> Option<(LookupResult, Age)> {
         let mut age = Age::Fresh;
         for name in names {
@@ -243,9 +243,9 @@ impl Cache {
         RequestPosition { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// The number of the last change of any of these names, as far as changes are remembered. Forgotten changes count as multiples
-    /// of `CHANGES_MAX`, rounded up. So changes of other names rarely alter the result. A change of these names always alters it,
-    /// even after that change is forgotten, because a multiple has then been passed.
+    /// Returns the number of the last change of any of these names, as far as changes are remembered. Forgotten changes count as multiples
+    /// of `CHANGES_MAX`, rounded up. So changes of other names rarely alter the result. A change of these names always alters it, even
+    /// after that change is forgotten, because a multiple has then been passed.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();
@@ -287,7 +287,7 @@ impl Cache {
         map.insert(name, entry);
     }
 
-    /// The access of this client may have changed: no cached value is served any more.
+    /// Invalidates all cached values, because the access of this client may have changed.
     pub(crate) fn clear(&self) {
         let mut recent = self.recent.lock();
         recent.count += 1;
@@ -302,7 +302,7 @@ impl Cache {
         self.revision.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A number that changes whenever the entries change.
+    /// Returns a number that changes whenever the entries change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)
     }
@@ -312,7 +312,7 @@ impl Cache {
         self.saved.lock().get_or_insert_default();
     }
 
-    /// The entries that may still be served.
+    /// Returns the entries that may still be served.
     pub(crate) fn entries_to_save(&self) -> Vec<SavedEntry> {
         let (now, followed) = (Instant::now(), *self.followed.lock());
         let mut saved = self.saved.lock();

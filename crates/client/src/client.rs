@@ -151,7 +151,7 @@ impl Client {
         }
     }
 
-    /// The current credential of a name.
+    /// Returns the current credential of a name.
     ///
     /// # Errors
     /// [`Error::NotFound`]; other errors if neither the store nor the cache has a result.
@@ -161,7 +161,7 @@ impl Client {
         found.ok_or_else(|| Error::NotFound(name.to_owned()))
     }
 
-    /// The current credential of the first of these names that exists and may be read; `None` if there is none.
+    /// Returns the current credential of the first of these names that exists and may be read; `None` if there is none.
     ///
     /// # Errors
     /// [`Error::Invalid`] for no name or too many names; other errors if neither the store nor the cache has a result.
@@ -271,12 +271,12 @@ impl Client {
         &self.0.transport
     }
 
-    /// A name was changed through this client, so the cache is updated without waiting for the stream of changes.
+    /// Records that a name was changed through this client, and invalidates it without waiting for the stream of changes.
     pub(crate) fn changed(&self, name: Option<Name>) {
         events::notify(&self.0.cache, &self.0.changes, name, &again(Arc::downgrade(&self.0)));
     }
 
-    /// A name may have been changed through this client, but the response is missing.
+    /// Records that a name may have been changed through this client: the response to the change is missing.
     pub(crate) fn doubted(&self, name: Option<Name>) {
         events::doubt(&self.0.cache, &self.0.changes, name);
     }

@@ -72,31 +72,31 @@ impl Credential {
         Ok(Self { view, octets })
     }
 
-    /// The name as it was first written.
+    /// Returns the name as it was first written.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.view.version.name
     }
 
-    /// The type: `password`, `certificate` and so on.
+    /// Returns the type: `password`, `certificate` and so on.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.view.version.kind
     }
 
-    /// The id of the version.
+    /// Returns the id of the version.
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.view.version.id
     }
 
-    /// The value: a text, or an object. The caller must wipe its own copies.
+    /// Returns the value: a text, or an object. The caller must wipe its own copies.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.view.value.0
     }
 
-    /// The value, or its part at `fields` (`["private_key"]`), as text: a string unchanged, anything else as JSON. `None` if the
+    /// Returns the value, or its part at `fields` (`["private_key"]`), as text: a string unchanged, anything else as JSON. `None` if the
     /// part does not exist.
     #[must_use]
     pub fn text(&self, fields: &[&str]) -> Option<Secret> {
@@ -111,12 +111,12 @@ impl Credential {
         }
     }
 
-    /// The credential in the store's form.
+    /// Returns the credential in the store's form.
     pub(crate) fn view(&self) -> &CredentialView<SecretJson> {
         &self.view
     }
 
-    /// Time until expiry, by this machine's clock; `None` without expiry.
+    /// Returns the time until expiry, by this machine's clock; `None` without expiry.
     pub(crate) fn ends_in(&self) -> Option<Duration> {
         let end: jiff::Timestamp = self.view.version.expires_at.as_ref()?.parse().ok()?;
         Some(end.duration_since(jiff::Timestamp::now()).try_into().unwrap_or(Duration::ZERO))
@@ -145,7 +145,7 @@ impl fmt::Debug for Credential {
 pub(crate) mod fixture {
     use super::*;
 
-    /// A credential of type `json`.
+    /// Creates a credential of type `json`.
     pub(crate) fn credential(name: &str, value: Value, expires_at: Option<String>) -> Credential {
         let document = serde_json::json!({
             "name": name, "type": "json", "id": Uuid::nil(), "metadata": null,

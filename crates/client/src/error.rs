@@ -26,7 +26,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the error may be temporary. In this case cached values are served.
+    /// Returns whether the error may be temporary. In this case cached values are served.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {

@@ -44,7 +44,7 @@ pub enum Change {
 pub struct Changes(broadcast::Receiver<Change>);
 
 impl Changes {
-    /// The next change. Waits forever if there are no changes; while a clone of the client exists, the stream does not end.
+    /// Returns the next change. Waits forever if there are no changes; while a clone of the client exists, the stream does not end.
     #[crate::boxed]
     pub async fn next(&mut self) -> Change {
         match self.0.recv().await {

@@ -54,7 +54,7 @@ impl Login {
         Self::Client { body: wiped(body), tokens: Cache::with_entries_max(1) }
     }
 
-    /// A valid token. Concurrent callers share one login.
+    /// Returns a valid token. Concurrent callers share one login.
     pub(crate) async fn token(&self, pool: &Arc<Pool>) -> Result<Option<Token>, Error> {
         let (body, tokens) = match self {
             Self::None => return Ok(None),

@@ -25,7 +25,7 @@ impl Name {
         Ok(Self(format!("/{}", bare.to_ascii_lowercase()).into()))
     }
 
-    /// The name in lower case.
+    /// Returns the name in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

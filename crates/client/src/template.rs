@@ -69,14 +69,14 @@ impl Template {
         })
     }
 
-    /// Whether a change of this name may change the rendered text.
+    /// Returns whether a change of this name may change the rendered text.
     #[must_use]
     pub fn concerns(&self, name: &Name) -> bool {
         let same = |candidate: &String| Name::parse(candidate).is_ok_and(|candidate| candidate == *name);
         self.references().flatten().any(same)
     }
 
-    /// The text with every reference replaced: a string unchanged, anything else as JSON.
+    /// Returns the text with every reference replaced: a string unchanged, anything else as JSON.
     ///
     /// # Errors
     /// [`Error::NotFound`] with all missing names; otherwise as for [`Client::lookup`].
@@ -128,14 +128,14 @@ fn absolute_name(text: &str, prefix: Option<&str>) -> Option<String> {
     }
 }
 
-/// The possible names in a reference: in `/a/b.c.d`, the name may be `/a/b`, `/a/b.c` or the whole text; the rest names fields.
+/// Returns the possible names in a reference: in `/a/b.c.d`, the name may be `/a/b`, `/a/b.c` or the whole text; the rest names fields.
 fn candidates(name: &str) -> Vec<String> {
     let last = name.rfind('/').map_or(0, |at| at + 1);
     let dots = name.char_indices().rev().filter(|(at, c)| *c == '.' && *at > last).map(|(at, _)| at);
     std::iter::once(name.len()).chain(dots.take(FIELDS_MAX)).map(|end| name[..end].to_owned()).collect()
 }
 
-/// The value of a reference in the credential that was found for it.
+/// Returns the value of a reference in the credential that was found for it.
 fn value_of(names: &[String], credential: &Credential) -> Option<keys::Secret> {
     let found = credential.key().ok()?;
     let whole = names.first()?;

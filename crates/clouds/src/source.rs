@@ -11,11 +11,11 @@ use crate::sink::Sink;
 
 /// One account, subscription, project or cluster.
 pub trait CloudSource: Send + Sync {
-    /// Name of the source, the same in every run: `aws/123456789012`, `azure/SUBSCRIPTION`, `gcp/PROJECT`, `kubernetes/CLUSTER`.
-    /// The key of its [`State`](crate::State).
+    /// Returns the name of the source, the same in every run: `aws/123456789012`, `azure/SUBSCRIPTION`, `gcp/PROJECT`,
+    /// `kubernetes/CLUSTER`. The key of its [`State`](crate::State).
     fn name(&self) -> &Arc<str>;
 
-    /// The provider.
+    /// Returns the provider.
     fn provider(&self) -> Provider;
 
     /// Lists all certificates into `sink`, which has the previous state: unchanged certificates are not read again.

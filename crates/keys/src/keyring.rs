@@ -241,7 +241,7 @@ impl Keyring {
         Ok(text)
     }
 
-    /// Whether a value is sealed under the current master key.
+    /// Returns whether a value is sealed under the current master key.
     #[must_use]
     pub fn is_current(&self, sealed: &[u8]) -> bool {
         Parts::read(sealed).is_ok_and(|parts| parts.master == self.current())

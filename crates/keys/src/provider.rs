@@ -8,7 +8,7 @@ use crate::{KeyRef, KeyType, SignError};
 
 /// Stores private keys that never leave it: a hardware security module, or a key service.
 pub trait KeyProvider: Send + Sync + fmt::Debug {
-    /// Name of the provider in the database: a word without spaces, such as `pkcs11`.
+    /// Returns the name of the provider in the database: a word without spaces, such as `pkcs11`.
     fn name(&self) -> &str;
 
     /// Generates a key. Its locator finds it again.

@@ -49,7 +49,7 @@ impl RsaStock {
         }
     }
 
-    /// Number of keys that are ready.
+    /// Returns the number of keys that are ready.
     #[must_use]
     pub fn ready(&self) -> usize {
         self.0.ready.lock().len()

@@ -39,7 +39,7 @@ pub trait Signer: Send + Sync + fmt::Debug {
     /// Returns the type of the key.
     fn key_type(&self) -> KeyType;
 
-    /// The public key: a DER SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
+    /// Returns the public key: a DER SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
     fn spki(&self) -> &[u8];
 
     /// Returns the signature algorithm of [`Self::sign`], as in certificates.

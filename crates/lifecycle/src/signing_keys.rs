@@ -75,7 +75,7 @@ impl SigningKeys {
         Self { walk_every, ..self }
     }
 
-    /// Number of keys that failed to open.
+    /// Returns the number of keys that failed to open.
     #[must_use]
     pub fn broken(&self) -> usize {
         self.broken.len()

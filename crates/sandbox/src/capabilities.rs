@@ -34,20 +34,20 @@ impl Capabilities {
     /// The capability to listen on ports below 1024.
     pub const LOW_PORTS: Self = Self(CapabilitySet::NET_BIND_SERVICE);
 
-    /// The union of two sets.
+    /// Returns the union of two sets.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
         Self(self.0.union(others.0))
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The effective capabilities of this thread.
+/// Returns the effective capabilities of this thread.
 pub(crate) fn held() -> Capabilities {
     Capabilities(capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective))
 }

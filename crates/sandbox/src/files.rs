@@ -39,7 +39,7 @@ const DEVICES: &[&str] =
 /// Standard input, output and error: a program may open them again by these names.
 const STANDARD: &[&str] = &["/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2"];
 
-/// The existing paths. Pipes such as /dev/stdin have no path that a rule could name, and Landlock does not restrict them.
+/// Returns the existing paths. Pipes such as /dev/stdin have no path that a rule could name, and Landlock does not restrict them.
 fn paths(fixed: &[&str], more: &[PathBuf]) -> Vec<PathBuf> {
     let all = fixed.iter().map(PathBuf::from).chain(more.iter().cloned());
     all.filter_map(|path| path.canonicalize().ok()).collect()

@@ -8,7 +8,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_g
 /// Maximum number of groups of a process (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65_536;
 
-/// The groups of a user, as from `initgroups`: its primary group, then the groups in the text of `/etc/group` (group(5)) that list
+/// Returns the groups of a user, as from `initgroups`: its primary group, then the groups in the text of `/etc/group` (group(5)) that list
 /// the user as a member.
 #[must_use]
 pub fn groups_of(user: &str, own: u32, text: &str) -> Vec<u32> {

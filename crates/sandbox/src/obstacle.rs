@@ -41,7 +41,7 @@ const SETTINGS: &[Obstacle] = &[
     },
 ];
 
-/// The first setting of this host that prevents its users from creating namespaces, if there is one.
+/// Returns the first setting of this host that prevents its users from creating namespaces, if there is one.
 #[must_use]
 pub fn obstacle() -> Option<Obstacle> {
     find_obstacle(Path::new("/proc/sys"))

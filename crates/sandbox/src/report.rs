@@ -59,7 +59,7 @@ impl Report {
         }
     }
 
-    /// The restrictions with their names.
+    /// Returns the restrictions with their names.
     #[must_use]
     pub fn states(&self) -> [(&'static str, &State); 4] {
         [
@@ -70,7 +70,7 @@ impl Report {
         ]
     }
 
-    /// Whether a requested restriction is not in force.
+    /// Returns whether a requested restriction is not in force.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.states().iter().any(|(_, state)| matches!(state, State::Partial | State::Missing(_)))
@@ -79,7 +79,7 @@ impl Report {
 
 static REPORT: OnceLock<Report> = OnceLock::new();
 
-/// The restrictions that [`crate::enter`] applied to this process; `None` before, and in programs that do not call it.
+/// Returns the restrictions that [`crate::enter`] applied to this process; `None` before, and in programs that do not call it.
 #[must_use]
 pub fn report() -> Option<&'static Report> {
     REPORT.get()

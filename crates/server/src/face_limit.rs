@@ -43,7 +43,7 @@ async fn guarded(With((state, face)): With<(State, Face)>, request: Request, nex
     response
 }
 
-/// The 429 response in the format of the protocol.
+/// Returns the 429 response in the format of the protocol.
 fn too_many(face: Face, uri: &Uri, problem: Problem) -> Response {
     let retry = HeaderValue::from(RETRY_SECONDS);
     match face {

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// An error with its causes, on one line. A cause whose text is already included is left out.
+/// Returns an error with its causes, on one line. A cause whose text is already included is left out.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -37,7 +37,7 @@ impl Metrics {
         self.registry.register(name, help, family);
     }
 
-    /// The OpenMetrics text.
+    /// Returns the OpenMetrics text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();

@@ -83,20 +83,20 @@ impl Sketch {
         }
     }
 
-    /// Number of counted values.
+    /// Returns the number of counted values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.values().fold(self.zeros, |sum, times| sum.saturating_add(*times))
     }
 
-    /// The mean of the values, exact except for rounding; `None` without values.
+    /// Returns the mean of the values, exact except for rounding; `None` without values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let count = self.count();
         (count > 0).then(|| self.sum / count as f64)
     }
 
-    /// The quantile `q` by nearest rank: 0.5 is the median. `q` is clamped to 0 and 1. The relative error is at most
+    /// Returns the quantile `q` by nearest rank: 0.5 is the median. `q` is clamped to 0 and 1. The relative error is at most
     /// [`RELATIVE_ERROR`]. `None` without values.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Option<f64> {
@@ -125,7 +125,7 @@ fn bucket_index(value: f64) -> i16 {
     (value.ln() / GAMMA.ln()).ceil() as i16
 }
 
-/// The representative value of a bucket. Every value in the bucket differs from it by at most [`RELATIVE_ERROR`].
+/// Returns the representative value of a bucket. Every value in the bucket differs from it by at most [`RELATIVE_ERROR`].
 fn value_of(index: i16) -> f64 {
     GAMMA.powi(i32::from(index)) * (1.0 - RELATIVE_ERROR)
 }

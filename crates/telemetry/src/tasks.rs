@@ -30,7 +30,7 @@ pub fn guard(kind: &'static str) -> TaskGuard {
     TaskGuard(live)
 }
 
-/// The number of running tasks of each kind.
+/// Returns the number of running tasks of each kind.
 #[must_use]
 pub fn live() -> Vec<(&'static str, i64)> {
     let kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);

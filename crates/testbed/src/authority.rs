@@ -34,19 +34,19 @@ impl Issuer {
         Self { root, intermediate, key }
     }
 
-    /// A chain of a leaf with these extensions, and the intermediate.
+    /// Creates a chain of a leaf with these extensions, and the intermediate.
     #[must_use]
     pub fn chain(&self, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<Vec<u8>> {
         vec![certificate(subject, spki, "Issuing", &self.key, extensions), self.intermediate.clone()]
     }
 
-    /// The root certificate, DER.
+    /// Returns the root certificate, DER.
     #[must_use]
     pub fn root(&self) -> &[u8] {
         &self.root
     }
 
-    /// The root certificate, PEM.
+    /// Returns the root certificate, PEM.
     #[must_use]
     pub fn root_pem(&self) -> String {
         x509::pem::encode("CERTIFICATE", &self.root)

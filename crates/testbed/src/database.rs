@@ -16,7 +16,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// A SQLite file in the temporary folder, below `data`.
+    /// Creates a SQLite file in the temporary folder, below `data`.
     #[must_use]
     pub fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -24,12 +24,12 @@ impl Database {
         Self { url, folder, cluster: None }
     }
 
-    /// A database on the PostgreSQL server that all tests of this process share.
+    /// Creates a database on the PostgreSQL server that all tests of this process share.
     pub async fn postgres() -> Self {
         Self::on(tokio::task::spawn_blocking(Cluster::shared).await.unwrap())
     }
 
-    /// A database on a separate PostgreSQL server, which the test may stop.
+    /// Creates a database on a separate PostgreSQL server, which the test may stop.
     pub async fn dedicated_postgres() -> Self {
         Self::on(Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap()))
     }
@@ -48,19 +48,19 @@ impl Database {
         Store::open_with(&self.url, options).await.unwrap()
     }
 
-    /// The temporary folder.
+    /// Returns the temporary folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A path in the temporary folder.
+    /// Returns a path in the temporary folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The PostgreSQL server.
+    /// Returns the PostgreSQL server.
     ///
     /// # Panics
     /// The database is SQLite.

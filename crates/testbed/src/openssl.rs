@@ -4,7 +4,7 @@ use std::process::Command;
 
 use keys::{Hash, Scheme};
 
-/// Whether OpenSSL accepts the signature. `input` is the digest, or for Ed25519 the message. ECDSA signatures are DER.
+/// Returns whether OpenSSL accepts the signature. `input` is the digest, or for Ed25519 the message. ECDSA signatures are DER.
 ///
 /// # Panics
 /// openssl is not installed.

@@ -57,7 +57,7 @@ const WALKS: &[&str] = &[
     "sealed_heads proxy_leaf_keys.sealed",
 ];
 
-/// The tables of [`LARGE`] that a plan scans completely, by table or by index.
+/// Returns the tables of [`LARGE`] that a plan scans completely, by table or by index.
 fn walked(statement: &str, plan: &[String]) -> Vec<String> {
     let bounded = statement.contains("LIMIT");
     let step = |(number, line): (usize, &String)| {

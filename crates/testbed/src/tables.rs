@@ -32,7 +32,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world on a SQLite file in a temporary folder.
+    /// Creates a world on a SQLite file in a temporary folder.
     pub async fn sqlite() -> Self {
         Self::sqlite_with(StoreOptions::default()).await
     }
@@ -45,13 +45,13 @@ impl World {
         Self { store, url, options, clock: AtomicI64::new(NOW), folder: Some(folder), _cluster: None }
     }
 
-    /// A world on the PostgreSQL server that all tests of this process share.
+    /// Creates a world on the PostgreSQL server that all tests of this process share.
     pub async fn postgres() -> Self {
         let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();
         Self::postgres_on_cluster(cluster).await
     }
 
-    /// A world on this PostgreSQL server.
+    /// Creates a world on this PostgreSQL server.
     pub async fn postgres_on_cluster(cluster: Arc<Cluster>) -> Self {
         let url = cluster.database();
         let options = StoreOptions::default();
@@ -59,7 +59,7 @@ impl World {
         Self { store, url, options, clock: AtomicI64::new(NOW), folder: None, _cluster: Some(cluster) }
     }
 
-    /// The path of the SQLite file.
+    /// Returns the path of the SQLite file.
     ///
     /// # Panics
     /// The database is PostgreSQL.
@@ -106,13 +106,13 @@ impl Scan<'_> {
         store::Scans::of(&self.world.store).record(self.id, batch).await
     }
 
-    /// The observation of a host that presented this leaf.
+    /// Creates the observation of a host that presented this leaf.
     #[must_use]
     pub fn saw(&self, host: &str, leaf: &Arc<NewCertificate>) -> NewObservation {
         answered(host, leaf, self.at)
     }
 
-    /// The observation of a host that refused the connection.
+    /// Creates the observation of a host that refused the connection.
     #[must_use]
     pub fn silent(&self, host: &str) -> NewObservation {
         silent(host, self.at)
@@ -131,7 +131,7 @@ pub fn key(host: &str) -> EndpointKey {
     }
 }
 
-/// A certificate whose DER is not valid. The store does not parse it.
+/// Creates a certificate whose DER is not valid. The store does not parse it.
 #[must_use]
 pub fn certificate(name: &str, issuer: &str, not_after_us: i64) -> Arc<NewCertificate> {
     let mut sha256 = [0_u8; 32];
@@ -158,13 +158,13 @@ pub fn certificate(name: &str, issuer: &str, not_after_us: i64) -> Arc<NewCertif
     })
 }
 
-/// The CA certificate that signed all leaves of [`answered`].
+/// Returns the CA certificate that signed all leaves of [`answered`].
 #[must_use]
 pub fn issuing() -> Arc<NewCertificate> {
     certificate("Issuing CA", "CN=Root", NOW + 1000 * DAY)
 }
 
-/// An observation of a host that presented this leaf.
+/// Creates an observation of a host that presented this leaf.
 #[must_use]
 pub fn answered(host: &str, leaf: &Arc<NewCertificate>, at: i64) -> NewObservation {
     NewObservation {
@@ -183,7 +183,7 @@ pub fn answered(host: &str, leaf: &Arc<NewCertificate>, at: i64) -> NewObservati
     }
 }
 
-/// An observation of a host that refused the connection.
+/// Creates an observation of a host that refused the connection.
 #[must_use]
 pub fn silent(host: &str, at: i64) -> NewObservation {
     NewObservation {
@@ -226,7 +226,7 @@ pub fn round_trip_cursor(cursor: Option<Cursor>) -> Option<Cursor> {
     cursor.map(|cursor| cursor.to_string().parse().unwrap())
 }
 
-/// The hosts of a page.
+/// Returns the hosts of a page.
 pub fn hosts<T>(page: &Page<T>, host: impl Fn(&T) -> String) -> Vec<String> {
     page.rows.iter().map(host).collect()
 }

@@ -53,13 +53,13 @@ impl SoftTpm {
         self.process = start(&self.folder);
     }
 
-    /// The address, as `unix:PATH`.
+    /// Returns the address, as `unix:PATH`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("unix:{}", self.path("tpm.sock").display())
     }
 
-    /// The path of a file in its folder.
+    /// Returns the path of a file in its folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

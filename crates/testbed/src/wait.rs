@@ -10,7 +10,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// Longest pause between two checks of a condition.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The pause before the next check of a condition since `began`: a tenth of the time waited so far. Many checks start a program,
+/// Returns the pause before the next check of a condition since `began`: a tenth of the time waited so far. Many checks start a program,
 /// and frequent checks would slow down the tested code.
 #[must_use]
 pub fn pause(began: Instant) -> Duration {

@@ -32,7 +32,7 @@ pub fn certificates(text: &[u8]) -> impl Iterator<Item = (String, Vec<u8>)> {
     })
 }
 
-/// A block with this label (RFC 7468 section 2): lines of 64 letters, and a line end after the last one.
+/// Formats a block with this label (RFC 7468 section 2): lines of 64 letters, and a line end after the last one.
 ///
 /// ```
 /// let text = x509::pem::encode("X", b"hello");

@@ -32,7 +32,7 @@ pub(super) fn write(folder: &Path, files: &[PathBuf], key: Option<&Path>) -> Res
     Ok(vec![sums, signature])
 }
 
-/// The SHA-256 of a file, in hexadecimal digits.
+/// Returns the SHA-256 of a file, in hexadecimal digits.
 ///
 /// # Errors
 /// `sha256sum` failed.

@@ -57,7 +57,7 @@ fn fields(release: &Release) -> Result<String, Failure> {
     ))
 }
 
-/// The packages of the shared libraries, with the versions that the binary's symbols require.
+/// Returns the packages of the shared libraries, with the versions that the binary's symbols require.
 fn libraries(release: &Release) -> Result<String, Failure> {
     // `dpkg-shlibdeps` requires the structure of a source package.
     let around = release.work.join("shlibdeps");

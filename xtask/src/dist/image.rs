@@ -85,7 +85,7 @@ fn fill(release: &Release, files: &Path) -> Result<(), Failure> {
     release::set_mode(&files.join(DATA), 0o700)
 }
 
-/// The shared libraries of a program, with the loader; empty for a static program.
+/// Returns the shared libraries of a program, with the loader; empty for a static program.
 fn libraries(program: &Path) -> Vec<PathBuf> {
     let text = output_of(command("ldd").arg(program)).unwrap_or_default();
     // Lines such as `libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`

@@ -45,7 +45,7 @@ impl Release {
         })
     }
 
-    /// Name of the architecture in Debian and in OCI images.
+    /// Returns the name of the architecture in Debian and in OCI images.
     pub(super) fn debian_architecture(&self) -> &'static str {
         match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -165,7 +165,7 @@ pub(super) fn set_folder_modes(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The entries of a folder, sorted.
+/// Returns the entries of a folder, sorted.
 ///
 /// # Errors
 /// The folder cannot be read.

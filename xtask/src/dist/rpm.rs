@@ -60,7 +60,7 @@ fn text(release: &Release) -> Result<String, Failure> {
     ))
 }
 
-/// The lines of `%files`. Edited configuration files are kept at upgrades.
+/// Returns the lines of `%files`. Edited configuration files are kept at upgrades.
 fn listed(release: &Release) -> Result<Vec<String>, Failure> {
     let mut lines = vec!["%dir %attr(0755,root,root) /etc/bulla".to_owned()];
     for path in files(&release.tree)? {

@@ -61,7 +61,7 @@ fn licences(tree: &str) -> BTreeMap<CrateId, String> {
     tree.lines().filter_map(parse).collect()
 }
 
-/// The packages of a `Cargo.lock`.
+/// Returns the packages of a `Cargo.lock`.
 fn locked(text: &str) -> BTreeMap<CrateId, LockedCrate> {
     let blocks: Vec<&str> = text.split("[[package]]").skip(1).collect();
     let field = |block: &str, name: &str| {
@@ -136,7 +136,7 @@ fn component(id: &CrateId, licence: &str, checksum: Option<&str>) -> String {
     format!("    {{{}}}", members.join(", "))
 }
 
-/// The package URL, in which the `+` of build metadata must be escaped.
+/// Returns the package URL, in which the `+` of build metadata must be escaped.
 fn reference(id: &CrateId) -> String {
     format!("pkg:cargo/{}@{}", id.0, id.1.replace('+', "%2B"))
 }

@@ -186,7 +186,7 @@ impl Agent {
         Ok(Self { folder, settings, identity, api, deployer, clock, under_way, renew_again_at: 0 })
     }
 
-    /// The agent's name.
+    /// Returns the agent's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.settings.name

@@ -64,7 +64,7 @@ fn add_multiple(sum: &mut [u64], a: &[u64], b: u64) -> u64 {
 }
 
 impl<const WORDS: usize> Plain<WORDS> {
-    /// The modulus must have few leading zero bits.
+    /// Creates the arithmetic for a modulus, which must have few leading zero bits.
     pub(super) fn new(modulus: &BigUint) -> Self {
         let power = |word: usize| words(&((BigUint::from(1_u8) << (64 * word)) % modulus));
         Self { modulus: words(modulus), powers: (WORDS..=2 * WORDS + 2).map(power).collect() }

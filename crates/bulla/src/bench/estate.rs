@@ -19,7 +19,7 @@ pub(crate) struct Estate {
     pub(crate) targets: PathBuf,
 }
 
-/// Path of this binary.
+/// Returns the path of this binary.
 pub(crate) fn own_binary() -> Outcome<PathBuf> {
     std::env::current_exe().map_err(|error| {
         Problem::new(Exit::Machine, format_args!("cannot read the path of this program: {error}"))

@@ -66,7 +66,7 @@ fn gather(child: &mut Child) -> std::thread::JoinHandle<String> {
     })
 }
 
-/// State and CPU time (user plus system, in ticks) of the process with its threads (proc_pid_stat(5)).
+/// Returns the state and CPU time (user plus system, in ticks) of the process with its threads (proc_pid_stat(5)).
 fn times(pid: u32) -> (Option<char>, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The process name in parentheses may contain any character. The needed fields follow it.

@@ -20,7 +20,7 @@ pub(crate) struct AgentSettings {
 }
 
 impl AgentSettings {
-    /// The agent's folder.
+    /// Returns the agent's folder.
     pub(crate) fn folder(&self) -> Outcome<PathBuf> {
         match self.state.as_os_str().is_empty() {
             true => Ok(data_folder::folder()?.join(FOLDER)),
@@ -28,7 +28,7 @@ impl AgentSettings {
         }
     }
 
-    /// The policy of this host.
+    /// Returns the policy of this host.
     pub(crate) fn policy(&self) -> &Path {
         match self.policy.as_os_str().is_empty() {
             true => Path::new(POLICY_FILE),

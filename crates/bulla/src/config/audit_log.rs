@@ -68,7 +68,7 @@ impl AuditSettings {
         self.witness.check()
     }
 
-    /// The options of the audit log. `posts` sends the webhooks.
+    /// Returns the options of the audit log. `posts` sends the webhooks.
     pub(crate) fn options(&self, posts: &Posts) -> Outcome<AuditOptions> {
         let of_zero = |days: u32| (days > 0).then_some(days);
         let reads = if self.aggregate_reads { Reads::ByMinute } else { Reads::Each };

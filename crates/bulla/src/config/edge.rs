@@ -211,7 +211,7 @@ impl EdgeSettings {
         self.routes(ReferencedFiles::NotRead).map(drop)
     }
 
-    /// Whether connections have an upstream.
+    /// Returns whether connections have an upstream.
     pub(crate) fn has_upstream(&self) -> bool {
         !self.upstream.is_empty() || !self.routes.is_empty()
     }
@@ -243,7 +243,7 @@ impl EdgeSettings {
         Ok(())
     }
 
-    /// The key services. Default: the socket in the data folder.
+    /// Returns the key services. Default: the socket in the data folder.
     pub(crate) fn servers(&self) -> Outcome<Vec<Server>> {
         let read = |text: &String| {
             text.parse::<Server>().map_err(|error: InvalidServer| {
@@ -300,7 +300,7 @@ impl EdgeSettings {
         Ok(Some(ClientAuth { mode: self.client_certificates, roots, lists }))
     }
 
-    /// The options of the terminator, without its listen addresses.
+    /// Returns the options of the terminator, without its listen addresses.
     pub(crate) fn options(&self) -> Outcome<Options> {
         let given = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
         Ok(Options {

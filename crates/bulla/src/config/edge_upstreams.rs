@@ -72,7 +72,7 @@ impl Default for EdgeUpstreamSettings {
     }
 }
 
-/// All upstreams by name.
+/// Returns all upstreams by name.
 pub(super) fn groups(
     upstreams: &[EdgeUpstreamSettings],
     named_files: ReferencedFiles,

@@ -91,7 +91,7 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
-    /// Whether the service is configured as a node of a cluster.
+    /// Returns whether the service is configured as a node of a cluster.
     pub(crate) fn is_one(&self) -> bool {
         !self.server.is_empty()
     }
@@ -210,7 +210,7 @@ impl KeyServiceSettings {
         })
     }
 
-    /// The options of each tenant.
+    /// Returns the options of each tenant.
     pub(crate) fn tenants(&self) -> Vec<TenantOptions> {
         let options = |tenant: &TenantSettings| TenantOptions {
             name: tenant.name.clone(),
@@ -254,12 +254,12 @@ impl KeyServiceSettings {
         ))
     }
 
-    /// Whether the service has a certificate and an address for TLS.
+    /// Returns whether the service has a certificate and an address for TLS.
     pub(crate) fn speaks_tls(&self) -> bool {
         !self.certificate_file.as_os_str().is_empty() && !self.listen.is_empty()
     }
 
-    /// The Unix socket; `None` if disabled.
+    /// Returns the Unix socket; `None` if disabled.
     pub(crate) fn socket(&self) -> Outcome<Option<PathBuf>> {
         match self.socket.as_str() {
             NONE => Ok(None),
@@ -268,7 +268,7 @@ impl KeyServiceSettings {
         }
     }
 
-    /// Options for records of signatures; `None` if disabled, or if no folder is configured and the service is not a node.
+    /// Returns the options for records of signatures; `None` if disabled, or if no folder is configured and the service is not a node.
     pub(crate) fn records(&self, node_folder: Option<PathBuf>) -> Option<RecordsOptions> {
         let folder = match self.records.as_str() {
             NONE => None,
@@ -278,7 +278,7 @@ impl KeyServiceSettings {
         folder.map(|folder| RecordsOptions { when_full: self.records_full, ..RecordsOptions::new(folder) })
     }
 
-    /// The options of the server, without its listen addresses.
+    /// Returns the options of the server, without its listen addresses.
     pub(crate) fn options(&self) -> Options {
         Options {
             native_socket: Some(&self.native_socket).filter(|path| !path.is_empty()).map(PathBuf::from),

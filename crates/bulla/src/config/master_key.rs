@@ -149,14 +149,14 @@ fn resource_manager() -> String {
 }
 
 impl TpmSettings {
-    /// The TPM, with this authorisation value.
+    /// Returns the TPM, with this authorisation value.
     pub(crate) fn tpm(&self, auth: &[u8]) -> Result<Tpm, TpmError> {
         Tpm::new(self.device.parse()?, Pcrs::new(&self.pcrs)?, auth)
     }
 }
 
 impl MasterKeySettings {
-    /// A short description for people.
+    /// Returns a short description for people.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::File(path) => format!("the file {}", path.display()),
@@ -247,13 +247,13 @@ impl MasterKeySettings {
 }
 
 impl AuthoritySettings {
-    /// The current master key, if the configuration names one.
+    /// Returns the current master key, if the configuration names one.
     pub(crate) fn current_master(&self) -> Option<MasterKeySettings> {
         let file = Some(&self.master_key_file).filter(|path| !path.as_os_str().is_empty());
         self.master_key.clone().or_else(|| file.cloned().map(MasterKeySettings::File))
     }
 
-    /// The earlier master keys of the configuration.
+    /// Returns the earlier master keys of the configuration.
     pub(crate) fn older_masters(&self) -> Vec<MasterKeySettings> {
         let files = self.old_master_key_files.iter().cloned().map(MasterKeySettings::File);
         files.chain(self.old_master_keys.iter().cloned()).collect()

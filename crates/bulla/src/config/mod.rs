@@ -150,7 +150,7 @@ impl CredentialSettings {
         self.retention.iter().map(read).collect()
     }
 
-    /// The rule that derives the actor's name from a token of `uaa_url`.
+    /// Returns the rule that derives the actor's name from a token of `uaa_url`.
     pub(crate) fn actor_rule(&self) -> Outcome<ActorRule> {
         if self.uaa_actor.is_empty() {
             return Ok(ActorRule::Uaa);
@@ -223,7 +223,7 @@ impl Default for OutboundSettings {
 }
 
 impl OutboundSettings {
-    /// The guard for outbound connections that requests cause.
+    /// Returns the guard for outbound connections that requests cause.
     pub(crate) fn guard(&self) -> Guard {
         let networks = Networks::new(self.allow_networks.clone(), self.deny_networks.clone());
         let networks = if self.allow_private { networks } else { networks.deny_private() };
@@ -508,7 +508,7 @@ impl Configuration {
         Self::checked(Layers::from_parts(file, variables, KEYS, UnknownVariables::Refused)?)
     }
 
-    /// The file that was read.
+    /// Returns the file that was read.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.layers.file()
     }
@@ -519,7 +519,7 @@ impl Configuration {
         Ok(Self::load(global.config.as_deref())?.client_configuration())
     }
 
-    /// The settings that client commands need.
+    /// Returns the settings that client commands need.
     pub(crate) fn client_configuration(&self) -> ClientConfiguration {
         ClientConfiguration {
             client: self.settings.client.clone(),
@@ -527,7 +527,7 @@ impl Configuration {
         }
     }
 
-    /// Every key with its value, meaning and origin, as a valid TOML file.
+    /// Returns every key with its value, meaning and origin, as a valid TOML file.
     pub(crate) fn show(&self) -> String {
         let values = toml::Table::try_from(&self.settings).unwrap_or_default();
         let mut out = String::new();
@@ -554,7 +554,7 @@ impl Configuration {
     }
 }
 
-/// The URL without its password, for output.
+/// Returns the URL without its password, for output.
 fn without_password(url: &str) -> String {
     match url.parse::<store::StoreUrl>() {
         Ok(url) => url.to_string(),
@@ -624,7 +624,7 @@ impl Settings {
         warnings
     }
 
-    /// The programs of `[programs.NAME]`, for the process that runs them. Looks up the users that the programs run as.
+    /// Returns the programs of `[programs.NAME]`, for the process that runs them. Looks up the users that the programs run as.
     pub(crate) fn programs(&self) -> Outcome<Programs> {
         Programs::new(&self.programs).map_err(invalid_program)
     }
@@ -637,7 +637,7 @@ impl Settings {
         Programs::new(&one).map_err(invalid_program)
     }
 
-    /// The findings that make the exit code of a scan 1.
+    /// Returns the findings that make the exit code of a scan 1.
     pub(crate) fn fail_on(&self) -> Outcome<crate::scan_command::FailOn> {
         self.scan.fail_on.parse().map_err(|error: String| {
             Problem::usage(format_args!("scan.fail_on: {error}")).hint("or use \"never\"")

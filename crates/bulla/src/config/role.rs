@@ -22,7 +22,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Server => "server",

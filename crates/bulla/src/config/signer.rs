@@ -28,7 +28,7 @@ impl Default for SignerSettings {
 }
 
 impl SignerSettings {
-    /// Whether the CA keys are in another process than the server.
+    /// Returns whether the CA keys are in another process than the server.
     pub(crate) fn is_apart(&self) -> bool {
         !self.socket.as_os_str().is_empty()
     }
@@ -52,7 +52,7 @@ impl SignerSettings {
         })
     }
 
-    /// The only profiles that the signer signs for, each with the SHA-256 of its stored text.
+    /// Returns the only profiles that the signer signs for, each with the SHA-256 of its stored text.
     pub(crate) fn pinned(&self) -> Outcome<BTreeMap<String, String>> {
         let read = |text: &String| {
             let found = text.split_once('=').filter(|(name, hash)| {

@@ -33,7 +33,7 @@ impl Default for StoreSettings {
 }
 
 impl StoreSettings {
-    /// The options for opening the database.
+    /// Returns the options for opening the database.
     pub(crate) fn options(&self) -> Outcome<StoreOptions> {
         Ok(StoreOptions {
             connections: self.connections,
@@ -43,7 +43,7 @@ impl StoreSettings {
         })
     }
 
-    /// The standby that is read while the database is unavailable.
+    /// Returns the standby that is read while the database is unavailable.
     fn replica(&self) -> Outcome<Option<StoreUrl>> {
         if self.replica_url.is_empty() {
             return Ok(None);

@@ -28,7 +28,7 @@ impl Default for TelemetrySettings {
 }
 
 impl TelemetrySettings {
-    /// URL for spans; `None` without a collector.
+    /// Returns the URL for spans; `None` without a collector.
     pub(crate) fn url(&self) -> Outcome<Option<String>> {
         let of_others = || std::env::var(OTEL_ENDPOINT).unwrap_or_default();
         let endpoint = if self.otlp_endpoint.is_empty() { of_others() } else { self.otlp_endpoint.clone() };

@@ -57,7 +57,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Out
     Ok(())
 }
 
-/// A field of a document, as text.
+/// Returns a field of a document, as text.
 fn text<'a>(document: &'a Value, pointer: &str) -> Outcome<&'a str> {
     document
         .pointer(pointer)

@@ -83,7 +83,7 @@ impl Place {
         )
     }
 
-    /// A `bulla` command with the configuration and the data folder of the demo.
+    /// Creates a `bulla` command with the configuration and the data folder of the demo.
     pub(super) fn bulla(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(THIS_PROGRAM);
         for (name, _) in std::env::vars_os() {

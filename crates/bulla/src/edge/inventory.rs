@@ -76,7 +76,7 @@ impl Mirror {
         Ok(Self { client, keys, folder: folder.to_owned(), filter, written, postponed: BTreeMap::new() })
     }
 
-    /// Whether the folder has chains of an earlier sync.
+    /// Returns whether the folder has chains of an earlier sync.
     pub(crate) fn has_chains(&self) -> bool {
         self.written.values().any(|fingerprint| !fingerprint.is_empty())
     }
@@ -163,7 +163,7 @@ async fn fetch<'a>(
     (wanted, fetch_signable_chain(client, keys, wanted.id).await)
 }
 
-/// The current chain of a certificate, if the key service signs for it.
+/// Returns the current chain of a certificate, if the key service signs for it.
 async fn fetch_signable_chain(
     client: &Client,
     keys: &keyless::client::Client,

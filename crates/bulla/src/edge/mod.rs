@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &GlobalArgs) -> Outcome<Exit> {
     Ok(edge.run().await.exit())
 }
 
-/// The timeout of a graceful shutdown.
+/// Returns the timeout of a graceful shutdown.
 pub(crate) fn grace(settings: &Settings) -> Duration {
     Duration::from_secs(settings.edge.stop_s) + GRACE
 }
@@ -182,7 +182,7 @@ impl RunningEdge {
         servers.join(" and ")
     }
 
-    /// The addresses, and the number of certificates.
+    /// Returns the addresses, and the number of certificates.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("tls://{}", self.running.address)];
         places.extend(self.figures_url.clone());
@@ -232,7 +232,7 @@ async fn bind(
     })
 }
 
-/// Options for fetching OCSP responses, if enabled.
+/// Returns the options for fetching OCSP responses, if enabled.
 fn staples(settings: &EdgeSettings) -> Outcome<Option<StapleOptions>> {
     let options = || {
         let folder = cli::data::folder()?.join(STAPLES);

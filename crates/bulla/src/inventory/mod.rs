@@ -180,7 +180,7 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
     .await
 }
 
-/// The newest completed scan, and the completed scan of the same scope before it.
+/// Returns the newest completed scan, and the completed scan of the same scope before it.
 async fn last_two_scans(store: &Store) -> Outcome<(Uuid, Uuid)> {
     let found =
         store::Scans::of(store).last_comparable_scans().await.map_err(|error| database::problem(&error))?;
@@ -215,7 +215,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     .await
 }
 
-/// The endpoints of a host, up to a maximum number.
+/// Returns the endpoints of a host, up to a maximum number.
 async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<Vec<store::EndpointKey>> {
     /// Maximum number of endpoints. A host with more is a network behind one name, whose ports the user must query one by one.
     const ENDPOINTS_MAX: usize = 100;

@@ -63,7 +63,7 @@ fn merged(mut into: Value, more: Value) -> Value {
     into
 }
 
-/// The common name of an RFC 4514 name, or the whole name.
+/// Returns the common name of an RFC 4514 name, or the whole name.
 fn short_issuer(issuer: &str) -> &str {
     issuer.split(", ").find_map(|part| part.strip_prefix("CN=")).unwrap_or(issuer)
 }

@@ -32,7 +32,7 @@ pub(crate) async fn run(store: &Store, what: &str, json: bool, colour: Colour) -
     cli::exit::print(&text)
 }
 
-/// The digits of a word that may be a fingerprint or its beginning.
+/// Returns the digits of a word that may be a fingerprint or its beginning.
 pub(super) fn fingerprint_digits(what: &str) -> Option<String> {
     let digits: String = what.chars().filter(|c| *c != ':').collect();
     let hexadecimal = digits.len() >= FINGERPRINT_DIGITS_MIN && digits.chars().all(|c| c.is_ascii_hexdigit());

@@ -77,7 +77,7 @@ pub(crate) struct SiteChange {
 }
 
 impl SiteChange {
-    /// The site after the change.
+    /// Returns the site after the change.
     fn body(&self, before: &SiteView) -> SiteBody {
         let mut attributes = before.attributes.clone();
         attributes.retain(|name, _| !self.without.contains(name));

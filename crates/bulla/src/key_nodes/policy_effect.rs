@@ -38,14 +38,14 @@ impl Policies {
         Ok(Some(Self(rows.into_iter().filter_map(policy).collect())))
     }
 
-    /// Names of the policies that a node with these attributes satisfies.
+    /// Returns the names of the policies that a node with these attributes satisfies.
     pub(super) fn policies_satisfied_by(&self, given: &BTreeMap<String, String>) -> Vec<&str> {
         let given = attributes(given);
         let open = self.0.iter().filter(|(_, formula)| formula.satisfied_by(&given));
         open.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// One line for each policy that gains or loses nodes when a site's attributes change: `eu: lost by 2 nodes (a, b)`.
+    /// Returns one line for each policy that gains or loses nodes when a site's attributes change: `eu: lost by 2 nodes (a, b)`.
     pub(super) fn moved(
         &self,
         nodes: &[Node],
@@ -72,7 +72,7 @@ impl Policies {
     }
 }
 
-/// The nodes at a site that are not retired.
+/// Returns the nodes at a site that are not retired.
 pub(super) async fn active_nodes_at(client: &Client, path: &str, site: &str) -> Outcome<Vec<Node>> {
     let query = KeyNodeQuery { site: Some(site.to_owned()), ..KeyNodeQuery::default() };
     let rows: Vec<NodeView> = all(client, path, &query).await?;
@@ -80,7 +80,7 @@ pub(super) async fn active_nodes_at(client: &Client, path: &str, site: &str) -> 
     Ok(rows.into_iter().map(node).collect())
 }
 
-/// Every row of a listing.
+/// Returns every row of a listing.
 async fn all<T: DeserializeOwned>(client: &Client, path: &str, query: &impl Serialize) -> Outcome<Vec<T>> {
     let mut rows = Vec::new();
     let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };

@@ -33,7 +33,7 @@ impl Export {
         Ok(Some(Self { spans, waiting, http, url }))
     }
 
-    /// The queue for spans.
+    /// Returns the queue for spans.
     pub(crate) fn spans(&self) -> &SpanSender {
         &self.spans
     }

@@ -76,7 +76,7 @@ impl NodeSettings {
         }
     }
 
-    /// The folder with keys, certificate, and the last state from the server.
+    /// Returns the folder with keys, certificate, and the last state from the server.
     pub(crate) fn folder(&self) -> Outcome<PathBuf> {
         if self.folder.as_os_str().is_empty() {
             Ok(data_folder::folder()?.join(FOLDER))
@@ -85,7 +85,7 @@ impl NodeSettings {
         }
     }
 
-    /// The address at which other nodes reach this one.
+    /// Returns the address at which other nodes reach this one.
     fn advertised_address(&self) -> Outcome<String> {
         if !self.advertise.is_empty() {
             return Ok(self.advertise.clone());
@@ -177,7 +177,7 @@ impl Node {
         Ok(Self { node: node.map_err(|error| failed(&error))?, metrics, routing })
     }
 
-    /// Options of the listener for other nodes.
+    /// Returns the options of the listener for other nodes.
     pub(crate) fn options(&self, settings: &NodeSettings) -> Outcome<NodesOptions> {
         let tls = self.node.tls().map_err(|error| failed(&error))?.server();
         let address = socket("keys.node.listen", &settings.listen)?;
@@ -194,17 +194,17 @@ impl Node {
         traces.is_node(self.node.name(), self.node.site());
     }
 
-    /// The node's name and its site.
+    /// Returns the node's name and its site.
     pub(crate) fn name_and_site(&self) -> (String, String) {
         (self.node.name().to_owned(), self.node.site().to_owned())
     }
 
-    /// Name and site of the node, as text.
+    /// Returns the name and site of the node, as text.
     pub(crate) fn described(&self) -> String {
         format!("node {} of the site {}", self.node.name(), self.node.site())
     }
 
-    /// The reason why the node has no keys, if it has none.
+    /// Returns the reason why the node has no keys, if it has none.
     pub(crate) fn lacks(&self) -> String {
         format!("node {}: {}", self.node.name(), self.node.no_usable_key_reason())
     }

@@ -204,7 +204,7 @@ pub(crate) async fn start(
     })
 }
 
-/// The metrics, and the JSON documents of recent requests.
+/// Returns the metrics, and the JSON documents of recent requests.
 fn figures_of(
     metrics: &Metrics,
     node: Option<&Node>,
@@ -262,7 +262,7 @@ impl RunningKeys {
         Ok(listeners)
     }
 
-    /// The addresses, and the number of keys.
+    /// Returns the addresses, and the number of keys.
     pub(crate) fn description(&self) -> Outcome<Description> {
         let mut places = self.listeners()?;
         places.extend(self.figures_url.clone());
@@ -288,7 +288,7 @@ impl RunningKeys {
     }
 }
 
-/// The node, if the service is one. The seed key decrypts the node's own key.
+/// Returns the node, if the service is one. The seed key decrypts the node's own key.
 async fn node(settings: &Settings, token: Option<&str>, set: &KeySet) -> Outcome<Option<Node>> {
     let node = &settings.keys.node;
     if !node.is_one() {
@@ -306,7 +306,7 @@ fn system_resolver() -> Outcome<Resolver> {
         .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))
 }
 
-/// The keys of managed certificates. Fails if the database does not exist.
+/// Returns the keys of managed certificates. Fails if the database does not exist.
 async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     let url = database::inventory_url(None, &settings.store)?;
     if let Some(path) = url.sqlite_path()
@@ -325,7 +325,7 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     Ok(SigningKeys::new(store, keystore, clock))
 }
 
-/// The writer of a record of every signature.
+/// Returns the writer of a record of every signature.
 fn records(settings: &KeyServiceSettings) -> Outcome<Option<Recorder>> {
     let node_folder = if settings.node.is_one() { Some(settings.node.folder()?) } else { None };
     let Some(options) = settings.records(node_folder) else { return Ok(None) };
@@ -491,7 +491,7 @@ impl Sources {
         Self { broken: vec![0; folders.len()], folders, inventory, set, metrics }
     }
 
-    /// What each source lacks, if no source has a key.
+    /// Returns what each source lacks, if no source has a key.
     fn lacks(&self) -> Vec<String> {
         let folder = |(folder, broken): (&Folder, &usize)| {
             let path = folder.path().display();

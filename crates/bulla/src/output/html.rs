@@ -191,7 +191,7 @@ fn severity_bar(tally: &Tally) -> Vec<Slice> {
         .collect()
 }
 
-/// The CSS class of a rank.
+/// Returns the CSS class of a rank.
 fn class(rank: u8) -> &'static str {
     match rank_name(rank) {
         "no answer" => "silent",
@@ -284,7 +284,7 @@ fn week_title(week: i64, now_s: i64) -> String {
     }
 }
 
-/// The next number of the form 1, 2, 4, 5 or 10 times a power of ten.
+/// Returns the next number of the form 1, 2, 4, 5 or 10 times a power of ten.
 fn round_axis_max(most: u64) -> u64 {
     let mut power = 1;
     loop {

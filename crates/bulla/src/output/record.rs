@@ -103,7 +103,7 @@ pub(crate) struct Detail<'a> {
 }
 
 impl<'a> Detail<'a> {
-    /// The detail of `observation`.
+    /// Creates the detail of `observation`.
     pub(crate) fn of(observation: &'a Observation) -> Self {
         Self {
             detail: observation.detail.as_deref(),
@@ -270,7 +270,7 @@ pub(crate) struct KeyView {
 }
 
 impl<'a> Endpoint<'a> {
-    /// The view of `observation`.
+    /// Creates the view of `observation`.
     pub(crate) fn of(observation: &'a Observation) -> Self {
         let target = &*observation.target;
         Self {
@@ -359,7 +359,7 @@ impl<'a> TrustView<'a> {
 }
 
 impl<'a> CertificateView<'a> {
-    /// The view of `certificate`.
+    /// Creates the view of `certificate`.
     pub(crate) fn of(certificate: &'a Certificate) -> Self {
         Self {
             fingerprint_sha256: certificate.fingerprint,
@@ -437,7 +437,7 @@ fn extended_usage(oid: &str) -> &str {
     }
 }
 
-/// A short name of the key, with its size where that may vary: `RSA-2048`, `P-256`, `Ed25519`.
+/// Returns a short name of the key, with its size where that may vary: `RSA-2048`, `P-256`, `Ed25519`.
 pub(crate) fn key_name(key: &PublicKey) -> Cow<'static, str> {
     match key.algorithm {
         KeyAlgorithm::Rsa | KeyAlgorithm::RsaPss => format!("RSA-{}", key.bits).into(),
@@ -446,12 +446,12 @@ pub(crate) fn key_name(key: &PublicKey) -> Cow<'static, str> {
     }
 }
 
-/// A short form of a name: the common name, else the organisation, else the whole name.
+/// Returns a short form of a name: the common name, else the organisation, else the whole name.
 pub(crate) fn short_name(name: &x509::DistinguishedName) -> &str {
     name.common_names.first().or(name.organization.as_ref()).map_or(name.text.as_str(), String::as_str)
 }
 
-/// Seconds left at `now`; negative once expired.
+/// Returns the seconds left at `now`; negative once expired.
 pub(crate) fn seconds_left(not_after: UnixTime, now: UnixTime) -> i64 {
     not_after.since(now)
 }

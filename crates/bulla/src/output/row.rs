@@ -58,12 +58,12 @@ impl Row {
         self.outcome == ProbeOutcome::Answered
     }
 
-    /// The text of the first column: the severity, `no answer`, or `ok`.
+    /// Returns the text of the first column: the severity, `no answer`, or `ok`.
     pub(crate) fn state(&self) -> &'static str {
         rank_name(self.rank())
     }
 
-    /// The urgency of this row. An endpoint without a certificate ranks above `info`, because its problems are unknown.
+    /// Returns the urgency of this row. An endpoint without a certificate ranks above `info`, because its problems are unknown.
     pub(crate) fn rank(&self) -> u8 {
         rank(self.severity, self.answered())
     }
@@ -94,7 +94,7 @@ pub(crate) fn rank(severity: Option<Severity>, answered: bool) -> u8 {
     }
 }
 
-/// The name of a rank.
+/// Returns the name of a rank.
 pub(crate) fn rank_name(rank: u8) -> &'static str {
     ["ok", "info", "no answer", "low", "medium", "high", "critical"]
         .get(usize::from(rank))
@@ -149,12 +149,12 @@ impl UrgentRows {
         }
     }
 
-    /// The number of observations so far.
+    /// Returns the number of observations so far.
     pub(crate) fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// The kept rows, most urgent first.
+    /// Returns the kept rows, most urgent first.
     pub(crate) fn into_rows(self) -> Vec<Row> {
         self.heap.into_sorted_vec()
     }

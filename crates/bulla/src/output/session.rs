@@ -35,7 +35,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// The view of `evidence`.
+    /// Creates the view of `evidence`.
     pub(crate) fn of(evidence: &'a Evidence) -> Self {
         let (proof_of_key, proof_detail) = match &evidence.proof {
             Proof::Verified => ("verified", None),

@@ -101,7 +101,7 @@ fn write_rows(out: &mut Sink, rows: &[Row], style: ReportStyle, now_s: i64) -> i
     writeln!(out, "{}", shown.trim_fmt())
 }
 
-/// The style of an expiry date, by its urgency.
+/// Returns the style of an expiry date, by its urgency.
 fn expiry_style(row: &Row, now_s: i64) -> &'static str {
     match row.not_after.map(|at| at - now_s) {
         Some(left) if left < 0 => "critical",

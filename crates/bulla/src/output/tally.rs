@@ -31,7 +31,7 @@ impl Words {
         *self.0.entry(word.to_owned()).or_default() += 1;
     }
 
-    /// The `limit` most frequent words, and the sum of the others as "others".
+    /// Returns the `limit` most frequent words, and the sum of the others as "others".
     pub(crate) fn top(&self, limit: usize) -> Vec<(String, u64)> {
         let mut all: Vec<_> = self.0.iter().map(|(word, count)| (word.clone(), *count)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -167,7 +167,7 @@ pub(crate) struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// The summary of a scan.
+    /// Creates the summary of a scan.
     pub(crate) fn of(tally: &'a Tally, closing: &'a ScanSummary) -> Self {
         let by_severity = Severity::ALL
             .into_iter()

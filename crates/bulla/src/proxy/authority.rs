@@ -66,7 +66,7 @@ fn load_key_file(key: &Path) -> Outcome<KeyRef> {
     Ok(Arc::new(signer))
 }
 
-/// A CA whose key is in the security module or in a key service.
+/// Creates a CA whose key is in the security module or in a key service.
 async fn elsewhere(
     whole: &Settings,
     settings: &ProxyAuthoritySettings,

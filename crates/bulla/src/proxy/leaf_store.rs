@@ -72,7 +72,7 @@ impl OpenError {
     }
 }
 
-/// The second level of the settings; `None` if leaves are only in memory.
+/// Returns the second level of the settings; `None` if leaves are only in memory.
 pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     let own = &settings.proxy.store;
     let url = match own.backend {
@@ -96,7 +96,7 @@ pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     }
 }
 
-/// A store that is opened once the database is available. An error of the schema or the master key is not retried every second.
+/// Returns a store that is opened once the database is available. An error of the schema or the master key is not retried every second.
 fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
     let (settings, options) = (Arc::new(settings.clone()), settings.proxy.store.options());
     let retry: Arc<Mutex<RetryState>> = Arc::default();

@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> 
     Ok(proxy.run().await.exit())
 }
 
-/// The timeout of a graceful shutdown.
+/// Returns the timeout of a graceful shutdown.
 pub(crate) fn grace(settings: &Settings) -> Duration {
     Duration::from_secs(settings.proxy.stop_s) + GRACE
 }
@@ -133,7 +133,7 @@ impl ProxySettings {
         );
     }
 
-    /// The scheme of the proxy's URL.
+    /// Returns the scheme of the proxy's URL.
     fn scheme(&self) -> &'static str {
         if self.access.tls_only { "https" } else { "http" }
     }
@@ -154,7 +154,7 @@ impl RunningProxy {
         print_usage_hints(&self.settings, &self.running, &self.certificate);
     }
 
-    /// The listen addresses.
+    /// Returns the listen addresses.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("{}://{}", self.settings.scheme(), self.running.address)];
         places.extend(self.figures_url.clone());

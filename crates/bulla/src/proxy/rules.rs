@@ -31,7 +31,7 @@ pub(crate) struct StoreSecrets(Arc<OnceLock<Arc<StoreClient>>>);
 struct StoreClient(client::Client);
 
 impl StoreSecrets {
-    /// The store, if these rules use its credentials.
+    /// Returns the store, if these rules use its credentials.
     pub(crate) fn secrets_for_rules(
         &self,
         rules: &RequestRules,

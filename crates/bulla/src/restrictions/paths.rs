@@ -30,7 +30,7 @@ pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
     found
 }
 
-/// The paths in one text: `/a/b`, `unix:/a/b`, `sqlite:/a/b`, `--flag=/a/b`, `postgres://…?sslrootcert=/a/b`.
+/// Returns the paths in one text: `/a/b`, `unix:/a/b`, `sqlite:/a/b`, `--flag=/a/b`, `postgres://…?sslrootcert=/a/b`.
 fn places(text: &str) -> Vec<PathBuf> {
     let pieces = text.split([':', '=', '&', '?', ',', ' ']).chain([text]);
     let paths = pieces.filter(|piece| !piece.is_empty() && !piece.starts_with('-')).map(Path::new);
@@ -64,7 +64,7 @@ pub(super) fn missing_files(settings: &Settings) -> Vec<PathBuf> {
     missing
 }
 
-/// The files of databases.
+/// Returns the files of databases.
 pub(super) fn databases(settings: &Settings) -> Vec<PathBuf> {
     let urls = [&settings.store.url, &settings.proxy.store.url];
     let url = |text: &&String| text.parse::<store::StoreUrl>().ok().filter(|_| !text.is_empty());
@@ -80,7 +80,7 @@ pub(super) fn made(folders: &[PathBuf]) -> Vec<PathBuf> {
     folders.iter().filter(make).filter_map(|folder| no_root(folder)).collect()
 }
 
-/// The folder that a file is in, or will be in.
+/// Returns the folder that a file is in, or will be in.
 pub(super) fn folder_of(file: &Path) -> Option<PathBuf> {
     if !is_path(file) {
         return None;
@@ -89,7 +89,7 @@ pub(super) fn folder_of(file: &Path) -> Option<PathBuf> {
     no_root(folder)
 }
 
-/// Whether a setting is a path. Other values are an empty text, `none`, and `-` for standard output.
+/// Returns whether a setting is a path. Other values are an empty text, `none`, and `-` for standard output.
 fn is_path(path: &Path) -> bool {
     !["", "none", "-"].iter().any(|word| path.as_os_str() == *word)
 }

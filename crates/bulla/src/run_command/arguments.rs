@@ -114,7 +114,7 @@ impl RunArgs {
         Ok(())
     }
 
-    /// The proxy that `--proxy` names.
+    /// Returns the proxy that `--proxy` names.
     pub(super) fn remote(&self) -> Outcome<Option<RemoteProxy>> {
         let Some(url) = &self.proxy else { return Ok(None) };
         const SHAPE: &str = "it is not http://HOST:PORT or https://HOST:PORT";

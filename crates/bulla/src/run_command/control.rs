@@ -98,7 +98,7 @@ impl InitConnection {
         connect().map_err(|error| failed(&error))
     }
 
-    /// The next signal for the command; `None` when the first process has ended.
+    /// Returns the next signal for the command; `None` when the first process has ended.
     pub(super) fn next(&mut self) -> Option<i32> {
         let mut signal = [0];
         self.0.read_exact(&mut signal).ok().map(|()| signal[0].into())

@@ -59,7 +59,7 @@ pub(super) struct ProxyUrl {
 }
 
 impl ProxyUrl {
-    /// A URL without a password.
+    /// Creates a URL without a password.
     pub(super) fn open(address: SocketAddr) -> Self {
         Self { address, login: None }
     }
@@ -160,7 +160,7 @@ impl Environment {
     }
 }
 
-/// The existing value of a variable, then `options`: Java and Node use the last option.
+/// Returns the existing value of a variable, then `options`: Java and Node use the last option.
 fn appended(variable: &str, options: &str) -> String {
     match std::env::var(variable) {
         Ok(before) if !before.is_empty() => format!("{before} {options}"),
@@ -168,7 +168,7 @@ fn appended(variable: &str, options: &str) -> String {
     }
 }
 
-/// A trust store for Java. Roots that its format does not support are left out.
+/// Builds a trust store for Java. Roots that its format does not support are left out.
 fn java_trust_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
     let mut store = KeyStore::new();
     for (number, root) in roots.iter().enumerate() {

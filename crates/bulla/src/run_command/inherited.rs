@@ -31,7 +31,7 @@ pub(super) fn refuse() -> Outcome<()> {
     Ok(())
 }
 
-/// The kind of a file that must not be inherited: a socket or a folder.
+/// Returns the kind of a file that must not be inherited: a socket or a folder.
 fn kind(path: &Path, number: u32) -> Option<&'static str> {
     let found = path.metadata().ok()?.file_type();
     match () {

@@ -75,7 +75,7 @@ enum Proxy {
 }
 
 impl Proxy {
-    /// The proxy that `--proxy` names, else one in this process.
+    /// Returns the proxy that `--proxy` names, else one in this process.
     async fn of(args: &RunArgs, configuration: &Configuration) -> Outcome<Self> {
         match args.remote()? {
             Some(remote) => Ok(Self::Remote(remote)),
@@ -91,7 +91,7 @@ impl Proxy {
     }
 }
 
-/// A remote proxy and the trust anchors of its certificate: the system's, and those of `--proxy-ca`, else of `--ca`.
+/// Returns a remote proxy and the trust anchors of its certificate: the system's, and those of `--proxy-ca`, else of `--ca`.
 fn target(args: &RunArgs, remote: &RemoteProxy, root: &[Vec<u8>]) -> Outcome<Target> {
     let mut roots = outbound::tls::system_roots();
     match &args.proxy_ca {

@@ -63,7 +63,7 @@ impl PreparedProxy {
         })
     }
 
-    /// The certificates of its CA, in DER.
+    /// Returns the certificates of its CA, in DER.
     pub(super) fn root(&self) -> Outcome<Vec<Vec<u8>>> {
         files::certificates("proxy.ca_certificate_file", &self.certificate)
     }
@@ -115,7 +115,7 @@ impl Serving {
     }
 }
 
-/// The CA of a remote proxy.
+/// Returns the CA of a remote proxy.
 pub(super) fn remote_proxy_roots(
     given: Option<&Path>,
     configuration: &Configuration,

@@ -13,7 +13,7 @@ pub(super) const BY_SIGNAL: i32 = 128;
 /// Path of this program. It stays valid after an upgrade has replaced the file.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The exit status that a shell would show.
+/// Returns the exit status that a shell would show.
 pub(super) fn status_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default())
 }

@@ -34,7 +34,7 @@ const SQLITE_FILES: [&str; 3] = ["", "-wal", "-shm"];
 /// Name of the setting for the variable of a passphrase.
 const VARIABLE: &str = "variable";
 
-/// The paths of hidden files, without symbolic links. Files that the proxy creates at startup are included.
+/// Returns the paths of hidden files, without symbolic links. Files that the proxy creates at startup are included.
 pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
     let settings = &configuration.settings;
     // Create the folder now, because a folder that another process creates later would not be hidden. This fails for a user without
@@ -65,7 +65,7 @@ fn suffixed(path: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// A path with its symbolic links resolved.
+/// Returns a path with its symbolic links resolved.
 fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().or_else(|| {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -80,7 +80,7 @@ pub(super) fn variables(configuration: &Configuration) -> Vec<String> {
     names
 }
 
-/// The values of all settings for whose last name `named` returns true.
+/// Returns the values of all settings for whose last name `named` returns true.
 fn texts(configuration: &Configuration, named: &dyn Fn(&str) -> bool) -> Vec<String> {
     let table = toml::Table::try_from(&configuration.settings).unwrap_or_default();
     let mut found = Vec::new();

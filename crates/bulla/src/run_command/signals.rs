@@ -27,7 +27,7 @@ impl Signals {
         Ok(Self(receive))
     }
 
-    /// The next signal that the command has not received directly.
+    /// Returns the next signal that the command has not received directly.
     pub(super) async fn next(&mut self) -> i32 {
         match self.0.recv().await {
             Some(signal) => signal,
@@ -48,7 +48,7 @@ async fn pass_on(mut incoming: Incoming, kind: Signal, to: mpsc::Sender<i32>) {
     }
 }
 
-/// Whether a terminal sends this signal to its whole foreground group, the command included: Ctrl+C and Ctrl+\.
+/// Returns whether a terminal sends this signal to its whole foreground group, the command included: Ctrl+C and Ctrl+\.
 fn is_terminal_signal(kind: Signal) -> bool {
     matches!(kind, Signal::INT | Signal::QUIT)
 }

@@ -22,7 +22,7 @@ const NOT_FOUND: i32 = 127;
 /// Prefix of this program's environment variables. Some of them are tokens.
 const OWN_VARIABLES: &str = "BULLA_";
 
-/// The command line of the next process of the run.
+/// Returns the command line of the next process of the run.
 pub(super) fn command(args: &RunArgs, stage: Stage, control: &Path) -> AsyncCommand {
     let mut command = AsyncCommand::new(THIS_PROGRAM);
     command.args(["run", "--stage", stage.name()]);

@@ -54,7 +54,7 @@ pub(super) fn read(file: &Path) -> Result<CloudSettings, String> {
     toml::from_str(&text).map_err(|error| format!("{error}(docs/clouds.md has an example)"))
 }
 
-/// The pools of the sources, checked against the limits of the machine and the database.
+/// Returns the pools of the sources, checked against the limits of the machine and the database.
 pub(super) async fn pools(settings: &CloudSettings, store: Option<&Store>) -> Outcome<Pools> {
     let mut database = None;
     if let Some(store) = store {

@@ -33,12 +33,12 @@ pub(crate) async fn start() -> Outcome<Demo> {
 }
 
 impl Demo {
-    /// The targets of the scan.
+    /// Returns the targets of the scan.
     pub(crate) fn targets(&self) -> Vec<String> {
         self.fleet.truth().into_iter().map(|truth| truth.target.clone()).collect()
     }
 
-    /// The estate's name server. Adds the estate's roots to `trust`.
+    /// Returns the estate's name server. Adds the estate's roots to `trust`.
     pub(crate) fn resolver(&self, trust: &mut Trusted) -> Resolver {
         trust.add_bytes(self.fleet.roots_pem().as_bytes());
         Resolver::with_upstreams(vec![self.fleet.dns()])

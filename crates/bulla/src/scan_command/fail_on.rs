@@ -17,7 +17,7 @@ pub(crate) struct FailOn {
 }
 
 impl FailOn {
-    /// Whether a scan with these counts fails.
+    /// Returns whether a scan with these counts fails.
     pub(crate) fn fails(self, tally: &Tally) -> bool {
         let findings = self.severity.is_some_and(|limit| tally.worst >= Some(limit));
         let dead_count = self.no_answer || self.severity.is_some_and(|limit| limit <= NO_ANSWER);

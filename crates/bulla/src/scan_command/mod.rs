@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &GlobalArgs) -> Outcome<Exit> {
     ended
 }
 
-/// The number of clouds and clusters in the file of `watch.clouds_file`. Unknown providers are rejected.
+/// Returns the number of clouds and clusters in the file of `watch.clouds_file`. Unknown providers are rejected.
 pub(crate) fn cloud_sources(file: &std::path::Path) -> Outcome<usize> {
     let read = clouds::read(file).map_err(|error| {
         Problem::usage(format_args!("watch.clouds_file {}: {error}", file.display()))
@@ -197,7 +197,7 @@ fn scanner(
         .map_err(|error| Problem::new(Exit::Machine, cli::exit::chain(&error)))
 }
 
-/// Whether to show the bar: only if it is visible, and does not mix with results that are printed during the scan.
+/// Returns whether to show the bar: only if it is visible, and does not mix with results that are printed during the scan.
 fn should_show_progress(args: &ScanArgs, settings: &Settings) -> bool {
     let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
     let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);
@@ -217,7 +217,7 @@ async fn store_remaining(storing: ScanStorage, tally: &Tally, closing: &mut Scan
     closing.store_error = stowed.error;
 }
 
-/// The exit code. The most important reason has priority.
+/// Returns the exit code. The most important reason has priority.
 fn conclude(tally: &Tally, closing: &ScanSummary, fail_on: FailOn) -> Outcome<Exit> {
     if closing.interrupted {
         return Ok(Exit::Interrupted);
@@ -290,7 +290,7 @@ async fn prepare(
     Ok(PreparedScan { spec, targets, expected, known, storing: Some(storing) })
 }
 
-/// The given targets, and their number if it is known.
+/// Returns the given targets, and their number if it is known.
 fn given(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Option<u64>)> {
     let words = demo.map_or_else(|| spec.targets.clone(), demo::Demo::targets);
     let targets = Targets::new(words, spec.target_options()?);
@@ -298,7 +298,7 @@ fn given(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Optio
     Ok((Box::new(targets), expected))
 }
 
-/// The targets in the inventory, and their number.
+/// Returns the targets in the inventory, and their number.
 fn again(store: &Store, spec: &Spec, endpoints: u64, by_address: u64) -> (TargetSource, Option<u64>) {
     let all_addresses = spec.settings.all_addresses;
     let mut expected = endpoints;
@@ -310,7 +310,7 @@ fn again(store: &Store, spec: &Spec, endpoints: u64, by_address: u64) -> (Target
     (storing::again(store.clone(), all_addresses), Some(expected))
 }
 
-/// The stored scan's spec. Targets given now replace those from standard input.
+/// Returns the stored scan's spec. Targets given now replace those from standard input.
 fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
     let mut spec = Spec::from_json(&scan.spec)?;
     if !args.targets.is_empty() {

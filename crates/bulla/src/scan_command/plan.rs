@@ -41,7 +41,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// The spec that the command line requests.
+    /// Returns the spec that the command line requests.
     pub(crate) fn of(args: &ScanArgs, settings: &Settings) -> Self {
         let mut settings = settings.scan.clone();
         settings.ca_files = settings.ca_files.iter().map(|path| absolute(path)).collect();
@@ -57,7 +57,7 @@ impl Spec {
         }
     }
 
-    /// The engine's options for targets.
+    /// Returns the engine's options for targets.
     pub(crate) fn target_options(&self) -> Outcome<TargetOptions> {
         let ports = match self.settings.ports.as_str() {
             "" => None,
@@ -84,7 +84,7 @@ impl Spec {
         })
     }
 
-    /// The engine's options for probes.
+    /// Returns the engine's options for probes.
     pub(crate) fn scan_options(&self) -> Outcome<ScanOptions> {
         let settings = &self.settings;
         let families = match settings.families {
@@ -120,7 +120,7 @@ impl Spec {
         })
     }
 
-    /// The checker of revocation, if revocation checks are enabled.
+    /// Returns the checker of revocation, if revocation checks are enabled.
     pub(crate) fn revocation(&self, resolver: &Resolver, guard: Guard) -> Outcome<Option<RevocationChecker>> {
         let ocsp = match self.settings.revocation {
             RevocationSetting::Off => return Ok(None),
@@ -133,7 +133,7 @@ impl Spec {
         Ok(Some(RevocationChecker::new(http, options)))
     }
 
-    /// The trust anchors.
+    /// Returns the trust anchors.
     pub(crate) fn trust(&self) -> Outcome<Trusted> {
         let mut trusted = if self.settings.system_roots { Trusted::system() } else { Trusted::nobody() };
         for path in &self.settings.ca_files {
@@ -147,7 +147,7 @@ impl Spec {
         Ok(trusted)
     }
 
-    /// The resolver for addresses.
+    /// Returns the resolver for addresses.
     pub(crate) fn resolver(&self) -> Outcome<Resolver> {
         let servers = self.settings.dns.iter().map(|text| name_server(text)).collect::<Outcome<Vec<_>>>()?;
         if !servers.is_empty() {
@@ -159,12 +159,12 @@ impl Spec {
         })
     }
 
-    /// The spec as JSON, for the inventory.
+    /// Returns the spec as JSON, for the inventory.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The spec of a stored scan.
+    /// Returns the spec of a stored scan.
     pub(crate) fn from_json(text: &str) -> Outcome<Self> {
         serde_json::from_str(text).map_err(|error| {
             Problem::usage(format_args!("the stored scan cannot be read: {error}"))
@@ -253,7 +253,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A target in a form that does not depend on the working directory.
+/// Returns a target in a form that does not depend on the working directory.
 fn lasting(target: &OsString) -> String {
     let text = target.to_string_lossy();
     if let Some(list) = text.strip_prefix('@') {

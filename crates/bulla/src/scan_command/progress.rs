@@ -21,7 +21,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar; it is hidden unless `visible`.
+    /// Creates a bar; it is hidden unless `visible`.
     pub(crate) fn new(progress: Arc<Progress>, expected: Option<u64>, visible: bool) -> Self {
         let visible = visible && std::io::stderr().is_terminal();
         let target = if visible {
@@ -41,7 +41,7 @@ impl Bar {
         Self { bar, progress, began: Instant::now() }
     }
 
-    /// The useful interval between calls of [`Bar::update`].
+    /// Returns the useful interval between calls of [`Bar::update`].
     pub(crate) fn interval() -> Duration {
         Duration::from_millis(1_000 / u64::from(REDRAWS_PER_SECOND))
     }
@@ -82,7 +82,7 @@ impl Bar {
         parts.join("  ")
     }
 
-    /// The remaining time at the current rate; `None` while there is not enough data.
+    /// Returns the remaining time at the current rate; `None` while there is not enough data.
     fn time_left(&self, now: &scan::Snapshot, rate: f64) -> Option<Duration> {
         let left = self.bar.length()?.checked_sub(now.finished + now.skipped)?;
         if left == 0 || now.finished < 20 || rate < 0.1 {

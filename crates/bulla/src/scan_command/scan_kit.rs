@@ -68,7 +68,7 @@ impl Sources {
 pub(crate) struct SharedRevocationChecker(Arc<OnceLock<Option<RevocationChecker>>>);
 
 impl SharedRevocationChecker {
-    /// Number of requests to sources of revocation status; zero before the checker exists.
+    /// Returns the number of requests to sources of revocation status; zero before the checker exists.
     pub(crate) fn counts(&self) -> RevocationCounts {
         let asked = self.0.get().and_then(Option::as_ref);
         asked.map(RevocationChecker::counts).unwrap_or_default()
@@ -107,12 +107,12 @@ impl ServerScanEnvironment {
         Ok(Self { resolver, revocation: SharedRevocationChecker::default(), sources, settings, guard })
     }
 
-    /// The pools of the configured clouds and clusters; `None` without any.
+    /// Returns the pools of the configured clouds and clusters; `None` without any.
     pub(crate) fn pools(&self) -> Option<Pools> {
         self.sources.as_ref().map(|sources| sources.pools.clone())
     }
 
-    /// The revocation checker, for its metrics.
+    /// Returns the revocation checker, for its metrics.
     pub(crate) fn revocation_checker(&self) -> SharedRevocationChecker {
         self.revocation.clone()
     }

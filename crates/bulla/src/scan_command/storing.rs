@@ -71,7 +71,7 @@ impl ScanStorage {
         self.recording.record(observation, detail, after(stop)).await;
     }
 
-    /// The inventory.
+    /// Returns the inventory.
     pub(crate) fn store(&self) -> Store {
         self.store.clone()
     }
@@ -81,7 +81,7 @@ impl ScanStorage {
         &self.samples
     }
 
-    /// The status of the writer.
+    /// Returns the status of the writer.
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
         self.recording.status()
     }
@@ -133,7 +133,7 @@ async fn after(stop: &CancellationToken) {
     tokio::time::sleep(LAST_TRY).await;
 }
 
-/// The text on the bar while the writer waits.
+/// Returns the text on the bar while the writer waits.
 pub(crate) fn waiting(status: &watch::Receiver<Status>) -> Option<String> {
     match &*status.borrow() {
         Status::Healthy => None,
@@ -143,12 +143,12 @@ pub(crate) fn waiting(status: &watch::Receiver<Status>) -> Option<String> {
     }
 }
 
-/// The summary that is stored with the scan.
+/// Returns the summary that is stored with the scan.
 pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
     serde_json::to_string(summary).unwrap_or_default()
 }
 
-/// The scan to resume: `last`, or a scan by its id.
+/// Returns the scan to resume: `last`, or a scan by its id.
 pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome<ScanRow> {
     let inventory = |error: StoreError| database::problem(&error);
     if wanted == "last" {
@@ -209,7 +209,7 @@ fn by_address(row: &KnownEndpoint) -> bool {
     !row.endpoint.address.is_empty()
 }
 
-/// All endpoints of the inventory, read page by page as the scan consumes them. Single addresses of names are included only in a
+/// Returns all endpoints of the inventory, read page by page as the scan consumes them. Single addresses of names are included only in a
 /// scan of all addresses. Other scans would treat the name as a new endpoint.
 pub(crate) fn again(
     store: Store,

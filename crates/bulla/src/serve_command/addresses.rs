@@ -46,7 +46,7 @@ impl Addresses {
         Ok(Self { listen, public, url, public_url, names })
     }
 
-    /// The API's URL for clients, once the port is known.
+    /// Returns the API's URL for clients, once the port is known.
     pub(super) fn url(&self) -> String {
         self.url_at(self.listen)
     }
@@ -55,7 +55,7 @@ impl Addresses {
         if self.url.is_empty() { self.url_of(address) } else { self.url.clone() }
     }
 
-    /// The URL of a listener at `address`.
+    /// Returns the URL of a listener at `address`.
     pub(super) fn url_of(&self, address: SocketAddr) -> String {
         let host = if address.ip().is_loopback() {
             "localhost".to_owned()
@@ -71,7 +71,7 @@ fn at(host: &str, port: u16, usual: u16) -> String {
     if port == usual { host } else { format!("{host}:{port}") }
 }
 
-/// The host of `HOST:PORT`, or this machine's name for a wildcard address.
+/// Returns the host of `HOST:PORT`, or this machine's name for a wildcard address.
 fn host_name(listen: &str) -> String {
     let host = listen.rsplit_once(':').map_or(listen, |(host, _)| host).trim_matches(['[', ']']);
     let address = host.parse::<std::net::IpAddr>().ok();

@@ -85,7 +85,7 @@ pub(super) async fn stop(components: Vec<Component>) -> DrainOutcome {
     drained
 }
 
-/// The maximum duration of [`stop`].
+/// Returns the maximum duration of [`stop`].
 pub(super) fn grace(settings: &Settings, roles: &Roles) -> Duration {
     let of = |role, grace| if roles.has(role) { grace } else { Duration::ZERO };
     let others = [

@@ -77,7 +77,7 @@ pub(super) struct ControlPlane {
     audit: AuditLog,
 }
 
-/// The key services whose load and traces the API shows.
+/// Returns the key services whose load and traces the API shows.
 fn key_services(settings: &Settings, roles: &Roles) -> Outcome<Option<Arc<dyn KeyServices>>> {
     let monitor = crate::keys::Monitor::open(&settings.keys, roles.has(Role::Keys))?;
     Ok(monitor.map(|monitor| -> Arc<dyn KeyServices> { Arc::new(monitor) }))
@@ -337,7 +337,7 @@ impl ControlPlane {
     }
 }
 
-/// The profiles that holders of other CAs' certificates may use over EST.
+/// Returns the profiles that holders of other CAs' certificates may use over EST.
 fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
     const KEY: &str = "est.client_cas";
     let mut cas = Vec::new();
@@ -374,7 +374,7 @@ fn private_suffixes(texts: &[String]) -> Outcome<Vec<String>> {
     texts.iter().map(read).collect()
 }
 
-/// The CAs whose certificates name applications.
+/// Returns the CAs whose certificates name applications.
 fn application_cas(settings: &CredentialSettings) -> Outcome<Vec<Certificate>> {
     const KEY: &str = "credentials.app_ca_files";
     let mut cas = Vec::new();
@@ -393,7 +393,7 @@ fn application_cas(settings: &CredentialSettings) -> Outcome<Vec<Certificate>> {
     Ok(cas)
 }
 
-/// The external issuer whose tokens the credential store accepts, if one is configured. Sends no request yet.
+/// Returns the external issuer whose tokens the credential store accepts, if one is configured. Sends no request yet.
 fn uaa(settings: &CredentialSettings) -> Outcome<Option<UaaOptions>> {
     if settings.uaa_url.is_empty() {
         return Ok(None);

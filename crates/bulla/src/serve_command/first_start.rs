@@ -45,7 +45,7 @@ pub(super) async fn prepare(authority: &Authority, first: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// The roots, for clients to trust.
+/// Returns the roots, for clients to trust.
 pub(super) async fn root_pem(authority: &Authority) -> Outcome<String> {
     let all = authority.cas().await.map_err(|error| failed(&error))?;
     let roots = all.iter().filter(|ca| ca.is_root());

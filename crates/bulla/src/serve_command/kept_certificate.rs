@@ -32,7 +32,7 @@ pub(super) fn keep(ring: &Keyring, chain: &[Vec<u8>], key: &PrivateKey) -> Outco
     put_bytes(&file()?, &ring.seal(&CONTEXT, text.as_bytes()))
 }
 
-/// The chain and key that were stored last; `None` if there is no file, it cannot be opened, or the certificate is not valid now.
+/// Returns the chain and key that were stored last; `None` if there is no file, it cannot be opened, or the certificate is not valid now.
 pub(super) fn kept(ring: &Keyring, now: UnixTime) -> Option<Arc<CertifiedKey>> {
     let sealed = std::fs::read(file().ok()?).ok()?;
     let text = ring.open_sealed(&CONTEXT, &sealed).ok()?;

@@ -14,7 +14,7 @@ use crate::files;
 /// The path to which the browser is redirected after login, below the server's URL.
 const CALLBACK: &str = "/api/v1/auth/callback";
 
-/// The issuer for logins, if one is configured. Sends no request yet.
+/// Returns the issuer for logins, if one is configured. Sends no request yet.
 pub(super) fn oidc(settings: &OidcSettings, addresses: &Addresses) -> Outcome<Option<Oidc>> {
     if settings.issuer.is_empty() {
         return Ok(None);

@@ -202,7 +202,7 @@ impl Figures {
         gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
     }
 
-    /// The nodes of the key service, as this server last saw them.
+    /// Writes the nodes of the key service, as this server last saw them.
     fn nodes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let (present, absent) = self.places.counts();
         let all = [("present", present), ("absent", absent)];
@@ -409,7 +409,7 @@ fn counters<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// A gauge with a value for each of `all`.
+/// Writes a gauge with a value for each of `all`.
 pub(super) fn gauge<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,

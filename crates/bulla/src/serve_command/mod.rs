@@ -85,7 +85,7 @@ pub(crate) struct UpArgs {
 pub(crate) const END_WITH_PARENT: &str = "--end-with-parent";
 
 impl ServeArgs {
-    /// The roles of the process, from its flags and the settings.
+    /// Returns the roles of the process, from its flags and the settings.
     pub(crate) fn roles(&self, settings: &Settings, usual: DefaultRoles) -> Outcome<Roles> {
         settings.roles(&self.roles, usual)
     }
@@ -172,7 +172,7 @@ async fn store(settings: &Settings) -> Outcome<Store> {
     database::open(&url, &settings.store).await
 }
 
-/// The timeout of a graceful shutdown.
+/// Returns the timeout of a graceful shutdown.
 fn grace(settings: &Settings, roles: &Roles) -> Duration {
     let server = Duration::from_secs(settings.server.stop_s) + STOP_MARGIN;
     let server = if roles.has(Role::Server) || roles.is_signer_only() { server } else { Duration::ZERO };
@@ -218,7 +218,7 @@ impl Process {
         self.control_plane.as_ref().map(|control_plane| control_plane.console.as_slice()).unwrap_or_default()
     }
 
-    /// The roles with their addresses, in start order.
+    /// Returns the roles with their addresses, in start order.
     fn described(&self) -> Vec<(Role, Description)> {
         let mut described: Vec<_> =
             self.control_plane.iter().map(|it| (Role::Server, it.description())).collect();

@@ -31,7 +31,7 @@ pub(super) enum StartMode {
 }
 
 impl StartMode {
-    /// The default roles of the command.
+    /// Returns the default roles of the command.
     pub(super) fn default_roles(self) -> DefaultRoles {
         match self {
             Self::Serve => DefaultRoles::Server,
@@ -66,7 +66,7 @@ impl RunningControlPlane {
         }
     }
 
-    /// The listen addresses.
+    /// Returns the listen addresses.
     pub(super) fn description(&self) -> Description {
         let Self { url, running, .. } = self;
         let mut places = vec![url.clone(), format!("{url}/acme/directory (ACME)")];
@@ -136,7 +136,7 @@ impl RunningControlPlane {
 /// Timeout for creating a link while the database is busy. The start then continues without a link.
 const LINK_WAIT: Duration = Duration::from_secs(5);
 
-/// A one-time link to the web console, for the admin token on this machine. Without a token: instructions how to create a link.
+/// Returns a one-time link to the web console, for the admin token on this machine. Without a token: instructions how to create a link.
 async fn console_link_lines(store: &Store, url: &str) -> Outcome<Vec<String>> {
     let link = match local_files::token()? {
         Some(token) => {

@@ -76,7 +76,7 @@ pub(super) async fn run(
     Ok(Exit::Ok)
 }
 
-/// The folder of the newest CRLs, in the signer's data folder.
+/// Returns the folder of the newest CRLs, in the signer's data folder.
 fn crl_folder() -> Outcome<PathBuf> {
     let folder = data_folder::folder()?.join(CRLS);
     let mut private = std::fs::DirBuilder::new();

@@ -67,7 +67,7 @@ fn service(usual: SearchOptions, url: &str, per_minute: u32) -> SearchOptions {
     SearchOptions { url: url.to_owned(), pace, ..usual }
 }
 
-/// The token that is sent with every request. It is read from a file, never from the configuration.
+/// Returns the token that is sent with every request. It is read from a file, never from the configuration.
 fn token(path: &Path) -> Outcome<Option<String>> {
     if path.as_os_str().is_empty() {
         return Ok(None);

@@ -117,12 +117,12 @@ impl Layers {
         Ok((settings, Self { origins, file: file.map(|(path, _)| path) }))
     }
 
-    /// The file that was read.
+    /// Returns the file that was read.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// The layer that the value of `key` comes from.
+    /// Returns the layer that the value of `key` comes from.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
     }
@@ -148,12 +148,12 @@ fn read(path: &Path) -> Outcome<String> {
     std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))
 }
 
-/// The variable of a key: `BULLA_SCAN_PORTS` for `scan.ports`.
+/// Returns the variable of a key: `BULLA_SCAN_PORTS` for `scan.ports`.
 pub fn variable_of(key: &str) -> String {
     format!("BULLA_{}", key.replace('.', "_").to_uppercase())
 }
 
-/// The key that a variable sets. A variable with our prefix and an unknown key is an error.
+/// Returns the key that a variable sets. A variable with our prefix and an unknown key is an error.
 fn key_of(
     variable: &str,
     keys: &'static [Key],
@@ -208,7 +208,7 @@ fn unreadable(variable: &str, text: &str, kind: Kind) -> Problem {
         .hint(format!("unset {variable} or correct it"))
 }
 
-/// The value of a key in a table of settings.
+/// Returns the value of a key in a table of settings.
 pub fn lookup<'t>(table: &'t toml::Table, key: &str) -> Option<&'t toml::Value> {
     match key.split_once('.') {
         Some((section, rest)) => lookup(table.get(section)?.as_table()?, rest),

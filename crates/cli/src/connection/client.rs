@@ -102,7 +102,7 @@ impl Client {
         Self::known(&base, args, settings)
     }
 
-    /// A client for an address. Token and trust anchors come from the flags, else from the configuration, else from the data
+    /// Creates a client for an address. Token and trust anchors come from the flags, else from the configuration, else from the data
     /// folder.
     fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         if is_unencrypted(base) {
@@ -129,7 +129,7 @@ impl Client {
         })
     }
 
-    /// A client of another server, with this token. Without `roots` it trusts the system's roots.
+    /// Creates a client of another server, with this token. Without `roots` it trusts the system's roots.
     pub fn at(base: &str, token: Option<SecretString>, roots: Option<&Path>) -> Outcome<Self> {
         Ok(Self {
             http: http(roots, None)?,
@@ -139,7 +139,7 @@ impl Client {
         })
     }
 
-    /// The address of the server.
+    /// Returns the address of the server.
     pub fn base(&self) -> &str {
         &self.base
     }
@@ -150,7 +150,7 @@ impl Client {
         if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
     }
 
-    /// A caching client of the same credential store: see [`client::Client`].
+    /// Creates a caching client of the same credential store: see [`client::Client`].
     pub fn caching_client(&self) -> Outcome<client::Builder> {
         let mut builder = client::Client::builder(self.base.as_str());
         if let Some(path) = &self.roots {
@@ -162,14 +162,14 @@ impl Client {
         Ok(builder)
     }
 
-    /// The server's clock: the `Date` of a response (RFC 9110 section 6.6.1), in whole seconds. `None` without this header.
+    /// Returns the server's clock: the `Date` of a response (RFC 9110 section 6.6.1), in whole seconds. `None` without this header.
     pub async fn date(&self) -> Outcome<Option<jiff::Timestamp>> {
         let answer = self.ask(Method::GET, "/healthz", None).await?;
         let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
         Ok(date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|date| date.timestamp()))
     }
 
-    /// The token that requests are sent with.
+    /// Returns the token that requests are sent with.
     pub fn token(&self) -> Option<&SecretString> {
         self.token.as_ref()
     }
@@ -263,13 +263,13 @@ impl Client {
     }
 }
 
-/// A path with its query.
+/// Returns a path with its query.
 fn with_query(path: &str, query: &impl Serialize) -> Outcome<String> {
     let query = serde_urlencoded::to_string(query).map_err(|error| Problem::new(Exit::Machine, error))?;
     Ok(if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
 }
 
-/// A request of the API as a JSON document.
+/// Returns a request of the API as a JSON document.
 pub fn document_of(request: &impl Serialize) -> Outcome<Value> {
     serde_json::to_value(request).map_err(|error| Problem::new(Exit::Machine, error))
 }
@@ -282,7 +282,7 @@ pub fn read_as<T: DeserializeOwned>(document: &Value) -> Outcome<T> {
     })
 }
 
-/// The content of a file that a local server wrote to its data folder, if it exists.
+/// Returns the content of a file that a local server wrote to its data folder, if it exists.
 fn beside(name: &str) -> Option<PathBuf> {
     crate::data::folder().ok().map(|folder| folder.join(name)).filter(|path| path.exists())
 }
@@ -348,7 +348,7 @@ async fn json(answer: reqwest::Response) -> Outcome<Value> {
     Ok(body)
 }
 
-/// The message to a user whose change waits for approval.
+/// Returns the message to a user whose change waits for approval.
 fn waits(status: StatusCode, body: &Value) -> Option<String> {
     let text = |name: &str| body.get(name).and_then(Value::as_str).map(|text| clean(text).into_owned());
     let (id, object, _) = (text("id")?, text("object")?, text("plan_sha256")?);

@@ -15,7 +15,7 @@ struct Named {
     name: String,
 }
 
-/// The path of the object in the listing `path` with the id or name `given`. `what` is the noun for errors, such as `token`.
+/// Returns the path of the object in the listing `path` with the id or name `given`. `what` is the noun for errors, such as `token`.
 ///
 /// # Errors
 /// The server does not respond, or the name matches no object or several objects.
@@ -27,7 +27,7 @@ pub async fn path_of(client: &Client, path: &str, what: &str, given: &str) -> Ou
     Ok(format!("{path}/{id}"))
 }
 
-/// The id of the object in the listing `path` with the name `given`.
+/// Returns the id of the object in the listing `path` with the name `given`.
 async fn id_of(client: &Client, path: &str, what: &str, given: &str) -> Outcome<Uuid> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {

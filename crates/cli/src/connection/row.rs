@@ -51,25 +51,25 @@ impl DocumentRow {
         Self { item }
     }
 
-    /// The cells of a table or the fields of a CSV record.
+    /// Returns the cells of a table or the fields of a CSV record.
     pub fn fields(&self, columns: Columns) -> Vec<String> {
         columns.iter().map(|(_, pointer)| text(self.item.pointer(pointer).unwrap_or(&Value::Null))).collect()
     }
 
-    /// The document's name, else its id, else the value in the first of `columns`.
+    /// Returns the document's name, else its id, else the value in the first of `columns`.
     pub fn name(&self, columns: Columns) -> String {
         let member = |name| self.item.get(name).filter(|value| !value.is_null()).map(text);
         let first = || columns.first().and_then(|(_, pointer)| self.item.pointer(pointer)).map(text);
         member("name").or_else(|| member("id")).or_else(first).unwrap_or_default()
     }
 
-    /// The document itself.
+    /// Returns the document itself.
     pub fn json(&self) -> &Value {
         &self.item
     }
 }
 
-/// A value as a cell: times to the minute, lists joined, objects as `key=value`.
+/// Returns a value as a cell: times to the minute, lists joined, objects as `key=value`.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

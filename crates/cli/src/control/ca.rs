@@ -228,7 +228,7 @@ async fn post(client: &Client, path: &str, request: &impl Serialize, show: &Outp
     show_one(&client.submit(Method::POST, path, request).await?, show)
 }
 
-/// The fingerprint of the first certificate in a file. An argument that names no file is itself a fingerprint or an id.
+/// Returns the fingerprint of the first certificate in a file. An argument that names no file is itself a fingerprint or an id.
 fn named(certificate: &str) -> Outcome<String> {
     let path = Path::new(certificate);
     if !path.exists() {

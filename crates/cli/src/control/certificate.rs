@@ -651,7 +651,7 @@ impl Run for CertificateCommand {
     }
 }
 
-/// The id of a certificate given by its name or id.
+/// Returns the id of a certificate given by its name or id.
 async fn id_of(client: &Client, given: &str) -> Outcome<Uuid> {
     if let Ok(id) = given.parse() {
         return Ok(id);

@@ -15,7 +15,7 @@ pub struct Consent {
 }
 
 impl Consent {
-    /// Whether the flag was given.
+    /// Returns whether the flag was given.
     #[must_use]
     pub const fn is_given(self) -> bool {
         self.yes

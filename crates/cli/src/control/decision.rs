@@ -79,12 +79,12 @@ impl RejectArgs {
     }
 }
 
-/// The path of one object below `path`.
+/// Returns the path of one object below `path`.
 pub(super) fn object(path: &str, id: &str) -> String {
     format!("{path}/{}", input::segment(id))
 }
 
-/// The document with the first characters of its plan's SHA-256.
+/// Returns the document with the first characters of its plan's SHA-256.
 pub(super) fn with_short_hash(mut document: Value) -> Value {
     if let Some(Value::String(hash)) = document.get_mut("plan_sha256") {
         hash.truncate(SHORT_HASH);

@@ -59,7 +59,7 @@ pub enum DocumentCommand<D: Document> {
     },
 }
 
-/// A help text of `verb`, an article and the noun: `Show an owner`.
+/// Formats a help text of `verb`, an article and the noun: `Show an owner`.
 fn of_one<D: Document>(verb: &str, rest: &str) -> String {
     let article = if D::ONE.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{verb} {article} {} {rest}", D::ONE).trim_end().to_owned()
@@ -115,7 +115,7 @@ impl<D: Document> Run for DocumentCommand<D> {
     }
 }
 
-/// The path of a document with the given name or id.
+/// Returns the path of a document with the given name or id.
 pub(super) async fn place<D: Document>(client: &Client, given: &str) -> Outcome<String> {
     match D::KEY {
         Key::Id => path_of(client, D::PATH, D::ONE, given).await,

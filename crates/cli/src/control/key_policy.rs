@@ -105,7 +105,7 @@ impl Run for KeyPolicyCommand {
     }
 }
 
-/// The path of a policy.
+/// Returns the path of a policy.
 pub(super) fn path(name: &str) -> String {
     format!("{POLICIES}/{}", input::segment(name))
 }

@@ -92,7 +92,7 @@ fn row(key: MasterKeyView) -> KeyRow {
     KeyRow { id, current, configured, values, of: counts(of) }
 }
 
-/// The columns with values, each with its count: `credential_versions.sealed 12`.
+/// Returns the columns with values, each with its count: `credential_versions.sealed 12`.
 fn counts<'a>(columns: impl Iterator<Item = (&'a str, u64)>) -> Vec<String> {
     columns.filter(|(_, values)| *values > 0).map(|(column, values)| format!("{column} {values}")).collect()
 }

@@ -240,7 +240,7 @@ impl Checked {
         }
     }
 
-    /// Whether the approver signed this plan, whatever is wrong with it otherwise.
+    /// Returns whether the approver signed this plan, whatever is wrong with it otherwise.
     fn is_signed(&self) -> bool {
         [VALID, UNCHECKED, OTHER_KEY, PLAN_DIFFERS].contains(&self.signature)
     }
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The results by approver, and whether there is a finding.
+    /// Returns the results by approver, and whether there is a finding.
     fn result(rules: &Rules, document: &Value) -> (Vec<(String, &'static str)>, bool) {
         let verified = rules.check(&Signed::deserialize(document).unwrap()).unwrap();
         let found = rules.finding(&verified).is_some();

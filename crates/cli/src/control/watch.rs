@@ -135,7 +135,7 @@ pub struct ChangedWatch {
 }
 
 impl ChangedWatch {
-    /// The request body that replaces `watch`, a response of the API. `targets` are the given ones, with lists expanded.
+    /// Returns the request body that replaces `watch`, a response of the API. `targets` are the given ones, with lists expanded.
     fn change(&self, watch: &Value, targets: &[String]) -> Value {
         // The fields of a request. The other fields of a view are computed.
         const MEMBERS: [&str; 11] = [
@@ -176,7 +176,7 @@ impl ChangedWatch {
 /// Maximum bytes of a list of targets: a watch's maximum of 10,000 targets, of a kilobyte each.
 const LIST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// The given targets, with lists (`@FILE`) replaced by their content: one target per line, `#` begins a comment.
+/// Returns the given targets, with lists (`@FILE`) replaced by their content: one target per line, `#` begins a comment.
 fn expand(targets: &[String]) -> Outcome<Vec<String>> {
     let mut all = Vec::with_capacity(targets.len());
     for target in targets {

@@ -83,7 +83,7 @@ pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken
         .with_state(agent)
 }
 
-/// An error response in CredHub's form.
+/// Returns an error response in CredHub's form.
 fn refusal(status: StatusCode, text: impl Into<String>) -> Response {
     (status, Json(ErrorView { error: text.into(), error_description: None })).into_response()
 }
@@ -255,7 +255,7 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     response
 }
 
-/// The path and query to forward, if allowed. The check applies to the exact text that is sent. Paths with `..`, `%2e%2e` and `\`
+/// Returns the path and query to forward, if allowed. The check applies to the exact text that is sent. Paths with `..`, `%2e%2e` and `\`
 /// are rejected, because they could lead to another route.
 fn forwardable_path(uri: &Uri) -> Option<String> {
     let url = Url::parse(&format!("http://agent{}", uri.path_and_query()?)).ok()?;
@@ -269,7 +269,7 @@ fn passed(headers: &HeaderMap) -> HeaderMap {
     kept.collect()
 }
 
-/// The name that a request changes, if it changes exactly one.
+/// Returns the name that a request changes, if it changes exactly one.
 fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
     let in_body = serde_json::from_slice::<NameQuery>(body).ok().and_then(|body| body.name);
     let in_query = || {
@@ -279,7 +279,7 @@ fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
     Name::parse(&in_body.or_else(in_query)?).ok()
 }
 
-/// The agent's own stream of changes. The cache is updated first, so that readers get the new value.
+/// Returns the agent's own stream of changes. The cache is updated first, so that readers get the new value.
 async fn events(State(agent): State<AgentState>) -> Response {
     let ready = Event::default().event(READY).data(json!(Ready { resumed: false }).to_string());
     let changes = agent.client.changes();

@@ -125,7 +125,7 @@ async fn token(
     refused("unauthorized", "Bad credentials. This agent takes its own token as the client's secret.")
 }
 
-/// The secret of `Authorization: Basic` (RFC 6749 section 2.3.1).
+/// Returns the secret of `Authorization: Basic` (RFC 6749 section 2.3.1).
 fn basic_secret(headers: &HeaderMap) -> Option<Secret> {
     let (scheme, text) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let decoded = scheme.eq_ignore_ascii_case("basic").then(|| STANDARD.decode(text.trim()).ok())??;

@@ -62,7 +62,7 @@ fn bindings(services: &mut Value) -> impl Iterator<Item = &mut Value> {
     all.filter_map(Value::as_array_mut).flatten().filter(|binding| binding.is_object())
 }
 
-/// The name that a binding refers to, without double brackets.
+/// Returns the name that a binding refers to, without double brackets.
 fn reference(binding: &Value) -> Option<String> {
     let BindingReference { credentials: CredentialReference { name } } =
         BindingReference::deserialize(binding).ok()?;

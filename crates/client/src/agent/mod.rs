@@ -140,7 +140,7 @@ impl Agent {
         }
     }
 
-    /// Whether only the owner may use the socket.
+    /// Returns whether only the owner may use the socket.
     fn is_private(&self) -> bool {
         self.options.mode & 0o060 == 0
     }

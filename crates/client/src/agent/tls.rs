@@ -68,7 +68,7 @@ impl TlsAgent {
         Ok(Self { listener, tls: TlsAcceptor::from(Arc::new(tls)), client, callers, disk })
     }
 
-    /// The address that it listens on.
+    /// Returns the address that it listens on.
     ///
     /// # Errors
     /// An error of the system.

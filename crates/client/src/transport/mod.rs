@@ -141,7 +141,7 @@ impl Transport {
         timeout(self.deadline, begin).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// The reason why the store counts as unavailable, and whether a new attempt is due. `None` if it is available.
+    /// Returns the reason why the store counts as unavailable, and whether a new attempt is due. `None` if it is available.
     pub(crate) fn away(&self) -> Option<(Error, bool)> {
         let away = self.away.lock();
         away.as_ref().map(|away| (Error::Unavailable(away.why.clone()), Instant::now() >= away.until))

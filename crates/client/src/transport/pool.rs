@@ -86,7 +86,7 @@ impl StoreResponse {
             .map_err(|_| Error::Unavailable(format!("its response ({}) is not JSON", self.status)))
     }
 
-    /// The error in the store's form: `error`, and `error_description` from OAuth.
+    /// Returns the error in the store's form: `error`, and `error_description` from OAuth.
     pub(super) fn refusal(&self) -> (String, String) {
         let raw = || String::from_utf8_lossy(&self.body).chars().take(REFUSAL_CHARS_MAX).collect();
         let ErrorView { error, error_description } = serde_json::from_slice(&self.body)
@@ -95,7 +95,7 @@ impl StoreResponse {
         (error, shown)
     }
 
-    /// The response if successful, or the error of its status.
+    /// Returns the response if successful, or the error of its status.
     pub(crate) fn checked(self) -> Result<Self, Error> {
         let status = self.status;
         if status.is_success() {
@@ -115,9 +115,8 @@ pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
     Bytes::from_owner(octets)
 }
 
-/// Whether a status is temporary and independent of the request: the store or its database is unavailable, or there are too many
-/// requests. Other statuses, including 500, depend on the request: one credential that cannot be decrypted does not affect the
-/// others.
+/// Returns whether a status is temporary and independent of the request: the store or its database is unavailable, or there are too many
+/// requests. Other statuses, including 500, depend on the request: one credential that cannot be decrypted does not affect the others.
 pub(crate) fn is_passing(status: StatusCode) -> bool {
     matches!(
         status,

@@ -231,7 +231,7 @@ impl CloudKey {
         })
     }
 
-    /// The key as the configuration names it.
+    /// Returns the key as the configuration names it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -47,13 +47,13 @@ impl Pkcs11Key {
         Self { token, found }
     }
 
-    /// The CKA_ID of the key.
+    /// Returns the CKA_ID of the key.
     #[must_use]
     pub fn id(&self) -> &[u8] {
         &self.found.id
     }
 
-    /// The CKA_LABEL of the key.
+    /// Returns the CKA_LABEL of the key.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.found.label

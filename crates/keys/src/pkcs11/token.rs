@@ -183,7 +183,7 @@ impl Token {
         &self.inner.config.label
     }
 
-    /// Name of the token in the database.
+    /// Returns the name of the token in the database.
     pub(super) fn name_in_database(&self) -> &str {
         &self.inner.config.name
     }
@@ -193,7 +193,7 @@ impl Token {
         &self.inner.destination
     }
 
-    /// Maximum concurrent calls.
+    /// Returns the maximum concurrent calls.
     pub(super) fn sessions(&self) -> usize {
         sessions(&self.inner.config)
     }

@@ -811,7 +811,7 @@ pub(crate) fn composed() -> Vec<String> {
     with(None).chain(with(Some(vec![Value::Int(0)]))).collect()
 }
 
-/// The statements whose query plans a test checks.
+/// Returns the statements whose query plans a test checks.
 pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
     let mut all: Vec<(String, Vec<Value>)> =
         samples().into_iter().map(|filter| listing(&filter, None, 21)).collect();

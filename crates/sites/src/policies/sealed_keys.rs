@@ -16,7 +16,7 @@ use crate::tables::{SealedKeyRow, SealedPut};
 /// Maximum bytes of a sealed key's name.
 const NAME_MAX: usize = 128;
 
-/// Maximum bytes of a private key's PKCS#8: the size for its type, plus space for tools that write optional fields.
+/// Returns the maximum bytes of a private key's PKCS#8: the size for its type, plus space for tools that write optional fields.
 const fn pkcs8_len_max(kind: KeyType) -> usize {
     match kind {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => 2_400,

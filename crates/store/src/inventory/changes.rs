@@ -124,7 +124,7 @@ impl Inventory<'_> {
 /// Name of the listing in cursors.
 const BETWEEN: &str = "between";
 
-/// The key of a row of a comparison: part, endpoint, and the two scans.
+/// Returns the key of a row of a comparison: part, endpoint, and the two scans.
 fn between_key(part: i64, endpoint: i64, a: Uuid, b: Uuid) -> Vec<Value> {
     vec![part.into(), endpoint.into(), a.to_string().into(), b.to_string().into()]
 }

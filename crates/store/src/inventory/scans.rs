@@ -162,7 +162,7 @@ impl Scans<'_> {
     }
 }
 
-/// The settings of [`ScanRow::scope`].
+/// Returns the settings of [`ScanRow::scope`].
 fn scope(spec: &str) -> Json {
     const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
     const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];

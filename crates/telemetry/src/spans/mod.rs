@@ -136,7 +136,7 @@ pub fn queue(share: f64) -> (SpanSender, SpanQueue) {
 }
 
 impl SpanSender {
-    /// Whether to sample a trace that begins here. `number` must be unique to the trace.
+    /// Returns whether to sample a trace that begins here. `number` must be unique to the trace.
     #[must_use]
     pub fn wants(&self, number: u64) -> bool {
         match self.0.share {

@@ -11,7 +11,7 @@ pub struct Writer {
     out: Vec<u8>,
 }
 
-/// The bytes that `fill` writes.
+/// Returns the bytes that `fill` writes.
 ///
 /// ```
 /// let name = x509::der::write(|w| {
@@ -278,7 +278,7 @@ impl Writer {
         }
     }
 
-    /// Time of RFC 5280 section 4.1.2.5: UTCTime through 2049, GeneralizedTime after.
+    /// Writes the time of RFC 5280 section 4.1.2.5: UTCTime through 2049, GeneralizedTime after.
     pub fn time(&mut self, time: UnixTime) -> &mut Self {
         if is_utc_time(time) { self.utc_time(time) } else { self.generalized_time(time) }
     }
@@ -304,7 +304,7 @@ fn is_utc_time(time: UnixTime) -> bool {
     (FROM..TO).contains(&time.0)
 }
 
-/// Two's complement content without redundant leading bytes (X.690 section 8.3.2).
+/// Returns two's complement content without redundant leading bytes (X.690 section 8.3.2).
 fn shortest(mut content: &[u8]) -> &[u8] {
     while let [first, second, ..] = content {
         let redundant = (*first == 0 && second & 0x80 == 0) || (*first == 0xff && second & 0x80 != 0);

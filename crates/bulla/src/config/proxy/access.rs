@@ -48,7 +48,7 @@ pub(crate) struct IssuerSettings {
 }
 
 impl AccessSettings {
-    /// Whether clients must authenticate.
+    /// Returns whether clients must authenticate.
     pub(crate) fn asks(&self) -> bool {
         self.has_users()
             || !self.tokens.is_empty()
@@ -56,17 +56,17 @@ impl AccessSettings {
             || !self.client_ca_files.is_empty()
     }
 
-    /// Whether password authentication is configured.
+    /// Returns whether password authentication is configured.
     pub(crate) fn has_users(&self) -> bool {
         !self.users_file.as_os_str().is_empty()
     }
 
-    /// Whether clients may send credentials without TLS, so that others on the network can read them.
+    /// Returns whether clients may send credentials without TLS, so that others on the network can read them.
     pub(crate) fn is_heard(&self) -> bool {
         !self.tls_only && (self.has_users() || !self.tokens.is_empty() || !self.issuers.is_empty())
     }
 
-    /// Whether the proxy accepts TLS connections from clients.
+    /// Returns whether the proxy accepts TLS connections from clients.
     pub(crate) fn speaks_tls(&self) -> bool {
         !self.certificate_file.as_os_str().is_empty()
     }
@@ -111,7 +111,7 @@ impl AccessSettings {
         self.tokens.iter().map(TokenSettings::read).collect()
     }
 
-    /// The access options of the proxy; reads files.
+    /// Returns the access options of the proxy; reads files.
     pub(crate) fn options(&self) -> Outcome<AccessOptions> {
         let (users, tokens) = self.credentials()?;
         let issuers = self.issuers.iter().map(IssuerSettings::options).collect::<Outcome<_>>()?;

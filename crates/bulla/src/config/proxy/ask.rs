@@ -76,7 +76,7 @@ impl AskSettings {
         Ok(())
     }
 
-    /// The options of the permission service, if one is configured; reads files.
+    /// Returns the options of the permission service, if one is configured; reads files.
     pub(crate) fn options(&self) -> Outcome<Option<Options>> {
         if self.url.is_empty() {
             return Ok(None);

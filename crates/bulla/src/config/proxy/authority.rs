@@ -37,7 +37,7 @@ impl Default for ProxyAuthoritySettings {
 }
 
 impl ProxyAuthoritySettings {
-    /// Whether the CA key is in a PKCS #11 token or a key service, not in a file.
+    /// Returns whether the CA key is in a PKCS #11 token or a key service, not in a file.
     pub(crate) fn is_key_external(&self) -> bool {
         !self.pkcs11_label.is_empty() || !self.keys.is_empty()
     }
@@ -72,7 +72,7 @@ impl ProxyAuthoritySettings {
         self.keys.iter().map(read).collect()
     }
 
-    /// The client certificate for key services over TLS, if one is configured.
+    /// Returns the client certificate for key services over TLS, if one is configured.
     pub(crate) fn client_tls(&self) -> Outcome<Option<ClientTls>> {
         if self.keys_certificate_file.as_os_str().is_empty() {
             return Ok(None);

@@ -104,7 +104,7 @@ impl MintingSettings {
         Ok(names)
     }
 
-    /// The options of minting for other processes, if enabled. New leaves of one consumer share a key for `key_life`.
+    /// Returns the options of minting for other processes, if enabled. New leaves of one consumer share a key for `key_life`.
     pub(crate) fn options(&self, key_life: Duration) -> Outcome<Option<Options>> {
         if self.listen.is_empty() {
             return Ok(None);

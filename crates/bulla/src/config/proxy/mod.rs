@@ -258,7 +258,7 @@ impl ProxySettings {
         self.names().map(drop)
     }
 
-    /// The lists of names.
+    /// Returns the lists of names.
     pub(crate) fn names(&self) -> Outcome<Rules> {
         let wrong = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))
@@ -277,7 +277,7 @@ impl ProxySettings {
         Ok(rules)
     }
 
-    /// The compiled rules. They are compiled only once, because thousands of rules take time.
+    /// Returns the compiled rules. They are compiled only once, because thousands of rules take time.
     pub(crate) fn request_rules(&self) -> Outcome<RequestRules> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(compiled.clone());
@@ -287,7 +287,7 @@ impl ProxySettings {
         Ok(self.compiled.get_or_init(|| compiled).clone())
     }
 
-    /// The policy, with its presets.
+    /// Returns the policy, with its presets.
     pub(crate) fn policy(&self) -> Outcome<Policy> {
         let policy = self.policy.compiled()?;
         self.policy.check_access(&self.access)?;
@@ -305,7 +305,7 @@ impl ProxySettings {
         Ok(policy)
     }
 
-    /// The options of the proxy, without its addresses and trust anchors.
+    /// Returns the options of the proxy, without its addresses and trust anchors.
     pub(crate) fn options(&self) -> Outcome<Options> {
         Ok(Options {
             clients: self.clients.clone(),

@@ -40,12 +40,12 @@ impl PolicySettings {
         !self.default.is_empty() || !self.identities.is_empty() || !self.rules.is_empty()
     }
 
-    /// The private networks, and networks of this machine, that the policy opens. `None` without a policy.
+    /// Returns the private networks, and networks of this machine, that the policy opens. `None` without a policy.
     pub(crate) fn opened(&self) -> Option<Vec<IpNet>> {
         self.is_active().then(|| self.allow_networks.clone())
     }
 
-    /// The networks that the guard opens and closes. Call this once per process: the result is never freed.
+    /// Returns the networks that the guard opens and closes. Call this once per process: the result is never freed.
     pub(super) fn networks(&self) -> Outcome<Option<&'static Networks>> {
         if !self.is_active() && !self.allow_networks.is_empty() {
             return Err(Problem::usage("proxy.policy.allow_networks is set, but no policy is set").hint(

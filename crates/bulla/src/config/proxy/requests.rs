@@ -63,7 +63,7 @@ impl ProxyRequestSettings {
         within("record_octets_max", self.record_octets_max, 1 << 20, 1 << 40)
     }
 
-    /// The options for requests, without the source of credentials. Recording is always prepared, because rules that are added
+    /// Returns the options for requests, without the source of credentials. Recording is always prepared, because rules that are added
     /// later may need it. Its folder is created with the first recording.
     pub(super) fn options(&self, rules: RequestRules) -> Outcome<Options> {
         let folder = match self.record_folder.as_os_str().is_empty() {
@@ -85,12 +85,12 @@ impl ProxyRequestSettings {
     }
 }
 
-/// Whether the log contains the whole query.
+/// Returns whether the log contains the whole query.
 pub(crate) fn logged_query(whole: bool) -> LoggedQuery {
     if whole { LoggedQuery::Whole } else { LoggedQuery::Omitted }
 }
 
-/// The access log that the setting names.
+/// Returns the access log that the setting names.
 pub(crate) fn access_log(file: &str) -> Option<AccessLog> {
     match file {
         "" => None,

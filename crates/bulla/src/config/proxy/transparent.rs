@@ -62,7 +62,7 @@ impl TransparentSettings {
         self.options().map(drop)
     }
 
-    /// The options for redirected connections.
+    /// Returns the options for redirected connections.
     pub(crate) fn options(&self) -> Outcome<TransparentOptions> {
         let listen = self.listen.iter().map(|text| socket("proxy.transparent.listen", text));
         Ok(TransparentOptions { listen: listen.collect::<Outcome<_>>()?, clients: self.clients.clone() })

@@ -61,7 +61,7 @@ pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> 
     Ok(())
 }
 
-/// The policies of all upstreams. Reads files. The settings must have been checked before.
+/// Returns the policies of all upstreams. Reads files. The settings must have been checked before.
 pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
     let mut policies = UpstreamPolicies::default();
     if let Some(way) = parse_parent_proxy(&parent.url, &parent.credentials_file)? {

@@ -85,13 +85,13 @@ impl Rates {
         }
     }
 
-    /// The sum of a metric over all series with the given labels.
+    /// Returns the sum of a metric over all series with the given labels.
     pub(super) fn sum(&self, name: &str, of: &[(&str, &str)]) -> f64 {
         // Start from 0.0: an empty `sum` would be printed as -0.
         self.of(name, of).fold(0.0, |all, (_, value)| all + value)
     }
 
-    /// The worst value of a measure that cannot be added; `None` without a value.
+    /// Returns the worst value of a measure that cannot be added; `None` without a value.
     pub(super) fn worst(&self, name: &str, of: &[(&str, &str)]) -> Option<f64> {
         self.of(name, of).map(|(_, value)| *value).reduce(f64::max)
     }
@@ -102,7 +102,7 @@ impl Rates {
         labels.filter(|(own, _)| own == label).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// The quantile `part` of a histogram, in the unit of the metric, by linear interpolation within a bucket. `None` without
+    /// Returns the quantile `part` of a histogram, in the unit of the metric, by linear interpolation within a bucket. `None` without
     /// observations. Values above all buckets count as the last bound.
     pub(super) fn quantile(&self, name: &str, of: &[(&str, &str)], part: f64) -> Option<f64> {
         let bucket = format!("{name}_bucket");
@@ -143,7 +143,7 @@ fn is_counter(name: &str) -> bool {
     ["_total", "_bucket", "_count", "_sum"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether the metric is a measure that cannot be added, such as a distance or a ratio.
+/// Returns whether the metric is a measure that cannot be added, such as a distance or a ratio.
 fn is_non_additive(name: &str) -> bool {
     name.ends_with("_round_trip_seconds") || name.ends_with("_ratio")
 }

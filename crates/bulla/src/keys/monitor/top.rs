@@ -123,7 +123,7 @@ fn away(samples: &Samples) -> Vec<UnreachableService> {
     samples.iter().filter_map(|sample| sample.as_ref().err().cloned()).collect()
 }
 
-/// The figures between two samples of the same services. A service that has just come back has no figures yet.
+/// Returns the figures between two samples of the same services. A service that has just come back has no figures yet.
 pub(super) fn view(before: &Samples, after: &Samples) -> View {
     let (mut all, mut services, mut longest) = (Rates::default(), 0, Duration::ZERO);
     for (before, after) in before.iter().zip(after) {

@@ -180,7 +180,7 @@ async fn end(child: &mut Child) {
     }
 }
 
-/// The exit status as shells report it.
+/// Returns the exit status as shells report it.
 fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

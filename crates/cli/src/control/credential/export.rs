@@ -155,7 +155,7 @@ impl ExportArgs {
     }
 }
 
-/// The secret in a file, without the final line break.
+/// Returns the secret in a file, without the final line break.
 pub(super) fn secret_of(path: &Path) -> Outcome<SecretString> {
     let text = std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
         Problem::usage(format_args!("cannot read {}: {error}", path.display()))

@@ -470,7 +470,7 @@ impl StoredVersion {
     }
 }
 
-/// How many of the new versions, beginning with the oldest, match the newest stored versions.
+/// Returns how many of the new versions, beginning with the oldest, match the newest stored versions.
 fn known(new: &[RecordVersion], kept: &[StoredVersion]) -> usize {
     let fits = |count: &usize| {
         let tail = &kept[kept.len() - count..];

@@ -95,7 +95,7 @@ impl RecordVersion {
         }
     }
 
-    /// Whether both have the same stored content. Of a certificate's authority only the signing certificate counts. Of the expiry
+    /// Returns whether both have the same stored content. Of a certificate's authority only the signing certificate counts. Of the expiry
     /// only its presence counts, because it is transferred as remaining seconds.
     pub(super) fn same(&self, other: &Self) -> bool {
         self.value == other.value
@@ -110,7 +110,7 @@ impl RecordVersion {
     }
 }
 
-/// A value as it can be set, without derived and absent fields.
+/// Returns a value as it can be set, without derived and absent fields.
 pub(super) fn settable_value(kind: &str, value: Value) -> Value {
     match kind {
         // A YAML parser reads some texts as other types.
@@ -140,21 +140,21 @@ fn fields_of<T: DeserializeOwned + Serialize>(value: Value, change: impl FnOnce(
     serde_json::to_value(fields).unwrap_or(value)
 }
 
-/// The first certificate of a PEM text, including its final line break.
+/// Returns the first certificate of a PEM text, including its final line break.
 fn first_certificate(pem: &str) -> Option<String> {
     const END: &str = "-----END CERTIFICATE-----";
     let end = pem.find(END)? + END.len();
     Some(format!("{}\n", pem[..end].trim_start()))
 }
 
-/// The parsed certificate of a value.
+/// Returns the parsed certificate of a value.
 pub(super) fn certificate_of(value: &Value) -> Option<Certificate> {
     let pem = CertificateValue::deserialize(value).ok()?.certificate?;
     let (_, der) = x509::pem::certificates(pem.as_bytes()).next()?;
     Certificate::parse(&der).ok()
 }
 
-/// The credentials of a file of CredHub's client. Signers are determined from the certificates, and precede what they signed.
+/// Returns the credentials of a file of CredHub's client. Signers are determined from the certificates, and precede what they signed.
 pub(super) fn parse_credhub_export(text: &str) -> Result<Vec<Record>, String> {
     #[derive(Deserialize)]
     struct Plain {
@@ -232,7 +232,7 @@ fn relate(records: &mut Vec<Record>) {
     records.extend(order.into_iter().filter_map(|at| taken[at].take()));
 }
 
-/// A credential in the form of CredHub's client. Every value is JSON, which is valid YAML.
+/// Returns a credential in the form of CredHub's client. Every value is JSON, which is valid YAML.
 pub(super) fn plain(record: &Record) -> String {
     let Some(current) = record.versions.last() else { return String::new() };
     let mut text = format!(

@@ -63,7 +63,7 @@ pub(super) struct Failure {
 }
 
 impl Remote {
-    /// A store of Bulla.
+    /// Creates a store of Bulla.
     pub(super) fn own(client: &Arc<Client>) -> Self {
         Self { client: Mutex::new(Arc::clone(client)), login: None, lists: true }
     }
@@ -98,7 +98,7 @@ impl Remote {
         read_as(&self.with_login(async |client| client.get(path, query).await).await?)
     }
 
-    /// The credentials below a path: authorities first, each after its signer.
+    /// Returns the credentials below a path: authorities first, each after its signer.
     pub(super) async fn entries(&self, path: &str) -> Outcome<Vec<Entry>> {
         let found: FoundCredentials = self.get(DATA, &DataQuery::below(path)).await?;
         let Certificates { certificates } = self.get(CERTIFICATES, &CertificatesQuery::default()).await?;
@@ -129,7 +129,7 @@ impl Remote {
         Ok(all.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// The credentials of some names, in the order of the names.
+    /// Returns the credentials of some names, in the order of the names.
     pub(super) async fn records(
         &self,
         entries: &[Entry],
@@ -174,7 +174,7 @@ impl Remote {
         Ok(entries.iter().zip(answer.results).map(read).collect())
     }
 
-    /// The permissions for exactly these names and paths. A refusal means that there are none for this caller. Other errors are
+    /// Returns the permissions for exactly these names and paths. A refusal means that there are none for this caller. Other errors are
     /// returned as failures.
     pub(super) async fn grants(&self, paths: &[String]) -> (Vec<Grant>, Vec<Failure>) {
         let single = paths.iter().map(|path| async move {
@@ -208,7 +208,7 @@ impl Remote {
     }
 }
 
-/// Names, and every path above a name: `/a/b`, `/a/*`, `/*`.
+/// Returns the names, and every path above a name: `/a/b`, `/a/*`, `/*`.
 pub(super) fn names_and_ancestors(names: &[Entry]) -> Vec<String> {
     let mut all = std::collections::BTreeSet::from(["/*".to_owned()]);
     for entry in names {
@@ -256,7 +256,7 @@ async fn authenticated_client(login: &Login) -> Outcome<Client> {
     Client::at(&login.url, Some(access_token.into()), login.ca_cert.as_deref())
 }
 
-/// A lookup request with one list per name.
+/// Creates a lookup request with one list per name.
 pub(super) fn lookup<'a>(names: impl Iterator<Item = &'a str>) -> LookupRequest {
     LookupRequest { lookups: names.map(|name| NameList::One(name.to_owned())).collect() }
 }

@@ -12,7 +12,7 @@ pub(super) const LOOKUP: &str = "/api/v1/lookup";
 pub(super) const CERTIFICATES: &str = "/api/v1/certificates";
 pub(super) const PERMISSIONS: &str = "/api/v2/permissions";
 
-/// The API's name of a choice.
+/// Returns the API's name of a choice.
 pub(super) fn name_of<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -42,7 +42,7 @@ pub(super) enum FailureLine<'a> {
     Others { more: usize },
 }
 
-/// The failures in output form.
+/// Returns the failures in output form.
 pub(super) fn failures(all: &[Failure]) -> Vec<FailureLine<'_>> {
     let named = all.iter().take(NAMED);
     let named = named.map(|one| FailureLine::Named { name: &one.name, error: &one.why });

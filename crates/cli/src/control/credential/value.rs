@@ -42,7 +42,7 @@ pub(super) fn print_value(value: Option<&Value>, key: Option<&str>, name: &str) 
     Ok(Exit::Ok)
 }
 
-/// A value, or one field of it, as text.
+/// Returns a value, or one field of it, as text.
 fn field(value: Option<&Value>, key: Option<&str>, name: &str) -> Outcome<Zeroizing<String>> {
     let found = match (value, key) {
         (value, None) => value,

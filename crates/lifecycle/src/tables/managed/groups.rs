@@ -237,7 +237,7 @@ pub(super) fn composed() -> Vec<String> {
     counts.chain(groups).collect()
 }
 
-/// The statements whose query plans a test checks.
+/// Returns the statements whose query plans a test checks.
 pub(super) fn plans() -> Vec<(String, Vec<Value>)> {
     samples().iter().skip(1).filter(|filter| filter.contains.is_none()).map(counted).collect()
 }

@@ -91,7 +91,7 @@ fn statement(what: &ManagedSearch, most: i64, is_postgres: bool) -> (&'static st
     }
 }
 
-/// The statements whose query plans a test checks.
+/// Returns the statements whose query plans a test checks.
 pub(super) fn plans(is_postgres: bool) -> Vec<(String, Vec<Value>)> {
     let hash = || vec![0; 32];
     let all = [

@@ -165,7 +165,7 @@ pub(super) async fn check_references(
     Ok(())
 }
 
-/// The same error for objects that do not exist and for objects of other teams.
+/// Returns the same error for objects that do not exist and for objects of other teams.
 fn elsewhere(what: &str) -> Problem {
     Problem::forbidden(format_args!("this {what} does not belong to the certificate's team")).hint(
         "set the agent's label `team` to the team of its host; or ask a caller whose permission covers all teams",

@@ -129,7 +129,7 @@ pub(crate) async fn reject_browser_writes(request: Request, next: Next) -> Respo
     next.run(request).await
 }
 
-/// The response to every path on the listener of a server without a credential store.
+/// Returns the response to every path on the listener of a server without a credential store.
 pub(crate) async fn absent() -> Refused {
     Refused::new(StatusCode::SERVICE_UNAVAILABLE, "This server does not run a credential store.")
 }
