@@ -34,7 +34,7 @@ const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// Labels, sorted by name.
 pub type Labels = BTreeMap<String, String>;
 
-/// Why an operation on agents failed.
+/// Reason why an operation on agents failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// No object has this id or name.

@@ -22,7 +22,7 @@ const KIND: &str = "agent";
 /// Number of names tried when the host's own name is taken.
 const NAMES_TRIED: usize = 2;
 
-/// Why an enrollment failed.
+/// Reason why an enrollment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     /// The token is unknown, used or expired. The error does not say which, so that guessing reveals nothing.

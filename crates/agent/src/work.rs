@@ -176,7 +176,7 @@ pub struct JobResult {
     /// Error of a failed job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Why the rollback failed.
+    /// Reason why the rollback failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_error: Option<String>,
     /// SHA-256 of the leaf that the endpoint serves.
@@ -238,7 +238,7 @@ fn shortened(text: &str) -> String {
     text.chars().filter(|letter| *letter == '\n' || !letter.is_control()).take(ERROR_MAX).collect()
 }
 
-/// Why a job could not be handed out, or its result not be stored.
+/// Reason why a job could not be handed out, or its result not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// The job does not exist, or it is another agent's.

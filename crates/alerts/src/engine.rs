@@ -65,7 +65,7 @@ pub struct AlertOptions {
     pub server_url: Option<String>,
 }
 
-/// Why an operation on alerts failed.
+/// Reason why an operation on alerts failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AlertError {
     /// The database failed.

@@ -31,7 +31,7 @@ pub struct Attributes {
     /// Tags of the certificate.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Description of the problem, for people.
+    /// Human-readable description of the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// End of validity, RFC 3339.

@@ -261,7 +261,7 @@ pub struct NewClientCertificate {
 pub struct RoleView {
     /// Name of the role.
     pub name: String,
-    /// Description for people.
+    /// Human-readable description.
     pub description: String,
     /// The permissions of the role.
     pub permissions: Vec<String>,
@@ -276,7 +276,7 @@ pub struct RoleView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewRole {
-    /// Description for people.
+    /// Human-readable description.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 1024))]
     pub description: String,

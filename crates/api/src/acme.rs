@@ -12,7 +12,7 @@ pub struct ExternalKeyView {
     pub id: Uuid,
     /// Key identifier that ACME clients send.
     pub kid: String,
-    /// Description for people.
+    /// Human-readable description.
     pub label: String,
     /// Whether the key may bind any number of accounts.
     pub reusable: bool,
@@ -49,7 +49,7 @@ pub struct NewExternalKeyBody {
         schema(example = "web-team", min_length = 1, max_length = 200, nullable = false)
     )]
     pub kid: Option<String>,
-    /// Description for people.
+    /// Human-readable description.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = "web team", max_length = 200))]
     pub label: String,

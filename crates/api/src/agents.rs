@@ -62,7 +62,7 @@ pub struct AgentGroupView {
     pub name: String,
     /// Labels that an agent must have to belong to the group. All of them must match.
     pub selector: Labels,
-    /// Description for people.
+    /// Human-readable description.
     pub description: String,
     /// Creation time.
     pub created_at: String,
@@ -80,7 +80,7 @@ pub struct NewAgentGroup {
     pub name: String,
     /// Labels that an agent must have to belong to the group, 1 to 8. All of them must match.
     pub selector: Labels,
-    /// Description for people.
+    /// Human-readable description.
     #[serde(default)]
     pub description: String,
 }
@@ -92,7 +92,7 @@ pub struct NewAgentGroup {
 pub struct AgentGroupChange {
     /// Labels that an agent must have to belong to the group, 1 to 8. All of them must match.
     pub selector: Labels,
-    /// Description for people.
+    /// Human-readable description.
     #[serde(default)]
     pub description: String,
 }

@@ -61,7 +61,7 @@ pub struct NewCertificateBody {
     pub must_staple: bool,
     /// Profile or role at the external issuer.
     pub issuer_profile: Option<String>,
-    /// Notes for people.
+    /// Free-text notes.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 8192))]
     pub notes: String,
@@ -169,7 +169,7 @@ pub struct CertificatePatch {
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub issuer_profile: Option<Option<String>>,
-    /// Notes for people.
+    /// Free-text notes.
     #[cfg_attr(feature = "schemas", schema(max_length = 8192))]
     pub notes: Option<String>,
     /// Whether to request a version with these changes immediately.
@@ -508,7 +508,7 @@ pub struct CertificateView {
     pub must_staple: bool,
     /// Profile or role at the external issuer.
     pub issuer_profile: Option<String>,
-    /// Notes for people.
+    /// Free-text notes.
     pub notes: String,
     /// The newest version of the certificate.
     pub current: Option<CurrentView>,
@@ -609,7 +609,7 @@ pub struct ViolationView {
     pub rule: String,
     /// Severity: `info`, `warning`, `error` or `critical`.
     pub severity: String,
-    /// Description for people.
+    /// Human-readable description.
     pub message: String,
 }
 

@@ -206,7 +206,7 @@ pub struct ClaimBody {
     /// Renewal rule that overrides the rule of the policy.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub renewal: Option<Value>,
-    /// Notes for people.
+    /// Free-text notes.
     #[serde(default)]
     pub notes: String,
 }

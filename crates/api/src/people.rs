@@ -51,7 +51,7 @@ pub struct QuotaBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PersonBody {
-    /// Description for people.
+    /// Human-readable description.
     #[cfg_attr(feature = "schemas", schema(max_length = 500))]
     pub description: String,
     /// Team of an owner; not for teams.
@@ -73,7 +73,7 @@ pub struct NewPerson {
     /// Name of the owner or team, unique.
     #[cfg_attr(feature = "schemas", schema(example = "ann", min_length = 1, max_length = 200))]
     pub name: String,
-    /// Description for people.
+    /// Human-readable description.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 500))]
     pub description: String,
@@ -98,7 +98,7 @@ pub struct NewPerson {
 pub struct PersonView {
     /// Name of the owner or team.
     pub name: String,
-    /// Description for people.
+    /// Human-readable description.
     pub description: String,
     /// Team of an owner; not for teams.
     pub team: Option<String>,

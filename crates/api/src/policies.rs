@@ -63,7 +63,7 @@ pub struct ViolationView {
     pub rule: String,
     /// Severity: `info`, `warning`, `error` or `critical`.
     pub severity: String,
-    /// Description for people.
+    /// Human-readable description.
     pub message: String,
     /// Time at which the violation was first found, RFC 3339.
     pub found_at: String,

@@ -12,7 +12,7 @@ pub struct ProfileDocument {
         schema(example = "web", pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")
     )]
     pub name: String,
-    /// Description for people.
+    /// Human-readable description.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub description: String,
     /// Name of the CA that issues the certificates; the default CA when absent.

@@ -5,7 +5,7 @@ use authority::keystore::KeyStoreError;
 use keys::{OpenError, SignError};
 use store::StoreError;
 
-/// Why an operation on the audit log failed.
+/// Reason why an operation on the audit log failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The database failed.

@@ -9,7 +9,7 @@ use crate::signature::{self, SignatureFault};
 /// The first member of every signed head. No other signed text begins with it.
 pub const FORMAT: &str = "bulla-audit-head-1";
 
-/// Why a signed head is invalid.
+/// Reason why a signed head is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HeadError {
     /// The format is unknown: another version wrote the head, or it is no head.

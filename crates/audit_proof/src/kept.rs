@@ -26,7 +26,7 @@ impl StoredHeads {
     /// JSON of `bulla audit verify --output json`; or a line `shard:sequence:hash` for each chain.
     ///
     /// # Errors
-    /// Why the file has none of these formats.
+    /// Reason why the file has none of these formats.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut kept = Self::default();
         // One JSON document over several lines.

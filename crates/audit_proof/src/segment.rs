@@ -31,7 +31,7 @@ pub enum Reads {
     Each,
 }
 
-/// Why events cannot be sealed into a segment.
+/// Reason why events cannot be sealed into a segment.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
     /// The chain is broken. None of it is sealed.

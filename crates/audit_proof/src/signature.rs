@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 use keys::KeyType;
 use x509::{Fingerprint, PublicKey, verify_signature};
 
-/// Why a signature is invalid.
+/// Reason why a signature is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureFault {
     /// The key with the signature is invalid.

@@ -182,7 +182,8 @@ impl KeyStore {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Returns the master keys, to encrypt other data at rest. If you encrypt a column with them, also call [`Self::register_sealed_column`].
+    /// Returns the master keys, to encrypt other data at rest. If you encrypt a column with them, also call
+    /// [`Self::register_sealed_column`].
     #[must_use]
     pub fn keyring(&self) -> &Keyring {
         &self.inner.keyring

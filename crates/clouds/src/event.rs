@@ -60,12 +60,12 @@ pub struct Tagged {
 }
 
 impl Listed {
-    /// Returns the parts that could not be listed, as text for people.
+    /// Returns the parts that could not be listed, as human-readable text.
     pub fn failures(&self) -> impl Iterator<Item = String> {
         self.written(&self.failed)
     }
 
-    /// Returns the remarks, as text for people.
+    /// Returns the remarks, as human-readable text.
     pub fn remark_texts(&self) -> impl Iterator<Item = String> {
         self.written(&self.remarks)
     }

@@ -254,7 +254,7 @@ pub struct KnownCertificate {
     pub not_before: UnixTime,
     /// Last second of validity.
     pub not_after: UnixTime,
-    /// Why the certificate is known.
+    /// How the certificate is known.
     pub known_as: KnownAs,
 }
 
@@ -276,7 +276,7 @@ impl KnownCertificate {
     }
 }
 
-/// Why a certificate is known.
+/// How a logged certificate is known to the inventory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownAs {
@@ -351,7 +351,7 @@ impl Verdict {
     }
 }
 
-/// Why an issuance is unexpected.
+/// Reason why an issuance is unexpected.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unasked {

@@ -30,7 +30,7 @@ pub struct LogList {
 pub struct TiledLog {
     /// Name of the operator.
     pub operator: String,
-    /// Description of the log, for people.
+    /// Human-readable description of the log.
     pub description: String,
     /// The log's name and key.
     pub key: LogKey,

@@ -40,7 +40,7 @@ pub struct CertificateFile {
     /// The issuer's certificate, if the file has it and OCSP is used.
     pub(super) issuer: Option<Arc<Certificate>>,
     pub(super) staple: Option<Staple>,
-    /// Why the OCSP response in the file beside the chain is not used; `None` if there is no error.
+    /// Reason why the OCSP response in the file beside the chain is not used; `None` if there is no error.
     pub(super) not_stapled: Option<String>,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for CertificateFile {
     }
 }
 
-/// Why the file does not contain a usable chain.
+/// Reason why the file does not contain a usable chain.
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
     /// The file cannot be read.

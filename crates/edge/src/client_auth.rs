@@ -73,7 +73,7 @@ impl fmt::Debug for ClientCrls {
 #[error("invalid CRLs for client certificates: {0}")]
 pub struct BadClientCrls(String);
 
-/// Why a client with a trusted certificate is refused.
+/// Reason why a client with a trusted certificate is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum ClientRefused {
     #[error("the client certificate is revoked")]

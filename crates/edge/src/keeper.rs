@@ -21,7 +21,7 @@ use super::sites::{SiteContext, Sites};
 use super::staples::Staples;
 use super::tickets::{BadTicketKeys, TicketKeys};
 
-/// Why the certificates cannot be loaded.
+/// Reason why the certificates cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateLoadError {
     /// The certificate folder cannot be read.

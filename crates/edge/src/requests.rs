@@ -64,7 +64,7 @@ struct Destination {
     authority: HeaderValue,
 }
 
-/// Why a request is rejected.
+/// Reason why the terminator rejects a request.
 enum Rejection {
     /// The method is CONNECT.
     Connect,

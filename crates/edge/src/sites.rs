@@ -29,7 +29,7 @@ const POLICY: &str = "ELBSecurityPolicy-TLS13-1-2-Res-PQ-2025-09";
 /// decryption, which matters only for cipher suites that are disabled here. A longer delay would occupy connection slots.
 const BLINDING_MAX_S: u32 = 3;
 
-/// Why no certificate can be chosen.
+/// Reason why no certificate can be chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SiteSelectionError {
     /// No certificate matches the server name.

@@ -74,7 +74,7 @@ struct Fetched {
     refresh_at: UnixTime,
 }
 
-/// Why an OCSP response is not stapled.
+/// Reason why an OCSP response is not stapled.
 #[derive(Debug, thiserror::Error)]
 enum StaplingError {
     /// The responder returned no response.

@@ -25,7 +25,7 @@ const FILE_MAX: u64 = 4_096;
 /// Validity of a key for the library: practically unlimited, because this module decides when a key ends.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Why the ticket keys cannot be loaded.
+/// Reason why the ticket keys cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum BadTicketKeys {
     /// The file cannot be read.

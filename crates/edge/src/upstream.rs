@@ -14,7 +14,7 @@ use super::group::{Group, InFlight, Server, TRIES_MAX};
 use super::metrics::EdgeMetrics;
 use super::outcome::{note_answered, record_failure};
 
-/// Why no server is available.
+/// Reason why no server of an upstream group is available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoUpstream {
     #[error("cannot resolve the host name: {0}")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use x509::GeneralName;
 
-/// Why no certificate was issued.
+/// Reason why no certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum CertifyError {
     /// The CA rejected the request. A retry does not help.

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 /// Maximum number of certificates in a chain. Real ones have at most five.
 const CHAIN_MAX: usize = 16;
 
-/// Why a chain and a key cannot be deployed.
+/// Reason why a chain and a key cannot be deployed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
     /// The chain contains no certificate.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-/// Why a private directory cannot be used.
+/// Reason why a private directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The operating system returned an error.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Verification found a broken chain of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AuditBroken {
-    /// Description of the broken part, for people.
+    /// Human-readable description of the broken part.
     pub detail: String,
 }
 

@@ -15,7 +15,7 @@ pub struct CtIssuance {
     pub names: Vec<String>,
     /// Log or search service that had the certificate first.
     pub source: String,
-    /// Names and verdict as text for people.
+    /// Names and verdict as human-readable text.
     pub detail: String,
 }
 
@@ -59,7 +59,7 @@ pub struct CtLogInconsistent {
     pub operator: String,
     /// The inconsistency.
     pub alarm: CtLogAlarm,
-    /// The inconsistency as text for people.
+    /// The inconsistency as human-readable text.
     pub detail: String,
 }
 
@@ -96,7 +96,7 @@ pub struct CtForgotten {}
 pub struct CtLag {
     /// The service, or the log's description.
     pub name: String,
-    /// Description of the failure, for people.
+    /// Human-readable description of the failure.
     pub detail: String,
 }
 

@@ -15,6 +15,6 @@ pub struct Drift {
     pub baseline: Option<f64>,
     /// `value` divided by `baseline`.
     pub ratio: Option<f64>,
-    /// The values as text for people.
+    /// The values as human-readable text.
     pub detail: String,
 }

@@ -70,7 +70,7 @@ pub struct EndpointTrouble {
     pub condition: Condition,
     /// Code of the rule, such as `chain.untrusted-root`.
     pub code: String,
-    /// Description of the finding, for people.
+    /// Human-readable description of the finding.
     pub detail: String,
     /// Owner by the ownership rules.
     #[serde(flatten)]
@@ -99,7 +99,7 @@ pub struct EndpointCertificateChanged {
     pub change: CertificateChange,
     /// Whether to raise no alert: the change is expected, or one of too many.
     pub quiet: bool,
-    /// Description of the certificate, for people.
+    /// Human-readable description of the certificate.
     pub detail: String,
     /// Owner by the ownership rules.
     #[serde(flatten)]

@@ -14,7 +14,7 @@ pub struct WatchRun {
     pub group: String,
     /// Scan with the results of the run. `None` when the run did not start.
     pub scan: Option<Uuid>,
-    /// Why the run failed. `None` when it succeeded.
+    /// Reason why the run failed. `None` when it succeeded.
     pub error: Option<String>,
     /// Counters of the run. `None` if it failed.
     pub counts: Option<WatchCounts>,

@@ -41,7 +41,7 @@ pub(crate) enum Progress {
     End(usize),
 }
 
-/// Why parsing stops.
+/// Reason why parsing of a message stops.
 #[derive(Clone, Copy, Debug)]
 enum ParseStop {
     Head,

@@ -142,7 +142,7 @@ pub struct ClientHelloFields {
     pub http1: bool,
 }
 
-/// Why the protocol cannot be determined.
+/// Reason why the protocol cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum OpeningError {
     /// The connection failed.

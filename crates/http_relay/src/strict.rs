@@ -108,7 +108,7 @@ struct Reading {
     framing: Framing,
     /// Number of complete messages.
     ended: u64,
-    /// Why reading has stopped, if it has.
+    /// Reason why reading has stopped, if it has.
     refused: Option<FramingAmbiguity>,
 }
 

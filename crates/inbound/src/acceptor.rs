@@ -30,7 +30,7 @@ pub enum WhenFull {
     EvictSilent,
 }
 
-/// Why a connection is closed before it is served.
+/// Reason why a connection is closed before it is served.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
     /// All slots are in use.
@@ -71,10 +71,10 @@ pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
         drop((stream, reason));
     }
 
-    /// Notes that a connection was closed while it was silent, for another one.
+    /// Records that a connection was closed while it was silent, for another one.
     fn evicted(&self) {}
 
-    /// Notes that a connection was aborted at the end of the shutdown's grace period.
+    /// Records that a connection was aborted at the end of the shutdown's grace period.
     fn cut_off(&self) {}
 }
 

@@ -6,7 +6,7 @@ use callout::HttpError;
 
 use crate::secrets::BadSecret;
 
-/// Why an issuer returned no certificate. The texts are for people and contain no secrets.
+/// Reason why an issuer returned no certificate. The texts are for people and contain no secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum IssuerError {
     /// The issuer rejects the request: because of a name, the key, or its policy.

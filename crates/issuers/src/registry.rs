@@ -60,11 +60,11 @@ pub struct IssuerView {
     pub config: Value,
     /// JSON pointers of the secrets that are set.
     pub secrets_set: Vec<String>,
-    /// Why the issuer cannot be used with its configuration, if so.
+    /// Reason why the issuer cannot be used with its configuration, if so.
     pub problem: Option<IssuerError>,
 }
 
-/// Why the settings of an issuer were not changed.
+/// Reason why the settings of an issuer were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
     /// The name is invalid.

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 /// Maximum bytes of a secret. A PEM key or a token with claims has a few thousand.
 const SECRET_MAX: usize = 64 * 1024;
 
-/// Why secrets could not be removed from a configuration or inserted into it.
+/// Reason why secrets could not be removed from a configuration or inserted into it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSecret {
     /// A secret is not a string.

@@ -15,7 +15,7 @@ const FILES_MAX: usize = 100_000;
 /// Permission bits for other users.
 const OTHERS: u32 = 0o007;
 
-/// Why a folder cannot be read.
+/// Reason why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// The system denied access to the folder or a file.
@@ -31,7 +31,7 @@ pub enum FolderError {
     TooMany(PathBuf),
 }
 
-/// Why a file has no usable key.
+/// Reason why a file has no usable key.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableKey {
     /// The file cannot be read, or contains no key.

@@ -1,6 +1,6 @@
 //! Limits that reject a request immediately.
 
-/// Why a valid request was rejected immediately.
+/// The limit for which a valid request was rejected immediately.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
     /// The queue for the key's cost class is full.

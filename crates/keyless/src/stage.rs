@@ -134,7 +134,7 @@ const fn work(kind: KeyType, octets: usize) -> u64 {
         }
 }
 
-/// Why a signature was not made.
+/// Reason why a signature was not made.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StageError {
     /// The deadline passed while the job was queued.
@@ -148,7 +148,7 @@ pub trait Responder: Send + 'static {
     /// Returns whether the caller still waits. Called immediately before signing.
     fn is_waiting(&self) -> bool;
 
-    /// Notes that the job leaves the queue. Returns its time in the queue.
+    /// Records that the job leaves the queue. Returns its time in the queue.
     fn started(&mut self) -> Duration {
         Duration::ZERO
     }

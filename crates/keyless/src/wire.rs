@@ -182,7 +182,7 @@ pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
     Some((header, rest.get(..usize::from(length))?))
 }
 
-/// Why a body is malformed. There is no reply; the connection closes.
+/// Reason why the body of a message is malformed. The server closes the connection without a reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Malformed {
     /// A tag occurs twice.

@@ -156,7 +156,7 @@ pub struct Violation {
     pub rule: &'static str,
     /// Severity of the violation.
     pub severity: Severity,
-    /// Message for people.
+    /// Human-readable message.
     pub message: String,
     /// Whether the policy is enforced: requests that violate it are rejected.
     pub enforced: bool,

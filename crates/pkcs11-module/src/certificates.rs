@@ -29,7 +29,7 @@ pub(crate) struct CertificateKey {
 /// A certificate with its file name, without the extension.
 pub(crate) type Named = (String, Arc<CertificateKey>);
 
-/// Why a file gives no certificate.
+/// Reason why a file gives no certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCertificate {
     #[error("the file cannot be read: {0}")]

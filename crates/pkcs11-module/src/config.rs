@@ -52,7 +52,7 @@ const fn sign_timeout_ms() -> u64 {
     2_000
 }
 
-/// Why the settings cannot be used.
+/// Reason why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The configuration file, or a file that it names, cannot be read.

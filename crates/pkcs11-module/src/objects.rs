@@ -17,7 +17,7 @@ enum Value {
     Secret,
 }
 
-/// Why an attribute is not returned.
+/// Reason why an attribute is not returned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AttributeError {
     Secret,

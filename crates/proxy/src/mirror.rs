@@ -36,7 +36,7 @@ pub(super) struct MirroredServer {
     pub(super) http2: bool,
 }
 
-/// Why a certificate is not mirrored.
+/// Reason why a certificate is not mirrored.
 #[derive(Clone, Debug, thiserror::Error)]
 enum MirrorError {
     #[error("{0}")]

@@ -31,7 +31,7 @@ enum Reply {
     AddressTypeNotSupported = 8,
 }
 
-/// Why a SOCKS5 request fails.
+/// Reason why a SOCKS5 request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoRequest {
     #[error(transparent)]

@@ -38,7 +38,7 @@ impl ResolvesServerCert for HandshakeLeafResolver {
     }
 }
 
-/// Why the handshake with a client failed.
+/// Reason why the handshake with a client failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotIntercepted {
     #[error(transparent)]

@@ -43,7 +43,7 @@ pub struct SignerOptions {
     pub access: SocketAccess,
 }
 
-/// Why a signer does not start.
+/// Reason why a signer does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The directory is accessible to other users.

@@ -5,7 +5,7 @@ use enrollment::CertifyError;
 use keyless::places::{BadAttribute, StatementError};
 use store::StoreError;
 
-/// Why an operation on sites or nodes failed.
+/// Reason why an operation on sites or nodes failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
     /// No object has this id or name.

@@ -29,13 +29,13 @@ pub struct KeyRow {
     pub sealed: Option<Vec<u8>>,
     /// Location of the key at its provider. Only for other providers.
     pub locator: Option<String>,
-    /// Label for people.
+    /// Human-readable label.
     pub label: String,
     /// Time when the key was generated or imported, µs.
     pub created_at_us: i64,
     /// Time from which the key may not be used, µs.
     pub blocked_at_us: Option<i64>,
-    /// Why the key may not be used.
+    /// Reason why the key may not be used.
     pub blocked_reason: Option<String>,
 }
 

@@ -56,8 +56,8 @@ pub struct ApprovalSignature {
 }
 
 impl ApprovalSignature {
-    /// Verifies that this key signed the approval of this plan for this approver, and that its authenticator saw a user. Returns whether the
-    /// authenticator also verified the user by PIN or biometrics.
+    /// Verifies that this key signed the approval of this plan for this approver, and that its authenticator detected user presence.
+    /// Returns whether the authenticator also verified the user by PIN or biometrics.
     ///
     /// # Errors
     /// [`Error`].

@@ -43,7 +43,7 @@ pub struct Rule {
 pub struct Finding {
     /// The rule that is violated.
     pub rule: &'static Rule,
-    /// The fact that violates the rule, as text for people.
+    /// The fact that violates the rule, as human-readable text.
     pub evidence: String,
     /// The certificate, if the finding is about one.
     pub certificate: Option<Fingerprint>,

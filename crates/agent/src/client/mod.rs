@@ -40,7 +40,7 @@ const ROUND_PAUSE: Duration = Duration::from_millis(500);
 /// Seconds between two attempts to renew the client certificate.
 const RENEW_PAUSE_SECONDS: i64 = 60;
 
-/// Why the agent cannot continue.
+/// Reason why the agent cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentRunError {
     /// The directory holds no enrolled agent. Run `bulla agent enroll` first.

@@ -25,7 +25,7 @@ use super::policy::{DeniedAction, Policy, PolicyError, PolicyFile, Refusal};
 use super::target::{InvalidTarget, Target};
 use super::verify::{self, VerifyError};
 
-/// Why a deployment failed.
+/// Reason why a deployment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
     /// The target is invalid. Nothing was changed.
@@ -97,7 +97,7 @@ pub struct Report {
     pub outcome: Outcome,
     /// The error, if the deployment failed.
     pub error: Option<String>,
-    /// Why the previous files could not be restored or reloaded.
+    /// Reason why the previous files could not be restored or reloaded.
     pub rollback_error: Option<String>,
     /// Fingerprint of the certificate that the endpoint serves now, if the target names an endpoint and it responded.
     pub served: Option<Fingerprint>,
@@ -124,7 +124,7 @@ impl Report {
 pub struct Recovery {
     /// Id of the target.
     pub target: Uuid,
-    /// Why the undo failed. The next start tries again when files could not be restored.
+    /// Reason why the undo failed. The next start tries again when files could not be restored.
     pub error: Option<String>,
 }
 

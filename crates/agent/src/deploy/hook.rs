@@ -44,7 +44,7 @@ pub(crate) struct MaterialPaths {
     pub(crate) key: PathBuf,
 }
 
-/// Why a hook failed.
+/// Reason why a validate or reload command of a target failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HookError {
     /// The policy of this host does not allow the command.

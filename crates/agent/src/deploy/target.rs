@@ -17,7 +17,7 @@ pub const HOOK_SECONDS_MAX: u32 = 600;
 /// Maximum seconds that a probe may keep trying.
 pub const VERIFY_SECONDS_MAX: u32 = 600;
 
-/// Why a target is invalid. Nothing was changed.
+/// Reason why a deployment target is invalid. Nothing was changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("target: {0}")]
 pub struct InvalidTarget(pub(crate) String);

@@ -29,7 +29,7 @@ const CHUNK: usize = 17 * 1_024;
 /// Maximum number of a name's addresses that are probed. Each must serve the certificate.
 const ADDRESSES_MAX: usize = 8;
 
-/// Why a probe failed, or why the served certificate is wrong.
+/// Reason why a probe failed, or why the served certificate is wrong.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum VerifyError {
     /// The policy of this host does not allow the connection.

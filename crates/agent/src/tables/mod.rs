@@ -93,7 +93,7 @@ pub struct AgentGroupRow {
     pub name: String,
     /// Labels that select the group's agents, as a JSON object.
     pub selector: String,
-    /// Description for people.
+    /// Human-readable description.
     pub description: String,
     /// Incremented with every change.
     pub revision: i64,

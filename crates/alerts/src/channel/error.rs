@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use callout::HttpError;
 
-/// Why a channel did not accept a message.
+/// Reason why a channel did not accept a message.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ChannelError {

@@ -33,7 +33,7 @@ const RULES_MAX: usize = 1_000;
 pub struct NewExternalKey {
     /// Key identifier that clients send; generated when `None`.
     pub kid: Option<String>,
-    /// Description for people.
+    /// Human-readable description.
     pub label: String,
     /// Whether the key may bind any number of accounts; otherwise it binds one.
     pub reusable: bool,

@@ -55,7 +55,7 @@ pub struct NewCaKey<'a> {
     pub kind: KeyType,
     /// Key provider that generates the key; `None` for a key stored encrypted in the database.
     pub provider: Option<&'a str>,
-    /// Label for people.
+    /// Human-readable label.
     pub label: &'a str,
 }
 

@@ -20,7 +20,7 @@ pub const KEY_FILE: &str = "root.key.pem";
 pub const CRL_FILE: &str = "root.crl";
 /// File with the transcript, JSON.
 pub const TRANSCRIPT_FILE: &str = "transcript.json";
-/// File with the transcript as text for people.
+/// File with the transcript as human-readable text.
 pub const TEXT_FILE: &str = "transcript.txt";
 /// File with the root's raw signature of [`TRANSCRIPT_FILE`], which `openssl dgst -verify` accepts.
 pub const SIGNATURE_FILE: &str = "transcript.sig";

@@ -37,7 +37,7 @@ const RSA_BITS_MIN: u32 = 2_048;
 pub struct Profile {
     /// Name of the profile: letters, digits, `-`, `_` and `.`; at most 64.
     pub name: String,
-    /// Description for people.
+    /// Human-readable description.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Name of the CA that issues; `None` for the default CA.

@@ -76,7 +76,8 @@ impl RunningControlPlane {
         Description { places, notes: Vec::new() }
     }
 
-    /// Starts the control plane of a process with these roles over this database, with at most `descriptors` file descriptors for its listeners.
+    /// Starts the control plane of a process with these roles over this database. Its listeners may use at most `descriptors` file
+    /// descriptors.
     pub(super) async fn start(
         settings: &Settings,
         roles: &Roles,

@@ -112,7 +112,7 @@ pub struct CtLogRow {
     pub failing_since_us: Option<i64>,
     /// Since when there are more entries than one step reads, µs since 1970-01-01 UTC.
     pub behind_since_us: Option<i64>,
-    /// Why the last step failed.
+    /// Reason why the last step failed.
     pub last_error: Option<String>,
     /// The current alarm, JSON; `None`: the log is consistent.
     pub alarm: Option<String>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::state_folder::StateError;
 
-/// Why a request failed.
+/// Reason why a request to the server's API failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// The server did not respond.
@@ -58,7 +58,7 @@ impl ApiError {
     }
 }
 
-/// Why a host cannot join or continue.
+/// Reason why a host cannot join or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The server's URL is invalid.

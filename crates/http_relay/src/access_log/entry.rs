@@ -99,7 +99,7 @@ pub struct Timings {
 
 /// A recording of a request and its response, written while the request is in progress.
 pub trait Recording: Send + Sync {
-    /// Notes that a credential was put into `header`. The recording shows neither the header's value nor any of `secrets`.
+    /// Records that a credential was put into `header`. The recording shows neither the header's value nor any of `secrets`.
     fn hide(&mut self, header: &HeaderName, secrets: &mut dyn Iterator<Item = &[u8]>);
 
     /// Records the response's header, as sent to the client.
@@ -132,7 +132,7 @@ pub struct Ended {
     pub server_key: Option<ServerKey>,
     /// Number of injected values that were removed from the response.
     pub removed: u64,
-    /// Why the request was rejected or its response cut off, if it was.
+    /// Reason why the request was rejected or its response cut off, if it was.
     pub reason: Option<&'static str>,
 }
 
@@ -300,7 +300,7 @@ impl Entry {
         self.removed = removed;
     }
 
-    /// Notes that the whole response was read.
+    /// Records that the whole response was read.
     pub fn complete(&mut self) {
         self.is_complete = true;
     }

@@ -36,7 +36,7 @@ pub(super) struct Line {
     pub(super) path: String,
     /// Status of the response; `None` if the client closed the connection before there was one.
     pub(super) status: Option<u16>,
-    /// Why the request was rejected, if it was.
+    /// Reason why the request was rejected, if it was.
     pub(super) reason: Option<&'static str>,
     /// Bytes from the client: of the request's body, or of a tunnel.
     pub(super) octets_up: u64,

@@ -236,7 +236,7 @@ impl UpstreamResponseBody {
         })
     }
 
-    /// Notes that the filter cuts off the response.
+    /// Records that the filter cuts off the response.
     fn cut(&mut self, error: io::Error) -> io::Error {
         tracing::warn!(%error, "a response was cut off");
         self.entry.iter_mut().for_each(|entry| entry.set_refusal_reason(CUT));

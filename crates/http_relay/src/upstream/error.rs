@@ -9,7 +9,7 @@ use outbound::guard::Refused;
 use outbound::resolve::ResolveError;
 use rustls::AlertDescription;
 
-/// Why there is no response.
+/// Reason why the upstream sent no response.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// The connection failed. The error is shared by all requests that waited for it.

@@ -15,7 +15,7 @@ use crate::request_body::RequestBody;
 /// Maximum pooled connections that a request is tried on before a new connection is opened.
 const KEPT_TRIES: usize = 3;
 
-/// Why a request has no response.
+/// Reason why a request got no response from the upstream.
 pub struct Unanswered {
     /// The reason.
     pub error: NoAnswer,

@@ -112,19 +112,19 @@ pub trait ScanEnvironment: Send + Sync + 'static {
     /// Parses the targets of a spec; rejects targets that are invalid or not on the network.
     ///
     /// # Errors
-    /// A description for people.
+    /// A human-readable description.
     fn targets(&self, spec: &WatchSpec) -> Result<Targets, String>;
 
     /// Creates a scanner for a spec.
     ///
     /// # Errors
-    /// A description for people.
+    /// A human-readable description.
     fn scanner(&self, spec: &WatchSpec) -> Result<Scanner, String>;
 
     /// Rejects sources that this process has no configuration for; the default implementation rejects all.
     ///
     /// # Errors
-    /// A description for people.
+    /// A human-readable description.
     fn check_sources(&self, spec: &WatchSpec) -> Result<(), String> {
         if spec.sources.is_empty() { Ok(()) } else { Err("no clouds or clusters are configured".to_owned()) }
     }
@@ -132,7 +132,7 @@ pub trait ScanEnvironment: Send + Sync + 'static {
     /// Prepares the sources of a spec for listing; `store` contains their unchanged certificates.
     ///
     /// # Errors
-    /// A description for people.
+    /// A human-readable description.
     fn clouds<'a>(
         &'a self,
         spec: &'a WatchSpec,

@@ -8,7 +8,7 @@ use telemetry::chain;
 /// Number of endpoints by the severity of their worst finding.
 pub(super) type Findings = BTreeMap<String, u64>;
 
-/// Why a run, or a part of one, has no results.
+/// Reason why a run of a watch, or a part of the run, has no results.
 pub(super) enum RunInterruption {
     /// The run was cancelled: another node has it, or will claim it.
     Cancelled,

@@ -14,7 +14,7 @@ pub struct TxtRecord {
     pub value: String,
 }
 
-/// Why a record was not published, for people.
+/// Reason why a record was not published, for people.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct PublishError(pub String);

@@ -4,7 +4,7 @@ use super::address::Server;
 use super::options::SERVERS_MAX;
 use crate::wire::ErrorCode;
 
-/// Why the client cannot be set up.
+/// Reason why the client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientStartError {
     /// No server is configured.
@@ -24,7 +24,7 @@ pub enum ClientStartError {
     Tls(#[from] rustls::Error),
 }
 
-/// Why a request has no reply.
+/// Reason why a key service sent no reply to a request.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ClientError {
     /// The deadline passed. A later reply is dropped.

@@ -32,7 +32,7 @@ const PING_WITHIN: Duration = Duration::from_secs(5);
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// Why a client cannot be created.
+/// Reason why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server's name is neither a DNS name nor an IP address.

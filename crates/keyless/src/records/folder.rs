@@ -13,7 +13,7 @@ const HEADS: &str = "heads.jsonl";
 /// Maximum closed segments whose records are retained. The heads of older segments stay.
 pub(super) const SEGMENTS_MAX: u64 = 10_000;
 
-/// Why records cannot be opened or verified.
+/// Reason why records cannot be opened or verified.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsError {
     /// Access to the folder or a file in it failed.

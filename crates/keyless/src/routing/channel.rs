@@ -61,7 +61,7 @@ impl Channel {
         self.in_flight.load(Relaxed)
     }
 
-    /// Notes that a connection is being opened. Pending requests of the previous one fail. Returns the number of the new
+    /// Records that a connection is being opened. Pending requests of the previous one fail. Returns the number of the new
     /// connection, for the other methods.
     pub(super) fn begin(&self) -> u64 {
         let (generation, lost) = {

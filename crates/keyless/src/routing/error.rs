@@ -1,9 +1,9 @@
-//! Why a node did not sign.
+//! Reason why a node did not sign.
 
 use keys::SignError;
 use tonic::{Code, Status};
 
-/// Why a node sent no reply.
+/// Reason why a node sent no reply.
 #[derive(Clone, Debug)]
 pub(super) enum PeerError {
     /// The node has the maximum number of requests in progress, of the tenant or in total.
@@ -69,7 +69,7 @@ impl std::fmt::Display for PeerError {
     }
 }
 
-/// Why no node signed. The error names the nodes that were tried, or the one that refused.
+/// Reason why no node signed. The error names the nodes that were tried, or the one that refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RouteError {
     /// None of the nodes that may use the key can be reached. Operator: `bulla key node list`, and `bulla_keyless_site_nodes_up`.
@@ -114,7 +114,7 @@ impl From<RouteError> for SignError {
     }
 }
 
-/// Why a request was not forwarded, or which error was returned for it.
+/// Reason why a request was not forwarded, or which error was returned for it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum RelayError {
     /// This node has no connection to the destination.

@@ -46,7 +46,7 @@ impl Holders {
         Arc::clone(&self.peers.read())
     }
 
-    /// Notes that a node does not have the key.
+    /// Records that a node does not have the key.
     pub(super) fn lacks(&self, node: NodeId) {
         let now = Instant::now();
         let mut lacking = self.lacking.write();

@@ -179,13 +179,13 @@ impl Peer {
         self.born.elapsed().as_micros() as u64
     }
 
-    /// Notes that the node sent something, so that no reply is outstanding.
+    /// Records that the node sent something, so that no reply is outstanding.
     pub(super) fn record_received(&self) {
         self.owes_since_us.store(0, Relaxed);
         self.is_doubted.store(false, Relaxed);
     }
 
-    /// Notes that other nodes do not hear this node. It ranks last until it replies, and is pinged immediately.
+    /// Records that other nodes do not hear this node. It ranks last until it replies, and is pinged immediately.
     pub(super) fn doubt(&self) {
         self.is_doubted.store(true, Relaxed);
         self.wake();
@@ -247,14 +247,14 @@ impl Peer {
         self.begun.load(Relaxed)
     }
 
-    /// Notes that a connection is being opened. Returns its number.
+    /// Records that a connection is being opened. Returns its number.
     pub(super) fn begin(&self) -> u64 {
         let generation = self.channel.begin();
         self.disconnected();
         generation
     }
 
-    /// Notes that the connection is open, and sends requests to `sender`.
+    /// Records that the connection is open, and sends requests to `sender`.
     pub(super) fn open(&self, generation: u64, sender: mpsc::Sender<SignRequest>) {
         let way = self.measurements.lock().round_trip.unwrap_or(FAR);
         if !self.channel.open(generation, sender) {
@@ -268,7 +268,7 @@ impl Peer {
         self.update_reached();
     }
 
-    /// Notes that the connection ended. Its pending requests fail.
+    /// Records that the connection ended. Its pending requests fail.
     pub(super) fn close(&self, generation: u64, state: ConnectionState) {
         let was_up = self.own_way_us.load(Relaxed) != NO_WAY;
         if self.channel.close(generation, state) {

@@ -212,7 +212,7 @@ impl Pod {
         self.shared.get(&destination).is_some_and(|shared| shared.spilled <= SPILL_MAX)
     }
 
-    /// Notes that a pod mate forwards no requests: its version is too old, or it does not see this node at its site. Returns
+    /// Records that a pod mate forwards no requests: its version is too old, or it does not see this node at its site. Returns
     /// whether this is new.
     pub(super) fn record_unresponsive(&mut self, node: NodeId) -> bool {
         self.reaches.remove(&node);
@@ -224,7 +224,7 @@ impl Pod {
         self.silent.contains(&node)
     }
 
-    /// Notes that a pod mate has lost its path to a destination. Returns whether this is new.
+    /// Records that a pod mate has lost its path to a destination. Returns whether this is new.
     pub(super) fn lost(&mut self, through: NodeId, to: NodeId) -> bool {
         self.reaches.get_mut(&through).is_some_and(|reached| reached.remove(&to).is_some())
     }

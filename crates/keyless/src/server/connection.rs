@@ -29,7 +29,7 @@ pub(super) const DRAIN: Duration = Duration::from_secs(5);
 /// Timeout for closing the stream.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Why a connection ended.
+/// Reason why a client's connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
     /// The peer closed the connection.

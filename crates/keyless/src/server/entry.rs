@@ -21,7 +21,7 @@ use crate::tenant::Tenant;
 use crate::traces::{self, End, FinishedHops, Hops, Kind, Record, SLOW, random};
 use crate::wire::ErrorCode;
 
-/// Why a request failed.
+/// Reason why a request to the key service failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
     /// The request names no key, or the name has an invalid length.

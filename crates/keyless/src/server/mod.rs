@@ -58,7 +58,7 @@ pub use tls::{TlsError, TlsOptions, mutual_tls};
 /// Timeout of a stop: the time for pending requests of connections, and two seconds more.
 const STOP_WITHIN: Duration = connection::DRAIN.saturating_add(Duration::from_secs(2));
 
-/// Why the server did not start.
+/// Reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The options contain neither an address nor a socket.

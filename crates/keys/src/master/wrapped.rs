@@ -24,13 +24,13 @@ pub trait Wrapper: Send + Sync {
     /// Encrypts the key.
     ///
     /// # Errors
-    /// A message for people. It reveals nothing of the key.
+    /// A human-readable message. It reveals nothing of the key.
     fn wrap<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>>;
 
     /// Decrypts the output of [`Self::wrap`].
     ///
     /// # Errors
-    /// A message for people. It reveals nothing of the key.
+    /// A human-readable message. It reveals nothing of the key.
     fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>>;
 }
 

@@ -83,7 +83,7 @@ pub struct ViolationRecord {
     pub rule: String,
     /// Severity of the violation.
     pub severity: Severity,
-    /// Message for people.
+    /// Human-readable message.
     pub message: String,
     /// Time when the violation was first found, in µs since 1970.
     pub found_at_us: i64,

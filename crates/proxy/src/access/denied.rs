@@ -1,6 +1,6 @@
-//! Why a client is denied access.
+//! Reason why a client is denied access.
 
-/// Why a client is denied access.
+/// Reason why a client is denied access.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Denied {
     #[error("proxy authentication is required")]

@@ -61,7 +61,7 @@ pub enum IssuerKeys {
     File(PathBuf),
 }
 
-/// Why a token is rejected.
+/// Reason why a token is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum BadToken {
     #[error("not a signed JSON Web Token")]

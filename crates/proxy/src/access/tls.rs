@@ -29,7 +29,7 @@ pub struct OwnTls {
     pub only: bool,
 }
 
-/// Why TLS to the proxy cannot be set up.
+/// Reason why TLS to the proxy cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyTlsError {
     /// The TLS library rejects the key, a root, or its own defaults.

@@ -3,7 +3,7 @@
 use super::new_name_limit::TooManyNames;
 use crate::mint::MintError;
 
-/// Why no leaf is available.
+/// Reason why no leaf certificate is available for a host.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FetchError {
     /// Minting failed.

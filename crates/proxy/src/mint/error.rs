@@ -2,7 +2,7 @@
 
 use keys::SignError;
 
-/// Why a leaf cannot be minted.
+/// Reason why a leaf cannot be minted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MintError {
     /// The CA certificate expires within a minute, or has expired.
@@ -31,7 +31,7 @@ pub enum MintError {
     Intermediate(#[from] BadAuthority),
 }
 
-/// Why a chain cannot issue leaves.
+/// Reason why a chain cannot issue leaves.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadAuthority {
     /// The chain has no certificate.

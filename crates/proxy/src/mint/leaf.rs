@@ -22,7 +22,7 @@ pub struct Leaf {
     pub not_after: UnixTime,
 }
 
-/// Why a chain cannot be used as a leaf.
+/// Reason why a chain cannot be used as a leaf.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadLeaf {
     /// The chain is empty, or its first certificate cannot be parsed.

@@ -20,7 +20,7 @@ pub struct MirrorTemplate {
     pub(super) not_after: UnixTime,
 }
 
-/// Why a certificate cannot be mirrored.
+/// Reason why a certificate cannot be mirrored.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MirrorTemplateError {
     /// The bytes are not a valid certificate.

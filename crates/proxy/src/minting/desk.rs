@@ -19,7 +19,7 @@ use crate::{Action, Rules};
 /// Port for rules with a port: leaves are for HTTPS.
 const HTTPS_PORT: u16 = 443;
 
-/// Why no leaf is available.
+/// Reason why no leaf certificate is available for a requested name.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum NoLeaf {
     /// The configuration does not permit leaves for this name.

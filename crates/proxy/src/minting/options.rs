@@ -45,7 +45,7 @@ pub struct Options {
     pub rsa_consumers: Vec<String>,
 }
 
-/// Why the listener cannot start.
+/// Reason why the listener cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is in use, or not permitted.

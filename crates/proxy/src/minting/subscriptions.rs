@@ -53,7 +53,7 @@ pub(super) struct Subscriptions {
     asking: FuturesUnordered<Abortable<BoxFuture<'static, FetchedLeaf>>>,
 }
 
-/// Why a subscription is rejected.
+/// Reason why a subscription is rejected.
 #[derive(Debug)]
 pub(super) enum Refused {
     /// The stream, or all streams together, have the maximum number of names.

@@ -35,7 +35,7 @@ use x509::HostOrIp;
 
 /// How long a missing response is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
-/// Why a leaf is not permitted.
+/// Reason why the permission service does not permit a leaf certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum NotPermitted {
     /// The service denied it.

@@ -56,7 +56,7 @@ impl Question {
     }
 }
 
-/// Why a request has no decision.
+/// Reason why the permission service sent no decision.
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
     NoAnswer(Arc<str>),

@@ -19,7 +19,7 @@ const WHO_OCTETS_MAX: usize = 1_024;
 /// Maximum names of a consumer in a request.
 const NAMES_MAX: usize = 16;
 
-/// Why there is no decision.
+/// Reason why the permission service made no decision.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum DecisionError {
     /// The service did not respond, or its response contains no decision.

@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::url_path::{has_dots, hides_dots, is_ambiguous, plain_path};
 
-/// Why a path is ambiguous. Rules with a `path` deny such requests.
+/// Reason why a path is ambiguous. Rules with a `path` deny such requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum AmbiguousPath {
     /// A segment `.` or `..`, possibly escaped.

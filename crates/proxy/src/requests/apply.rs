@@ -46,7 +46,7 @@ impl RequestRules {
     /// the server sees the same path as the rules.
     ///
     /// # Errors
-    /// Why the request is ambiguous in a property that rules use.
+    /// Reason why the request is ambiguous in a property that rules use.
     pub(crate) fn judge<B>(
         &self,
         request: &mut Request<B>,

@@ -20,7 +20,7 @@ pub(super) struct Shown {
 /// redact.
 ///
 /// # Errors
-/// Why the body must not be recorded: it might contain secrets.
+/// Reason why the body must not be recorded: it might contain secrets.
 pub(super) fn shown(
     kept: &CapturedBody,
     headers: &HeaderMap,

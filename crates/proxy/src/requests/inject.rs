@@ -59,7 +59,7 @@ pub trait Secrets: fmt::Debug + Send + Sync {
     fn doubt(&self, path: &str);
 }
 
-/// Why a credential is not available. Contains no part of its value.
+/// Reason why a credential is not available. Contains no part of its value.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SecretUnavailable {
     /// The store does not respond. A retry is safe.
@@ -145,7 +145,7 @@ impl Versions {
         (previous.filter(|one| is_previous(one)).cloned().unwrap_or(read), is_new)
     }
 
-    /// Notes that a server accepted a version.
+    /// Records that a server accepted a version.
     fn accepted(&mut self, digest: &[u8; 32]) {
         self.prefers_previous = self.current.as_ref().is_some_and(|current| current.digest != *digest)
             && self.previous.as_ref().is_some_and(|(previous, _)| previous.digest == *digest);
@@ -444,7 +444,7 @@ impl Injected {
         self.needles.iter().map(|needle| needle.as_slice())
     }
 
-    /// Notes that the server accepted the credential.
+    /// Records that the server accepted the credential.
     pub(super) fn accepted(&self) {
         self.injection.versions.lock().accepted(&self.digest);
         let mut refused = self.injection.refused.lock();
@@ -453,7 +453,7 @@ impl Injected {
         }
     }
 
-    /// Notes that the server rejected the credential.
+    /// Records that the server rejected the credential.
     pub(super) fn refused(&self, secrets: Option<&dyn Secrets>) {
         self.injection.doubt(self.digest, secrets);
     }

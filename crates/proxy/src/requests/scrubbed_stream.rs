@@ -94,7 +94,7 @@ impl StreamFilter {
     }
 }
 
-/// Why a stream is cut off.
+/// Reason why a stream is cut off.
 #[derive(Debug, thiserror::Error)]
 enum StreamFilterError {
     #[error(transparent)]

@@ -130,7 +130,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// Why a source has no status. Texts of servers are truncated and have no control characters.
+/// Reason why a source has no status. Texts of servers are truncated and have no control characters.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Cause {
     /// The certificate names neither a CRL nor an OCSP responder.
@@ -285,7 +285,7 @@ impl Cause {
     }
 }
 
-/// Why a certificate needs no revocation check.
+/// Reason why a certificate needs no revocation check.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum NoCheckReason {
     /// The certificate has expired: CRLs omit expired certificates (RFC 5280 section 3.3), and clients reject it anyway.

@@ -46,7 +46,7 @@ const PROGRAM: &str = "bulla-node";
 /// Name of the source of these keys in the service.
 const SOURCE: &str = "sealed";
 
-/// Why there is no node, or why it cannot continue.
+/// Reason why a node cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The directory holds no node. Join first.

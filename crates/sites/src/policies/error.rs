@@ -7,7 +7,7 @@ use store::StoreError;
 /// Maximum number of generations of a policy. There are two while its keys are sealed again, and more when it is rotated meanwhile.
 pub const GENERATIONS_MAX: usize = 8;
 
-/// Why an operation on policies failed.
+/// Reason why an operation on policies failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// No object has this id or name.

@@ -34,7 +34,7 @@ pub struct Identity {
     pub name: String,
     /// SHA-256 of the lookup key: the secret, issuer and subject, or the fingerprint or name.
     pub key_hash: [u8; 32],
-    /// Label for people: a token's first characters, a person's subject, a certificate's fingerprint or name.
+    /// Human-readable label: a token's first characters, a person's subject, a certificate's fingerprint or name.
     pub label: String,
     /// E-mail address of a person.
     pub email: Option<String>,

@@ -14,7 +14,7 @@ const ROLES_MAX: i64 = 1_000;
 pub struct Role {
     /// Unique name.
     pub name: String,
-    /// Description for people.
+    /// Human-readable description.
     pub description: String,
     /// Permissions as JSON.
     pub permissions: String,

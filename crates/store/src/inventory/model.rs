@@ -15,9 +15,9 @@ pub struct NewCertificate {
     pub sha256: [u8; 32],
     /// The certificate in DER.
     pub der: Arc<[u8]>,
-    /// Subject as text for people.
+    /// Subject as human-readable text.
     pub subject: String,
-    /// Issuer as text for people. Certificates are grouped by this text.
+    /// Issuer as human-readable text. Certificates are grouped by this text.
     pub issuer: String,
     /// Serial number in hexadecimal.
     pub serial: String,

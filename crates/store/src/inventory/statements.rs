@@ -192,8 +192,8 @@ LEFT JOIN certificates p ON p.id = d.old_leaf
 LEFT JOIN certificates l ON l.id = d.leaf_id
 ORDER BY d.endpoint_id";
 
-/// Endpoints from ?3 (exclusive) to ?5 that scan ?1 observed and scan ?2 did not probe. A separate statement: combined, each page of changes would have to
-/// scan all of ?1.
+/// Endpoints from ?3 (exclusive) to ?5 that scan ?1 observed and scan ?2 did not probe. A separate statement, because a combined one
+/// would have to read all of ?1 for each page of changes.
 pub(crate) const NOT_SCANNED: &str = "-- not_scanned
 SELECT 6, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, CAST(NULL AS BYTEA),
        d.outcome, CAST(NULL AS TEXT), CAST(NULL AS SMALLINT), d.endpoint_id

@@ -16,7 +16,7 @@ const FILE_MAX: u64 = 1_024 * 1_024;
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Why the policy cannot be used. Nothing is allowed in that case.
+/// Reason why the agent's policy cannot be used. In that case the agent allows no deployment.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The operating system returned an error.

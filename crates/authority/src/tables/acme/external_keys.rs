@@ -17,7 +17,7 @@ pub struct AcmeExternalKey {
     pub kid: String,
     /// MAC key, encrypted.
     pub secret: Vec<u8>,
-    /// Description for people.
+    /// Human-readable description.
     pub label: String,
     /// Whether the key may bind any number of accounts.
     pub reusable: bool,

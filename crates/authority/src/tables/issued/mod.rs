@@ -115,7 +115,7 @@ pub struct IssuedRow {
     pub shard: i64,
     /// SHA-256 of the certificate in DER.
     pub sha256: [u8; 32],
-    /// Subject as text for people.
+    /// Subject as human-readable text.
     pub subject: String,
     /// Start of validity in microseconds.
     pub not_before_us: i64,

@@ -15,7 +15,7 @@ use crate::tables::{SEALED_LEAF_KEYS, SEALED_LEAVES, StoredLeaf};
 /// Bytes of a certificate's length field.
 const LENGTH: usize = 4;
 
-/// Why a stored leaf cannot be used.
+/// Reason why a stored leaf cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredLeafError {
     /// The row of its key is missing.
