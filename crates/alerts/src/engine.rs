@@ -33,7 +33,7 @@ const BATCH: i64 = 1_000;
 /// Maximum number of messages claimed at a time.
 const CLAIM: i64 = 128;
 
-/// Maximum number of messages sent concurrently.
+/// Maximum number of messages that one process sends concurrently.
 const SENDING_MAX: usize = 16;
 
 /// Duration of a claim in µs: longer than the longest attempt.

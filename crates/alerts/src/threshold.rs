@@ -52,10 +52,10 @@ impl Default for Settings {
     }
 }
 
-/// Maximum number of thresholds. More would only repeat alerts.
+/// Maximum number of expiry thresholds in the settings. More thresholds would only repeat alerts.
 const THRESHOLDS_MAX: usize = 16;
 
-/// Maximum days before the expiry.
+/// Maximum value of an expiry threshold in days.
 const DAYS_MAX: u32 = 3_650;
 
 impl Settings {

@@ -20,7 +20,7 @@ use crate::principal::Principal;
 use crate::quorum::{self, Progress};
 use crate::tables::{self, ChangeDecision, ChangeRow, ChangeState, NewChange, SEALED_CHANGES, VoteRow};
 
-/// Maximum number of open changes.
+/// Maximum number of changes in the database that wait for approval.
 const OPEN_MAX: u32 = 1_000;
 /// Time in microseconds until an open change expires: one week, as for approvals of certificates.
 const OPEN_FOR_US: i64 = 7 * 86_400 * 1_000_000;

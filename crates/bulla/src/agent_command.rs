@@ -27,7 +27,7 @@ const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
 /// Timeout for deployments in progress at shutdown. Reloading a server and verifying it takes some seconds.
 pub(crate) const GRACE: Duration = Duration::from_secs(65);
 
-/// `bulla agent`
+/// Arguments of `bulla agent`.
 #[derive(Args, Debug)]
 pub(crate) struct AgentArgs {
     #[command(subcommand)]
@@ -58,7 +58,7 @@ enum AgentCommand {
     Server(AgentServerCommand),
 }
 
-/// `bulla agent enroll`
+/// Arguments of `bulla agent enroll`.
 #[derive(Args, Debug)]
 struct EnrollArgs {
     /// URL of the server
@@ -91,7 +91,7 @@ struct WorkArgs {
     policy: PolicyFileArgs,
 }
 
-/// `bulla agent status`
+/// Arguments of `bulla agent status`.
 #[derive(Args, Debug)]
 struct StatusArgs {
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::agent_folder::{FolderArgs, failed};
 const MODE: u32 = 0o644;
 const FOLDER_MODE: u32 = 0o755;
 
-/// `bulla agent policy`
+/// Arguments of `bulla agent policy`.
 #[derive(Args, Debug)]
 pub(crate) struct PolicyArgs {
     #[command(subcommand)]
@@ -56,7 +56,7 @@ impl PolicyFileArgs {
     }
 }
 
-/// `bulla agent policy show`
+/// Arguments of `bulla agent policy show`.
 #[derive(Args, Debug)]
 struct ShowArgs {
     #[command(flatten)]
@@ -67,7 +67,7 @@ struct ShowArgs {
     show: Output,
 }
 
-/// `bulla agent policy check`
+/// Arguments of `bulla agent policy check`.
 #[derive(Args, Debug)]
 struct CheckArgs {
     #[command(flatten)]

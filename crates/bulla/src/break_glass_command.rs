@@ -13,7 +13,7 @@ use crate::database;
 /// Maximum characters of a reason.
 const REASON_MAX: usize = 1_000;
 
-/// `bulla break-glass`
+/// Arguments of `bulla break-glass`.
 #[derive(Args, Debug)]
 pub(crate) struct BreakGlassArgs {
     /// Reason, recorded in the audit log

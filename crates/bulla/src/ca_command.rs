@@ -24,7 +24,7 @@ const TOOL: &str = concat!("bulla ", env!("CARGO_PKG_VERSION"));
 /// Maximum bytes of a plan or of a passphrase file.
 const INPUT_MAX: u64 = 1024 * 1024;
 
-/// `bulla ca`
+/// Arguments of `bulla ca`.
 #[derive(Args, Debug)]
 pub(crate) struct CaArgs {
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) enum CaCommand {
     Server(AuthorityCommand),
 }
 
-/// `bulla ca ceremony`
+/// Arguments of `bulla ca ceremony`.
 #[derive(Args, Debug)]
 pub(crate) struct CeremonyArgs {
     #[command(subcommand)]
@@ -62,7 +62,7 @@ pub(crate) enum CeremonyCommand {
     Verify(VerifyArgs),
 }
 
-/// `bulla ca ceremony root`
+/// Arguments of `bulla ca ceremony root`.
 #[derive(Args, Debug)]
 pub(crate) struct RootArgs {
     /// The plan (TOML); paths of requests in it are relative to the plan's folder
@@ -75,7 +75,7 @@ pub(crate) struct RootArgs {
     passphrase: PassphraseArgs,
 }
 
-/// `bulla ca ceremony sign`
+/// Arguments of `bulla ca ceremony sign`.
 #[derive(Args, Debug)]
 pub(crate) struct SignArgs {
     /// The plan (TOML); paths of requests in it are relative to the plan's folder
@@ -98,7 +98,7 @@ struct PassphraseArgs {
     passphrase_file: PathBuf,
 }
 
-/// `bulla ca ceremony verify`
+/// Arguments of `bulla ca ceremony verify`.
 #[derive(Args, Debug)]
 pub(crate) struct VerifyArgs {
     /// The ceremony's folder, or a copy without the root's key

@@ -9,7 +9,7 @@ use crate::config::{Configuration, StoreSettings};
 use crate::database::fits;
 use crate::master_keys;
 
-/// `bulla config`
+/// Arguments of `bulla config`.
 #[derive(Args, Debug)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]

@@ -10,7 +10,7 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::units::count;
 use fleet::{Fleet, Latency, Mix, Plan};
 
-/// `bulla fleet`
+/// Arguments of `bulla fleet`.
 #[derive(Args, Debug)]
 pub(crate) struct FleetArgs {
     #[command(subcommand)]
@@ -27,7 +27,7 @@ pub(crate) enum FleetCommand {
     Up(UpArgs),
 }
 
-/// `bulla fleet up`
+/// Arguments of `bulla fleet up`.
 #[derive(Args, Debug)]
 pub(crate) struct UpArgs {
     /// Number of endpoints

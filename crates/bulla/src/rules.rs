@@ -5,7 +5,7 @@ use cli::exit::{Exit, Outcome, Problem};
 use cli::terminal::{Colour, Paint, table, width};
 use x509::Rule;
 
-/// `bulla rules`
+/// Arguments of `bulla rules`.
 #[derive(Args, Debug)]
 pub(crate) struct RulesArgs {
     /// The code of one rule, to show all its details: certificate.expired

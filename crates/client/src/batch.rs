@@ -18,7 +18,7 @@ use crate::{Credential, Error, Name};
 /// Maximum names per request: half of the store's maximum, so that a response with long values is not too large.
 pub const NAMES_MAX: usize = 500;
 
-/// Maximum concurrent requests.
+/// Maximum concurrent lookup requests per client.
 const AT_ONCE: usize = 2;
 
 /// Maximum queued lookups. Further callers wait for a slot in the queue.

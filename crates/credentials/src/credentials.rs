@@ -33,11 +33,11 @@ use crate::version::Version;
 const BATCH_MAX: usize = 256;
 /// Maximum versions in the queue. When it is full, callers wait.
 const WAITING_MAX: usize = 4_096;
-/// Maximum concurrent transactions: while one commits, the next is being sent.
+/// Maximum concurrent transactions per process: while one commits, the next is being sent.
 const AT_ONCE: usize = 2;
 /// Maximum names in one statement, one version each. Up to this number no size limit drops a value.
 const LOOKUPS_MAX: usize = NAMES_UNBOUNDED;
-/// Maximum concurrent read statements.
+/// Maximum concurrent read statements per process.
 const LOOKUPS_AT_ONCE: usize = 2;
 /// Delay from startup to the first deletion of expired data, so that it also runs in processes that never run for an hour.
 const TIDY_FIRST: Duration = Duration::from_secs(60);

@@ -24,9 +24,9 @@ use x509::{Fingerprint, UnixTime};
 use super::certificate::{CertificateFile, STAPLE_MAX, Staple, read_at_most};
 use super::metrics::EdgeMetrics;
 
-/// Maximum concurrent requests to responders, each with a response of at most 16 KB.
+/// Maximum concurrent requests to OCSP responders. Each response has at most 16 KB.
 const IN_FLIGHT: usize = 16;
-/// Maximum responses that are fetched before they are put into use.
+/// Maximum OCSP responses per batch. A batch is fetched completely before its responses are stapled.
 const PIECE: usize = 256;
 /// Timeout of a request, including the connection.
 const WITHIN: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@ const QUESTION_MAX: usize = 1_232;
 const ANSWER_MAX: usize = 512;
 /// Maximum delayed responses at a time; further queries wait in the socket's buffer.
 const LATE_MAX: usize = 8_192;
-/// Maximum concurrent TCP connections.
+/// Maximum concurrent TCP connections per server.
 const STREAMS_MAX: usize = 256;
 /// Idle timeout of a TCP connection.
 const STREAM_IDLE: Duration = Duration::from_secs(10);

@@ -9,9 +9,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::error::IssuerError;
 
-/// Maximum bytes of standard output. Certificate chains have some thousands.
+/// Maximum bytes of a program's standard output. A certificate chain has some thousands.
 const OUTPUT_MAX: u64 = 1024 * 1024;
-/// Maximum bytes of standard error that are kept.
+/// Maximum bytes of a program's standard error that are kept.
 const ERRORS_MAX: u64 = 8 * 1024;
 /// Environment variables that programs inherit besides their own: enough to find tools and write files.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];

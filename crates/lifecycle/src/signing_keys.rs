@@ -12,7 +12,7 @@ use store::{Clock, Store, StoreError};
 use crate::tables;
 use crate::tables::managed::{SigningKeyRow, SigningKeysBy};
 
-/// Maximum number of keys. Each takes 2 to 5 KB.
+/// Maximum number of keys of managed certificates per key service. Each takes 2 to 5 KB.
 pub const SIGNING_KEYS_MAX: usize = 100_000;
 /// Interval between complete loads of all certificates. It is also the maximum time for which a key still signs after its
 /// certificate was revoked or removed, or the key was blocked. New keys are found by every call of `refresh`.

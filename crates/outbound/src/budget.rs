@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// Lowest limit under pressure: some progress is needed to detect that the pressure has ended.
 const LIMIT_MIN: usize = 4;
-/// Minimum time between two halvings: one shortage fails all connections in flight, but counts once.
+/// Minimum time between two halvings of the limit. One shortage fails all connections in flight, but must halve the limit only once.
 const HALVING_PAUSE: Duration = Duration::from_millis(500);
 /// Number of outcomes in a window for judging losses. Small enough to react within a second at a few hundred outcomes per second,
 /// large enough that a few dead hosts are no trend.

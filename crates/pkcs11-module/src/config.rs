@@ -18,7 +18,7 @@ pub(crate) const FILE_VARIABLE: &str = "BULLA_PKCS11_CONFIG";
 pub(crate) const FILE: &str = "/etc/bulla/pkcs11.toml";
 /// Maximum bytes of the file and of a certificate file.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
-/// Maximum number of certificate directories. One is usual.
+/// Maximum number of certificate directories in the configuration. One is usual.
 const FOLDERS_MAX: usize = 64;
 /// Maximum timeout of a signature in milliseconds. After a longer wait a TLS terminator has lost its client.
 const SIGN_TIMEOUT_MS_MAX: u64 = 60_000;

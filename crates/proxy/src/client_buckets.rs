@@ -9,7 +9,7 @@ use outbound::rate::{Bucket, Rate};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Maximum clients in memory. The least recently active client is evicted first.
+/// Maximum clients with buckets in memory. The least recently active client is evicted first.
 const CLIENTS_MAX: u64 = 65_536;
 /// How long a client stays in memory after its buckets are full again.
 const REMEMBERED_FULL: Duration = Duration::from_secs(60);

@@ -33,7 +33,7 @@ const OBSERVATIONS_IN_CHANNEL: usize = 256;
 const TARGETS_IN_CHANNEL: usize = 1_024;
 /// Buffered errors about invalid targets; parsing of targets waits when the buffer is full.
 const REFUSALS_IN_CHANNEL: usize = 64;
-/// Maximum concurrent DNS lookups.
+/// Maximum concurrent DNS lookups per scan.
 const RESOLVING_MAX: usize = 512;
 /// Maximum resolved targets that wait for a slot. Large, so that thousands of names with one busy address do not block the others;
 /// about 100 bytes each.

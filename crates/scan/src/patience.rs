@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 const BEAT: Duration = Duration::from_millis(25);
 /// Smaller delays are within the resolution of the timer.
 const LATENESS_MIN: Duration = Duration::from_millis(5);
-/// Minimum measurements before timeouts adapt.
+/// Minimum number of measured response times before timeouts adapt to them.
 const SAMPLES_MIN: u64 = 50;
 /// Timeout as a multiple of the 95th percentile of response times.
 const MARGIN: u32 = 4;

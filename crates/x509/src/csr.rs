@@ -16,7 +16,7 @@ use crate::{
     SignatureError, extension, oid, pem, verify_document,
 };
 
-/// Maximum attributes. Windows sends four, other clients one or two.
+/// Maximum number of attributes in a CSR. Windows sends four, other clients one or two.
 const ATTRIBUTES_MAX: usize = 32;
 /// Maximum bytes of a challenge password: ub-pkcs9-challengePassword-length of RFC 2985.
 const PASSWORD_MAX: usize = 255;

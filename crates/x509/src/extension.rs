@@ -11,7 +11,7 @@ use crate::{
     BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, NameConstraints, oid, sct,
 };
 
-/// Maximum extensions that are read. Real certificates have up to fifteen.
+/// Maximum number of extensions that are read; further ones are ignored. Real certificates have up to fifteen.
 pub(crate) const EXTENSIONS_MAX: usize = 64;
 /// Maximum subject alternative names that are read. Public CAs allow 100 to 2,000. Even with the shortest names,
 /// [`Certificate::DER_MAX`] allows no more than this.

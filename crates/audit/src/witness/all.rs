@@ -9,9 +9,9 @@ use super::options::WitnessOptions;
 use super::place::Witness;
 use super::syslog::SyslogWitness;
 
-/// Pause after the first failure in µs. It doubles with each failure.
+/// Pause after the first failure of a witness in µs. The pause doubles with each further failure.
 const RETRY_FIRST_US: i64 = 10_000_000;
-/// Longest pause in µs.
+/// Longest pause between two attempts to reach a witness, in µs.
 const RETRY_MAX_US: i64 = 600_000_000;
 
 /// All witnesses, and the times of the next attempts for failing ones.

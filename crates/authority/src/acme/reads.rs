@@ -17,7 +17,7 @@ use crate::tables::acme::{AcmeAuthorization, AcmeOrder};
 const BATCH_MAX: usize = 128;
 /// Capacity of each queue of lookups. When a queue is full, callers wait for a slot.
 const WAITING_MAX: usize = 4_096;
-/// Maximum number of concurrent statements.
+/// Maximum number of concurrent statements per queue.
 const AT_ONCE: usize = 2;
 
 /// An order, and its authorizations if the order is pending.

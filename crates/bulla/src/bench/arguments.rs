@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::fleet_command::LatencyArg;
 
-/// `bulla bench scan`
+/// Arguments of `bulla bench scan`.
 #[derive(Args, Debug)]
 pub(crate) struct ScanBench {
     /// Number of endpoints

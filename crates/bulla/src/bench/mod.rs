@@ -20,7 +20,7 @@ use estate::Estate;
 use measure::Measured;
 use verdicts::Verdicts;
 
-/// `bulla bench`
+/// Arguments of `bulla bench`.
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]

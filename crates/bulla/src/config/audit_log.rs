@@ -15,7 +15,7 @@ use crate::files;
 /// Minimum bytes of the secret that signs webhook requests.
 const SECRET_MIN: usize = 16;
 
-/// `[audit]`
+/// Configuration section `[audit]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuditSettings {
@@ -26,7 +26,7 @@ pub(crate) struct AuditSettings {
     pub(crate) witness: WitnessSettings,
 }
 
-/// `[audit.witness]`
+/// Configuration section `[audit.witness]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WitnessSettings {

@@ -14,7 +14,7 @@ use super::edge_upstreams::{EdgeUpstreamSettings, ReferencedFiles, groups};
 use super::proxy::{access_log, logged_query};
 use crate::files;
 
-/// `[edge]`
+/// Configuration section `[edge]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EdgeSettings {
@@ -92,7 +92,7 @@ pub(crate) enum UnknownNameAction {
     Default,
 }
 
-/// One of `[[edge.routes]]`
+/// Configuration of one entry of `[[edge.routes]]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RouteSettings {

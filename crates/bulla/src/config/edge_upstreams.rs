@@ -26,7 +26,7 @@ pub(crate) enum ReferencedFiles {
     NotRead,
 }
 
-/// One of `[[edge.upstreams]]`
+/// Configuration of one entry of `[[edge.upstreams]]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EdgeUpstreamSettings {

@@ -24,7 +24,7 @@ const RECORDS: &str = "records";
 /// Default port for requests between nodes, next to the ports of the two protocols.
 const NODES_PORT: u16 = 2410;
 
-/// `[keys]`
+/// Configuration section `[keys]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct KeyServiceSettings {
@@ -111,7 +111,7 @@ impl NodeSettings {
     }
 }
 
-/// `[[keys.tenant]]`
+/// Configuration of one entry of `[[keys.tenant]]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TenantSettings {

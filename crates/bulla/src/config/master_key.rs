@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::pkcs11::Pkcs11Settings;
 use super::programs::ProgramConfigs;
 
-/// `[authority]`
+/// Configuration section `[authority]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuthoritySettings {

@@ -91,7 +91,7 @@ pub(crate) struct Settings {
     pub(crate) telemetry: TelemetrySettings,
 }
 
-/// `[server]`
+/// Configuration section `[server]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServerSettings {
@@ -116,7 +116,7 @@ pub(crate) struct ServerSettings {
     pub(crate) core_dumps: bool,
 }
 
-/// `[credentials]`
+/// Configuration section `[credentials]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CredentialSettings {
@@ -181,7 +181,7 @@ impl CredentialSettings {
     }
 }
 
-/// `[files]`
+/// Configuration section `[files]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FileSettings {
@@ -201,7 +201,7 @@ impl FileSettings {
     }
 }
 
-/// `[outbound]`
+/// Configuration section `[outbound]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OutboundSettings {
@@ -232,7 +232,7 @@ impl OutboundSettings {
     }
 }
 
-/// `[est]`
+/// Configuration section `[est]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EstSettings {
@@ -243,7 +243,7 @@ pub(crate) struct EstSettings {
     pub(crate) client_cas: Vec<String>,
 }
 
-/// `[scep]`
+/// Configuration section `[scep]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ScepSettings {
@@ -252,7 +252,7 @@ pub(crate) struct ScepSettings {
     pub(crate) allow_sha1: bool,
 }
 
-/// `[oidc]`
+/// Configuration section `[oidc]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OidcSettings {
@@ -266,7 +266,7 @@ pub(crate) struct OidcSettings {
     pub(crate) ca_file: PathBuf,
 }
 
-/// `[ct]`
+/// Configuration section `[ct]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TransparencySettings {
@@ -284,14 +284,14 @@ pub(crate) struct TransparencySettings {
     pub(crate) ca_files: Vec<PathBuf>,
 }
 
-/// `[watch]`
+/// Configuration section `[watch]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WatchSettings {
     pub(crate) clouds_file: PathBuf,
 }
 
-/// `[scan]`
+/// Configuration section `[scan]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ScanSettings {

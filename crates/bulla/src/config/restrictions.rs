@@ -6,7 +6,7 @@ use cli::exit::{Outcome, Problem};
 use sandbox::{Capabilities, Mode};
 use serde::{Deserialize, Serialize};
 
-/// `[sandbox]`
+/// Configuration section `[sandbox]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SandboxSettings {

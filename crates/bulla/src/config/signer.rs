@@ -10,7 +10,7 @@ use signer::SocketAccess;
 /// Length of a SHA-256 in hexadecimal.
 const HASH: usize = 64;
 
-/// `[signer]`
+/// Configuration section `[signer]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SignerSettings {

@@ -6,7 +6,7 @@ use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
 use store::{StoreOptions, StoreUrl};
 
-/// `[store]`
+/// Configuration section `[store]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct StoreSettings {

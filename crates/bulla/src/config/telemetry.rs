@@ -12,7 +12,7 @@ const NOBODY: &str = "none";
 /// Path below the endpoint (OTLP 1.x, "OTLP/HTTP Request").
 const PATH: &str = "/v1/traces";
 
-/// `[telemetry]`
+/// Configuration section `[telemetry]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TelemetrySettings {

@@ -7,7 +7,7 @@ use cli::connection::ServerArgs;
 
 use crate::config::{EdgeSettings, ForwardingMode};
 
-/// `bulla edge`
+/// Arguments of `bulla edge`.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct EdgeArgs {
     /// Address of the TLS listener [default: 0.0.0.0:8443]

@@ -24,7 +24,7 @@ const PAGE_ROWS: u32 = 500;
 const FETCHED_AT_ONCE: usize = 8;
 /// Timeout of the signature that proves that the key service has the key.
 const SIGNED_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum number of certificates. The terminator accepts the same number of files.
+/// Maximum number of managed certificates per terminator. The terminator accepts the same number of files.
 const CERTIFICATES_MAX: usize = 100_000;
 
 /// The folder, and the selection of certificates that it mirrors.

@@ -18,7 +18,7 @@ use crate::config::Configuration;
 use crate::database;
 use crate::endpoint::host_and_port;
 
-/// `bulla inventory`
+/// Arguments of `bulla inventory`.
 #[derive(Args, Debug)]
 pub(crate) struct InventoryArgs {
     /// Inventory database: a file or postgres://USER@HOST/DATABASE [default: in the data folder]

@@ -32,7 +32,7 @@ mod some {
     use crate::config::KeyServiceSettings;
     use cli::exit::{Exit, Outcome, Problem, chain};
 
-    /// Maximum concurrent requests.
+    /// Maximum number of cloud keys that are opened concurrently.
     const AT_ONCE: usize = 16;
 
     type Opening<'a> = BoxFuture<'a, Result<CloudKey, CloudKeyError>>;

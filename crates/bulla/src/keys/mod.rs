@@ -20,7 +20,7 @@ pub(crate) use self::serve::{GRACE, start};
 use crate::config::{Configuration, Settings};
 use crate::key_nodes::{NodeCommand, SiteCommand};
 
-/// `bulla key`
+/// Arguments of `bulla key`.
 #[derive(Args, Debug)]
 pub(crate) struct KeyArgs {
     #[command(subcommand)]

@@ -7,7 +7,7 @@ use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use keyless::records::{SegmentHead, verify};
 
-/// `bulla key records`
+/// Arguments of `bulla key records`.
 #[derive(Args, Debug)]
 pub(super) struct RecordsArgs {
     /// The folder of records: `keys.records`, or for a node `records` in the node's folder

@@ -35,7 +35,7 @@ const CLIENT_CRLS: &str = "keys.client_crl_files";
 /// Maximum number of TCP listeners: the Keyless protocol, the native one, other nodes.
 const LISTENERS_MAX: usize = 3;
 
-/// `bulla key serve`
+/// Arguments of `bulla key serve`.
 #[derive(Args, Debug)]
 pub(super) struct ServeArgs {
     /// A folder of private keys (*.key, PEM or DER), read again every few seconds; may be repeated

@@ -9,7 +9,7 @@ use super::explain::ExplainArgs;
 use super::top::TopArgs;
 use crate::config::{DefaultAction, ProxySettings};
 
-/// `bulla proxy`
+/// Arguments of `bulla proxy`.
 #[derive(Args, Clone, Debug, Default)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ProxyArgs {

@@ -14,7 +14,7 @@ use x509::HostOrIp;
 
 use crate::config::Configuration;
 
-/// `bulla proxy explain`
+/// Arguments of `bulla proxy explain`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ExplainArgs {
     /// The URL of the request

@@ -21,7 +21,7 @@ use crate::config::Configuration;
 const HISTORY: u64 = 1 << 20;
 /// Bytes that are read at once.
 const READ: u64 = 8 << 20;
-/// Maximum decisions in memory.
+/// Maximum number of decisions that the screen keeps in memory.
 const ROWS_MAX: usize = 1_000;
 /// Rows that a terminal of unknown height shows.
 const USUAL_ROWS: usize = 24;
@@ -29,7 +29,7 @@ const USUAL_ROWS: usize = 24;
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const HEAD: &str = "TIME      IDENTITY          DECISION  STATUS  ms      UP        DOWN      REQUEST";
 
-/// `bulla proxy top`
+/// Arguments of `bulla proxy top`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TopArgs {
     /// The audit log of the proxy [default: proxy.requests.audit_file]

@@ -26,7 +26,7 @@ Examples:
   bulla scan --again                              everything the inventory knows
   bulla scan --demo                               a simulated estate, without a network";
 
-/// `bulla scan`
+/// Arguments of `bulla scan`.
 #[derive(Args, Debug)]
 #[command(after_help = "See --help for examples and exit codes.", after_long_help = [EXAMPLES, cli::exit::EXIT_CODES].join("\n\n"))]
 pub(crate) struct ScanArgs {

@@ -24,7 +24,7 @@ use super::args::ScanArgs;
 use super::demo::Demo;
 use super::plan::Spec;
 
-/// Maximum number of concurrent probes. Each is one connection, and more do not make a run faster.
+/// Maximum number of concurrent probes per run. Each probe is one connection; more of them would not make the run faster.
 const IN_FLIGHT_MAX: usize = 512;
 /// Results printed together. Few enough that the output appears without noticeable delay.
 const ROWS_TOGETHER: usize = 64;

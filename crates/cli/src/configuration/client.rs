@@ -19,7 +19,7 @@ const KEYS: &[Key] = &[
     ("server.core_dumps", Kind::Boolean, ""),
 ];
 
-/// `[client]`
+/// Configuration section `[client]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientSettings {

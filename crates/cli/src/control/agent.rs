@@ -75,7 +75,7 @@ impl Document for GroupDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// `bulla agent list`
+/// Arguments of `bulla agent list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
     /// Only agents with these labels: name=value, separated by commas
@@ -99,7 +99,7 @@ pub struct ListArgs {
     server: ServerArgs,
 }
 
-/// `bulla agent show`
+/// Arguments of `bulla agent show`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
     /// Name or id of the agent
@@ -110,7 +110,7 @@ pub struct ShowArgs {
     server: ServerArgs,
 }
 
-/// `bulla agent update`
+/// Arguments of `bulla agent update`.
 #[derive(Args, Debug)]
 pub struct UpdateArgs {
     /// Name or id of the agent
@@ -136,7 +136,7 @@ pub struct RetireArgs {
     server: ServerArgs,
 }
 
-/// `bulla agent token`
+/// Arguments of `bulla agent token`.
 #[derive(Args, Debug)]
 pub struct TokenArgs {
     /// A label for the agent: name=value, may be repeated
@@ -151,7 +151,7 @@ pub struct TokenArgs {
     server: ServerArgs,
 }
 
-/// `bulla agent tokens`
+/// Arguments of `bulla agent tokens`.
 #[derive(Args, Debug)]
 pub struct TokensArgs {
     #[command(flatten)]

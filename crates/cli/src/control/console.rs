@@ -15,7 +15,7 @@ use crate::units;
 /// The program that opens a URL in the user's browser.
 const OPENER: &str = "xdg-open";
 
-/// `bulla console`
+/// Arguments of `bulla console`.
 #[derive(Args, Debug)]
 pub struct ConsoleArgs {
     /// Open the link in the browser of this machine with xdg-open; other users may see it in the process list

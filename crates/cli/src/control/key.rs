@@ -27,14 +27,14 @@ pub enum KeyCommand {
     Master(Noun<MasterKeyCommand>),
 }
 
-/// `bulla key list`
+/// Arguments of `bulla key list`.
 #[derive(Args, Debug)]
 pub struct ListArgs {
     #[command(flatten)]
     listing: Listing,
 }
 
-/// `bulla key withdraw`
+/// Arguments of `bulla key withdraw`.
 #[derive(Args, Debug)]
 pub struct WithdrawArgs {
     /// SHA-256 of the key's SubjectPublicKeyInfo, as in `bulla key list`

@@ -11,7 +11,7 @@ use crate::configuration::ClientSettings;
 use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// `bulla api`
+/// Arguments of `bulla api`.
 #[derive(Args, Debug)]
 pub struct RouteArgs {
     /// The path, with its query: /api/v1/acme/accounts?limit=10; /openapi.json describes all routes

@@ -20,7 +20,7 @@ const COLUMNS: Columns = columns!(
     ("Id", id),
 );
 
-/// `bulla search`
+/// Arguments of `bulla search`.
 #[derive(Args, Debug)]
 pub struct SearchArgs {
     /// A name or a part of it, the first digits of a serial number or fingerprint, a host, an owner, a credential's path

@@ -15,9 +15,9 @@ use crate::options::CredentialsOptions;
 use crate::value::CertificateValue;
 use crate::{CredentialError, Facts};
 
-/// Default validity in days.
+/// Default validity of a generated certificate in days.
 const DURATION: u32 = 365;
-/// Maximum validity in days.
+/// Maximum validity of a generated certificate in days.
 pub const DURATION_MAX: u32 = 3_650;
 const DAY_SECONDS: i64 = 86_400;
 

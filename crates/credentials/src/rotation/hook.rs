@@ -28,7 +28,7 @@ use crate::{CredentialError, Credentials};
 const SLOW: Duration = Duration::from_secs(5);
 /// How long a hook may read the new value if it does not respond earlier, µs.
 const CANDIDATE_US: i64 = 300_000_000;
-/// Maximum concurrent hook calls.
+/// Maximum concurrent hook calls per process.
 const HOOK_AT_ONCE: usize = 8;
 /// Minimum bytes of a secret: a key of less than 128 bits can be guessed.
 const SECRET_MIN: usize = 16;

@@ -7,7 +7,7 @@ use db::{BulkStatement, Column, Cost, ModuleStatements, Row, StoreError, Tx};
 use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
-/// Maximum hooks. Operators create them by hand, and all are read together.
+/// Maximum hooks of a credential store. Operators create hooks one by one, and all hooks are read together.
 pub const HOOKS_MAX: i64 = 1_000;
 
 /// Maximum concurrent calls of one hook, so that an unavailable hook delays no other.

@@ -31,7 +31,7 @@ use crate::key_kind::KeyKind;
 const VAULT: Quota = Quota { per_second: Some(400), per_minute: None, retry_after: Some(1) };
 /// Read quota of Resource Manager per subscription. The real one refills 25 per second after a burst.
 const MANAGEMENT: Quota = Quota { per_second: Some(250), per_minute: None, retry_after: Some(1) };
-/// Maximum certificates on one page.
+/// Maximum certificates on one page of a listing.
 const PAGE_MAX: usize = 25;
 /// First IP address of the vaults.
 const FIRST_VAULT: u32 = 0x7f01_0001;

@@ -28,7 +28,7 @@ use crate::serve::listen;
 
 /// Maximum bytes of a request; real requests have a few kilobytes.
 const REQUEST_MAX: usize = 1 << 20;
-/// Maximum concurrent connections.
+/// Maximum concurrent connections per server.
 const CONNECTIONS_MAX: usize = 4_096;
 
 /// Fault of a simulated cloud; stays until it is replaced.

@@ -13,7 +13,7 @@ use super::wire::{Directory, Problem};
 use crate::error::IssuerError;
 use crate::jose::JwsKey;
 
-/// Maximum number of cached nonces: the usual number of concurrent orders. Servers forget old nonces anyway.
+/// Maximum number of cached nonces per ACME server: the usual number of concurrent orders. Servers expire old nonces anyway.
 const NONCES_MAX: usize = 32;
 /// Maximum attempts to sign a request again because of a rejected nonce. If a server rejects one in five at random, as Pebble can,
 /// ten rejections in a row happen once in ten million requests.

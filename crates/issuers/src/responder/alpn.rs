@@ -24,11 +24,11 @@ use crate::error::IssuerError;
 pub const ACME_TLS: &[u8] = b"acme-tls/1";
 /// Object identifier id-pe-acmeIdentifier (RFC 8737 section 6.1).
 const ACME_IDENTIFIER: &str = "1.3.6.1.5.5.7.1.31";
-/// Maximum number of names under validation.
+/// Maximum number of names under validation at a time. Each has a certificate in memory.
 const NAMES_MAX: usize = 10_000;
 /// Lifetime of the certificate in seconds. It is backdated by the same time, for clocks that differ.
 const LIFE: i64 = 7 * x509::DAY;
-/// Maximum number of concurrent handshakes.
+/// Maximum number of concurrent handshakes per listener.
 const CONNECTIONS_MAX: usize = 64;
 /// Timeout of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);

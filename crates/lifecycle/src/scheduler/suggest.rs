@@ -26,7 +26,7 @@ use crate::tables::managed::{
 
 /// Maximum suggestions requested in one step.
 const DUE_MAX: i64 = 500;
-/// Maximum concurrent requests.
+/// Maximum concurrent requests to issuers per step.
 const AT_ONCE: usize = 16;
 
 /// Result of a request for a suggestion.

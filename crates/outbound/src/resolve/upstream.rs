@@ -25,7 +25,7 @@ use super::query::{self, Query};
 /// Sockets per upstream. An attacker has to guess the port of one of them and a 16-bit id; reading is distributed over as many
 /// tasks.
 const SOCKETS: usize = 8;
-/// Longest UDP message.
+/// Longest UDP message in bytes.
 const UDP_MESSAGE_MAX: usize = 65_535;
 /// Number of ids generated at a time: a call of the generator is expensive compared with its output.
 const IDS_DRAWN: usize = 64;

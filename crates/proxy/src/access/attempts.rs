@@ -7,9 +7,9 @@ use outbound::rate::Rate;
 
 use crate::client_buckets::ClientBuckets;
 
-/// Maximum failed attempts in a burst.
+/// Maximum failed password attempts of a client in a burst.
 const BURST: u32 = 20;
-/// Maximum failed attempts per minute.
+/// Maximum failed password attempts of a client per minute.
 const PER_MINUTE: u32 = 20;
 
 /// Maximum password checks of one client, queued or in progress.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-/// Maximum nesting of elements. PKCS#12 needs about ten; deeper nesting is an attack.
+/// Maximum nesting depth of elements. PKCS#12 needs about ten levels; deeper nesting is rejected as an attack.
 const DEPTH_MAX: usize = 32;
 
 pub(super) const INTEGER: u8 = 0x02;

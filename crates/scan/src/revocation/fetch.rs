@@ -29,7 +29,7 @@ pub const DEFECT_KEPT: Duration = Duration::from_secs(3_600);
 
 /// Longest response in bytes that is read with high concurrency. Public partitioned CRLs are smaller.
 const SMALL_OCTETS: usize = 1024 * 1024;
-/// Maximum concurrent small responses: 32 MB at most.
+/// Maximum small responses in memory at a time: 32 MB in total.
 const SMALL_IN_FLIGHT: usize = 32;
 /// Timeout of a small response, including the connection.
 const SMALL_LIMIT: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::verdict::Cause;
 
-/// Longest accepted URL in bytes.
+/// Longest accepted URL of a CRL, OCSP responder or issuer certificate, in bytes.
 pub(super) const URL_MAX: usize = 2_048;
 
 /// Rejects a URL that is too long to be requested and used as a cache key.

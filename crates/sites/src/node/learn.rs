@@ -11,9 +11,9 @@ use super::sealed::{KeyToOpen, OpenedKey, Unwrapped, WrapToOpen};
 use super::{KeyNode, NodeError};
 use crate::work::News;
 
-/// Interval of requests without a notification, in case one is lost.
+/// Interval between two requests if no notification arrives, because a notification may be lost.
 const ASK_EVERY: Duration = Duration::from_secs(60);
-/// Maximum pause between failed attempts.
+/// Maximum pause between two failed requests to the control plane.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Number of keys that are opened together, at 0.4 ms each. The first keys can sign before the last are opened.
 const BATCH: usize = 250;

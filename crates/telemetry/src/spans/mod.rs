@@ -21,13 +21,13 @@ use tokio::time::Instant;
 
 /// Maximum number of requests whose spans are queued, 1 to 3 KB each: 12 MB in total.
 pub const QUEUE_MAX: usize = 4_096;
-/// Maximum number of requests per message: about 500 KB.
+/// Maximum number of requests whose spans one message contains: about 500 KB.
 const BATCH_MAX: usize = 256;
 /// How long the first entry of a batch waits for others.
 const LINGER: Duration = Duration::from_secs(1);
 /// Delays before a batch is sent again after a retryable error (OTLP 1.x, "Retryable Response Codes").
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
-/// Timeout for sending the remaining spans at shutdown.
+/// Timeout at shutdown for sending the queued spans.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Minimum interval of log messages about an unavailable collector. Metrics count each failure.
 const TOLD_EVERY: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use crate::der::{DerError, Reader, Writer, tag};
 
-/// Maximum nesting levels. A certificate within a message has up to 12.
+/// Maximum nesting depth of elements. A certificate within a message has up to 12 levels.
 const DEPTH_MAX: usize = 32;
 /// Identifier of a constructed OCTET STRING.
 const PIECES: u8 = tag::OCTET_STRING | CONSTRUCTED;

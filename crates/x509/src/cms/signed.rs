@@ -9,7 +9,7 @@ use crate::{PublicKey, SignatureAlgorithm, SignatureError, oid, verify_document}
 
 /// Maximum signers of a message. SCEP messages have one.
 const SIGNERS_MAX: usize = 8;
-/// Maximum signed attributes. SCEP messages have up to nine.
+/// Maximum number of signed attributes per signer. SCEP messages have up to nine.
 const ATTRIBUTES_MAX: usize = 64;
 
 /// contentType and messageDigest (RFC 5652 section 11), as dotted object identifiers.

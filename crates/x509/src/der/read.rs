@@ -282,7 +282,7 @@ struct Header {
 }
 
 impl Header {
-    /// Maximum length bytes: 4 allow 4 GiB, far more than anything read here.
+    /// Maximum bytes of an element's length field. Four bytes allow 4 GiB, far more than any supported document.
     const LENGTH_OCTETS_MAX: usize = 4;
 
     fn read(der: &[u8]) -> Result<Self, DerError> {

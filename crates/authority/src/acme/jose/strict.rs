@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Maximum nesting depth. The deepest object of ACME (newAccount with an external binding) has four levels.
+/// Maximum nesting depth of a JSON request. The deepest object of ACME (newAccount with an external binding) has four levels.
 const DEPTH_MAX: usize = 16;
 
 /// Parses one JSON value. Duplicate members are rejected at every depth (RFC 7515 section 4, RFC 8725 section 2.4): parsers differ

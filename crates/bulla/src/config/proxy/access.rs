@@ -13,7 +13,7 @@ const TOKENS_MAX: usize = 100_000;
 /// Maximum number of issuers in the configuration.
 const ISSUERS_MAX: usize = 100;
 
-/// `[proxy.access]`
+/// Configuration section `[proxy.access]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AccessSettings {
@@ -27,7 +27,7 @@ pub(crate) struct AccessSettings {
     pub(crate) tls_only: bool,
 }
 
-/// One of `proxy.access.tokens`
+/// Configuration of one entry of `proxy.access.tokens`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenSettings {
@@ -35,7 +35,7 @@ pub(crate) struct TokenSettings {
     pub(crate) sha256: String,
 }
 
-/// One of `proxy.access.issuers`
+/// Configuration of one entry of `proxy.access.issuers`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct IssuerSettings {

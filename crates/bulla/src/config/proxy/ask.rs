@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// `[proxy.ask]`
+/// Configuration section `[proxy.ask]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AskSettings {

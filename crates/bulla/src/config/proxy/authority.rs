@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// `[proxy.authority]`
+/// Configuration section `[proxy.authority]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProxyAuthoritySettings {

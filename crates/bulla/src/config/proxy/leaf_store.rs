@@ -10,7 +10,7 @@ use store::StoreUrl;
 
 use crate::config::store_settings::StoreSettings;
 
-/// `[proxy.store]`
+/// Configuration section `[proxy.store]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProxyStoreSettings {

@@ -16,7 +16,7 @@ use crate::listening::socket;
 /// Maximum number of consumers with their own keys.
 const RSA_CONSUMERS_MAX: usize = proxy::minting::CONSUMERS_MAX as usize;
 
-/// `[proxy.minting]`
+/// Configuration section `[proxy.minting]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MintingSettings {

@@ -37,7 +37,7 @@ use self::requests::ProxyRequestSettings;
 use self::transparent::TransparentSettings;
 use self::upstreams::{ParentSettings, UpstreamSettings};
 
-/// `[proxy]`
+/// Configuration section `[proxy]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProxySettings {

@@ -18,7 +18,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("pypi-read", include_str!("../../../presets/pypi-read.toml")),
 ];
 
-/// `[proxy.policy]`
+/// Configuration section `[proxy.policy]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PolicySettings {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Default folder of recordings, in the data folder.
 const FOLDER: &str = "proxy-har";
 
-/// `[proxy.requests]`
+/// Configuration section `[proxy.requests]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProxyRequestSettings {

@@ -10,7 +10,7 @@ use crate::listening::socket;
 /// Maximum number of listen addresses: one of each address family on several networks.
 const LISTEN_MAX: usize = 16;
 
-/// `[proxy.transparent]`
+/// Configuration section `[proxy.transparent]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TransparentSettings {

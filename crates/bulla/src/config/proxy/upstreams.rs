@@ -15,7 +15,7 @@ const UPSTREAMS_MAX: usize = 1_000;
 /// Value for connections without a parent proxy.
 const DIRECT: &str = "direct";
 
-/// `[proxy.parent]`
+/// Configuration section `[proxy.parent]`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ParentSettings {
@@ -23,7 +23,7 @@ pub(crate) struct ParentSettings {
     pub(crate) credentials_file: PathBuf,
 }
 
-/// One of `[[proxy.upstreams]]`
+/// Configuration of one entry of `[[proxy.upstreams]]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpstreamSettings {

@@ -18,7 +18,7 @@ use super::services::{METRICS_MAX, Services, ServicesArgs, UnreachableService, e
 /// Bounds of the interval between two samples. Shorter intervals have few events; for longer ones use `rate()` of Prometheus.
 const INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
-/// `bulla key top`
+/// Arguments of `bulla key top`.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     #[command(flatten)]

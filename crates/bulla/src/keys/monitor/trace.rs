@@ -16,7 +16,7 @@ const ID_MAX: usize = 128;
 /// Digits of a key's name on the screen.
 const KEY_DIGITS: usize = 13;
 
-/// `bulla key trace`
+/// Arguments of `bulla key trace`.
 #[derive(Args, Debug)]
 pub(crate) struct TraceArgs {
     /// A trace (32 hexadecimal digits, as in `traceparent`) or the request id of a client; without an id, recent requests that

@@ -9,7 +9,7 @@ use crate::connection::{Client, Columns, Listing};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
-/// `bulla credential permission who`
+/// Arguments of `bulla credential permission who`.
 #[derive(Args, Debug)]
 pub(super) struct WhoArgs {
     /// A name, or a path such as /team/*

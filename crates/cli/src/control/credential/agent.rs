@@ -18,7 +18,7 @@ use crate::units;
 /// Timeout for requests in progress at shutdown.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// `bulla credential agent`
+/// Arguments of `bulla credential agent`.
 #[derive(Args, Debug)]
 pub(super) struct AgentArgs {
     /// Listen on this Unix socket, in a folder that only its owner may write to: /run/bulla/agent.sock

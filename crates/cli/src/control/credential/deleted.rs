@@ -34,7 +34,7 @@ pub(super) enum DeletedCommand {
     Versions(VersionsArgs),
 }
 
-/// `bulla credential versions`
+/// Arguments of `bulla credential versions`.
 #[derive(Args, Debug)]
 pub(super) struct VersionsArgs {
     /// Name of the credential

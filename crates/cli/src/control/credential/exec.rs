@@ -20,7 +20,7 @@ const END_WITHIN: Duration = Duration::from_secs(10);
 /// Timeout for a stop of this process. It is longer than the program's.
 const GRACE: Duration = Duration::from_secs(12);
 
-/// `bulla credential exec`
+/// Arguments of `bulla credential exec`.
 #[derive(Args, Debug)]
 pub(super) struct ExecArgs {
     /// A variable, and the credential for its value; may be repeated: PASSWORD=/team/database, KEY=/team/web#private_key

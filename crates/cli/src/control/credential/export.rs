@@ -25,7 +25,7 @@ const PASSPHRASE_MIN: usize = 12;
 /// Timeout at a stop: deriving a key from a passphrase takes a second or two.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// `bulla credential export`
+/// Arguments of `bulla credential export`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("to whom").required(true).args(["passphrase_file", "recipients", "plain"]))]
 pub(super) struct ExportArgs {

@@ -36,7 +36,7 @@ const LINE_MAX: u64 = 64 * VALUE_OCTETS_MAX;
 /// Maximum bytes of a file of CredHub's client, which is read as a whole.
 const PLAIN_MAX: u64 = 256 * VALUE_OCTETS_MAX;
 
-/// `bulla credential import`
+/// Arguments of `bulla credential import`.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("source").required(true).args(["file", "from"]))]
 pub(super) struct ImportArgs {

@@ -41,7 +41,7 @@ use crate::exit::{Exit, Outcome, Problem};
 use crate::memory;
 use crate::units;
 
-/// `bulla credential`
+/// Arguments of `bulla credential`.
 #[derive(Args, Debug)]
 pub struct CredentialArgs {
     #[command(flatten)]
@@ -160,7 +160,7 @@ enum Mode {
     Overwrite,
 }
 
-/// `bulla credential set`
+/// Arguments of `bulla credential set`.
 #[derive(Args, Debug)]
 struct SetArgs {
     /// Name of the credential: /team/database
@@ -181,7 +181,7 @@ struct SetArgs {
     show: Output,
 }
 
-/// `bulla credential generate`
+/// Arguments of `bulla credential generate`.
 #[derive(Args, Debug)]
 struct GenerateArgs {
     /// Name of the credential: /team/database

@@ -52,7 +52,7 @@ pub(super) enum RotationCommand {
     Hook(HookCommand),
 }
 
-/// `bulla credential rotation set`
+/// Arguments of `bulla credential rotation set`.
 #[derive(Args, Debug)]
 pub(super) struct SetArgs {
     /// A name, or all names below a path: /team/*; the most specific policy applies

@@ -22,7 +22,7 @@ const RUN_WITHIN: Duration = Duration::from_secs(60);
 /// Mode of a new file: only its owner may read it.
 const MODE: u32 = 0o600;
 
-/// `bulla credential template`
+/// Arguments of `bulla credential template`.
 #[derive(Args, Debug)]
 pub(super) struct TemplateArgs {
     /// The template: a file with references

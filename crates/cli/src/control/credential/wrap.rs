@@ -12,7 +12,7 @@ use crate::connection::{Client, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome};
 use crate::units;
 
-/// `bulla credential wrap`
+/// Arguments of `bulla credential wrap`.
 #[derive(Args, Debug)]
 pub(super) struct WrapArgs {
     /// The credential's name
@@ -24,7 +24,7 @@ pub(super) struct WrapArgs {
     show: Output,
 }
 
-/// `bulla credential unwrap`
+/// Arguments of `bulla credential unwrap`.
 #[derive(Args, Debug)]
 pub(super) struct UnwrapArgs {
     /// The token, or - for standard input: other users of this machine can see arguments

@@ -17,7 +17,7 @@ use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceErr
 
 /// Certificates on one page: the maximum of IAM. The default quota of an account is 20 certificates.
 const PAGE: i32 = 1_000;
-/// Maximum certificates processed concurrently.
+/// Maximum certificates of an account that are processed concurrently.
 const IN_HAND_MAX: usize = 16;
 /// Tags on one page; a certificate has 50 at most.
 const TAGS_PAGE: i32 = 100;

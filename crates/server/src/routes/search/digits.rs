@@ -1,8 +1,8 @@
 //! Prefixes of hexadecimal numbers or hashes, and their byte ranges.
 
-/// Minimum digits: a shorter prefix matches too many numbers.
+/// Minimum digits of a search prefix. A shorter prefix matches too many numbers.
 const DIGITS_MIN: usize = 4;
-/// Maximum digits: those of a SHA-256 hash.
+/// Maximum digits of a search prefix: those of a SHA-256 hash.
 const DIGITS_MAX: usize = 64;
 
 /// Hexadecimal digits in lower case, without colons.
