@@ -74,14 +74,14 @@ pub struct NewCertificateBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "at", deny_unknown_fields)]
 pub enum KeyLocationBody {
-    /// In this server, encrypted.
+    /// The server stores the key, encrypted.
     Server,
-    /// On the host of an agent. The key never leaves the host.
+    /// An agent stores the key on its host. The key never leaves the host.
     Agent {
         /// Identifier of the agent.
         agent: Uuid,
     },
-    /// In the key service, which never exports the key.
+    /// The key service stores the key and never exports it.
     KeyService,
 }
 
@@ -359,14 +359,14 @@ pub struct CertificateFilter {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// By expiry time, earliest first.
+    /// Sorted by expiry time, earliest first.
     #[default]
     Expiry,
-    /// By name.
+    /// Sorted by name.
     Name,
-    /// By creation time, earliest first.
+    /// Sorted by creation time, earliest first.
     Created,
-    /// By the start of the current version's validity. Certificates that were never issued come first.
+    /// Sorted by the start of the current version's validity. Certificates that were never issued come first.
     Issued,
 }
 

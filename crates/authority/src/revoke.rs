@@ -124,11 +124,11 @@ impl From<StoreError> for RevokeError {
 /// The status of a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CertificateStatus {
-    /// Neither revoked nor expired.
+    /// The certificate is neither revoked nor expired.
     Good,
-    /// Expired, and not revoked before.
+    /// The certificate expired without being revoked.
     Expired,
-    /// Revoked.
+    /// The certificate is revoked.
     Revoked {
         /// Revocation date in the CRL.
         at: UnixTime,

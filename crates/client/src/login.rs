@@ -36,11 +36,11 @@ pub(crate) type Token = Arc<Secret>;
 
 /// Authentication of a client.
 pub(crate) enum Login {
-    /// By a client certificate, or without authentication.
+    /// No token: the client authenticates with a client certificate, or not at all.
     None,
-    /// By a token that is valid until it is revoked.
+    /// A token that is valid until it is revoked.
     Bearer(Token),
-    /// By a token that the client requests itself (RFC 6749 section 4.4).
+    /// Client credentials with which the client requests tokens (RFC 6749 section 4.4).
     Client { body: Bytes, tokens: Cache<(), Token, Error> },
 }
 

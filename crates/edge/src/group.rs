@@ -20,14 +20,13 @@ pub(super) const TRIES_MAX: usize = 3;
 const DOUBLINGS_MAX: u32 = 5;
 
 coded::named! {
-    /// How the server for a connection or request is chosen among the healthy servers.
+    /// Load balancing policy: how a server is chosen among the healthy servers of an upstream.
     pub enum Balance: "balancing policy" {
-        /// Servers in turn.
+        /// Each server in turn.
         RoundRobin => "round-robin",
         /// The server with the fewest connections and requests in flight.
         LeastRequests => "least-requests",
-        /// By the client's address: each client gets the same server while that server is up. All terminators choose the same
-        /// server.
+        /// Hash of the client's address. Each client gets the same server while that server is up. All terminators choose the same server.
         ClientAddress => "client-address",
     }
 }

@@ -6,12 +6,12 @@ use x509::SpkiHash;
 
 use crate::wire::Ski;
 
-/// How a request identifies its key.
+/// Identifier of the key in a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyName {
-    /// By its subject key identifier.
+    /// The subject key identifier (SKI).
     Ski(Ski),
-    /// By the SHA-256 of its public key.
+    /// SHA-256 of the SubjectPublicKeyInfo.
     Spki(SpkiHash),
 }
 

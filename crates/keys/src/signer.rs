@@ -25,12 +25,12 @@ pub struct Destination<'a> {
     pub at_once: CallLimit,
 }
 
-/// Maximum concurrent calls to a destination.
+/// Limit of concurrent calls to a destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CallLimit {
-    /// For each key of the destination.
+    /// Maximum concurrent calls with each key of the destination.
     OfKey(usize),
-    /// For all keys of the destination together.
+    /// Maximum concurrent calls with all keys of the destination together.
     All(usize),
 }
 

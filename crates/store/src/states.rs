@@ -95,13 +95,13 @@ coded! {
 coded! {
     /// State of an approval.
     pub enum ApprovalState: "approval state" {
-        /// Waits for a decision.
+        /// The request waits for a decision.
         Open = 0 => "open",
         /// The approval was given.
         Approved = 1 => "approved",
-        /// Rejected.
+        /// The approval was rejected.
         Rejected = 2 => "rejected",
-        /// Expired without a decision.
+        /// The request expired without a decision.
         Expired = 3 => "expired",
         /// The job ended without a decision.
         Withdrawn = 4 => "withdrawn",
@@ -113,7 +113,7 @@ coded! {
 coded! {
     /// Result of a deployment.
     pub enum DeploymentState: "deployment state" {
-        /// Not attempted yet.
+        /// The deployment was not attempted yet.
         Waiting = 0 => "waiting",
         /// The certificate is deployed.
         Deployed = 1 => "deployed",
@@ -134,14 +134,14 @@ coded! {
     /// Severity of a policy violation.
     #[derive(Default)]
     pub enum PolicySeverity: "severity" {
-        /// For information only.
+        /// The violation is for information only.
         Info = 0 => "info",
-        /// Should be corrected.
+        /// The violation should be corrected.
         #[default]
         Warning = 1 => "warning",
-        /// Should be corrected soon.
+        /// The violation should be corrected soon.
         Error = 2 => "error",
-        /// Must be corrected immediately.
+        /// The violation must be corrected immediately.
         Critical = 3 => "critical",
     }
 }

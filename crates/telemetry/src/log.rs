@@ -21,7 +21,7 @@ impl std::error::Error for BadFilter {}
 /// Format of log events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable lines.
     Text,
     /// One JSON object per line.
     Json,

@@ -44,11 +44,11 @@ const SIGN_FOR: Duration = Duration::from_secs(30);
 /// Reference to an issued certificate.
 #[derive(Clone, Debug)]
 pub enum IssuedRef {
-    /// By its identifier.
+    /// Identifier of the certificate in the database.
     Id(Uuid),
-    /// By its fingerprint.
+    /// SHA-256 fingerprint of the certificate.
     Fingerprint(Fingerprint),
-    /// By its CA and serial number.
+    /// Id of the issuing CA and serial number of the certificate.
     Serial(Uuid, SerialNumber),
 }
 

@@ -41,11 +41,11 @@ const KEPT_MEANWHILE: Duration = Duration::from_secs(5);
 /// Age of a responder certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Age {
-    /// In the first half of its lifetime.
+    /// The certificate is in the first half of its lifetime.
     Young,
-    /// In the second half of its lifetime, and still valid.
+    /// The certificate is in the second half of its lifetime, and still valid.
     Old,
-    /// Expired.
+    /// The certificate is expired.
     Over,
 }
 

@@ -473,7 +473,7 @@ fn is_same(before: &TlsOptions, now: &TlsOptions) -> bool {
 /// The sources of keys, and the set that receives the keys.
 struct Sources {
     folders: Vec<Folder>,
-    /// For each folder, the number of files that contained no key at the last change.
+    /// Number of files without a usable key at the last change, by folder in the order of `folders`.
     broken: Vec<usize>,
     inventory: Option<SigningKeys>,
     set: KeySet,

@@ -12,9 +12,9 @@ use crate::exit::Outcome;
 
 /// How the API identifies a document.
 pub enum Key {
-    /// By id. A name is looked up in the listing first.
+    /// The API identifies the document by its id. A name is looked up in the listing first.
     Id,
-    /// By name.
+    /// The API identifies the document by its name.
     Name,
 }
 

@@ -112,20 +112,20 @@ impl VerifyArgs {
     }
 }
 
-/// By a key that `--key` names for the approver.
+/// The signature is valid, by a key that `--key` names for the approver.
 const VALID: &str = "valid";
-/// Valid, but `--key` names no key of the approver.
+/// The signature is valid, but `--key` names no key of the approver.
 const UNCHECKED: &str = "valid, key not checked";
-/// Valid, but by another key than `--key` names for the approver.
+/// The signature is valid, but by another key than `--key` names for the approver.
 const OTHER_KEY: &str = "other key";
 const WRONG: &str = "wrong";
-/// Valid for a hash that the shown plan does not have.
+/// The signature is valid for another hash than that of the shown plan.
 const PLAN_DIFFERS: &str = "plan differs";
-/// For an earlier plan of the same approval; it does not count.
+/// The signature is for an earlier plan of the same approval, so it does not count.
 const OTHER_PLAN: &str = "other plan";
-/// Valid, but the person's approval was refused or is void.
+/// The signature is valid, but the approval of its signer was rejected or is void.
 const NO_APPROVAL: &str = "no approval";
-/// An approval without a signature.
+/// The approval has no signature.
 const NONE: &str = "none";
 
 /// The results for all approvers.

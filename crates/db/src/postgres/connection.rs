@@ -115,12 +115,12 @@ fn percent_decoded(text: &str) -> Result<String, String> {
     String::from_utf8(octets).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
-/// When a statement is planned.
+/// When PostgreSQL plans a prepared statement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StatementPlanning {
-    /// On each execution, for the actual parameters.
+    /// The statement is planned on each execution, for the actual parameters.
     EachTime,
-    /// Once per connection, preferring indexes.
+    /// The statement is planned once per connection. The plan prefers indexes.
     Once,
 }
 

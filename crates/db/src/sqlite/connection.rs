@@ -142,12 +142,12 @@ pub(super) fn open_error(path: &Path, source: impl Into<Cause>) -> StoreError {
     StoreError::Open { database: path.display().to_string(), source: source.into() }
 }
 
-/// Where SQLite stores the index of its log.
+/// Where SQLite stores the index of its write-ahead log (WAL).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum WalIndexLocation {
-    /// In a file beside the database, so that other processes may open the database, too.
+    /// A file beside the database, so that other processes may open the database, too.
     File,
-    /// In memory. No other process may then open the database. Used when a full disk has no space for the file.
+    /// Memory of this process. No other process may open the database. Used when a full disk has no space for the file.
     Memory,
 }
 

@@ -28,12 +28,12 @@ const TELL_EVERY: Duration = Duration::from_secs(20);
 /// The pause after a pass is this many times as long as the pass: notices about a million endpoints then use a tenth of a core.
 const PASS_SHARE: u32 = 9;
 
-/// When notices are sent.
+/// A pass over the endpoints that sends notices.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Pass {
-    /// During the scan.
+    /// A pass during the scan.
     Meanwhile,
-    /// At the end of the run.
+    /// The last pass, at the end of the run.
     Last,
 }
 

@@ -89,14 +89,14 @@ pub struct ManagedCertificate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum KeyLocation {
-    /// In this server, encrypted. The key can be exported with permission.
+    /// The server stores the key, encrypted. Callers with permission can export the key.
     Server,
-    /// On the host of an agent. The key never leaves that host.
+    /// An agent stores the key on its host. The key never leaves that host.
     Agent {
         /// Id of the agent.
         agent: Uuid,
     },
-    /// In the key service. The key is never exported.
+    /// The key service stores the key and never exports it.
     KeyService,
 }
 

@@ -76,7 +76,7 @@ fn encryption(payload: &[u8]) -> Option<u8> {
 pub enum TlsFraming {
     /// No framing.
     Bare,
-    /// In TDS packets.
+    /// TLS bytes are wrapped in TDS packets.
     Tds(TdsUnwrapper),
 }
 

@@ -18,9 +18,9 @@ const SCOPES: [&str; 2] = ["credhub.read", "credhub.write"];
 /// How the actor is derived from a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ActorRule {
-    /// By the rule of CredHub for a UAA: `uaa-client:CLIENT_ID` or `uaa-user:USER_ID`, depending on the claim `grant_type`.
+    /// CredHub's rule for a UAA: `uaa-client:CLIENT_ID` or `uaa-user:USER_ID`, depending on the claim `grant_type`.
     Uaa,
-    /// By a template with claims in braces: `k8s:{sub}`, `github:{repository}:{ref}`.
+    /// A template with claims in braces: `k8s:{sub}`, `github:{repository}:{ref}`.
     Claims(ClaimTemplate),
 }
 

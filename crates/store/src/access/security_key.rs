@@ -62,13 +62,13 @@ pub struct SecurityKeyUse {
 }
 
 named! {
-    /// Purpose of a ceremony.
+    /// Purpose of a WebAuthn ceremony.
     pub enum CeremonyPurpose: "ceremony purpose" {
-        /// Registration of a key.
+        /// Registration of a security key.
         Register => "register",
         /// Sign-in.
         SignIn => "sign-in",
-        /// Confirmation of a session.
+        /// Confirmation of the user's identity in an existing session.
         Confirm => "confirm",
         /// Signature of an approval.
         Approve => "approve",

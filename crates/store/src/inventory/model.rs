@@ -127,11 +127,11 @@ impl std::ops::AddAssign for Recorded {
 named! {
     /// State of a scan.
     pub enum ScanState: "scan state" {
-        /// In progress, or killed before it could change the state.
+        /// The scan is in progress, or its process was killed before it could change the state.
         Running => "running",
-        /// Every endpoint was scanned.
+        /// The scan is complete: every endpoint was scanned.
         Finished => "finished",
-        /// Stopped deliberately before the end. May be resumed.
+        /// The scan was stopped before its end. It can be resumed.
         Interrupted => "interrupted",
     }
 }
@@ -188,7 +188,7 @@ pub enum InventoryOrder {
     /// Earliest end of validity first; endpoints without a certificate last.
     #[default]
     Expiry,
-    /// By host, port, protocol, server name and address, in byte order.
+    /// Sorted by host, port, protocol, server name and address, in byte order.
     Host,
 }
 

@@ -172,10 +172,10 @@ pub struct IssuedFilter {
 /// Order of a list of issued certificates.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum IssuedOrder {
-    /// By time of issue, newest first.
+    /// Sorted by time of issue, newest first.
     #[default]
     NewestFirst,
-    /// By time of issue, oldest first.
+    /// Sorted by time of issue, oldest first.
     OldestFirst,
 }
 

@@ -23,16 +23,16 @@ pub(crate) struct ProxyStoreSettings {
     pub(crate) leaves_max: u64,
 }
 
-/// Storage of leaves.
+/// Where the proxy caches leaf certificates.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LeafBackend {
-    /// In memory only.
+    /// Leaves are only cached in memory.
     #[default]
     Memory,
-    /// In memory and in a file on this machine.
+    /// Leaves are cached in memory and in a file on this machine.
     Disk,
-    /// In memory and in a database that proxies share.
+    /// Leaves are cached in memory and in a database that proxies share.
     Database,
 }
 

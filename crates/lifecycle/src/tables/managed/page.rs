@@ -71,9 +71,9 @@ pub enum ManagedOrder {
     /// Earliest expiry first. Certificates without a version are last.
     #[default]
     Expiry,
-    /// By name, compared byte by byte.
+    /// Sorted by name, compared byte by byte.
     Name,
-    /// By time of creation.
+    /// Sorted by time of creation.
     Created,
     /// Earliest start of the current version first. Certificates without a version come before all others.
     Issued,
