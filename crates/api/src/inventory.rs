@@ -118,7 +118,7 @@ pub struct ScanSpecView {
     pub starttls: Option<String>,
     /// Whether every address of a name is a separate endpoint.
     pub all_addresses: bool,
-    /// Whether the scan probed the endpoints of the inventory once more.
+    /// Whether the scan probed the endpoints of the inventory instead of given targets.
     pub again: bool,
 }
 

@@ -36,7 +36,7 @@ pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<St
     Ok(store)
 }
 
-/// Returns an error if the database server or this machine does not allow so many connections.
+/// Returns an error if the database server or this machine allows fewer connections.
 pub(crate) fn fits(connections: Connections) -> Outcome<()> {
     let database = Database { connections: connections.ours, connections_max: connections.servers };
     let fits = database.check(outbound::limits::descriptor_budget());

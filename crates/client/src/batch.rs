@@ -120,7 +120,7 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
                     error => error,
                 };
                 for lookup in batch {
-                    // The caller may have gone.
+                    // The caller may have stopped waiting.
                     let _ = lookup.reply.send(Err(error.clone()));
                 }
                 return;

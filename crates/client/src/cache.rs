@@ -40,7 +40,7 @@ pub(crate) type LookupResult = Option<Arc<Credential>>;
 pub(crate) enum Age {
     /// Known to be current.
     Fresh,
-    /// Served once more, while it is refreshed.
+    /// The value is stale. It is served while it is refreshed.
     Stale,
     /// Served only if the store does not respond.
     Old,

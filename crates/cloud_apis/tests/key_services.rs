@@ -403,7 +403,7 @@ async fn hanging_service_times_out_at_the_deadline() {
     }
 }
 
-/// More requests at once than the concurrency limit. All are signed, over few connections.
+/// More concurrent requests than the limit. All are signed, over few connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_requests_queue_for_few_connections() {
     let latency = Duration::from_millis(20)..=Duration::from_millis(20);

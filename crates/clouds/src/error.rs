@@ -4,7 +4,7 @@ use outbound::pool::CallError;
 
 use crate::api_error::ApiError;
 
-/// The receiver of the events is gone: the listing must stop.
+/// The receiver of the events was dropped: the listing must stop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Stopped;
 
@@ -45,7 +45,7 @@ pub enum SourceError {
     /// The time limit of the whole listing was reached.
     #[error("listing timed out")]
     OutOfTime,
-    /// The receiver of the events is gone, or the listing was stopped.
+    /// The receiver of the events was dropped, or the listing was stopped.
     #[error("stopped")]
     Stopped,
     /// The source's task ended unexpectedly.

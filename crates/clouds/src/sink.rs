@@ -66,8 +66,7 @@ impl Sink {
 
     /// Records a certificate that `part` of the source lists. Waits while the reader is slow.
     ///
-    /// # Errors
-    /// [`SourceError::TooMany`] past [`CERTIFICATES_PER_SOURCE_MAX`]; [`SourceError::Stopped`] when the reader is gone.
+    /// # Errors [`SourceError::TooMany`] past [`CERTIFICATES_PER_SOURCE_MAX`]; [`SourceError::Stopped`] when the reader was dropped.
     #[crate::boxed]
     pub async fn seen(&self, part: &str, mut certificate: CloudCertificate) -> Result<(), SourceError> {
         certificate.used_by.sort_unstable();
@@ -89,7 +88,7 @@ impl Sink {
         }
     }
 
-    /// Records that `part` was listed completely: known resources of the part that were not seen are gone.
+    /// Records that `part` was listed completely: known resources of the part that were not seen are recorded as deleted.
     pub fn listed(&self, part: impl Into<String>) {
         self.gathered.lock().listed.insert(part.into());
     }
@@ -130,7 +129,7 @@ impl Sink {
         let remarks = remarks.into_iter().collect();
         let listed =
             Listed { source: self.source, state, gone, failed, remarks, tagged, certificates: count, read };
-        // The receiver is gone only when the listing is stopped.
+        // The receiver is dropped only when the listing is stopped.
         let _ = self.out.send(Event::Ended(Box::new(listed))).await;
     }
 }

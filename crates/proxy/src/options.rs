@@ -46,7 +46,7 @@ pub struct Options {
     pub second_level: Option<SecondLevel>,
     /// Rate limit of each client: new names per minute. A name is new if no leaf for it exists yet. Default: 600.
     pub new_names_per_minute: u32,
-    /// Burst of that rate limit: new names that a client may request at once. Default: 2,000.
+    /// Burst of that rate limit: new names that a client may request in one burst. Default: 2,000.
     pub new_names_burst: u32,
     /// Trust anchors (DER) for the certificates of upstreams. Default: none; the proxy does not start without any.
     pub upstream_roots: Vec<Vec<u8>>,

@@ -298,7 +298,7 @@ impl Scheduler {
     async fn report_cancelled(&self, target: Arc<Target>) {
         let detail = Some("no answer before the deadline of the scan".to_owned());
         self.progress.finished(ProbeOutcome::Cancelled);
-        // The receiver is gone only when the scan is stopped.
+        // The receiver is dropped only when the scan is stopped.
         let _ = self.out.send(Observation::ended(target, now_us(), ProbeOutcome::Cancelled, detail)).await;
     }
 
@@ -378,7 +378,7 @@ impl Scheduler {
             let detail = Some("only the cloud source can probe this target".to_owned());
             let observation = Observation::ended(target, now_us(), ProbeOutcome::Unknown, detail);
             progress.finished(observation.outcome);
-            // The receiver is gone only when the scan is stopped.
+            // The receiver is dropped only when the scan is stopped.
             let _ = out.send(observation).await;
         });
     }
@@ -445,7 +445,7 @@ impl Scheduler {
         observation.timing.total_us = done.took_us;
         observation.attempts = done.attempts.saturating_add(1);
         self.progress.finished(outcome);
-        // The receiver is gone only when the scan is stopped.
+        // The receiver is dropped only when the scan is stopped.
         let _ = self.out.send(observation).await;
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn read(
     for file in Walk::new(path, passwords).stopped_by(|| stop.is_cancelled()) {
         for observation in observations(file, judge) {
             progress.finished(observation.outcome);
-            // The receiver is gone only when the scan is stopped.
+            // The receiver is dropped only when the scan is stopped.
             if out.blocking_send(observation).is_err() {
                 return;
             }

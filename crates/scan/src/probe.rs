@@ -202,7 +202,8 @@ impl Prober {
         }
     }
 
-    /// Returns what the server accepts in addition to what it chose. `took` is the time of the first response.
+    /// Returns the protocol versions and suites that the server accepts in addition to the negotiated ones. `took` is the time of the first
+    /// response.
     async fn accepted(
         &self,
         socket: SocketAddr,
@@ -419,7 +420,7 @@ pub(crate) async fn probe_and_report(
         return Some((job, observation.outcome));
     }
     progress.finished(observation.outcome);
-    // The permit is released only after the observation is delivered. The receiver is gone only when the scan is stopped.
+    // The permit is released only after the observation is delivered. The receiver is dropped only when the scan is stopped.
     let _ = out.send(observation).await;
     None
 }

@@ -1,4 +1,4 @@
-//! Tests that a cancelled scan ends at once and that all its tasks are gone.
+//! Tests that a cancelled scan ends immediately and that all its tasks have ended.
 //!
 //! This is a separate test binary: tasks are counted for the whole process, and other tests would add theirs.
 

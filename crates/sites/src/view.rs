@@ -38,7 +38,7 @@ struct LiveNode {
 }
 
 impl LiveNode {
-    /// Returns what other nodes are told about the node at `now_s`.
+    /// Returns the notice for other nodes about the node at `now_s`.
     fn told(&self, now_s: i64) -> Notice<'_> {
         match &self.statement {
             Some(statement) if self.is_present => Notice::Present(statement),
@@ -48,7 +48,7 @@ impl LiveNode {
     }
 }
 
-/// What other nodes are told about a node.
+/// A notice for other nodes about a node.
 enum Notice<'s> {
     Present(&'s SignedStatement),
     /// The node is not heard, but its statement is still valid.

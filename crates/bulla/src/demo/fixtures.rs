@@ -1,4 +1,4 @@
-//! Parts of the demo's fictional organisation that its test has too: a receiver of requests, and a certificate that nobody renews.
+//! Parts of the demo's fictional organisation that its test uses, too: a receiver of requests, and a certificate that is not renewed.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

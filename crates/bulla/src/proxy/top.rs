@@ -19,7 +19,7 @@ use crate::config::Configuration;
 
 /// Bytes at the end of the log that are read at the start.
 const HISTORY: u64 = 1 << 20;
-/// Bytes that are read at once.
+/// Maximum bytes per read.
 const READ: u64 = 8 << 20;
 /// Maximum number of decisions that the screen keeps in memory.
 const ROWS_MAX: usize = 1_000;
@@ -162,7 +162,7 @@ impl<'a> Log<'a> {
         self.rows.push_back(Row { request, decision: event, outcome: None, is_printed: false });
     }
 
-    /// Returns the rows that are not printed yet: refusals at once, requests with their outcome.
+    /// Returns the rows that are not printed yet: refusals immediately, requests with their outcome.
     fn lines(&mut self, args: &TopArgs) -> String {
         let mut text = String::new();
         for row in &mut self.rows {

@@ -87,7 +87,7 @@ async fn listing_reads_only_new_and_changed_certificates_again() {
     let gone: Vec<_> =
         third.ended.values().flat_map(|listed| &listed.gone).map(|place| place.name.to_string()).collect();
     assert_eq!(gone, [deleted]);
-    // In the worst case, the first listing started all calls at once. Later listings made fewer calls, on open connections.
+    // In the worst case, the first listing started all calls concurrently. Later listings made fewer calls, on open connections.
     let counts = http.counts();
     assert!(
         counts.connections <= asked_at_first && asked_at_first < counts.requests,

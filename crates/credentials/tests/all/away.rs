@@ -274,7 +274,7 @@ pub(crate) async fn expired_version_is_not_replaced_by_an_older_one(place: Fixtu
     destroy_past(store).await;
     let gone = store.list_versions(&admin(), &name("/x")).await;
     assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
-    // The same if deletion destroys at once.
+    // The same if deletion destroys immediately.
     let at_once =
         place.with_options(CredentialsOptions { undelete_days: 0, ..CredentialsOptions::default() });
     for value in ["old", "new"] {

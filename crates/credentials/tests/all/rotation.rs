@@ -506,7 +506,7 @@ pub(crate) async fn interrupted_rotation_is_continued_by_another_node(place: Fix
     assert!(single_now.len() >= 2 && single_now[single_now.len() - 1].id == single.id);
     // Three versions after the first: trust in both CAs, signature by the new CA, trust in the new CA alone.
     assert_eq!(versions("/leaf").await.len(), 4);
-    // Two nodes run at once: the node without the lease does nothing.
+    // Two nodes run at the same time: the node without the lease does nothing.
     let (_, other) = place.with_masters(&["master"]);
     place.advance(61);
     place.credentials.rotation_round().await.unwrap();
@@ -708,7 +708,7 @@ pub(crate) async fn recovered_hook_receives_all_pending_notifications(place: Fix
     assert_eq!(place.credentials.rotation_round().await.unwrap().told, 0, "each once");
 }
 
-/// A hook that never responds costs one timeout per round. Its other names fail at once and are retried later.
+/// A hook that never responds costs one timeout per round. Its other names fail immediately and are retried later.
 pub(crate) async fn unresponsive_hook_times_out_once_for_all_due_credentials(place: Fixture) {
     let posts = hook(&place, (true, false), Box::new(|_| std::future::pending().boxed())).await;
     nine_due(&place).await;

@@ -158,8 +158,8 @@ impl Follower {
         })
     }
 
-    /// Runs steps forever and passes each result to `tell`. The pause between steps is `every`, unless there is more to read or the
-    /// error names a time. Ends when the receiver is gone.
+    /// Runs steps forever and passes each result to `tell`. The pause between steps is `every`, unless there is more to read or the error
+    /// names a time. Ends when the receiver was dropped.
     ///
     /// # Cancellation
     /// Dropping the future stops the follower; the last reported step is valid.
@@ -321,8 +321,7 @@ impl Follower {
         };
     }
 
-    /// Reads, verifies and matches the entries of one tile from the position on. A tile that fails verification is fetched once
-    /// more.
+    /// Reads, verifies and matches the entries of one tile from the position on. A tile that fails verification is fetched a second time.
     async fn read_tile(
         &self,
         id: TileId,

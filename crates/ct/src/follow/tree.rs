@@ -24,8 +24,8 @@ pub(super) struct Tree<'s> {
 }
 
 impl<'s> Tree<'s> {
-    /// Fetches the tiles at the right edge of the tree and verifies them against the root, unless `memory` contains them. Tiles
-    /// that fail verification are fetched once more.
+    /// Fetches the tiles at the right edge of the tree and verifies them against the root, unless `memory` contains them. Tiles that fail
+    /// verification are fetched a second time.
     pub(super) async fn open(
         source: &'s LogClient,
         at: &'s LogPosition,
@@ -98,7 +98,7 @@ impl<'s> Tree<'s> {
         parent.and_then(|parent| self.known(parent)).is_some_and(|parent| is_below(tile, id.index, parent))
     }
 
-    /// Fetches a full tile whose parent is verified. A tile that fails verification is fetched once more.
+    /// Fetches a full tile whose parent is verified. A tile that fails verification is fetched a second time.
     async fn fetch_verified_tile(&self, id: TileId) -> Result<Vec<Hash>, FollowError> {
         for _ in 0..2 {
             let tile = self.source.hashes(id).await?;

@@ -363,8 +363,8 @@ pub struct SearchOutcome {
     pub result: Result<SearchPage, SearchError>,
 }
 
-/// Runs the queries of all services concurrently. Each service has its own concurrency limit, and each domain is read page after
-/// page. Ends when all queries are done, or when the receiver is gone.
+/// Runs the queries of all services concurrently. Each service has its own concurrency limit, and each domain is read page after page. Ends
+/// when all queries are done, or when the receiver was dropped.
 ///
 /// # Cancellation
 /// Dropping the future aborts the requests in progress; results already sent are valid.

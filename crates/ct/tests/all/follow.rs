@@ -20,7 +20,7 @@ fn now() -> i64 {
     Clock::system().now_seconds()
 }
 
-/// Follows from the beginning and reads partial tiles at once, so that tests need not wait for tiles to fill.
+/// Follows from the beginning and reads partial tiles immediately, so that tests need not wait for tiles to fill.
 fn options() -> FollowOptions {
     FollowOptions {
         start: StartPosition::Beginning,

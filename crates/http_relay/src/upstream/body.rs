@@ -62,7 +62,8 @@ pub trait BodyFilter: Send + Sync {
     /// Ends the body.
     fn finish(&mut self);
 
-    /// Called before each [`Self::pull`]. Pending if the filter has worked enough at once; then it wakes the task for its next turn.
+    /// Called before each [`Self::pull`]. Pending if the filter has done its maximum work of one turn. In that case, the filter wakes the
+    /// task for the next turn.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
     /// Returns the next bytes to forward; `None` if more must be pushed first, or at the end.
@@ -95,7 +96,7 @@ const CUT: &str = "response-filter";
 pub struct UpstreamResponseBody {
     body: Source,
     back: Option<ReturningConnection>,
-    /// Completes when the connection is in the pool, if it was not ready for it at once.
+    /// Completes when the connection is in the pool, if it was not ready for the pool immediately.
     returning: Option<oneshot::Receiver<()>>,
     /// Slot on a shared connection, until the response has ended.
     stream: Option<StreamSlot>,
@@ -205,7 +206,7 @@ impl UpstreamResponseBody {
         match pulled {
             Ok(Some(data)) => {
                 self.entry.iter().for_each(|entry| entry.passed(&data));
-                // Whoever knows the length does not ask for an end.
+                // A caller that knows the length does not poll for the end of the body.
                 if self.is_read && is_over && self.trailers.is_none() {
                     self.filter = None;
                     self.complete();

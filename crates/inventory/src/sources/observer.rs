@@ -193,7 +193,7 @@ impl CloudRun {
     }
 }
 
-/// Forwards observations until the source ends or the reader is gone.
+/// Forwards observations until the source ends or the reader was dropped.
 async fn forward(
     mut from: mpsc::Receiver<Observation>,
     to: mpsc::Sender<Observation>,
@@ -234,7 +234,7 @@ async fn observe_all(
         };
         for observation in observations {
             if out.send(observation).await.is_err() {
-                // The reader is gone: unread observations must not count as stored.
+                // The reader was dropped: unread observations must not count as stored.
                 return Ok(Vec::new());
             }
         }

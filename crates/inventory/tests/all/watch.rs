@@ -309,7 +309,7 @@ async fn a_wide_run_is_shared_by_nodes(world: World) {
     let (mut first, mut second) = (one.runner(), two.runner());
     assert_eq!(first.tick().await.unwrap(), 1);
     let scan = scan_of(&world, id).await;
-    // A claim whose lease expires at once shows how many parts are free.
+    // A claim whose lease expires immediately shows how many parts are free.
     let free = async || {
         let free = inventory::tables::WatchParts::of(&world.store)
             .claim(Uuid::nil(), Some(scan), NOW, NOW, 10)

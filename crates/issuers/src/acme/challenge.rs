@@ -244,7 +244,7 @@ impl Drop for PublishedChallenges {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut left = self.take();
-        // The caller is gone. The task ends within the limit.
+        // The caller stopped waiting. The task ends within the limit.
         runtime.spawn(async move {
             let _guard = telemetry::tasks::guard("challenge-clean-up");
             left.remove().await;

@@ -166,7 +166,7 @@ async fn interrupted_order_is_resumed_and_issued_once() {
             () = watched => unreachable!("it watches until the order is done"),
         };
         assert_eq!(pebble.issued() - before, 1, "cut off after {delay} ms");
-        // Killed once more, between the server's response and its storage.
+        // Killed a second time, between the server's response and its storage.
         if let Some(url) = url {
             let spki = &leaf_of(&delivered.chain).public_key.spki;
             let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, spki);

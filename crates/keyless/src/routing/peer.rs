@@ -339,7 +339,7 @@ impl Peer {
             return self.send_direct(request);
         }
         let Some(relay) = self.relay() else {
-            // The relay is gone: the request waits for another path instead of failing again immediately.
+            // The relay was lost: the request waits for another path instead of failing again immediately.
             self.update_relay_distance();
             return Err(PeerError::Unsent);
         };

@@ -257,7 +257,7 @@ impl Pod {
         self.leases.values().flat_map(|(wanted, _)| wanted.iter().copied()).collect()
     }
 
-    /// Removes nodes that are gone, and expired leases.
+    /// Removes nodes that left, and expired leases.
     pub(super) fn tidy(&mut self, is_there: impl Fn(&NodeId) -> bool, now: Instant) {
         self.reaches.retain(|node, _| is_there(node));
         self.silent.retain(|node| is_there(node));

@@ -243,7 +243,7 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // A caller that is gone gets no reply, and its end is no error.
+        // A caller that disconnected gets no reply, and its end is no error.
         if self.open && self.replies.is_there() {
             let is_cancelled = self.replies.is_cancelled(self.id);
             self.give(if is_cancelled { Failure::Cancelled } else { Failure::Stopping });

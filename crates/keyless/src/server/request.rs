@@ -117,7 +117,7 @@ fn request_id(context: &[u8]) -> Option<Box<str>> {
     Some(request_id.chars().take(REQUEST_ID_MAX).filter(|c| !c.is_control()).collect())
 }
 
-/// Formats a span context: text as it is, other bytes in hexadecimal.
+/// Formats a span context: text unchanged, other bytes in hexadecimal.
 fn shown(trace: &[u8]) -> String {
     let part = &trace[..trace.len().min(REQUEST_ID_MAX)];
     match std::str::from_utf8(part) {

@@ -20,7 +20,7 @@ pub struct BoundSocket {
 }
 
 impl BoundSocket {
-    /// Listens at `path`. Replaces the socket of a server that is gone.
+    /// Listens at `path`. Replaces the socket of a server that no longer runs.
     ///
     /// # Errors
     /// An error of the system, another kind of file at `path`, or a server that responds there.

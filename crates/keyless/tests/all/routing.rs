@@ -138,7 +138,7 @@ impl World {
         self.front.client().sign(request(0, &self.key, EC, &[1; 32]), patient()).await
     }
 
-    /// Sends `count` requests at once. Returns how many were signed, and the errors of the others.
+    /// Sends `count` concurrent requests. Returns how many were signed, and the errors of the others.
     async fn sign_many(&self, count: usize) -> (usize, HashMap<String, usize>) {
         let client = self.front.client();
         let one = || client.sign(request(0, &self.key, EC, &[1; 32]), patient());
@@ -201,7 +201,7 @@ async fn nearest_node_with_the_key_signs() {
     let asked = world.asked();
     // A stall of this machine may send a request to another node, but only for a short time.
     assert!(asked[0] + asked[2] < asked[1], "{asked:?}");
-    // The nearest node is gone: the next nearest receives the requests.
+    // The nearest node has left: the next nearest receives the requests.
     let members = world.members().into_iter().filter(|member| member.name != "node-3").collect();
     world.front.router.set_members(members);
     let before = world.asked();
@@ -278,7 +278,7 @@ async fn requests_in_flight_to_a_lost_node_are_retried_elsewhere() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retries_are_limited_to_a_tenth_of_requests() {
     let world = World::new(&[0, 40]).await;
-    // The nearest node accepts all requests and can sign none, because its key's backend is gone.
+    // The nearest node accepts all requests and can sign none, because its key's backend was removed.
     world.gates.remove_first();
     let (mut signed, mut told) = (0, 0);
     for _ in 0..10 {
@@ -319,7 +319,7 @@ async fn node_without_the_key_is_tried_last_and_fails_no_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_request_is_not_forwarded() {
     let world = World::new(&[0, 40]).await;
-    // The key's gate is gone, so that the key is unreachable everywhere. Input that does not fit the key is nevertheless rejected
+    // The key's gate was removed, so that the key is unreachable everywhere. Input that does not fit the key is nevertheless rejected
     // immediately.
     let wrong = request(0, &world.key, keys::Scheme::Ed25519, &[1; 32]);
     let status = world.front.client().sign(wrong, patient()).await.unwrap_err();

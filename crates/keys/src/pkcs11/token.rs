@@ -94,8 +94,8 @@ impl Drop for ModuleCall {
     }
 }
 
-/// Finalizes all loaded modules (C_Finalize). It must be the last action of the process: some modules crash if they first clean up
-/// during process exit, when libraries they depend on are already gone.
+/// Finalizes all loaded modules (C_Finalize). It must be the last action of the process: some modules crash if they first clean up during
+/// process exit, when libraries they depend on are already unloaded.
 ///
 /// Does nothing while a call is in progress, because a module must be idle when it is finalized.
 pub fn finish() {

@@ -48,7 +48,7 @@ async fn expired_deadline_fails_only_as_late() {
     let late = key.sign(b"x", Instant::now() - Duration::from_secs(1));
     let (late, held) = futures_util::future::join(late, futures_util::future::join_all(hold)).await;
     assert!(held.iter().all(Result::is_ok));
-    // The request may have been served at once. It must not fail in any other way.
+    // The request may have been served immediately. It must not fail in any other way.
     assert!(matches!(late, Ok(_) | Err(SignError::Late)), "{late:?}");
 }
 

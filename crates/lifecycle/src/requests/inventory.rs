@@ -310,7 +310,7 @@ impl Lifecycle {
             spki_sha256: facts.spki_sha256,
             not_before_us: facts.not_before_us,
             not_after_us: facts.not_after_us,
-            // Whoever issued it, it was not requested through this installation.
+            // The issuer is irrelevant: the certificate was not requested through this installation.
             issuer: "found".to_owned(),
             key: None,
             chain: chain.concat(),

@@ -169,8 +169,8 @@ impl Resolver {
         }))
     }
 
-    /// Returns the addresses of `name`, from the cache or within `limit`. A literal address is returned as it is; `localhost` is
-    /// never queried (RFC 6761 section 6.3).
+    /// Returns the addresses of `name`, from the cache or within `limit`. A literal address is returned unchanged; `localhost` is never
+    /// queried (RFC 6761 section 6.3).
     ///
     /// # Errors
     /// [`ResolveError`]; [`ResolveError::TimedOut`] after `limit`.

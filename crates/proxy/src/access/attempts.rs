@@ -17,7 +17,7 @@ const WAITING_OF_ONE_MAX: usize = 16;
 /// Maximum password checks of all clients, queued or in progress.
 const WAITING_MAX: usize = 256;
 
-/// Returns the slots for password checks. Beyond them, clients are told to retry later.
+/// Returns the slots for password checks. Without a free slot, clients get a response that asks them to retry later.
 pub(super) fn waiting() -> Slots {
     Slots::limited(WAITING_MAX, OriginLimit::PerNetwork(WAITING_OF_ONE_MAX))
 }

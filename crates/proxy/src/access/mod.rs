@@ -258,7 +258,7 @@ impl Access {
                 // Also for an unknown name, so that it takes the same time.
                 let fits = hash.fits(&password);
                 let user = user.filter(|_| fits);
-                // Counted here, so that it is counted even if the caller has gone.
+                // Counted here, so that it is counted even if the caller has disconnected.
                 if user.is_some() {
                     attempts.succeeded(client);
                 }

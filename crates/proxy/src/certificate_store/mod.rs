@@ -49,7 +49,7 @@ const ENTRY_OCTETS: usize = 320;
 const KEY_OCTETS: usize = 1_024;
 /// Bytes of a user's RSA key.
 const RSA_KEY_OCTETS: usize = 4_096;
-/// A leaf is renewed when less than this fraction (one in so many parts) of its lifetime remains.
+/// A leaf is renewed when less than one part in `RENEW_PARTS` of its lifetime remains.
 const RENEW_PARTS: u32 = 3;
 
 /// Counters of the store.

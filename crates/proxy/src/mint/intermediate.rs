@@ -18,7 +18,7 @@ use super::minter::Minter;
 use super::serial::new_serial;
 use super::validity::{CLOCK_SKEW_S, VALIDITY_MIN};
 
-/// An intermediate is replaced when less than this fraction (one in so many parts) of its lifetime remains.
+/// An intermediate is replaced when less than one part in `RENEW_PARTS` of its lifetime remains.
 const RENEW_PARTS: i64 = 3;
 /// Interval of checks of the clock, which continues while the machine sleeps, and of retries.
 const LOOK: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::certificate_store::RateLimitKey;
 
-/// One client may use this fraction (one in so many parts) of all slots.
+/// One client may use one part in `SHARE` of all slots.
 const SHARE: usize = 4;
 /// Maximum clients whose requests are counted. Beyond it, some clients get their full share again.
 const CLIENTS_MAX: u64 = 65_536;

@@ -24,8 +24,7 @@ use super::{body, fields};
 const TAIL: &str = "\n]}}\n";
 /// Prefix of all file names. Only such files are ever removed.
 const NAMED: &str = "bulla-proxy-";
-/// Maximum size of a file, as a fraction (one in so many parts) of the total limit, so that removing the oldest file leaves the
-/// others.
+/// The maximum size of a file is one part in `PARTS` of the total limit, so that removing the oldest file leaves the others.
 const PARTS: u64 = 8;
 /// Maximum files of an hour. The numbers keep file names in order.
 const NUMBERS_MAX: u32 = 100_000;

@@ -55,7 +55,7 @@ impl RedactionTexts {
         self.all.is_empty() && !self.too_many
     }
 
-    /// Adds an injected credential: as it is, in base64 at any offset, and in hexadecimal.
+    /// Adds an injected credential: unchanged, in base64 at any offset, and in hexadecimal.
     pub(super) fn inject(&mut self, text: &[u8]) {
         self.has_injected = true;
         add_base64_forms(text, &mut |coded| self.put(coded));

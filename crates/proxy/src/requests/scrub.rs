@@ -1,4 +1,4 @@
-//! Masking of injected values in a stream, with a window of what is not decided yet.
+//! Masks injected values in a stream. Bytes that may be part of a value are held back until that is decided.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(scrubber.pass(piece), Err(TooMuch));
     }
 
-    /// Returns what is passed on while the stream pauses, and how long the pause was.
+    /// Returns the text that is forwarded while the stream pauses, and the length of the pause.
     async fn paused(scrubber: &mut Scrubber) -> (String, Duration) {
         let began = Instant::now();
         let held = tokio::time::timeout(Duration::from_secs(60), poll_fn(|cx| scrubber.poll_held(cx))).await;

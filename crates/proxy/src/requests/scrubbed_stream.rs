@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::scrub::Scrubber;
 use super::spellings::TooMuch;
 
-/// Bytes that are read at once.
+/// Maximum bytes per read.
 const READ: usize = 16 << 10;
 /// Maximum bytes of a control frame (RFC 6455 section 5.5).
 const CONTROL_MAX: u64 = 125;
@@ -205,7 +205,7 @@ impl WebSocketFrames {
         Ok(())
     }
 
-    /// Forwards what is clean, in the order of the stream.
+    /// Forwards the bytes without values, in the order of the stream.
     fn forward(&mut self, ready: &mut VecDeque<Bytes>) {
         while let Some(piece) = self.order.front_mut() {
             match piece {

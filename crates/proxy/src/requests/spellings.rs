@@ -45,7 +45,7 @@ impl fmt::Debug for ValueEncodings {
     }
 }
 
-/// The limit of a search: so many comparisons for so many bytes.
+/// Limit of a search: the maximum number of comparisons for a number of bytes.
 #[derive(Debug)]
 pub(super) struct SearchBudget {
     left: u64,
@@ -79,7 +79,7 @@ enum Met {
     No,
     /// The text ends here.
     Until(usize),
-    /// The known text ends before it is decided, after so many bytes of the value.
+    /// The known text ends before the comparison is decided. Contains the number of compared bytes of the value.
     Open(usize),
 }
 
@@ -267,7 +267,7 @@ impl Text {
     }
 }
 
-/// Returns the length of a line break, as it is or escaped in JSON.
+/// Returns the length of a line break, either raw or escaped in JSON.
 fn line_break(rest: &[u8]) -> usize {
     let all: [&[u8]; 4] = [b"\r\n", b"\n", b"\\r\\n", b"\\n"];
     all.iter().find(|one| rest.starts_with(one)).map_or(0, |one| one.len())

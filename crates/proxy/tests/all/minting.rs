@@ -257,8 +257,8 @@ async fn delta_sds_sends_updates_and_limits_names() {
     let (said, leaf) = secret(first.resource.as_ref().unwrap());
     assert_eq!((said.name.as_str(), first.name.as_str()), ("a.example", "a.example"));
     assert_eq!(leaf.subject_alt_names, [GeneralName::Dns("a.example".into())]);
-    // A version that the client already has is not sent until the client requests it again. A rejected version is not sent again at
-    // once.
+    // A version that the client already has is not sent until the client requests it again. A rejected version is not sent again
+    // immediately.
     delta.ask(&["a.example", "b.example"], &["a.other"], &[("a.example", &first.version)]).await;
     let said = delta.next().await.unwrap();
     assert_eq!(said.resources[0].name, "b.example");

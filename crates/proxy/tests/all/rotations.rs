@@ -69,7 +69,7 @@ async fn until_done(count: usize) {
     }
 }
 
-/// Rotates the credential. The server switches late, at once, or before the proxy has read the new version.
+/// Rotates the credential. The server switches late, immediately, or before the proxy has read the new version.
 async fn rotate(store: &Rotating) {
     let each = REQUESTS / (ROTATIONS + 1);
     for version in 1..=ROTATIONS {

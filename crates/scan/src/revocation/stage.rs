@@ -94,7 +94,7 @@ async fn join(
         if let Some(observation) = ready {
             tokio::select! {
                 () = stop.cancelled() => break,
-                // The receiver is gone only when the scan is stopped.
+                // The receiver is dropped only when the scan is stopped.
                 _ = to.send(observation) => {}
             }
         }

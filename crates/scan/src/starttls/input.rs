@@ -35,8 +35,8 @@ impl Input {
         &self.pending
     }
 
-    /// Fails once more than [`DIALOGUE_MAX`] bytes were needed. Bytes beyond the limit count only when they are needed, so that the
-    /// result does not depend on how the input was split.
+    /// Fails when more than [`DIALOGUE_MAX`] bytes were needed. Bytes beyond the limit count only when they are needed, so that the result
+    /// does not depend on how the input was split.
     pub(super) fn check_total(&self) -> Result<(), StartTlsError> {
         if self.taken > DIALOGUE_MAX {
             return Err(StartTlsError::TooLong { what: "dialogue before TLS", max: DIALOGUE_MAX });

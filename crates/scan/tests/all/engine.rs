@@ -42,7 +42,7 @@ async fn guard_blocks_metadata_addresses_in_a_scan() {
     world.fleet.stop().await;
 }
 
-/// The servers resume sessions on request. The scanner never requests it, so a replaced certificate is seen at once.
+/// The servers resume sessions on request. The scanner never requests it, so a replaced certificate is seen immediately.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replaced_certificate_is_seen_by_the_next_scan() {
     let world = World::of(&healthy(4)).await;

@@ -195,7 +195,7 @@ impl Gates {
             }
             // The password is still needed.
             Change::RemoveSecurityKey { .. } => Ok(Vec::new()),
-            // Whoever sets a user's password can sign in as that user. The caller's own password grants nothing.
+            // A caller who sets a user's password can sign in as that user. The caller's own password grants nothing.
             Change::SetPassword(new) if new.identity == caller.id() => Ok(Vec::new()),
             Change::SetPassword(new) => {
                 let found = store::Access::of(self.access.store());

@@ -138,7 +138,7 @@ async fn store(
         nonce: Base64Url(ceremony.nonce.unwrap_or_default().to_vec()),
         assertion: key.assertion.clone(),
     };
-    // What is stored can be verified later by anybody. It cannot be if the user was renamed meanwhile.
+    // The stored signature must stay verifiable. It is not verifiable if the user was renamed meanwhile.
     signature
         .verify(subject.into_bytes(), plan_sha256, caller.actor())
         .map_err(|_| security_key::refused())?;

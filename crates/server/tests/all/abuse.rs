@@ -85,7 +85,7 @@ async fn incomplete_requests_from_four_addresses_do_not_block_others() {
     for host in 1..=4 {
         for _ in 0..16 {
             let stream = connect(host, credentials).await;
-            // Connections beyond the limit of an address are closed at once.
+            // Connections beyond the limit of an address are closed immediately.
             if let Ok(mut stream) = handshake(&world, stream, b"http/1.1").await
                 && write_and_flush(&mut stream, b"GET /info HTTP/1.1\r\nhost: x\r\n").await.is_ok()
             {

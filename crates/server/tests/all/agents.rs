@@ -264,7 +264,7 @@ async fn agent_endpoints_reject_tokens_and_retired_agents() {
         let refused = house.ask(method, path, body).await.expect(403);
         assert_eq!(refused.problem(), "forbidden");
     }
-    // Retiring an agent rejects its certificate at once.
+    // Retiring an agent rejects its certificate immediately.
     let path = format!("/api/v1/agents/{}", agent.agent);
     house.ask(Method::POST, &format!("{path}/retire"), None).await.expect(204);
     let error = house.agent().await.work_once().await.unwrap_err().to_string();

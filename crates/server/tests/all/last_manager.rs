@@ -139,7 +139,7 @@ async fn role_of_the_last_admin_cannot_be_deleted_or_lose_access_management(plac
     change(Method::DELETE, &first, Value::Null).await.expect(204);
 }
 
-/// If all admins disable themselves at once, one remains enabled.
+/// If all admins disable themselves at the same time, one remains enabled.
 async fn concurrent_disabling_of_all_admins_leaves_one(place: Place) {
     const ADMINS: usize = 8;
     let mut admins = Vec::new();

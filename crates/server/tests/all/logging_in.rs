@@ -357,7 +357,7 @@ async fn oidc_user_logs_in_with_mapped_role_and_logs_out() {
     let done = scene.ask(&mut browser, Method::POST, logout, Some(&csrf)).await.expect(200).json();
     assert_eq!(done["end_session_url"], format!("{}/logout?client_id=bulla", scene.issuer.url()));
     assert!(browser.cookies.is_empty());
-    // The session is deleted on the server at once.
+    // The session is deleted on the server immediately.
     scene.ask(&mut stolen, Method::GET, "/api/v1/auth/me", None).await.expect(401);
 
     let audit = scene.world.get("/api/v1/audit?actor=user:alice").await.json();
@@ -471,7 +471,7 @@ async fn login_requires_a_mapped_group_or_an_enabled_user_with_grants() {
     answer.expect(303);
     let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
     assert_eq!(me["actor"], "user:a");
-    // Disabling the user ends the session at once and rejects new logins.
+    // Disabling the user ends the session immediately and rejects new logins.
     let path = made.header("location").to_owned();
     let off = scene.world.with(&scene.world.admin, Method::PATCH, &path).json(&json!({ "enabled": false }));
     send(off).await.expect(200);

@@ -249,7 +249,7 @@ async fn a_right_password_that_the_second_factor_stops_is_in_the_audit_log() {
     for (id, key) in [(&ann, &SoftKey::new(7)), (&bob, &bobs)] {
         insert(&world, key.stored(id.parse().unwrap())).await;
     }
-    // Another user's key, and one of nobody.
+    // A key of another user, and a key that is not registered.
     for key in [&mut bobs, &mut SoftKey::new(9)] {
         let asked = password(&world, "ann").await.expect(202).json();
         post(&world, SESSIONS, key.get(&asked, VERIFIED, None)).await.expect(401);
@@ -362,7 +362,7 @@ async fn a_response_is_for_one_challenge_of_one_page_and_one_user() {
     let (mut key, mut bobs) = (SoftKey::new(7), SoftKey::new(8));
     register(&world, &tab, &ann, &key).await.expect(201);
     register(&world, &other, &bob, &bobs).await.expect(201);
-    // A credential is registered once, whoever shows it.
+    // A credential can be registered only once, by any user.
     register(&world, &other, &bob, &key).await.expect(409);
 
     let asked = async |name| password(&world, name).await.expect(202).json();
@@ -443,7 +443,7 @@ async fn users_register_their_own_keys_and_managers_remove_those_of_lesser_users
     let tab = Tab::of(&password(&world, "ann").await.expect(201));
     let key = register(&world, &tab, &ann, &SoftKey::new(7)).await.expect(201).json();
     let one = format!("{}/{}", keys_of(&ann), key["id"].as_str().unwrap());
-    // Nobody registers a key for somebody else, a token for nobody.
+    // Users register keys only for themselves, and tokens register no keys.
     let path = format!("{}/challenge", keys_of(&root));
     ask(&world, &tab, Method::POST, &path, json!({ "name": "x" })).await.expect(403);
     send(world.with(&world.admin, Method::POST, &path).json(&json!({ "name": "x" }))).await.expect(403);

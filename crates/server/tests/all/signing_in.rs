@@ -426,7 +426,7 @@ async fn user_signs_in_with_a_password_and_changes_it() {
     confirm(PASSWORD).await.expect(401);
     confirm("another good password").await.expect(200);
 
-    // Nobody can set the password of a user with more permissions.
+    // A user with fewer permissions cannot set the password of a user with more.
     let manager = world.token("manager", "viewer", "any").await;
     let put = send(world.with(&manager, Method::PUT, &own).json(&json!({ "password": PASSWORD }))).await;
     assert_eq!(put.expect(403).problem(), "forbidden");

@@ -58,7 +58,7 @@ async fn token_is_created_rotated_disabled_and_deleted() {
     assert_eq!(shown.json()["label"], token[..10]);
     assert!(!world.get(TOKENS).await.expect(200).text.contains(&token));
 
-    // Rotation invalidates the previous secret at once.
+    // Rotation invalidates the previous secret immediately.
     let rotated = world.post(&format!("{place}/rotate"), Value::Null).await.expect(200);
     let new = rotated.json()["token"].as_str().unwrap().to_owned();
     assert_eq!(actor(&world, &token).await.unwrap_err(), "unauthenticated");
@@ -224,7 +224,7 @@ async fn custom_roles_are_created_changed_and_deleted() {
     let token = world.token("prometheus", "scraper", "any").await;
     let scrape = || send(world.with(&token, Method::GET, "/metrics"));
     scrape().await.expect(200);
-    // The change applies at once.
+    // The change applies immediately.
     put(json!(["job.read"]), Some(tag.clone())).await.expect(200);
     assert_eq!(scrape().await.expect(403).json()["permission"], "metrics.read");
     assert_eq!(put(json!([]), Some(tag)).await.expect(412).problem(), "precondition-failed");

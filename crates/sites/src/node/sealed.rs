@@ -274,7 +274,7 @@ impl SealedKeys {
     pub(super) fn apply_opened(&mut self, opened: Vec<OpenedKey>) {
         for OpenedKey { which, of, opened } in opened {
             let Some(key) = self.keys.get_mut(&which) else { continue };
-            // The key was sealed again meanwhile: it will be opened once more.
+            // The key was sealed again meanwhile: it will be opened again.
             if (*key.told.policy.as_bytes(), key.told.generation) != of {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Private keys sealed to policies. Whoever sealed a key has seen it; here it is opaque.
+//! Private keys sealed to policies. The person who sealed a key has seen it; to the server it is opaque.
 
 use ::keys::KeyType;
 use ::keys::sealed::{OVERHEAD, check_sealed_key};

@@ -48,7 +48,7 @@ pub struct NodeRow {
     pub hostile: bool,
     /// End of its lease, µs. 0 without one.
     pub lease_until_us: i64,
-    /// Whether the other nodes were told that the node is present.
+    /// Whether the other nodes were notified that the node is present.
     pub present: bool,
 }
 

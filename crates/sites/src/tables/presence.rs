@@ -24,7 +24,7 @@ INSERT INTO key_node_leases (node, until_at, present) VALUES (?1, 0, 0) ON CONFL
 pub(super) const LEAVE: &str = "-- key_node_lease_leave
 DELETE FROM key_node_leases WHERE node = ?1";
 
-/// Nodes whose lease contradicts the state that other nodes were told. Scans all leases, 40 bytes each.
+/// Nodes whose lease contradicts the state that was announced to other nodes. Scans all leases, 40 bytes each.
 pub(super) const FLIPS: &str = "-- key_node_flips
 SELECT node, present FROM key_node_leases
 WHERE present = 1 AND until_at <= ?1 OR present = 0 AND until_at > ?1 ORDER BY node LIMIT ?2";

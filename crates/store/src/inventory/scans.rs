@@ -92,7 +92,7 @@ impl Scans<'_> {
         self.0.row(sql::SCAN_UNFINISHED, Vec::new()).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
-    /// Number of scans to read at once. The settings of one scan can have 1 MiB.
+    /// Number of scans per page. The settings of one scan can have 1 MiB.
     pub const PAGE_ROWS: usize = 50;
 
     /// Lists scans, newest first.
@@ -115,7 +115,7 @@ impl Scans<'_> {
     /// # Errors
     /// Database errors.
     pub async fn last_comparable_scans(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
-        /// Maximum number of scans that are searched. Interrupted scans are skipped; so many in a row are not expected.
+        /// Maximum number of scans that are searched. Interrupted scans are skipped. More of them in a row are not expected.
         const SCANS_MAX: usize = 1_000;
         let (mut newest, mut after) = (None, None);
         for _ in 0..SCANS_MAX / Self::PAGE_ROWS {

@@ -307,7 +307,7 @@ async fn read_is_retried_after_a_lost_connection() {
     assert_eq!(store::Inventory::of(&world.store).summary(NOW, DAY).await.unwrap().endpoints, 1);
 }
 
-/// Permanent errors are reported at once and without the password.
+/// Permanent errors are reported immediately and without the password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permanent_connection_errors_are_reported_without_the_password() {
     let cluster = tokio::task::spawn_blocking(Cluster::shared).await.unwrap();

@@ -222,7 +222,7 @@ pub async fn export<F>(
 /// Collects a batch until it is full, but only for a bounded time.
 async fn fill(queue: &mut mpsc::Receiver<Vec<Span>>, batch: &mut Vec<Vec<Span>>) {
     if queue.recv_many(batch, BATCH_MAX).await == 0 {
-        // All senders are gone.
+        // All senders were dropped.
         return std::future::pending().await;
     }
     let until = Instant::now() + LINGER;

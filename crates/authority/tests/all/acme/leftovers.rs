@@ -54,7 +54,7 @@ pub(crate) async fn validation_claim_is_released_on_shutdown(place: Fixture) {
         .authorization(id(order["authorizations"][0].as_str().unwrap()));
     let claimed = row.await.unwrap().unwrap().claimed_until_us;
     assert!(claimed.is_some_and(|until| until <= place.place.clock.now_us()), "{claimed:?}");
-    // A challenge that is answered while no worker runs is free to claim at once.
+    // A challenge that is answered while no worker runs is free to claim immediately.
     let next = client.order(&["b.test"]).await.ok().json();
     let later = client.challenge(&next, 0, "http-01").await;
     place.net.challenge(later["token"].as_str().unwrap(), &client.key_authorization(&later));

@@ -147,7 +147,7 @@ pub(crate) async fn dns01_follows_cname_and_tcp_and_reports_missing_records(plac
     place.net.alias("_acme-challenge.b.test", "elsewhere.example");
     place.net.txt("elsewhere.example", &[&text]);
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
-    // Among so many records that the answer uses TCP.
+    // With enough other records that the DNS response needs TCP.
     let (order, challenge, text) = begin("c.test", "dns-01").await;
     let many: Vec<String> = (0..40).map(|number| format!("{number}{}", "x".repeat(60))).collect();
     let mut many: Vec<&str> = many.iter().map(String::as_str).collect();

@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Age from which a sample is too old: rates over it would hide what happens now.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum number of requests that read traces at once. Each buffers up to 1 MiB of every service.
+/// Maximum number of concurrent requests that read traces. Each buffers up to 1 MiB of every service.
 const TRACES_AT_ONCE: usize = 2;
 
 /// Reads the key services of the configuration.
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// A key service that answers so many requests with the same text.
+    /// Starts a fake key service that answers `answers` requests with the same text. Returns its address.
     fn service(answers: usize, text: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

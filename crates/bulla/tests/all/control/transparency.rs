@@ -188,7 +188,7 @@ fn renewal_of_a_managed_certificate_is_expected_in_ct() {
 
 #[test]
 fn two_servers_do_not_query_ct_services_twice() {
-    /// Enough domains for both servers to work on several at once.
+    /// Enough domains for both servers to work on several concurrently.
     const DOMAINS: usize = 20;
     let fake = Fake::start();
     let authority = CtAuthority::new(1).unwrap();

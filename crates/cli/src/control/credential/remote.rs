@@ -22,7 +22,7 @@ use super::store::{CERTIFICATES, DATA, LOOKUP};
 use crate::connection::{Client, read_as};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Maximum concurrent requests to one store. CredHub serves a thousand requests per second over so many connections.
+/// Maximum concurrent requests to one store. CredHub serves a thousand requests per second over this number of connections.
 pub(super) const IN_FLIGHT: usize = 16;
 
 /// Number of credentials read per request if the store supports lists.

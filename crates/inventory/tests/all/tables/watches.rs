@@ -263,7 +263,7 @@ pub(crate) async fn run_parts_have_one_holder_each_and_are_deleted_with_the_run(
         inventory::tables::WatchParts::of(store).renew(one, &mine, NOW + LEASE).await.unwrap().is_empty()
     );
 
-    // A released claim is free at once.
+    // A released claim is free immediately.
     inventory::tables::WatchParts::of(store).release(two).await.unwrap();
     assert_eq!(claim(one, Some(scan), NOW, 9).await.1.len(), 4);
     let ended =

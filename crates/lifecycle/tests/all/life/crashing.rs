@@ -44,7 +44,7 @@ pub(super) async fn crash_at_any_step_loses_nothing_and_issues_nothing_twice(wor
             whole(&world, runs).await;
         }
     }
-    // The same at a renewal of all certificates at once.
+    // The same at a concurrent renewal of all certificates.
     for step in STEPS {
         for fault in FAULTS {
             world.advance(80 * DAY);

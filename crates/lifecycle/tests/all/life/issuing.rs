@@ -387,7 +387,7 @@ pub(super) async fn issuance_is_retried_while_the_key_service_is_unavailable(wor
     assert_eq!(world.life.job(created.job.unwrap()).await.unwrap().state, JobState::Failed);
     let failed = world.life.get(created.certificate).await.unwrap();
     assert_eq!((failed.failures, failed.renew_at_us()), (1, Some(world.clock.now_us() + HOUR)));
-    // With the key on the server instead, the certificate is issued at once.
+    // With the key on the server instead, the certificate is issued immediately.
     let change = CertificateChange {
         key_location: Some(KeyLocation::Server),
         renew: true,

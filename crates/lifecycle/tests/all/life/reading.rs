@@ -141,7 +141,7 @@ pub(super) async fn matching_certificates_are_counted_and_grouped(world: World) 
     let part = ManagedFilter { contains: Some("idle".to_owned()), ..none() };
     let parts = groups(GroupBy::Owner, &part).await;
     assert_eq!((values(&parts), parts.complete), (vec![(Some("bob"), 1)], true));
-    // Several groupings at once: each ignores its own filter condition.
+    // Several groupings in one request: each ignores its own filter condition.
     let filters = [
         none(),
         everything,

@@ -163,7 +163,7 @@ pub(super) async fn renewal_waits_for_the_maintenance_window(world: World) {
     let mut new = NewCertificate::new(&["a.example.org"], "web");
     new.policy = Some("sundays".to_owned());
     let created = world.life.create(new, "user:ann").await.unwrap();
-    // Requested by a user, so issued at once on any day.
+    // Requested by a user, so issued immediately on any day.
     world.life.tick().await.unwrap();
     let certificate = world.life.get(created.certificate).await.unwrap();
     let at = certificate.renew_at_us().unwrap();

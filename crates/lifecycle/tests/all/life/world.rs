@@ -37,7 +37,7 @@ pub(crate) enum Mood {
     Well,
     Down,
     Slow(Duration),
-    /// Blocks every order until this many are waiting at once.
+    /// Blocks every order until this many are waiting at the same time.
     Crowded(usize),
     /// Delivers a certificate for another key.
     Lying,

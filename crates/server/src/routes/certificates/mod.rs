@@ -178,7 +178,7 @@ async fn groups(
     Ok(Json(view::groups_view(by, groups)))
 }
 
-/// Counts certificates by several properties at once, such as for the filters of a list.
+/// Counts certificates by several properties in one request, such as for the filters of a list.
 ///
 /// Each property is counted without its own filter: with `status=failed`, the counts by status are those of all certificates, and the
 /// counts by issuer those of the failed ones. Archived certificates are left out unless `status` names them.

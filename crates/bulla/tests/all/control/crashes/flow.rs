@@ -39,7 +39,7 @@ impl Estate {
         Self { house, agent: String::new(), falls: 0, issuer: None }
     }
 
-    /// Makes the server a client of its own ACME server, so that both sides are killed at once.
+    /// Makes the server a client of its own ACME server, so that both sides are killed at the same time.
     pub(super) fn issue_by_acme(&mut self) {
         const NAME: &str = "acme";
         let config = json!({
