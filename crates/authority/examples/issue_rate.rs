@@ -1,7 +1,7 @@
-//! How fast the authority is, on SQLite and PostgreSQL: `cargo run --release -p authority --example issue_rate`.
+//! Benchmark: throughput of the CA with SQLite and PostgreSQL: `cargo run --release -p authority --example issue_rate`.
 //!
-//! Issuance with 64 requests in flight, revocation of 1,000 by filter with the CRL after it, CRLs of 10,000, 50,000 and
-//! 100,000 entries, OCSP answers made and kept. CPU is that of this process, the database's own aside.
+//! Measures issuance with 64 requests in flight, revocation of 1,000 certificates by filter including the CRL, CRLs with 10,000, 50,000
+//! and 100,000 entries, and OCSP responses, new and cached. The processor time is that of this process, without the database server.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
 
@@ -24,7 +24,7 @@ use x509::crl::Reason;
 use x509::ocsp::{CertificateId, OcspHash, Request};
 use x509::{GeneralName, SerialNumber};
 
-/// Requests in flight, as 64 connections would have.
+/// Requests in flight, as with 64 connections.
 const IN_FLIGHT: usize = 64;
 
 #[tokio::main]
@@ -121,7 +121,7 @@ fn request(profile: &str, number: usize, key: &PrivateKey, keyed: bool) -> Issue
     request
 }
 
-/// Issues for one key, spread over the runtime's threads.
+/// Issues certificates for one key on all threads of the runtime.
 async fn issue(authority: &Authority, profile: &'static str, count: usize, keyed: bool) {
     let key = Arc::new(PrivateKey::generate(KeyType::P256).unwrap());
     let each = (0..IN_FLIGHT).map(|lane| {
@@ -144,14 +144,14 @@ async fn issue_alone(authority: &Authority, count: usize) {
     }
 }
 
-/// Time on the wall and of the processors.
+/// Returns the elapsed time and the processor time.
 async fn timed(work: impl Future<Output = ()>) -> (Duration, Duration) {
     let (began, cpu) = (Instant::now(), cpu_time());
     work.await;
     (began.elapsed(), cpu_time().saturating_sub(cpu))
 }
 
-/// User and system time of this process; clock ticks are hundredths of a second on Linux.
+/// Returns the user and system time of this process. A clock tick is 10 ms on Linux.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What the pages of the web console cost at a number of certificates: time to the first byte and bytes of each page, and the memory of
-//! open event streams. The server is a program of its own: CPU of the client does not count.
+//! Benchmark: cost of the web console's pages by the number of certificates: time to the first byte and bytes of each page, and the memory
+//! of open event streams. The server is a separate process, so that the client's processor time is not counted.
 //!
 //! ```console
 //! $ cargo build --release
@@ -21,14 +21,14 @@ use reqwest::{Certificate, Client, Response};
 use store::testing::Cluster;
 use store::{Store, StoreUrl};
 
-/// Times each page is asked for.
+/// Requests per page.
 const TIMES: usize = 100;
 
-/// Event streams that are open at once. One address may have 512 connections, a connection 100 streams.
+/// Concurrently open event streams. One address may have 512 connections, and a connection 100 streams.
 const STREAMS: usize = 1_000;
 const CLIENTS: usize = 20;
 
-/// Time for the server to start.
+/// Timeout for the start of the server.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const PAGES: &[&str] = &[
@@ -105,7 +105,7 @@ impl Server {
         answer
     }
 
-    /// Resident memory, KiB.
+    /// Returns the resident memory in KiB.
     fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,5 +1,5 @@
-//! Concourse's pattern over this client and over CredHub's published Go library as it is, against one `bulla`: 200 pipelines
-//! with five secrets each, three of the pipeline and two of its team, all of them asked for every ten seconds.
+//! Benchmark: Concourse's access pattern with this client and with CredHub's unchanged Go library, against one `bulla`. 200 pipelines
+//! read five secrets each every ten seconds: three of the pipeline and two of its team.
 //!
 //! ```console
 //! $ cargo build --release
@@ -7,8 +7,8 @@
 //! $ cargo run --release -p client --example concourse -- target/release/bulla target/interop/bin/credhub-lookups
 //! ```
 //!
-//! More arguments: rounds (7), and milliseconds between their beginnings (10,000). The client's times to live are shortened
-//! with the rounds, so that a shorter run asks as often.
+//! Further arguments: the number of rounds (default 7), and the milliseconds from one round to the next (default 10,000). The client's
+//! times to live are scaled with this interval, so that a shorter run sends as many requests.
 
 #![allow(clippy::unwrap_used, reason = "a bench ends where something fails")]
 
@@ -22,12 +22,12 @@ use client::{Client, Limits};
 use serde_json::{Value, json};
 
 const PIPELINES: usize = 200;
-/// Of each pipeline; the last two are its team's.
+/// Secrets of each pipeline. The last two are those of its team.
 const SECRETS: usize = 5;
 const OWN: usize = 3;
-/// Who ask at once.
+/// Number of concurrent readers.
 const WORKERS: usize = 64;
-/// What Concourse waits between two checks.
+/// Interval of Concourse between two checks, in ms.
 const PERIOD_MS: u64 = 10_000;
 const ROUNDS: usize = 7;
 
@@ -50,7 +50,7 @@ fn main() {
     }
 }
 
-/// What the Go program does, over this client.
+/// Reads the same secrets as the Go program, with this client.
 async fn lookups(url: &str, root: &str, secret: &str, (rounds, period_ms): (u64, u64)) -> Value {
     let usual = Limits::default();
     let shorter = |time: Duration| time.mul_f64(period_ms as f64 / PERIOD_MS as f64);
@@ -114,7 +114,7 @@ fn value_of(pipeline: usize, secret: usize) -> String {
     if secret < OWN { format!("p{pipeline}-{secret}") } else { format!("team-{secret}") }
 }
 
-/// A process's time on the processors (`man 5 proc`, utime and stime; a tick is a hundredth of a second on Linux).
+/// Returns the processor time of a process in ms (proc(5), utime and stime; one tick is 10 ms on Linux).
 fn processor_ms(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let after = &stat[stat.rfind(')').unwrap() + 2..];
@@ -122,7 +122,7 @@ fn processor_ms(process: u32) -> u64 {
     ticks * 10
 }
 
-/// A `bulla up` in a folder of its own, with the secrets in it.
+/// A running `bulla up` with its own folder, which stores the secrets.
 struct House {
     server: Child,
     folder: tempfile::TempDir,
@@ -140,7 +140,7 @@ impl House {
     fn up(bulla: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        // The library's searches are what one probe of an index answers: the best it can have.
+        // The best case for the library: each of its searches is one index probe.
         let text = format!(
             "roles = [\"server\"]\n[server]\nlisten = \"127.0.0.1:{}\"\npublic_listen = \"127.0.0.1:{}\"\n[credentials]\n\
              listen = \"127.0.0.1:{}\"\nexact_name_like = [\"uaa-client:ci\"]\n",
@@ -205,7 +205,7 @@ impl House {
         std::fs::read_to_string(self.root()).unwrap()
     }
 
-    /// What a client tells of itself, and the server's time for it.
+    /// Runs a client. Returns the figures that the client prints, and the processor time of the server.
     fn run(&self, command: &mut Command) -> Value {
         let before = processor_ms(self.server.id());
         let output = command.output().unwrap();

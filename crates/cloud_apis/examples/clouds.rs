@@ -1,12 +1,12 @@
-//! CertPulse's fleet in one run: 1,800 certificates, of them 1,200 in three clouds that enforce their quotas and 600 on
-//! endpoints with its latencies and on CRLs, and what is logged for 20 domains of 1,800 names, into an SQLite inventory;
-//! once from an empty state and once more.
+//! Benchmark: reads CertPulse's fleet into a SQLite inventory, once from an empty state and once more. The fleet has 1,800
+//! certificates: 1,200 in three clouds that enforce their quotas, and 600 on endpoints with CertPulse's latencies. Their revocation
+//! is checked by CRLs, and the issuances logged for 20 domains with 1,800 names are read, too.
 //!
 //! `cargo run --release -p inventory --features aws,azure,gcp --example clouds`. Fails when a certificate is missing
-//! or wrong, or when a cloud counted a throttling answer; the times are for people to judge.
+//! or wrong, or when a cloud counted a throttling response. The times are printed, but not judged.
 //!
-//! With the word `story`: the same fleet again and again, each time with one mechanism taken away, each in a process of
-//! its own with 768 open files at most (both ends of every connection are among them).
+//! With the argument `story`, reads the same fleet once for each mechanism, without that mechanism. Each run is a separate process
+//! with at most 768 open files, which include both ends of every connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,18 +42,18 @@ use uuid::Uuid;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Longest a run may take at all.
+/// Timeout of a run.
 const LIMIT: Duration = Duration::from_secs(900);
 const PROJECTS: [&str; 2] = ["one", "two"];
-/// Registered domains, and names below them that have a certificate each.
+/// Number of registered domains, and of names in them. Each name has a certificate.
 const DOMAINS: usize = 20;
 const NAMES: usize = 1_800;
-/// Requests a second that the search service allows; Cert Spotter's plans differ, and its free one is far below.
+/// Requests per second that the search service allows. Cert Spotter's free plan allows far fewer.
 const SEARCHES_A_SECOND: u32 = 20;
-/// Requests that are made, evenly: a machine that is busy sends some late and close to others.
+/// Requests per second that are sent, evenly spaced. Below the quota, because a busy machine sends some late and close together.
 const SEARCHES_MADE_A_SECOND: u32 = 15;
 
-/// From a request to its answer, as CertPulse reports handshakes; it reports no latencies of clouds.
+/// Returns the latencies of the clouds: those that CertPulse reports for handshakes, because it reports none for clouds.
 fn manners(seed: u64) -> CloudBehavior {
     let latency = Duration::from_millis(80)..=Duration::from_millis(300);
     CloudBehavior { latency, seed, ..CloudBehavior::default() }
@@ -67,12 +67,12 @@ struct World {
     logged: FakeSearchService,
 }
 
-/// The domains that are watched.
+/// Returns the watched domains.
 fn domains() -> Vec<String> {
     (0..DOMAINS).map(|n| format!("estate-{n}.example")).collect()
 }
 
-/// A search service that knows of a certificate for each name.
+/// Starts a search service that has a certificate for each name.
 async fn search_service() -> Result<FakeSearchService, Failure> {
     let options = fleet::ct::SearchOptions {
         quota: Quota { per_second: Some(SEARCHES_A_SECOND), retry_after: true, ..Quota::default() },
@@ -89,7 +89,8 @@ async fn search_service() -> Result<FakeSearchService, Failure> {
 }
 
 impl World {
-    /// 2 accounts of 5 regions of 36 and 10 in IAM each; 4 vaults of 110; 2 projects of 150 and 40; 600 endpoints.
+    /// Starts the fleet: 2 AWS accounts, each with 36 certificates in each of 5 regions and 10 in IAM; 4 Azure vaults with 110 each;
+    /// 2 Google projects with 150 and 40; 600 endpoints.
     async fn start() -> Result<Self, Failure> {
         let aws = AwsPlan { accounts: 2, regions: 5, acm: 36, iam: 10, balancers: 2, manners: manners(1) };
         let azure = AzurePlan { vaults: 4, certificates: 110, manners: manners(2) };
@@ -176,7 +177,7 @@ impl TokenCredential for Tokens {
     }
 }
 
-/// What one run found: by place, the leaf's SHA-256.
+/// Results of one run: the SHA-256 of each leaf by location.
 struct Run {
     took: Duration,
     clouds_took: Duration,
@@ -186,24 +187,24 @@ struct Run {
     endpoints: usize,
     read: u64,
     stored: u64,
-    /// Transactions of the writer, and the time they took.
+    /// Number of transactions of the writer, and their total time.
     commits: u64,
     flushing: Duration,
-    /// What could not be listed.
+    /// Parts that could not be listed.
     failed: Vec<String>,
 }
 
-/// The fleet with a mechanism taken away.
+/// A run without one mechanism.
 struct Variant {
     name: &'static str,
-    /// Idle connections kept to one server of AWS or Azure.
+    /// Maximum idle connections to one server of AWS or Azure.
     idle: usize,
-    /// Entries of the DNS cache.
+    /// Maximum entries of the DNS cache.
     dns_cache: u64,
     pools: fn() -> PoolSettings,
-    /// Whether pools know how many files may be open.
+    /// Whether pools take the limit of open files into account.
     bounded: bool,
-    /// Rows of a transaction.
+    /// Maximum rows of a transaction.
     rows: Option<usize>,
 }
 
@@ -225,7 +226,7 @@ const STORY: [Variant; 6] = [
     Variant { name: "one at a time", pools: one_at_a_time, ..ALL },
 ];
 
-/// Open files of each process of the story.
+/// Limit of open files of each process of `story`.
 const STORY_FILES: usize = 768;
 
 fn unbounded() -> PoolSettings {
@@ -268,7 +269,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Each variant in a process of its own.
+/// Runs each variant in a separate process.
 fn story() -> Result<(), Failure> {
     println!(
         "{:<21} {:>6} {:>6} {:>6} {:>12} {:>11} {:>10} {:>10} {:>9}",
@@ -287,7 +288,7 @@ fn story() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Two runs of a variant, as a line: what is missing is part of the story.
+/// Runs a variant twice and prints one line. Missing certificates are a result, not an error.
 async fn chapter(variant: &Variant) -> Result<(), Failure> {
     let world = World::start().await?;
     let mut estate = Estate::open(&world, variant).await?;
@@ -309,7 +310,7 @@ async fn chapter(variant: &Variant) -> Result<(), Failure> {
     Ok(())
 }
 
-/// User and system time of this process, fleet and clouds included.
+/// Returns the user and system time of this process, including the fleet and the clouds.
 fn processor_seconds() -> Result<f64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -318,7 +319,7 @@ fn processor_seconds() -> Result<f64, Failure> {
     Ok(ticks / 100.0)
 }
 
-/// What runs share: everything that is made once.
+/// Objects that are created once and shared by the runs.
 struct Estate {
     store: Store,
     pools: Pools,
@@ -337,7 +338,7 @@ impl Estate {
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("inventory.db"))).await?;
         let connections = store.connections().await?;
         let database = Some(Database { connections: connections.ours, connections_max: connections.servers });
-        // Both ends of every connection are here.
+        // Both ends of every connection are in this process.
         let descriptors = match variant.bounded {
             true => outbound::limits::descriptor_budget() / 2,
             false => usize::MAX / 2,
@@ -358,7 +359,7 @@ impl Estate {
     }
 }
 
-/// Twice, and everything right.
+/// Runs twice and checks that all results are correct.
 async fn judged() -> Result<(), Failure> {
     let world = World::start().await?;
     let mut estate = Estate::open(&world, &ALL).await?;
@@ -389,7 +390,7 @@ async fn judged() -> Result<(), Failure> {
     report(&world, &estate.http)
 }
 
-/// Certificate Transparency as the server asks for it: by registered domain, with a cursor.
+/// Certificate Transparency searches as the server makes them: by registered domain, with a cursor.
 struct Search {
     service: Arc<SearchService>,
     cursors: HashMap<String, SearchCursor>,
@@ -422,7 +423,7 @@ impl Search {
         Ok(Self { service, cursors, store: store.clone() })
     }
 
-    /// Asks for what is new of every domain, and stores it; answers how many issuances, and how long it took.
+    /// Searches each domain for new issuances and stores them. Returns the number of issuances and the duration.
     async fn ask(&mut self) -> Result<(usize, Duration), Failure> {
         let began = Instant::now();
         let all = domains();
@@ -521,7 +522,7 @@ impl Estate {
         let written = writer.finish().await?;
         (run.stored, run.commits, run.flushing) =
             (written.recorded.inserted, written.batches, written.flush_time);
-        // Only now: what a source showed counts once its observations are stored.
+        // Only now, because the state of a source must be stored after its observations.
         keep(store, &ended, now_us()).await?;
         run.endpoints = endpoints?;
         run.took = began.elapsed();

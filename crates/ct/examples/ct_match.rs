@@ -1,5 +1,5 @@
-//! How many log entries a second one core reads, proves and holds against watched domains, beside the bare limit: the
-//! SHA-256 of their leaves.
+//! Benchmark: log entries per second that one core parses, verifies and matches with watched domains. The lower bound, SHA-256 of the
+//! leaves only, is measured for comparison.
 //!
 //! `cargo run --release -p ct --example ct_match [DOMAINS]`
 
@@ -12,14 +12,13 @@ use ct::names::names;
 use fleet::ct::{CtAuthority, IssuedPair};
 use x509::der::{self, DerError, Reader, Writer, tag};
 
-/// Entries that differ: 64 tiles.
+/// Number of different entries: 64 tiles.
 const ENTRIES: usize = 64 * 256;
 /// Seconds of processor time for each measurement.
 const SECONDS: f64 = 3.0;
-/// Bytes a precertificate's tbsCertificate has in public logs, about: the fleet's are filled up to it with an
-/// extension, as policies, addresses and identifiers do in real ones.
+/// Typical bytes of a precertificate's tbsCertificate in public logs. Those of the benchmark are padded to this size with an extension.
 const TBS_OCTETS: usize = 1_300;
-/// Names of each, the first of them the common name too.
+/// Names per certificate. The first one is also the common name.
 const NAMES: usize = 3;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -66,7 +65,7 @@ fn matches(entries: &[Entry<'_>], set: &DomainSet) -> usize {
     found
 }
 
-/// Entries a second of processor time, each tile decoded again.
+/// Returns the entries per second of processor time. Each tile is decoded again.
 fn rate(what: &str, tiles: &[Vec<u8>], mut work: impl FnMut(&[Entry<'_>])) -> f64 {
     let (began, mut read) = (processor_seconds(), 0_u64);
     while processor_seconds() - began < SECONDS {
@@ -82,14 +81,14 @@ fn rate(what: &str, tiles: &[Vec<u8>], mut work: impl FnMut(&[Entry<'_>])) -> f6
     rate
 }
 
-/// What this thread has had of the processor, as the kernel counts it: the machine may be busy otherwise.
+/// Returns the processor time of this thread as counted by the kernel. Other load on the machine does not affect it.
 fn processor_seconds() -> f64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = told.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
     nanoseconds.expect("this example needs Linux, with /proc") / 1e9
 }
 
-/// A TileLeaf with a precertificate.
+/// Returns a TileLeaf with a precertificate.
 fn entry(authority: &CtAuthority, number: usize) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let domain = if number.is_multiple_of(1_000) { "watched-0.example" } else { "somebody-else.example" };
     let names: Vec<String> = (0..NAMES).map(|n| format!("name-{n}.host-{number}.{domain}")).collect();
@@ -113,7 +112,7 @@ fn entry(authority: &CtAuthority, number: usize) -> Result<Vec<u8>, Box<dyn std:
     Ok(out)
 }
 
-/// The tbsCertificate with one more extension, in front of the others.
+/// Returns the tbsCertificate with an additional extension before the others.
 fn padded(tbs: &[u8]) -> Result<Vec<u8>, DerError> {
     const EXTENSIONS: u8 = tag::context_constructed(3);
     let padding = vec![0x5a; TBS_OCTETS.saturating_sub(tbs.len())];

@@ -1,7 +1,7 @@
-//! Connections a second through the terminator, their keys in a key service behind a Unix socket, and behind one that takes 100 ms
-//! there and back, beside a bare rustls server that holds the keys itself. All do the same work: handshake, one byte to an upstream
-//! and back, close. All in one process, one run; times are those of the handshake, from connecting on. The processor time of a connection is that of
-//! the whole process: clients, upstream and key service too, alike for both.
+//! Benchmark: connections per second through the terminator. The keys are in a key service behind a Unix socket, or in one with a
+//! round-trip time of 100 ms. A bare rustls server with the keys in its process is measured for comparison. All do the same work:
+//! handshake, one byte to an upstream and back, close. Times are those of the handshake, including the TCP connection. The processor
+//! time of a connection is that of the whole process, which includes clients, upstream and key service in each case.
 //!
 //! `cargo run --release -p edge --example edge_handshakes -- [SECONDS] [CLIENTS] [CLIENTS OF THE FAR KEY]`
 
@@ -34,7 +34,7 @@ use x509::{BasicConstraints, DistinguishedName, GeneralName, SerialNumber, UnixT
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const HOST: &str = "a.example";
-/// Of the far key service, in one direction.
+/// Latency of the far key service in one direction.
 const FAR: Duration = Duration::from_millis(50);
 
 fn main() -> Outcome<()> {
@@ -86,7 +86,7 @@ async fn all(length: Duration, clients: usize, far: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// What so many clients got.
+/// Results of one measurement.
 struct Measured {
     rate: f64,
     p50_ms: f64,
@@ -117,7 +117,7 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Both servers before one upstream.
+/// Both servers, with the same upstream.
 struct Fixture {
     edge: SocketAddr,
     far_edge: SocketAddr,
@@ -170,7 +170,7 @@ async fn key_service(folder: &Path, key: PrivateKey) -> Outcome<(keyless::server
     Ok((keyless::server::start(options, set, Metrics::default()).await?, socket))
 }
 
-/// The same service, twice [`FAR`] away.
+/// Starts a relay to the key service that delays each direction by [`FAR`].
 fn far_socket(folder: &Path, near: PathBuf) -> Outcome<PathBuf> {
     let socket = folder.join("far.sock");
     let listener = UnixListener::bind(&socket)?;
@@ -199,7 +199,7 @@ async fn edge(folder: &Path, keys: PathBuf, upstream: SocketAddr) -> Outcome<edg
     Ok(edge::start(options, client, EdgeMetrics::default()).await?.0)
 }
 
-/// The same work, by rustls with the key in the process.
+/// Starts a server that does the same work with rustls and the key in this process.
 async fn bare(leaf: &[u8], key: &PrivateKey, upstream: SocketAddr) -> Outcome<SocketAddr> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let pkcs8 = PrivatePkcs8KeyDer::from(key.to_pkcs8_der().to_vec());
@@ -227,7 +227,7 @@ async fn bare(leaf: &[u8], key: &PrivateKey, upstream: SocketAddr) -> Outcome<So
     Ok(address)
 }
 
-/// Says what it hears.
+/// Starts an upstream that echoes all bytes.
 async fn upstream() -> Outcome<SocketAddr> {
     let listener = inbound::listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let address = listener.local_addr()?;
@@ -278,7 +278,7 @@ async fn measure(
     Ok(Measured::of(all, began.elapsed(), processor_time()? - cpu))
 }
 
-/// Of this process so far (proc(5)): user and system time, in hundredths of a second.
+/// Returns the user and system time of this process so far (proc(5), in units of 10 ms).
 fn processor_time() -> Outcome<Duration> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -288,7 +288,7 @@ fn processor_time() -> Outcome<Duration> {
     Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
 }
 
-/// How long its handshake took.
+/// Makes one connection. Returns the duration of its handshake.
 async fn one(connector: &TlsConnector, address: SocketAddr) -> Outcome<Duration> {
     let began = Instant::now();
     let stream = TcpStream::connect(address).await?;
@@ -297,7 +297,7 @@ async fn one(connector: &TlsConnector, address: SocketAddr) -> Outcome<Duration>
     let took = began.elapsed();
     tls.write_all(b"?").await?;
     tls.flush().await?;
-    // With the answer comes the ticket for the next time.
+    // The ticket for the next connection arrives with the response.
     tls.read_exact(&mut [0; 1]).await?;
     tls.shutdown().await?;
     Ok(took)

@@ -1,4 +1,4 @@
-//! What a hit costs: nanoseconds of `Cache::get` with a short and a long key, on one thread and on two.
+//! Benchmark: nanoseconds per cache hit of `Cache::get` with a short and a long key, on one thread and on two.
 //!
 //! `cargo run --release -p flight --example hits`
 
@@ -13,7 +13,7 @@ const ENTRIES: u64 = 1_000;
 const HITS: u64 = 4_000_000;
 const ROUNDS: usize = 5;
 
-/// A type of key of its own for each number, so that each has its own instantiation.
+/// A separate key type for each number, so that each has its own instantiation of the code.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Numbered<const N: usize>(u64);
 
@@ -31,7 +31,7 @@ async fn filled<K: Clone + Eq + std::hash::Hash + Send + Sync + 'static>(
     (cache, keys)
 }
 
-/// Nanoseconds a hit, the best of some rounds.
+/// Returns the nanoseconds per hit in the fastest round.
 fn hits<K: Clone + Eq + std::hash::Hash + Send + Sync + 'static>(
     cache: &Cache<K, u64, ()>,
     keys: &[K],

@@ -1,8 +1,7 @@
-//! What deciding whose an endpoint is costs: a thousand rules held against a hundred thousand endpoints, in memory.
+//! Benchmark: cost of assigning owners to a hundred thousand endpoints by a thousand ownership rules, in memory.
 //!
-//! `cargo run --release -p inventory --example ownership_cost [RULES] [ENDPOINTS]`. The rules are those that are tried longest: none
-//! of the first matches, so that each endpoint is held against all of them. A second run lets half of the endpoints be
-//! claimed by a rule in the middle.
+//! `cargo run --release -p inventory --example ownership_cost [RULES] [ENDPOINTS]`. This is the worst case: none of the first rules
+//! matches, so each endpoint is compared with all rules. In a second run, a rule in the middle matches half of the endpoints.
 
 use std::error::Error;
 use std::time::Instant;
@@ -58,7 +57,7 @@ fn rule(number: usize, conditions: &Conditions) -> Result<Rule, Box<dyn Error>> 
     })
 }
 
-/// Of the shape that scans find: three names, two tags.
+/// Returns a typical endpoint: three names, two tags.
 fn place(number: usize) -> Candidate {
     let parity = if number.is_multiple_of(2) { "even" } else { "odd" };
     let host = format!("www{number}.shop.{parity}.example");

@@ -1,7 +1,7 @@
-//! What batches change for those who wait: RSA-2048 at the stage alone, so many in flight all the time, in batches and one by one.
+//! Benchmark: latency of RSA-2048 signatures at the signing stage with a fixed number of requests in flight, in batches and one by one.
 //!
-//! One by one is the class of larger keys, which takes no batches and has half as many threads as processors: it is given twice as
-//! many.
+//! The measurement one by one uses the cost class of larger keys, which makes no batches. This class has half as many threads as
+//! processors, so it is given twice as many processors.
 //!
 //! `cargo run --release -p keyless --example batches -- [--seconds 3]`
 
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use keyless::stage::{Cost, Job, Responder, Stage, StageError};
 use keys::{Batches, Hash, KeyType, PrivateKey, Scheme};
 
-/// Signatures asked for and not yet made: as many as may wait in either class.
+/// Signatures in flight, up to the maximum queue length of both classes.
 const LOADS: [usize; 4] = [1, 16, 128, 512];
 
-/// Tells when it was asked for, once it is answered.
+/// A request that reports its start time when it is finished.
 struct Waiting {
     asked: Instant,
     answer: mpsc::Sender<Instant>,
@@ -29,7 +29,7 @@ impl Responder for Waiting {
 
     fn respond(self, signed: Result<Vec<u8>, StageError>) {
         signed.unwrap();
-        // The last ones find nobody.
+        // After the measurement, the receiver was dropped.
         let _ = self.answer.send(self.asked);
     }
 }
@@ -67,7 +67,7 @@ async fn main() {
     }
 }
 
-/// How long each took from asking to answer.
+/// Returns the latency of each signature.
 fn measure(
     stage: &Stage<Waiting>,
     cost: Cost,
@@ -89,7 +89,7 @@ fn measure(
         assert!(stage.submit(cost, job).is_ok(), "the queue is longer than the load");
     };
     (0..load).for_each(|_| ask());
-    // What is made once a key is not measured.
+    // Work that is done once per key is not measured.
     let warm = Instant::now() + span / 10;
     let mut took = Vec::new();
     while Instant::now() < warm + span {

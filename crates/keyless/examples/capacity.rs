@@ -1,7 +1,7 @@
-//! What the parts between sites take at the size of a large network, by the real formulas, wraps, seals and choice of
-//! connections, and a population of keys of which a sample is sealed.
+//! Benchmark: time and memory of the parts that depend on the number of sites and nodes, for a large network. Uses the real formulas,
+//! wraps, seals and choice of connections. Of the population of keys only a sample is sealed.
 //!
-//! `cargo run --release -p keyless --example capacity -- [SITES] [NODES A SITE] [POLICIES] [KEYS]`
+//! `cargo run --release -p keyless --example capacity -- [SITES] [NODES PER SITE] [POLICIES] [KEYS]`
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -20,18 +20,18 @@ use x509::SpkiHash;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Regions, their share of sites, and countries of each.
+/// Regions with their share of the sites and their number of countries.
 const REGIONS: [(&str, usize, usize); 6] =
     [("EU", 30, 14), ("NA", 25, 3), ("APAC", 25, 12), ("SA", 8, 6), ("ME", 6, 8), ("AF", 6, 10)];
-/// One of so many nodes has attributes of its own.
+/// One in this number of nodes has its own attributes.
 const OWN_EVERY: usize = 20;
-/// Columns of a wrap's row beside its bytes: policy, generation, node, change, time.
+/// Bytes of a wrap's row without the wrap itself: policy, generation, node, change, time.
 const WRAP_ROW: usize = 16 + 8 + 16 + 8 + 8;
 
-/// Nobody is connected to again within the run.
+/// Pause before a node connects again: longer than the run.
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// The same numbers in each run (splitmix64).
+/// Pseudorandom numbers, the same in each run (SplitMix64).
 struct Chance(u64);
 
 impl Chance {
@@ -61,7 +61,7 @@ fn main() -> Outcome<()> {
     runtime.block_on(connections(&satisfying, sites, per_site))
 }
 
-/// Attributes of all nodes, site by site.
+/// Returns the attributes of all nodes, site by site.
 fn nodes(chance: &mut Chance, sites: usize, per_site: usize) -> Outcome<Vec<Attributes>> {
     let mut all = Vec::with_capacity(sites * per_site);
     for _ in 0..sites {
@@ -111,7 +111,8 @@ fn formula(chance: &mut Chance) -> Outcome<Formula> {
     Ok(Formula::parse(&text)?)
 }
 
-/// Who satisfies what; by classes of attributes, and beside it one by one, of a hundredth of the policies.
+/// Returns the nodes that satisfy each policy. Measures the evaluation by classes of attributes and, for one in a hundred policies,
+/// node by node.
 fn resolve(attributes: &[Attributes], formulas: &[Formula]) -> Vec<Vec<u32>> {
     let began = Instant::now();
     let classes = AttributeClasses::of(attributes.iter().cloned());
@@ -135,7 +136,7 @@ fn resolve(attributes: &[Attributes], formulas: &[Formula]) -> Vec<Vec<u32>> {
     satisfying
 }
 
-/// What is stored; the bytes of a key of the population, sealed.
+/// Measures wraps and sealed keys, and prints the stored bytes. Returns the average bytes of a sealed key.
 fn wrap_and_seal(wraps: usize, keys: usize) -> Outcome<usize> {
     const ROUNDS: u32 = 200;
     let (node, policy) = (NodeKey::generate()?, PolicyKey::generate()?);
@@ -150,7 +151,7 @@ fn wrap_and_seal(wraps: usize, keys: usize) -> Outcome<usize> {
         giga(wraps * (octets + WRAP_ROW)),
         (each.as_secs_f64() * wraps as f64) / 60.0
     );
-    // Seven of ten are P-256.
+    // Seven in ten keys are P-256.
     let (mut all, mut opening) = (0, Duration::ZERO);
     for (kind, share) in [(KeyType::P256, 7), (KeyType::Rsa2048, 3)] {
         let key = PrivateKey::generate(kind)?;
@@ -169,7 +170,7 @@ fn wrap_and_seal(wraps: usize, keys: usize) -> Outcome<usize> {
     Ok(each)
 }
 
-/// What single nodes have: keys are as many to a policy as Zipf says.
+/// Prints the number of keys on single nodes. The number of keys per policy has a Zipf distribution.
 fn on_nodes(satisfying: &[Vec<u32>], nodes: usize, keys: usize, sealed: usize) {
     let harmonic: f64 = (1..=satisfying.len()).map(|rank| 1.0 / rank as f64).sum();
     let (mut wraps, mut opened) = (vec![0_usize; nodes], vec![0.0_f64; nodes]);
@@ -198,13 +199,13 @@ fn id(number: usize) -> NodeId {
     NodeId((number as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes())
 }
 
-/// What a node of the first site is connected to, and what it takes it when another goes and comes.
+/// Measures the connections of a node of the first site, and the work when another node leaves and joins.
 async fn connections(satisfying: &[Vec<u32>], sites: usize, per_site: usize) -> Outcome<()> {
     let key = PrivateKey::generate(KeyType::P256)?;
     let pkcs8 = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_pkcs8_der().to_vec()));
     let shown = rustls::crypto::aws_lc_rs::sign::any_supported_type(&pkcs8)?;
-    // Nobody listens where it connects to: what is counted is whom it would be connected to. Those of its own site are there and say
-    // nothing, so that it counts on them to have their part.
+    // The addresses of other sites do not respond: only the nodes that it would connect to are counted. The nodes of its own site accept
+    // connections but send nothing, so it assumes that they take their part.
     let silent = TcpListener::bind("127.0.0.1:0")?;
     let here = silent.local_addr()?.to_string();
     let chain = vec![CertificateDer::from(key.spki().to_vec())];
@@ -240,7 +241,7 @@ async fn connections(satisfying: &[Vec<u32>], sites: usize, per_site: usize) -> 
         println!("{what}: {:.3?}", began.elapsed());
     };
     told("  all nodes are told of at once", all.clone());
-    // Each counts itself once it runs.
+    // Each task counts itself when it starts.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let sockets = telemetry::tasks::live()
         .iter()
@@ -261,7 +262,7 @@ async fn connections(satisfying: &[Vec<u32>], sites: usize, per_site: usize) -> 
     Ok(())
 }
 
-/// Of this process, as the kernel counts it.
+/// Returns the peak memory of this process as counted by the kernel.
 fn memory_max() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

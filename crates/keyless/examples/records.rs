@@ -1,5 +1,5 @@
-//! What the record of a signature costs on the path of its request: the place, the draft, and the filling; and what it costs off the path, to
-//! the line on the disk.
+//! Benchmark: cost of the record of a signature. On the path of the request: reserving a slot, creating the draft and filling it. Off the
+//! path: writing the line to the disk.
 //!
 //! `cargo run --release -p keyless --example records -- [--records 1000000]`
 
@@ -12,7 +12,7 @@ use keyless::KeySet;
 use keyless::records::{Recorder, RecordsOptions, Sample};
 use keys::{KeyRef, KeyType, PrivateKey};
 
-/// Records between two writes, which are not on the path.
+/// Number of records between two writes. Writes are not on the path of requests.
 const ROUND: usize = 10_000;
 
 fn main() {

@@ -1,5 +1,5 @@
-//! How many signatures a second a node has made by another one over one connection, so far away: beside what the same node
-//! makes next door, and what the way alone would allow.
+//! Benchmark: signatures per second that a node gets from another node over one connection with a given latency, compared with a node
+//! without latency and with the limit that the latency sets.
 //!
 //! `cargo run --release -p keyless --example remote -- [--seconds 5]`
 
@@ -31,7 +31,7 @@ use rustls::sign::CertifiedKey;
 use x509::{GeneralName, SpkiHash};
 
 const WORK: Scheme = Scheme::Ecdsa(Hash::Sha256);
-/// The two nodes.
+/// Ids of the two nodes.
 const HERE: NodeId = NodeId([1; 16]);
 const THERE: NodeId = NodeId([2; 16]);
 
@@ -73,7 +73,7 @@ fn member(id: NodeId, address: String, of: SpkiHash) -> Member {
     Member { id, name: "node".to_owned(), site: "site".to_owned(), address, tls_spki_sha256: of }
 }
 
-/// The node that has the key, as a process of its own; ends with standard input.
+/// Runs the node that has the key, in a separate process. Ends when standard input is closed.
 async fn serve(folder: &str) {
     let ca = Authority::new("nodes");
     let key = PrivateKey::generate(KeyType::P256).unwrap();
@@ -88,7 +88,7 @@ async fn serve(folder: &str) {
     put("there-spki", there.spki_sha256().as_bytes());
     let certificate = there.certified();
     let router = router(THERE, certificate.clone(), &ca.der);
-    // It need not be reached: it need only be known.
+    // The address is not used: the node must only be a member.
     router.set_members(vec![member(HERE, "127.0.0.1:1".to_owned(), here.spki_sha256())]);
     let set = KeySet::default();
     set.put_sources("bench", vec![(String::new(), Source::Sealed(Arc::new(key)))]);
@@ -125,7 +125,7 @@ impl RemoteProcess {
         std::fs::read(self.folder.path().join(name)).unwrap()
     }
 
-    /// Processor time so far, in microseconds.
+    /// Returns the processor time so far in µs.
     fn cpu_us(&self) -> f64 {
         let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = text.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -151,7 +151,7 @@ async fn measure(there: &RemoteProcess, way_ms: u64, in_flight: usize, span: Dur
     let of = SpkiHash::from_bytes(there.file("there-spki").try_into().unwrap());
     router.set_members(vec![member(THERE, relay.address.to_string(), of)]);
     let key = Arc::new(router.key(&holders, &there.file("spki")).unwrap());
-    // The connection is there, and the way measured.
+    // Opens the connection, so that its latency is measured.
     key.sign_digest(WORK, &[1; 32], Instant::now() + Duration::from_secs(60)).await.unwrap();
     let (cpu, began) = (there.cpu_us(), Instant::now());
     let callers: Vec<_> =
@@ -179,7 +179,7 @@ async fn measure(there: &RemoteProcess, way_ms: u64, in_flight: usize, span: Dur
     router.stop().await;
 }
 
-/// One after the other; how long each took, in microseconds.
+/// Sends requests one after the other. Returns the latency of each in µs.
 async fn caller(key: Arc<RoutedKey>, until: Instant) -> Vec<u32> {
     let mut took = Vec::new();
     while Instant::now() < until {

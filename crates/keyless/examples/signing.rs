@@ -1,6 +1,6 @@
-//! How many signatures a second, and how long one takes: the service over mutual TLS, a client of its own on the same
-//! processors, beside what the library and `openssl speed` make of them in the same run; and local signatures beside a key
-//! that makes everybody wait, on one connection.
+//! Benchmark: signatures per second and latency of the service over mutual TLS, with a client on the same processors. The same run
+//! measures the library alone and `openssl speed` for comparison. A further case measures local signatures on one connection while
+//! other requests wait for a slow key.
 //!
 //! `cargo run --release -p keyless --example signing -- [--seconds 5] [--only throughput|native|line]`
 
@@ -31,23 +31,23 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// What is measured: its opcode, kind, scheme, and what `openssl speed` calls it.
+/// The measured operations: name, opcode, key type, scheme, and the name in `openssl speed`.
 const WORK: [(&str, u8, KeyType, Scheme, &str); 3] = [
     ("RSA-2048 PSS", 0x35, KeyType::Rsa2048, Scheme::RsaPss(Hash::Sha256), "rsa2048"),
     ("P-256", 0x15, KeyType::P256, Scheme::Ecdsa(Hash::Sha256), "ecdsap256"),
     ("Ed25519", 0x18, KeyType::Ed25519, Scheme::Ed25519, "ed25519"),
 ];
-/// Requests in flight and the connections they share.
+/// Requests in flight, and the number of connections that they share.
 const LOADS: [(usize, usize); 4] = [(1, 1), (16, 4), (128, 16), (1_024, 32)];
-/// The reference's figures of gokeyless on two such processors, by work and load.
+/// Signatures per second of gokeyless (the reference implementation) on two such processors, by operation and load.
 const PEER: [[f64; 4]; 3] = [
     [781.0, 1_808.0, 1_712.0, 1_681.0],
     [4_464.0, 15_973.0, 17_943.0, 19_045.0],
     [5_488.0, 20_921.0, 22_642.0, 24_109.0],
 ];
-/// How long the slow key waits before it signs.
+/// Time for which the slow key waits before it signs.
 const SLOW: Duration = Duration::from_secs(2);
-/// Requests a second of the case with the slow key.
+/// Requests per second in the case with the slow key.
 const LINE_RATE: u32 = 2_000;
 
 #[tokio::main]
@@ -81,7 +81,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A key elsewhere that takes its time.
+/// A remote key that responds slowly.
 #[derive(Debug)]
 struct SlowKey(PrivateKey);
 
@@ -111,7 +111,7 @@ impl Signer for SlowKey {
     }
 }
 
-/// The service as a process of its own; ends with standard input.
+/// Runs the service in a separate process. Ends when standard input is closed.
 async fn serve(folder: &str) {
     let (server_ca, client_ca) = (Authority::new("servers"), Authority::new("clients"));
     let put = |name: &str, octets: &[u8]| std::fs::write(format!("{folder}/{name}"), octets).unwrap();
@@ -141,7 +141,7 @@ async fn serve(folder: &str) {
     running.stop().await;
 }
 
-/// The service's process, and how to reach it.
+/// The process of the service, and its addresses.
 struct Fixture {
     child: Child,
     port: u16,
@@ -188,16 +188,16 @@ impl Fixture {
         TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream).await.unwrap()
     }
 
-    /// Seconds of processor used so far.
+    /// Returns the processor time so far in seconds.
     fn cpu(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
         let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
-        // USER_HZ, which is 100 on every Linux there is.
+        // USER_HZ is 100 on every Linux.
         ticks / 100.0
     }
 
-    /// What it takes of that from one time to another, both to come.
+    /// Returns the processor time that the service uses between two future times.
     async fn spent(&self, from: Instant, end: Instant) -> f64 {
         tokio::time::sleep_until(from.into()).await;
         let before = self.cpu();
@@ -205,7 +205,7 @@ impl Fixture {
         self.cpu() - before
     }
 
-    /// A line of `/proc/PID/status` in MiB.
+    /// Returns a value of `/proc/PID/status` in MiB.
     fn memory(&self, line: &str) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let found = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
@@ -224,7 +224,7 @@ fn ski(text: &str) -> Ski {
     Ski(data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).unwrap().try_into().unwrap())
 }
 
-/// A request without its id, which stands at the bytes 4 to 8.
+/// Returns an encoded request without its id, which is in bytes 4 to 8.
 fn request(opcode: u8, ski: Ski) -> Vec<u8> {
     let mut message = Vec::new();
     let items = MessageItems { opcode, ski: Some(ski), payload: &[0x5a; 32], ..MessageItems::default() };
@@ -264,12 +264,11 @@ async fn throughput(place: &Fixture, span: Duration) {
     println!("the service at its peak: {:.1} MiB", place.memory("VmHWM"));
 }
 
-/// Requests in flight, the connections they share, and signatures in a request of the native protocol; a batch of none is
-/// a stream.
+/// Requests in flight, the number of connections that they share, and signatures per request of the native protocol (0: a stream).
 const NATIVE_LOADS: [(usize, usize, usize); 5] =
     [(1, 1, 1), (128, 16, 1), (1, 1, 64), (16, 4, 64), (128, 16, 0)];
 
-/// The native protocol: single signatures, batches of 64, and streams.
+/// Measures the native protocol: single signatures, batches of 64, and streams.
 async fn native(place: &Fixture, span: Duration) {
     println!(
         "\nnative protocol, closed loop        |   sig/s |  p50 ms |  p99 ms | p99.9 ms | CPU µs a signature"
@@ -324,7 +323,7 @@ async fn native(place: &Fixture, span: Duration) {
     }
 }
 
-/// One call after the other; what each took in µs.
+/// Makes one call after the other. Returns the latency of each in µs.
 async fn one_caller(
     client: Client,
     request: SignRequest,
@@ -352,7 +351,7 @@ async fn one_caller(
     }
 }
 
-/// So many requests under way on one stream; what each took in µs.
+/// Keeps a fixed number of requests in flight on one stream. Returns the latency of each in µs.
 async fn one_stream(
     client: Client,
     request: SignRequest,
@@ -384,14 +383,14 @@ async fn one_stream(
     }
 }
 
-/// Milliseconds that this part of all took at most.
+/// Returns the quantile `part` in ms.
 fn part(sorted_us: &[u32], part: f64) -> f64 {
     let at = ((sorted_us.len() as f64 * part) as usize).min(sorted_us.len().saturating_sub(1));
     sorted_us.get(at).map_or(f64::NAN, |us| f64::from(*us) / 1e3)
 }
 
-/// Answers a second, what each took in µs, and what all took of the service's processors, in seconds. The first fifth warms up and does
-/// not count.
+/// Returns the replies per second, the latency of each in µs, and the processor time of the service in seconds. The first fifth of
+/// the time is warm-up and is not counted.
 async fn closed_loop(
     place: &Fixture,
     message: &[u8],
@@ -420,7 +419,7 @@ async fn closed_loop(
     (all.len() as f64 / span.as_secs_f64(), all, cpu)
 }
 
-/// Keeps so many requests in flight; what has come is asked for again in one write.
+/// Keeps a fixed number of requests in flight on one connection. After each read, sends as many new requests in one write.
 async fn one_connection(
     mut stream: TlsStream<TcpStream>,
     mut message: Vec<u8>,
@@ -465,7 +464,7 @@ async fn one_connection(
     }
 }
 
-/// Signatures a second of the library alone, on all processors.
+/// Returns the signatures per second of the library alone, on all processors.
 fn bare(kind: KeyType, scheme: Scheme) -> f64 {
     const SPAN: Duration = Duration::from_secs(2);
     let key = PrivateKey::generate(kind).unwrap();
@@ -486,15 +485,15 @@ fn bare(kind: KeyType, scheme: Scheme) -> f64 {
     threads.into_iter().map(|thread| thread.join().unwrap()).sum()
 }
 
-/// Signatures a second by `openssl speed` on all processors, in the order of [`WORK`]; NaN where it says none.
+/// Returns the signatures per second of `openssl speed` on all processors, in the order of [`WORK`]. NaN if it prints no result.
 fn openssl_speed() -> [f64; 3] {
     WORK.map(|(_, _, _, _, name)| {
         let multi = processors().to_string();
         let run =
             Command::new("openssl").args(["speed", "-mr", "-seconds", "2", "-multi", &multi, name]).output();
         let text = run.map(|run| String::from_utf8_lossy(&run.stdout).into_owned()).unwrap_or_default();
-        // The sum of all: +F2 (RSA) and +F4 (ECDSA) with number and bits before the signatures a second, +F6 (EdDSA) with
-        // a name as well.
+        // The last line has the sum of all processes. In +F2 (RSA) and +F4 (ECDSA), number and bits precede the signatures per second; in
+        // +F6 (EdDSA), a name does, too.
         let line = text.lines().rfind(|line| line.starts_with("+F")).unwrap_or_default();
         let fields: Vec<&str> = line.split(':').collect();
         let at = if fields.first() == Some(&"+F6") { 4 } else { 3 };
@@ -502,8 +501,8 @@ fn openssl_speed() -> [f64; 3] {
     })
 }
 
-/// Latency of P-256 by the time it was due, at a fixed rate on one connection: alone, then with 40 % of the requests to a
-/// key that waits for two seconds.
+/// Measures the latency of P-256, from the time when each request was due, at a fixed rate on one connection: alone, then with 40 % of
+/// the requests to a key that waits for two seconds.
 async fn line(place: &Fixture, span: Duration) {
     println!("\nopen loop, {LINE_RATE} requests/s on ONE connection, latency from when it was due");
     println!("                              | P-256 p50 |     p99 | p99.9 ms | slow p50 | errors");
@@ -526,7 +525,7 @@ async fn line(place: &Fixture, span: Duration) {
     }
 }
 
-/// What the fast and the slow ones took in µs, how many errors there were, and the service's memory in MiB near the end.
+/// Returns the latencies of fast and of slow requests in µs, the number of errors, and the service's memory in MiB near the end.
 async fn open_loop(place: &Fixture, slow_percent: u32, span: Duration) -> (Vec<u32>, Vec<u32>, usize, f64) {
     let stream = place.connect().await;
     let (mut reader, mut writer) = tokio::io::split(stream);

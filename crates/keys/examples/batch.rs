@@ -1,5 +1,5 @@
-//! What signatures cost that are made eight at a time, beside the library's one by one: both on one core, in turn, all from the
-//! digest to the signature with its check.
+//! Benchmark: cost of signatures that are made eight at a time, compared with the library's single signatures. Both run alternately on
+//! one core, from the digest to the checked signature.
 //!
 //! `cargo run --release -p keys --example batch -- [--rounds 400]`
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use keys::{BATCH, Batches, Hash, KeyType, PrivateKey, Scheme, SignJob, is_batched, sign_slice};
 
-/// What is measured, and how often for each round asked for: short ones need more.
+/// The measured cases, with repetitions per requested round. Short operations need more repetitions.
 const CASES: [(&str, KeyType, Scheme, usize); 4] = [
     ("RSA-2048 PKCS #1", KeyType::Rsa2048, Scheme::RsaPkcs1(Hash::Sha256), 1),
     ("RSA-2048 PSS", KeyType::Rsa2048, Scheme::RsaPss(Hash::Sha256), 1),
@@ -56,7 +56,7 @@ fn measure(name: &str, kind: KeyType, scheme: Scheme, rounds: usize) {
     let alone = median(alone);
     println!("{name:16} one by one   {alone:6.1} ({:6.0})", 1e6 / alone);
     for (size, took) in slices.into_iter().enumerate().skip(1) {
-        // Fewer are made one by one.
+        // Fewer jobs than a batch are signed one by one.
         if sign_slice(&jobs[..size], Batches::All).batched == size {
             let batch = median(took);
             let (rate, ratio) = (1e6 / batch, alone / batch);

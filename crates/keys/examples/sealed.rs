@@ -1,4 +1,4 @@
-//! What wrapping, unwrapping, sealing and opening take, beside the parts they are made of.
+//! Benchmark: cost of wrapping, unwrapping, sealing and opening, and of their parts.
 //!
 //! `cargo run --release -p keys --example sealed`
 
@@ -10,7 +10,7 @@ use aws_lc_rs::kem::{DecapsulationKey, ML_KEM_768};
 use keys::sealed::{NodeKey, PolicyKey, SealContext, WrapContext, seal_key};
 use keys::{KeyType, PrivateKey};
 
-/// Of each, after as many again to warm up; the mean of the faster half is printed.
+/// Repetitions of each operation, after the same number for warm-up. The mean of the faster half is printed.
 const ROUNDS: usize = 500;
 
 fn measure<T>(what: &str, mut work: impl FnMut() -> T) {

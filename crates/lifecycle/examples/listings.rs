@@ -1,5 +1,5 @@
-//! What filters, totals, groups and searches cost, at a number of certificates. Processor time is that of this process: all
-//! of it on SQLite, the client's part on PostgreSQL.
+//! Benchmark: cost of filters, totals, groups and searches by the number of certificates. The processor time is that of this process.
+//! With PostgreSQL it does not include the database server.
 //!
 //! ```console
 //! $ cargo run --release -p lifecycle --example listings -- sqlite 1000 100000 1000000
@@ -23,10 +23,10 @@ use lifecycle::{InternalAuthority, Lifecycle, LifecycleOptions};
 use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 
-/// Times each is repeated.
+/// Repetitions of each operation.
 const TIMES: usize = 100;
 
-/// Processor time of this process so far, in steps of 10 ms.
+/// Returns the processor time of this process so far, in steps of 10 ms.
 fn processor() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let after = stat.rsplit_once(')').unwrap().1;

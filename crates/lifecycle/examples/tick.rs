@@ -1,4 +1,4 @@
-//! What a tick, a page, the summary, a read and an entry cost, at a number of certificates.
+//! Benchmark: cost of a scheduler tick, a page, the summary, a read and an insertion by the number of certificates.
 //!
 //! ```console
 //! $ cargo run --release -p lifecycle --example tick -- sqlite 1000 100000 1000000
@@ -25,12 +25,12 @@ use store::{Clock, Store, StoreUrl};
 use uuid::Uuid;
 use x509::crl::Reason;
 
-/// Runs claimed in one statement.
+/// Maximum runs claimed by one statement.
 const CLAIM: i64 = 10_000;
-/// Entries under way at once.
+/// Concurrent insertions.
 const CREATE_AT_ONCE: usize = 256;
 
-/// The middle and the slowest of a hundredth, milliseconds.
+/// Returns the median and the 99th percentile in ms.
 fn percentiles(mut all: Vec<Duration>) -> (f64, f64) {
     all.sort();
     let at = |part: f64| all[((all.len() - 1) as f64 * part) as usize].as_secs_f64() * 1_000.0;
@@ -98,7 +98,7 @@ async fn measure(life: &Lifecycle, store: &Store, clock: &Clock, count: usize) {
     println!("{count:>9} walk of {pages:<4} pages, s {:>32.3}", began.elapsed().as_secs_f64());
     say("summary", timed(100, async |_| life.counts().await.unwrap()).await);
 
-    // Nothing due, then everything.
+    // First no run is due, then all runs.
     say("scheduling, nothing due", timed(50, async |_| life.schedule().await.unwrap()).await);
     clock.set(NOW + 70 * DAY);
     say("scheduling, all due", timed(50, async |_| life.schedule().await.unwrap()).await);
@@ -133,7 +133,7 @@ async fn measure(life: &Lifecycle, store: &Store, clock: &Clock, count: usize) {
     let took = began.elapsed().as_secs_f64() * 1_000.0;
     println!("{count:>9} {} revoked, the authority's part left out, ms {took:>9.0}", report.done);
 
-    // Every due run handed out once, in batches, without an issuer behind.
+    // Claims every due run once, in batches, without an issuer.
     let began = Instant::now();
     let (mut claimed, mut batches) = (0, 0);
     loop {
@@ -154,7 +154,7 @@ async fn measure(life: &Lifecycle, store: &Store, clock: &Clock, count: usize) {
     }
     let took = began.elapsed().as_secs_f64();
     println!("{count:>9} {claimed} runs claimed in {batches} statements, s {took:>18.3}");
-    // They are left to the reaper.
+    // The leases of these runs expire.
     clock.set(NOW + 72 * DAY);
     let began = Instant::now();
     let reaped = life.schedule().await.unwrap().reaped;

@@ -1,7 +1,7 @@
-//! What a look-up costs this process: `cargo run --release -p outbound --example lookups`.
+//! Benchmark: processor time of a DNS lookup: `cargo run --release -p outbound --example lookups`.
 //!
-//! The name server is a child process, this program started again, so that its time is not counted.
-//! Prints processor time a look-up for names asked for the first time and again.
+//! The name server is a child process (this program again), so that its processor time is not counted. Prints the processor time per
+//! lookup for new names and for cached names.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
 
@@ -56,7 +56,7 @@ async fn look_up_all(resolver: &Resolver) {
     under_way.join_all().await;
 }
 
-/// User and system time of this process (clock ticks of 10 ms).
+/// Returns the user and system time of this process (in clock ticks of 10 ms).
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let after_name = stat.rsplit(')').next().unwrap();
@@ -64,7 +64,7 @@ fn processor_time() -> Duration {
     Duration::from_millis(10 * (ticks(11) + ticks(12)))
 }
 
-/// Answers every question with one address.
+/// Responds to every query with one address.
 fn serve() {
     const ANSWER: [u8; 16] = [0xC0, 12, 0, 1, 0, 1, 0, 0, 14, 16, 0, 4, 127, 0, 0, 1];
     let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
@@ -72,7 +72,7 @@ fn serve() {
     std::io::stdout().flush().unwrap();
     let mut message = [0; 512];
     while let Ok((length, from)) = socket.recv_from(&mut message) {
-        // Header and question; the eleven bytes after it are the EDNS record.
+        // Copies the header and the question, without the eleven bytes of the EDNS record.
         let mut answer = message[..length - 11].to_vec();
         answer[2..4].copy_from_slice(&[0x81, 0x80]);
         answer[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! The processor time of a decision of the policy: `cargo run --release -p proxy --example policy_costs`.
+//! Benchmark: processor time per policy decision: `cargo run --release -p proxy --example policy_costs`.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -10,9 +10,9 @@ use proxy::policy::{
 };
 use x509::HostOrIp;
 
-/// Decisions of one measurement.
+/// Decisions per measurement.
 const DECISIONS: u32 = 500_000;
-/// The limit of one decision.
+/// Maximum processor time per decision.
 const LIMIT_NS: u64 = 2_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,7 +53,7 @@ fn decide(policy: &Policy, user: &str, host: &HostOrIp, path: &str, headers: &He
     policy.decide(black_box(&request), 1_800_000_000).action.permits()
 }
 
-/// Each identity may read its own host; each team has rules for a domain; 1 in 10 rules is for all identities.
+/// Returns a policy. Each identity may read its own host, each team has rules for a domain, and 1 in 10 rules is for all identities.
 fn text(size: u32) -> PolicyText {
     let identities = (0..size).map(|number| IdentityText {
         name: format!("user-{number}"),
@@ -88,7 +88,7 @@ fn format_of(at: u32, size: u32) -> String {
     format!("h{}.example", (at as usize * 7_919) % size as usize)
 }
 
-/// The processor time of a run, ns.
+/// Returns the processor time of a run, ns.
 fn measure(mut run: impl FnMut(u32) -> bool) -> u64 {
     let began = processor_time();
     for at in 0..DECISIONS {
@@ -97,7 +97,7 @@ fn measure(mut run: impl FnMut(u32) -> bool) -> u64 {
     processor_time().saturating_sub(began) / u64::from(DECISIONS)
 }
 
-/// The processor time of this thread, ns: other programs of the machine do not count.
+/// Returns the processor time of this thread, ns. Other programs on the machine do not affect it.
 fn processor_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|time| time.parse().ok()).unwrap_or(0)

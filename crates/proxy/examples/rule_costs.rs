@@ -1,4 +1,4 @@
-//! What a look for rules costs: `cargo run --release -p proxy --example rule_costs`.
+//! Benchmark: cost of finding the rules for a request: `cargo run --release -p proxy --example rule_costs`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use proxy::requests::{RequestRules, RuleText};
 use x509::HostOrIp;
 
-/// Looks of one measurement.
+/// Lookups per measurement.
 const LOOKS: u32 = 200_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,7 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ] {
             measure(&compiled, LOOKS, what, host, path);
         }
-        // The dearest: each is tried by each request, the one with the long path by its end and between its stars too.
+        // The worst case: each request is compared with each rule. The rule with the long path is also compared at its end and between its
+        // wildcards.
         let long = format!("/{}", "a/".repeat(4_095));
         let looks = LOOKS / 100 / rules.min(100);
         for (what, pattern) in [("of any host, by end", "*.x"), ("of any host, two stars", "*/b*/")] {

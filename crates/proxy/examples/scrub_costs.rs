@@ -1,4 +1,4 @@
-//! The processor time of the search for an injected value in responses: `cargo run --release -p proxy --example scrub_costs`.
+//! Benchmark: processor time of the search for injected values in responses: `cargo run --release -p proxy --example scrub_costs`.
 
 use std::hint::black_box;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use proxy::requests::{Scrubber, TooMuch};
 
 const VALUE: &[u8] = b"ghp_16C7e42F292c6912E7710c838347Ae178B4a";
-/// Bytes that arrive at once: a TLS record.
+/// Bytes per read: one TLS record.
 const PIECE: usize = 16 << 10;
 const ROUNDS: u64 = 200;
 
@@ -36,7 +36,7 @@ fn main() -> Result<(), TooMuch> {
     Ok(())
 }
 
-/// Bytes without a pattern (xorshift).
+/// Returns bytes without a pattern (xorshift).
 fn noise() -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let next = |_| {
@@ -48,7 +48,7 @@ fn noise() -> Vec<u8> {
     (0..64 << 10).map(next).collect()
 }
 
-/// The processor time of this thread, ns: other programs of the machine do not count.
+/// Returns the processor time of this thread, ns. Other programs on the machine do not affect it.
 fn processor_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|time| time.parse().ok()).unwrap_or(0)

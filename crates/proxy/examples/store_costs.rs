@@ -1,9 +1,8 @@
-//! What a name costs that is not in memory, with each thing that may keep leaves behind it: one after the other, and many at once.
-//! "cold": nobody has it; "found": another proxy has put it.
+//! Benchmark: cost of a leaf certificate that is not in memory, with each kind of second level of the certificate store, sequentially
+//! and concurrently. "cold": the leaf does not exist; "found": another proxy has stored it.
 //!
-//! `cargo run --release -p proxy --example store_costs -- [NAMES] [POSTGRESQL'S ADDRESS]`; without an address a server is made in
-//! a temporary folder, which does not wait for its disk (`fsync=off`). `… -- memory NAMES` says what they take in memory, all kept
-//! and within the usual bound.
+//! `cargo run --release -p proxy --example store_costs -- [NAMES] [POSTGRESQL URL]`. Without a URL, starts a server in a temporary
+//! folder, with `fsync=off`. `… -- memory NAMES` prints the memory for this number of names, without a limit and with the usual limit.
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
@@ -24,7 +23,7 @@ use x509::{HostOrIp, UnixTime};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Names under way, where they are many.
+/// Concurrent names in the concurrent measurements.
 const AT_ONCE: usize = 64;
 
 fn now() -> UnixTime {
@@ -58,7 +57,7 @@ async fn fetch(store: &CertificateStore, minter: &Minter, name: String) -> Durat
     began.elapsed()
 }
 
-/// All names of one kind, `at_once` of them; a line.
+/// Requests all names of one kind, `at_once` of them concurrently. Prints one line.
 async fn row(
     what: &str,
     level: Option<SecondLevel>,
@@ -101,14 +100,14 @@ async fn both(what: &str, store: &Store, minter: &Minter, names: usize) {
     }
 }
 
-/// Bytes of this process that are in memory.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1_024
 }
 
-/// Names that nobody asked for before, in a store of so many bytes.
+/// Requests new names from a store with a limit of `octets` bytes.
 async fn memory(minter: &Minter, names: usize, octets: u64) {
     let store = CertificateStore::new(octets, NewNameLimit::new(1_000_000_000, 1_000_000_000));
     let before = resident();

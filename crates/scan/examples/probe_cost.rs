@@ -1,8 +1,7 @@
-//! What a handshake costs the client: the probe beside rustls, against rustls servers in memory.
+//! Benchmark: cost of a handshake for the client, of the probe and of rustls, against rustls servers in memory.
 //!
-//! `cargo run --release -p scan --example probe_cost`. Only the client's share is timed; the median
-//! is printed, so that whatever else the machine does matters little. Both clients check the
-//! signature over the handshake and neither verifies the chain.
+//! `cargo run --release -p scan --example probe_cost`. Only the client's part is timed. The median is printed, because other load on the
+//! machine affects it little. Both clients verify the signature of the handshake; neither verifies the chain.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -87,7 +86,7 @@ fn server(
     Ok(Arc::new(config))
 }
 
-/// The median of many rounds, in microseconds.
+/// Returns the median of many rounds in µs.
 fn measure(mut round: impl FnMut() -> Result<Duration, Failure>) -> Result<f64, Failure> {
     let mut times = (0..ROUNDS).map(|_| round()).collect::<Result<Vec<_>, _>>()?;
     times.sort_unstable();
@@ -179,7 +178,7 @@ fn client_config(post_quantum: bool) -> Result<Arc<ClientConfig>, Failure> {
     Ok(Arc::new(config))
 }
 
-/// Takes any chain but checks signatures, as the probe does.
+/// Accepts any chain but verifies signatures, like the probe.
 #[derive(Debug)]
 struct AnyChainVerifier(WebPkiSupportedAlgorithms);
 

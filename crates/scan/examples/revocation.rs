@@ -1,4 +1,4 @@
-//! What asking about revocation costs: requests and time for an estate, a look-up's time, bytes an entry.
+//! Benchmark: cost of revocation checks: requests and time for an estate, time per lookup, bytes per CRL entry.
 //!
 //! `cargo run --release -p scan --example revocation [CERTIFICATES] [ISSUERS] [ENTRIES OF THE LARGE CRL]`
 
@@ -15,11 +15,11 @@ use x509::{Certificate, SerialNumber, UnixTime};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Entries of an ordinary issuer's CRL.
+/// Entries of the CRL of a typical issuer.
 const ENTRIES: u64 = 1_000;
-/// How long the CRLs' server takes to answer, about a content network's.
+/// Response time of the CRL server, about that of a CDN.
 const LATENCY: Duration = Duration::from_millis(40);
-/// Rounds of look-ups.
+/// Rounds of lookups.
 const ROUNDS: usize = 50;
 
 #[tokio::main]
@@ -41,7 +41,7 @@ fn checker() -> Result<RevocationChecker, Failure> {
     Ok(RevocationChecker::new(http, RevocationOptions::default()))
 }
 
-/// Sixteen bytes that look random, as issuers make them.
+/// Returns a serial number of 16 pseudorandom bytes, like those of public CAs.
 fn serial(number: u64) -> Vec<u8> {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut octets = [mixed.to_be_bytes(), mixed.rotate_left(17).to_be_bytes()].concat();

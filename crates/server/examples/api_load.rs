@@ -1,5 +1,5 @@
-//! The API under load: one certificate, a page of 100, the whole walk, the summary and an entry, each over HTTPS with
-//! kept connections, by a client process beside the server's. The server's processor time is told apart.
+//! Benchmark: the API under load over HTTPS with keep-alive connections: read one certificate, a page of 100, all pages and the summary,
+//! and create a certificate. The client runs in a separate process, so that the server's processor time is measured separately.
 //!
 //! ```console
 //! $ cargo run --release -p server --example api_load -- sqlite 1000 100000 1000000
@@ -29,13 +29,13 @@ use store::testing::Cluster;
 use store::{Clock, Store, StoreUrl};
 use uuid::Uuid;
 
-/// Certificates asked for by number, spread over the whole.
+/// Number of certificates that are read by id, from all parts of the table.
 const KNOWN: usize = 5_000;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        // The other process of this bench.
+        // The client process of this benchmark.
         Some("client") => load::client(&arguments.next().unwrap()),
         database => {
             let sizes: Vec<usize> = arguments.map(|text| text.parse().unwrap()).collect();
@@ -53,7 +53,7 @@ fn main() {
     }
 }
 
-/// Numbers of certificates from all over the table.
+/// Returns the ids of certificates from all parts of the table.
 async fn known(life: &Lifecycle, count: usize) -> Vec<Uuid> {
     let (mut ids, mut cursor) = (Vec::new(), None);
     let filter = ManagedFilter::default();

@@ -1,5 +1,5 @@
-//! The credential store under load: CredHub's requests over HTTPS with kept connections, by a client process beside the
-//! server's. The server's processor time is told apart.
+//! Benchmark: the credential store under load: CredHub requests over HTTPS with keep-alive connections. The client runs in a separate
+//! process, so that the server's processor time is measured separately.
 //!
 //! ```console
 //! $ cargo run --release -p server --example credential_load -- sqlite 1000 100000 1000000
@@ -32,17 +32,17 @@ use store::{Clock, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Names asked for, spread over the whole.
+/// Number of names that are read, from all parts of the table.
 const KNOWN: usize = 5_000;
-/// Credentials set at once while the database is filled.
+/// Concurrent writes while the database is filled.
 const FILLING: usize = 512;
-/// Who asks, as permissions name them.
+/// Actor of the requests, as in permissions.
 const ACTOR: &str = "uaa-client:first-admin";
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
-        // The other process of this bench.
+        // The client process of this benchmark.
         Some("client") => load::client(&arguments.next().unwrap()),
         database => {
             let sizes: Vec<usize> = arguments.map(|text| text.parse().unwrap()).collect();
@@ -68,7 +68,7 @@ fn name_of(number: usize) -> String {
     format!("/concourse/team{}/pipeline{}/secret{number}", number % 20, number / 20 % 100)
 }
 
-/// A line of the table: its name, method, path and body, connections, seconds and requests at most.
+/// A measured case: name; method, path and body; connections; maximum seconds and requests.
 type LoadCase = (&'static str, [String; 3], usize, (u64, usize));
 
 fn asked(count: usize) -> Vec<LoadCase> {
@@ -215,7 +215,7 @@ async fn measure(database: &str, count: usize) {
     let step = (count / KNOWN).max(1);
     let names: String = (0..count).step_by(step).map(|number| name_of(number) + "\n").collect();
     std::fs::write(&list, names).unwrap();
-    // The stock of RSA keys fills after the first key that is wanted.
+    // Taking the first key starts the generation of RSA keys in advance.
     let _ = credentials.stock().take();
     while credentials.stock().ready() < 64 {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,6 +1,6 @@
-//! What a signer process costs: `cargo run --release -p signer --example apart_rate`.
+//! Benchmark: cost of a separate signer process: `cargo run --release -p signer --example apart_rate`.
 //!
-//! Certificates issued on SQLite with the CA keys in this process, and in a signer process behind a socket.
+//! Issues certificates with SQLite, first with the CA keys in this process, then in a signer process behind a socket.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
 
@@ -23,9 +23,9 @@ use store::{Clock, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
 use x509::GeneralName;
 
-/// Requests in flight, as 64 connections would have.
+/// Requests in flight, as with 64 connections.
 const IN_FLIGHT: usize = 64;
-/// The argument of the child that is the signer.
+/// Argument of the child process that runs the signer.
 const SIGNER: &str = "signer";
 
 #[tokio::main]
@@ -91,7 +91,7 @@ async fn open(folder: &Path, apart: bool) -> Authority {
     Authority::open_with_keys(store, keystore, keys, clock, options()).unwrap()
 }
 
-/// The signer process.
+/// Runs the signer process.
 async fn serve(folder: &Path) {
     let (store, clock) = (store(folder).await, Clock::system());
     let ring = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone()).ring();

@@ -1,6 +1,6 @@
-//! How the store's rates and latencies grow: `cargo run --release -p store --example growth -- [both|sqlite|postgres]
-//! [ENDPOINTS…]`. Default: both databases, 1,000 and 100,000 endpoints. Each size gets an empty database in a temporary
-//! folder; PostgreSQL is a server of its own with fsync off, so that the disk is left out on both.
+//! Benchmark: rates and latencies of the store by the size of the inventory: `cargo run --release -p store --example growth --
+//! [both|sqlite|postgres] [ENDPOINTS…]`. Default: both databases, 1,000 and 100,000 endpoints. Each size gets an empty database in a
+//! temporary folder. PostgreSQL is a separate server with `fsync=off`, so that the disk does not matter with either database.
 
 // A bench: what fails ends it, with the reason.
 #![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
@@ -21,11 +21,11 @@ const NOW: i64 = 1_795_219_200_000_000;
 const DAY: i64 = 86_400_000_000;
 const HOUR: i64 = 3_600_000_000;
 
-/// Endpoints that share a leaf, and leaves that share an issuer's certificate.
+/// Number of endpoints that share a leaf, and of leaves that share an issuer certificate.
 const ENDPOINTS_A_LEAF: usize = 3;
 const ISSUERS: usize = 40;
 
-/// Times each read is measured.
+/// Repetitions of each measured read.
 const READS: usize = 51;
 
 fn hash(seed: u64) -> [u8; 32] {
@@ -55,7 +55,7 @@ fn certificate(number: usize, round: usize, issuer: usize) -> Arc<NewCertificate
     })
 }
 
-/// A twentieth is silent; in the second round one leaf in fifty is new.
+/// Returns an observation. One endpoint in twenty does not respond. In the second round, one leaf in fifty is new.
 fn observation(number: usize, round: usize, at: i64, issuers: &[Arc<NewCertificate>]) -> NewObservation {
     let leaf = number / ENDPOINTS_A_LEAF;
     let issuer = leaf % ISSUERS;

@@ -1,7 +1,9 @@
-//! The console beside a server that runs already: `cargo run -p web_console --example beside -- https://127.0.0.1:8443 ca.pem TOKEN 8000 https://127.0.0.1:8844`.
+//! Runs the web console for a server in another process, for development of pages: only this crate must be rebuilt. Pages are rendered
+//! here and read the API over the network, with a token in place of a session.
 //!
-//! Pages are made here and the API is asked over the network, with the token in place of a session. For work on pages: nothing but
-//! this crate is built again.
+//! ```console
+//! $ cargo run -p web_console --example beside -- https://127.0.0.1:8443 ca.pem TOKEN 8000 https://127.0.0.1:8844
+//! ```
 
 use std::sync::Arc;
 

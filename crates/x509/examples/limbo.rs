@@ -1,5 +1,5 @@
-//! Judges the cases of x509-limbo (github.com/C2SP/x509-limbo) and prints where we differ:
-//! `cargo run -p x509 --example limbo -- limbo.json`. Exits with 1 when a difference has no reason.
+//! Runs the test cases of x509-limbo (github.com/C2SP/x509-limbo) and prints where Bulla's result differs:
+//! `cargo run -p x509 --example limbo -- limbo.json`. Exits with 1 if a difference has no documented reason.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use x509::lint::{LintContext, lint};
 use x509::verify::{TrustStore, verify_chain};
 use x509::{Certificate, HostName, NameMatch, ReferenceName, Severity, UnixTime, matches_name, pem};
 
-/// Differences we stand by: the beginning of a case's name, and why.
+/// Intended differences: a prefix of the case's name, and the reason.
 const REASONS: &[(&str, &str)] = &[
     ("pathlen::max-chain-depth", OPTION),
     ("rfc5280::aki::cross-signed-root-missing-aki", ANCHOR),
@@ -86,7 +86,7 @@ struct Tally {
 impl Tally {
     fn judge(&mut self, case: &Value) {
         let id = case["id"].as_str().unwrap_or_default();
-        // Revocation is looked up elsewhere, and clients' certificates are not what we judge.
+        // Cases about revocation and client certificates are skipped: this crate does not check them.
         let crls = case["crls"].as_array().is_some_and(|crls| !crls.is_empty());
         if case["validation_kind"] != "SERVER" || crls {
             self.skipped += 1;
@@ -105,7 +105,7 @@ impl Tally {
             Err(why) => format!("refused: {why}"),
         };
         let reason = REASONS.iter().find(|(prefix, _)| id.starts_with(prefix));
-        // "A finding says so" has to be true.
+        // The reason "a finding says so" requires that there is a finding.
         match reason.filter(|(_, reason)| *reason != FINDING || told) {
             Some((_, reason)) => {
                 self.explained.push(format!("{id}\n    {ours}\n    because {reason}"));
@@ -125,8 +125,8 @@ impl Tally {
     }
 }
 
-/// What a client that goes by our verdicts does: the codes of Medium findings and above when it
-/// accepts, the reason when it refuses.
+/// Returns the result for a client that follows the verdict: the codes of findings of severity Medium and above if it accepts the
+/// chain, the reason if it rejects the chain.
 fn outcome(case: &Value) -> Result<String, String> {
     let leaf = read(&case["peer_certificate"])?;
     let sent: Vec<_> = list(&case["untrusted_intermediates"]).filter_map(|c| read(c).ok()).collect();
@@ -169,7 +169,7 @@ fn reference(name: &str) -> Option<ReferenceName> {
     address.or_else(|| HostName::parse(name).ok().map(ReferenceName::Host))
 }
 
-/// RFC 3339 with `Z` or `+00:00`, as the cases have it.
+/// Parses RFC 3339 with `Z` or `+00:00`, as in the cases.
 fn time(text: &str) -> Option<UnixTime> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse().ok();
     UnixTime::from_civil(

@@ -1,5 +1,5 @@
-//! What reading, linting and verifying cost here: `cargo run --release -p x509 --example rate --
-//! chain.pem roots.pem` (the chain leaf first).
+//! Benchmark: cost of parsing, linting and verifying a chain: `cargo run --release -p x509 --example rate -- chain.pem roots.pem` (leaf
+//! first).
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use x509::lint::{LintContext, lint};
 use x509::verify::{MemorySignatureCache, TrustStore, verify_chain};
 use x509::{Certificate, pem};
 
-/// Enough that the clock's grain does not show.
+/// Number of rounds: enough that the resolution of the clock does not matter.
 const ROUNDS: u32 = 20_000;
 
 fn main() -> ExitCode {

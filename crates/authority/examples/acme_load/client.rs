@@ -1,4 +1,4 @@
-//! An ACME client that does no more than it must, and the server that proves its control.
+//! A minimal ACME client, and the HTTP server that responds to its http-01 challenges.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,15 +19,15 @@ use x509::build::{self, Extension};
 
 use crate::Failure;
 
-/// Real clients wait for seconds; each wait is twice the one before.
+/// First pause between two polls. Each pause is twice as long as the previous one. Real clients wait for seconds.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Waits before a server counts as stuck: a minute and a half.
+/// Maximum number of pauses before the server counts as stuck: one and a half minutes in total.
 const WAITS_MAX: u32 = 11;
 
 /// Key authorizations by token.
 pub(crate) type KeyAuthorizations = Arc<Mutex<HashMap<String, String>>>;
 
-/// Answers http-01.
+/// Responds to http-01 validations.
 pub(crate) async fn prove(port: u16, proofs: KeyAuthorizations) -> Result<(), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
     loop {
@@ -42,13 +42,13 @@ pub(crate) async fn prove(port: u16, proofs: KeyAuthorizations) -> Result<(), Fa
             let length = body.len();
             let answer =
                 format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-            // Anyone who asked may have gone.
+            // The validating server may have disconnected.
             let _ = stream.write_all(answer.as_bytes()).await;
         });
     }
 }
 
-/// An account with a connection of its own.
+/// An ACME account with its own connection.
 pub(crate) struct Client {
     http: reqwest::Client,
     directory: Value,
@@ -65,7 +65,7 @@ struct Response {
 
 impl Client {
     pub(crate) async fn registered(directory: &str, proofs: KeyAuthorizations) -> Result<Self, Failure> {
-        // Every server here is one that this program has just started.
+        // This program has started all servers itself.
         let http = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).http1_only().no_proxy();
         let http = http.tcp_nodelay(true).build()?;
         let found = http.get(directory).send().await?.bytes().await?;
@@ -119,7 +119,7 @@ impl Client {
         Ok(serde_json::from_slice(&self.post(url, payload).await?.body)?)
     }
 
-    /// One whole order.
+    /// Runs one complete order.
     pub(crate) async fn order(&mut self, number: u64) -> Result<(), Failure> {
         let [_, a, b, c] = (number as u32).to_be_bytes();
         let address = IpAddr::from([127, a.saturating_add(1), b, c]);
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    /// Proves control by http-01.
+    /// Completes an authorization with http-01.
     async fn authorize(&mut self, url: &str) -> Result<(), Failure> {
         let found = self.json(url, "").await?;
         let challenges = found["challenges"].as_array().into_iter().flatten();
@@ -159,7 +159,7 @@ impl Client {
         if proven["status"] == "valid" { Ok(()) } else { Err(proven.to_string().into()) }
     }
 
-    /// What stands there once it is `passing` no more.
+    /// Polls an object until its status is no longer `passing`, and returns the object.
     async fn settled(&mut self, url: &str, passing: &str) -> Result<Value, Failure> {
         for wait in 0..WAITS_MAX {
             let found = self.json(url, "").await?;
@@ -172,7 +172,7 @@ impl Client {
     }
 }
 
-/// With a key of its own.
+/// Returns a CSR with a new key.
 fn certificate_request(address: IpAddr) -> Result<Vec<u8>, Failure> {
     let key = PrivateKey::generate(KeyType::P256)?;
     let extensions = [Extension::subject_alt_names(&[GeneralName::Ip(address)]).critical(true)];

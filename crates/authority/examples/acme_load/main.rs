@@ -1,13 +1,14 @@
-//! Whole ACME orders by the second, over HTTPS, our server beside step-ca, each in a process of its own, so that what the
-//! clients cost is nobody's:
+//! Benchmark: complete ACME orders per second over HTTPS, of Bulla and of step-ca. Each server runs in a separate process, so that
+//! the processor time of the clients is not counted:
 //!
 //! ```sh
 //! cargo run --release -p authority --example acme_load -- postgres://… 20000 64 http step-ca
 //! ```
 //!
-//! Arguments: the database's address, orders, clients at once (each an account with a kept connection), `trust` (no proof)
-//! or `http` (http-01 on loopback), and, to measure it too, `step-ca` (with `http` only; `.ci/interop` builds it into
-//! `target/interop/bin`, which must stand on `PATH`; it keeps its rows in a file, its default).
+//! Arguments: the database's address, the number of orders, the number of concurrent clients (each has an account and a keep-alive
+//! connection), and `trust` (no validation) or `http` (http-01 on loopback). With `http`, the further argument `step-ca` also
+//! measures step-ca. `.ci/interop` builds it into `target/interop/bin`, which must be in `PATH`. It stores its rows in a file, which
+//! is its default.
 
 mod client;
 mod ours;
@@ -20,16 +21,16 @@ use std::time::Instant;
 
 use client::{Client, KeyAuthorizations};
 
-/// As `bulla` has it.
+/// The allocator that `bulla` uses, too.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Where http-01 is answered.
+/// Port that responds to http-01 validations.
 const PROOF_PORT: u16 = 5_002;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A server under load, ended when dropped.
+/// The process of a server under load. Dropping it kills the process.
 struct Server {
     name: &'static str,
     directory: String,
@@ -39,7 +40,7 @@ struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -126,7 +127,7 @@ async fn run(server: Server, load: &Load, proofs: &KeyAuthorizations) -> Result<
     Ok(figures)
 }
 
-/// Of a process, from /proc: user and system time in ticks of 10 ms.
+/// Returns the user and system time of a process in seconds, from /proc (in ticks of 10 ms).
 fn cpu_seconds(pid: &str) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or_default();

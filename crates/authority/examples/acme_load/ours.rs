@@ -1,4 +1,4 @@
-//! Our server, over HTTPS.
+//! Bulla's ACME server over HTTPS.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
@@ -28,7 +28,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::{Failure, PROOF_PORT, Server};
 
-/// Starts this program once more, as the server.
+/// Starts this program as a child process that runs the server.
 pub(crate) fn start(url: &str, mode: &str) -> Result<Server, Failure> {
     let mut child =
         Command::new(std::env::current_exe()?).args(["serve", url, mode]).stdout(Stdio::piped()).spawn()?;
@@ -38,7 +38,7 @@ pub(crate) fn start(url: &str, mode: &str) -> Result<Server, Failure> {
     Ok(Server { name: "bulla", directory: directory.trim().to_owned(), child, _folder: None })
 }
 
-/// Serves until killed; says where.
+/// Serves until the process is killed. Prints its address.
 pub(crate) async fn serve(url: &str, mode: &str) -> Result<(), Failure> {
     let (store, clock) = (Store::open(&url.parse()?).await?, Clock::system());
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());

@@ -1,4 +1,4 @@
-//! step-ca beside us: fresh, with its file database.
+//! step-ca for comparison: a new installation with its file database.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use crate::{Failure, PROOF_PORT, Server};
 
-/// A start takes a second or two.
+/// Timeout of the start, which usually takes one or two seconds.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Starts it on a free port with a root, an authority below it, and one ACME provisioner.
+/// Starts step-ca on a free port with a root CA, an intermediate CA and one ACME provisioner.
 pub(crate) fn start() -> Result<Server, Failure> {
     let folder = tempfile::tempdir()?;
     let at = folder.path();

@@ -1,4 +1,4 @@
-//! A database with any number of managed certificates, for benches.
+//! Fills a database with a number of managed certificates, for benchmarks.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use x509::crl::Reason;
 use x509::{Certificate, Fingerprint};
 
 pub(crate) const DAY: i64 = 86_400_000_000;
-/// When the certificates were issued, microseconds since 1970.
+/// Time of issue of the certificates, µs since 1970.
 pub(crate) const NOW: i64 = 1_795_219_200_000_000;
-/// Rows entered in one transaction while the database is filled.
+/// Rows inserted per transaction while the database is filled.
 const FILL: usize = 10_000;
 
-/// An authority whose every profile is there and whose issuers issue nothing.
+/// An authority that has every profile, and whose issuers issue nothing.
 pub(crate) struct NullIssuerSource;
 
 impl IssuerSource for NullIssuerSource {
@@ -40,7 +40,7 @@ impl IssuerSource for NullIssuerSource {
     }
 }
 
-/// Answers to the name of our authority, and issues nothing.
+/// An issuer with the name of the internal CA that issues nothing.
 #[derive(Debug)]
 struct Own;
 
@@ -122,7 +122,7 @@ fn row(number: usize) -> ManagedRow {
     }
 }
 
-/// Active certificates, each with its next run planned, all due within the year.
+/// Inserts active certificates. Each has a planned run that is due within a year.
 pub(crate) async fn fill(store: &Store, from: usize, to: usize) {
     let mut at = from;
     while at < to {
@@ -178,7 +178,7 @@ pub(crate) async fn fill(store: &Store, from: usize, to: usize) {
     lifecycle::tables::Managed::of(store).analyze().await.unwrap();
 }
 
-/// So many of the first certificates have a version that can be revoked.
+/// Number of certificates, from the first one, that have a version that can be revoked.
 pub(crate) const REVOCABLE: usize = 1_000;
 
 async fn add_versions(tx: &mut Tx, given: &[(i64, Uuid)]) -> Result<(), StoreError> {

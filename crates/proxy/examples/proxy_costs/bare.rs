@@ -1,6 +1,6 @@
-//! The bare limit: what any proxy has to do that looks into TLS with these libraries, and nothing else. CONNECT, a handshake with one
-//! certificate for all, a request and its answer as bytes over a connection to the upstream, kept where it stays open. No rules, no
-//! bounds, no HTTP but heads and lengths.
+//! The lower bound: only the work that every TLS-intercepting proxy must do with these libraries. CONNECT, a handshake with one
+//! certificate for all hosts, a request and its response as bytes over a connection to the upstream, which is reused if it stays open.
+//! No rules, no limits, and of HTTP only headers and lengths.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ struct MinimalProxy {
     kept: Mutex<Vec<Upstream>>,
 }
 
-/// Until it is killed; says its address.
+/// Serves until the process is killed. Prints its address.
 pub(crate) async fn serve(upstream_root: &[u8], authority: proxy::mint::Authority) {
     let minter = Minter::new(authority, Arc::new(LeafKeys::new().unwrap()), crate::DAY);
     let name = HostOrIp::parse("localhost").unwrap();
@@ -86,7 +86,7 @@ impl MinimalProxy {
     }
 }
 
-/// A head, and whatever came with it, left in `octets`.
+/// Reads a header section. Leaves the bytes after it in `octets`.
 async fn read_head(stream: &mut (impl AsyncRead + Unpin), octets: &mut Vec<u8>) -> Option<String> {
     octets.clear();
     loop {

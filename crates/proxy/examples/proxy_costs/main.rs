@@ -1,11 +1,13 @@
-//! What the proxy costs a request, in processor time of its own process alone, as client and upstream share the machine with it:
-//! a new connection each to one host, to many, to hosts nobody asked for before; and on a connection that stays; and how many
-//! leaves are seen when many ask for the same new hosts at once. Beside it the bare limit of the libraries (`bare`).
+//! Benchmark: processor time of the proxy per request. Only the proxy's own process counts, because client and upstream run on the same
+//! machine. Cases: a new connection per request to one host, to many hosts and to new hosts; and keep-alive connections. Also counts
+//! the leaf certificates that clients see when many request the same new hosts concurrently. The lower bound of the libraries (`bare`)
+//! is measured for comparison.
 //!
-//! `cargo run --release -p proxy --example proxy_costs -- [SECONDS] [CLIENTS]`. Other proxies beside it: `PEERS`, a line each,
-//! `NAME=COMMAND` of the shell, which listens on `ADDRESS`, has the files (PEM) `CA_CERT`, `CA_KEY` and `UPSTREAM_ROOT`, and `FOLDER` to
-//! itself. `.ci/proxy-peers/run` brings some. `ROWS` are parts of the names of those that are wanted, between semicolons;
-//! `AUTHORITY=rsa2048` has leaves signed by such a key; `AUDIT=FILE` keeps an audit log, and `AUDIT_SYNC=yes` waits for the disk.
+//! `cargo run --release -p proxy --example proxy_costs -- [SECONDS] [CLIENTS]`. Environment variables: `PEERS` has other proxies to
+//! compare, one per line, as `NAME=COMMAND`. The shell command must listen on `ADDRESS`. It gets the PEM files `CA_CERT`, `CA_KEY` and
+//! `UPSTREAM_ROOT`, and an empty folder `FOLDER`. `.ci/proxy-peers/run` starts some. `ROWS` selects cases by parts of their names,
+//! separated by semicolons. `AUTHORITY=rsa2048` uses a CA key of this type. `AUDIT=FILE` writes an audit log, and `AUDIT_SYNC=yes`
+//! waits for the disk.
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
@@ -58,14 +60,14 @@ fn main() {
     runtime.block_on(all(Duration::from_secs(seconds), clients));
 }
 
-/// The proxy, until it is killed.
+/// Runs the proxy until the process is killed.
 async fn serve(upstream_root: &[u8], authority: Authority) {
     let mut options = Options {
         listen: ([127, 0, 0, 1], 0).into(),
         upstream_roots: vec![upstream_root.to_vec()],
         new_names_per_minute: 1_000_000,
         new_names_burst: 1_000_000,
-        // Every client has the same address.
+        // All clients have the same address.
         connections_per_address_max: Some(Options::default().connections_max),
         ..Options::default()
     };
@@ -77,18 +79,18 @@ async fn serve(upstream_root: &[u8], authority: Authority) {
     std::future::pending::<()>().await;
 }
 
-/// The process of ours or of a peer.
+/// The process of Bulla's proxy or of another proxy.
 struct Proxy {
     process: Child,
     address: String,
     client: Client,
-    /// That resumes its sessions.
+    /// TLS client that resumes sessions.
     resuming: Client,
     _folder: tempfile::TempDir,
 }
 
 impl Proxy {
-    /// Ours, or the limit, without a command.
+    /// Starts `peer`, or without it Bulla's proxy or the lower bound, by `name`.
     async fn start(upstream: &Upstream, name: &str, peer: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kind = std::env::var("AUTHORITY").map_or(keys::KeyType::P256, |kind| kind.parse().unwrap());
@@ -138,7 +140,7 @@ impl Proxy {
         cpu_of(self.process.id())
     }
 
-    /// MiB that are in memory.
+    /// Returns the resident memory in MiB.
     fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -153,7 +155,7 @@ impl Drop for Proxy {
     }
 }
 
-/// `man 5 proc`, utime and stime, in hundredths of a second.
+/// Returns the processor time of a process (proc(5), utime and stime, in units of 10 ms).
 fn cpu_of(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
@@ -161,20 +163,20 @@ fn cpu_of(pid: u32) -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// What is asked.
+/// The requests of one case.
 struct Load {
     name: &'static str,
     hosts: usize,
-    /// Requests in all, or as many as the time allows.
+    /// Total number of requests; `None`: until the time is over.
     requests: Option<usize>,
     clients: usize,
-    /// On one connection for each client.
+    /// Whether each client uses one keep-alive connection.
     kept: bool,
     path: &'static str,
     resumes: bool,
-    /// Once before, without being counted.
+    /// Whether all requests are sent once before the measurement.
     again: bool,
-    /// Whether the limit is one of it.
+    /// Whether the case is also measured for the lower bound.
     is_limited: bool,
 }
 
@@ -246,7 +248,7 @@ struct Row {
     length: Duration,
 }
 
-/// A connection through the proxy to a host.
+/// Opens a connection through the proxy to a host.
 async fn connect(proxy: &str, client: &Client, host: &str, port: u16) -> Option<Stream> {
     let mut stream = TcpStream::connect(proxy).await.ok()?;
     stream.set_nodelay(true).ok()?;
@@ -260,7 +262,7 @@ async fn connect(proxy: &str, client: &Client, host: &str, port: u16) -> Option<
 
 type Stream = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// Each host is another name for the same upstream, on this machine.
+/// Runs a case. Each host is another name for the same upstream on this machine.
 async fn run(proxy: &Proxy, upstream: &Upstream, load: &Load, length: Duration) -> Row {
     let (began, next) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
     let leaves = Arc::new(Mutex::new(HashSet::new()));
@@ -314,7 +316,7 @@ async fn run(proxy: &Proxy, upstream: &Upstream, load: &Load, length: Duration) 
     }
     let (mut took, mut failed) = (Vec::new(), 0);
     for one in all {
-        // One that was cut off in the middle has ended its task.
+        // A client that panicked or was aborted counts as one failure.
         let (part, of_it) = one.await.unwrap_or_else(|_| (Vec::new(), 1));
         took.extend(part);
         failed += of_it;

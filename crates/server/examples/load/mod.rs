@@ -1,4 +1,4 @@
-//! The client's side: HTTP/1.1 over kept TLS connections, one request under way on each.
+//! The client process: HTTP/1.1 over keep-alive TLS connections, with one request in flight on each.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{GeneralName, SerialNumber};
 
-/// What is retried and again.
+/// The request that is repeated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum LoadRequest {
     One,
@@ -26,7 +26,7 @@ pub(crate) enum LoadRequest {
     Create,
     CreateMany,
     Walk,
-    /// What the first file of the plan says: see [`Template`].
+    /// The request of a template file: see [`Template`].
     Template,
 }
 
@@ -40,14 +40,14 @@ const ASKS: [LoadRequest; 8] = [
     LoadRequest::Walk,
     LoadRequest::Template,
 ];
-/// Certificates in one batch.
+/// Certificates per batch.
 const BATCH: usize = 100;
-/// Pages of a walk at most.
+/// Maximum pages of a walk.
 const PAGES_MAX: usize = 200;
 
-/// A request, in three lines of the file beside the numbers' (its name ends in `.template`): the method, the path, the
-/// body. `{id}` is a line of the numbers' file, `{n}` the request's own number, `{names}` the plan's. A fourth line bounds
-/// the requests.
+/// A request template: a file beside the file of ids, with the extension `.template`. Its lines are the method, the path, the body and,
+/// optionally, the maximum number of requests. `{id}` is replaced by a line of the file of ids, `{n}` by the number of the request,
+/// `{names}` by [`Plan::names`].
 pub(crate) struct Template {
     method: String,
     path: String,
@@ -65,16 +65,16 @@ impl Template {
     }
 }
 
-/// What one run does.
+/// Settings of one run.
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
-    /// A file with a number a line.
+    /// A file with one id per line.
     pub(crate) ids: PathBuf,
     pub(crate) ask: LoadRequest,
     pub(crate) connections: usize,
     pub(crate) seconds: u64,
-    /// Put into the names of what is entered.
+    /// Part of the names of created objects.
     pub(crate) names: String,
 }
 
@@ -107,14 +107,14 @@ impl Plan {
     }
 }
 
-/// Requests (or entries, or the walk's pages), seconds, and the middle and slowest hundredth in milliseconds.
+/// Parses the output of [`client`]: number of requests (or created objects, or pages), seconds, median and 99th percentile in ms.
 pub(crate) fn told(output: &[u8]) -> [f64; 4] {
     let text = std::str::from_utf8(output).unwrap();
     let all: Vec<f64> = text.split_whitespace().map(|text| text.parse().unwrap()).collect();
     all.try_into().unwrap()
 }
 
-/// Runs the plan and prints what [`told`] reads.
+/// Runs the plan and prints the results, which [`told`] parses.
 pub(crate) fn client(plan: &str) {
     let plan = Arc::new(Plan::of(plan));
     let ids = std::fs::read_to_string(&plan.ids).unwrap();
@@ -195,7 +195,7 @@ impl Lane {
         took
     }
 
-    /// From the first page on, by the cursors the server gives.
+    /// Reads all pages of the listing, by the server's cursors.
     fn walk(&mut self) -> Vec<Duration> {
         let (mut took, mut cursor) = (Vec::new(), String::new());
         while took.len() < PAGES_MAX {
@@ -223,7 +223,7 @@ impl Lane {
         format!("{{\"names\":[\"n{number}.{}.example.net\"],\"profile\":\"web\"}}", self.plan.names)
     }
 
-    /// The answer's head and body.
+    /// Sends a request. Returns the header section and the body of the response.
     fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
         let request = format!(
             "{method} /api/v1/{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
@@ -270,7 +270,7 @@ fn connect(tls: Arc<ClientConfig>, address: SocketAddr) -> StreamOwned<ClientCon
     StreamOwned::new(ClientConnection::new(tls, name).unwrap(), stream)
 }
 
-/// A certificate for the loopback listener, signed by its own key.
+/// Returns a self-signed certificate for the loopback listener.
 pub(crate) fn listener() -> Arc<rustls::sign::CertifiedKey> {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let name = build::distinguished_name(&[]).der;
@@ -290,11 +290,11 @@ pub(crate) fn listener() -> Arc<rustls::sign::CertifiedKey> {
     server_certificate(&[der], &key).unwrap()
 }
 
-/// This process's time on the processors, microseconds (`man 5 proc`, utime and stime).
+/// Returns the processor time of this process in µs (proc(5), utime and stime).
 pub(crate) fn processor_us() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let after = &stat[stat.rfind(')').unwrap() + 2..];
     let ticks: u64 = after.split(' ').skip(11).take(2).map(|text| text.parse::<u64>().unwrap()).sum();
-    // A tick is a hundredth of a second on Linux.
+    // A tick is 10 ms on Linux.
     ticks * 10_000
 }
