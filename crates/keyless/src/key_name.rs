@@ -1,4 +1,4 @@
-//! How a request identifies its key.
+//! Identifiers of keys in requests.
 
 use std::fmt;
 

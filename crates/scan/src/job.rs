@@ -22,7 +22,7 @@ pub(crate) struct Job {
     pub(crate) by_address: bool,
     pub(crate) pass: Pass,
     pub(crate) dns_us: u32,
-    /// When the DNS records of these addresses expire.
+    /// Time when the DNS records of these addresses expire; `None` for literal addresses.
     pub(crate) valid_until: Option<Instant>,
     pub(crate) attempts: u8,
     /// Whether the first probe connected but received no byte.

@@ -29,7 +29,7 @@ pub struct AccessView {
     pub role: Option<String>,
     /// Start of the access, RFC 3339.
     pub since: String,
-    /// When the permission last changed, RFC 3339.
+    /// Time of the permission's last change, RFC 3339.
     pub changed_at: Option<String>,
     /// Actor that granted it.
     pub given_by: Option<String>,

@@ -47,7 +47,7 @@ impl Fixture {
         log(&self.store, &self.keystore, &self.clock, options)
     }
 
-    /// The log as another process opens it.
+    /// Returns the log as another process opens it.
     pub(crate) async fn again(&self, options: AuditOptions) -> AuditLog {
         log(&self.database.open().await, &self.keystore, &self.clock, options)
     }
@@ -56,7 +56,7 @@ impl Fixture {
         self.database.path("witness.jsonl")
     }
 
-    /// The log with a file witness at `path`.
+    /// Returns the log with a file witness at `path`.
     pub(crate) fn with_file(&self, path: PathBuf) -> AuditLog {
         let witness = WitnessOptions { file: Some(path), ..WitnessOptions::default() };
         self.with(AuditOptions { witness, ..AuditOptions::default() })
@@ -87,7 +87,7 @@ impl Fixture {
         }
     }
 
-    /// The output of `bulla audit export`: the rows, then the segments.
+    /// Returns the output of `bulla audit export`: the rows, then the segments.
     pub(crate) async fn export(&self) -> String {
         let mut lines = Vec::new();
         let mut after = None;
@@ -122,7 +122,7 @@ impl Fixture {
         lines.join("\n")
     }
 
-    /// The result of an offline verification with these heads and the server's public key.
+    /// Returns the result of an offline verification with these heads and the server's public key.
     pub(crate) async fn audited(&self, heads: &[SignedHead]) -> VerificationView {
         let text: Vec<String> = heads.iter().map(head::line).collect();
         let kept = if heads.is_empty() {
@@ -134,7 +134,7 @@ impl Fixture {
         export::verify(self.export().await.as_bytes(), &kept, Some(&key)).unwrap()
     }
 
-    /// The faults that the server reports for its own log.
+    /// Returns the faults that the server reports for its own log.
     pub(crate) async fn faults(&self) -> Vec<String> {
         self.log.verify().await.unwrap().chains.faults
     }

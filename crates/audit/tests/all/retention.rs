@@ -160,7 +160,7 @@ SELECT shard, sequence + 1, 9000000000000000, 'x', 'x', 'x', '{}', hash FROM aud
 }
 
 impl Fixture {
-    /// Number of segments, of pruned segments, and of rows.
+    /// Returns the number of segments, of pruned segments, and of rows.
     async fn state(&self) -> (usize, usize, usize) {
         let segments = Segments::of(&self.store).after(0, 1_000).await.unwrap();
         let pruned = segments.iter().filter(|row| row.pruned_at_us.is_some()).count();

@@ -26,7 +26,7 @@ impl Drop for Server {
     }
 }
 
-/// A TLS server configuration with this chain and PKCS #8 key. Accepts client certificates signed by `anchor`.
+/// Returns a TLS server configuration with this chain and PKCS #8 key. Accepts client certificates signed by `anchor`.
 pub(crate) fn tls(chain: &[Arc<[u8]>], key: &[u8], anchor: &[u8]) -> Arc<ServerConfig> {
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();

@@ -28,7 +28,7 @@ both! {
     crls_certificates_and_ocsp_are_served_with_cache_headers
 }
 
-/// A server for the part of HTTP/1.1 that openssl's client uses.
+/// Starts a server for the part of HTTP/1.1 that openssl's client uses.
 async fn listen(authority: &Authority) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

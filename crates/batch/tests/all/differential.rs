@@ -13,7 +13,7 @@ use crate::p256::{N, octets};
 /// Signatures by RSA-2048 keys of Project Wycheproof.
 const WYCHEPROOF: &str = include_str!("../vectors/wycheproof_rsa_pkcs1_2048.txt");
 
-/// A padded message (EMSA-PKCS1-v1_5, RFC 8017 section 9.2).
+/// Returns a padded message (EMSA-PKCS1-v1_5, RFC 8017 section 9.2).
 fn padded(algorithm: &'static Algorithm, message: &[u8]) -> [u8; OCTETS] {
     let digest = digest(algorithm, message);
     let length = digest.as_ref().len();
@@ -52,7 +52,7 @@ impl Chance {
         std::array::from_fn(|at| words[at / 8][at % 8])
     }
 
-    /// A number from 1 to n - 1: any, short, long, or with long runs of zeros or ones.
+    /// Returns a number from 1 to n - 1: any, short, long, or with long runs of zeros or ones.
     fn scalar(&mut self) -> BigUint {
         let (n, one) = (&*N, BigUint::from(1_u8));
         let any = BigUint::from_bytes_be(&self.octets());
@@ -71,7 +71,7 @@ impl Chance {
     }
 }
 
-/// Number of signatures of each kind: `BULLA_BATCH_CASES`, or `usual`.
+/// Returns the number of signatures of each kind: `BULLA_BATCH_CASES`, or `usual`.
 fn cases(usual: usize) -> usize {
     let given = std::env::var("BULLA_BATCH_CASES").ok();
     given.map_or(usual, |given| given.parse().unwrap())

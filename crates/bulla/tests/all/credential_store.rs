@@ -123,7 +123,7 @@ fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", describe(output)))
 }
 
-/// A list of credential names, for `find` and `export`.
+/// Returns a list of credential names, for `find` and `export`.
 fn names(all: &[&str]) -> Value {
     let one = |name: &&str| json!({ "name": name, "version_created_at": STORED_AT });
     let all: Vec<Value> = all.iter().map(one).collect();

@@ -21,7 +21,7 @@ fn certificate(version: &Version) -> Certificate {
     Certificate::parse(&der).unwrap()
 }
 
-/// The CA that is registered for this version.
+/// Returns the CA that is registered for this version.
 async fn known(place: &Fixture, version: &Version) -> Arc<Ca> {
     let own = certificate(version).fingerprint;
     place.authority.ca_by_certificate(&own).await.unwrap().expect("it is known as an authority")
@@ -35,7 +35,7 @@ async fn leaf(place: &Fixture, at: &str, ca: &str) -> Version {
     make(place, at, |p| p.ca = Some(ca.to_owned())).await
 }
 
-/// The serial numbers on the CA's CRL. Verifies its signature.
+/// Returns the serial numbers on the CA's CRL. Verifies its signature.
 async fn revoked(place: &Fixture, ca: &Ca) -> Vec<String> {
     place.authority.tick().await.unwrap();
     let document = place.authority.crl(ca.id, CrlPart::Full).await.unwrap().unwrap();

@@ -45,7 +45,7 @@ async fn newest(place: &Fixture, at: &str) -> Version {
     place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
 }
 
-/// The CA certificates in a leaf's `ca` field, in order.
+/// Returns the CA certificates in a leaf's `ca` field, in order.
 fn trusted(version: &Version) -> Vec<String> {
     let text = value(version).trusted(CaVersions::All).unwrap();
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
@@ -248,7 +248,7 @@ pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(place: 
     assert!(error.to_string().contains("the given CA is not a certificate authority"), "{error}");
 }
 
-/// A certificate of another CA.
+/// Creates a certificate of another CA.
 async fn place_other(place: &Fixture) -> String {
     let other = make(place, "/another", |p| p.self_sign = true).await;
     value(&other).certificate.clone().unwrap()

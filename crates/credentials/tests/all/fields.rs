@@ -12,7 +12,7 @@ fn fields(value: Json) -> Map<String, Json> {
     value.as_object().unwrap().clone()
 }
 
-/// The version number, and its state as text.
+/// Returns the version number, and its state as text.
 fn told(found: Numbered) -> (u64, &'static str) {
     match found {
         Numbered::Readable(version) => (version.number, "readable"),

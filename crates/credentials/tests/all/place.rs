@@ -26,12 +26,12 @@ pub(crate) struct Fixture {
     database: Database,
 }
 
-/// A requester with all permissions.
+/// Returns a requester with all permissions.
 pub(crate) fn admin() -> Requester {
     Requester::manager("uaa-client:admin")
 }
 
-/// A requester with only the permissions granted to this client.
+/// Returns a requester with only the permissions granted to this client.
 pub(crate) fn client(name: &str) -> Requester {
     Requester::actor(&format!("uaa-client:{name}"))
 }
@@ -57,7 +57,7 @@ impl Fixture {
         Self { store, clock, credentials, authority, database }
     }
 
-    /// The credential store after a restart with these master keys, the current one first.
+    /// Returns the credential store after a restart with these master keys, the current one first.
     pub(crate) fn with_masters(&self, masters: &[&str]) -> (KeyStore, Credentials) {
         let ring = ring(self.database.folder(), masters);
         let keystore = KeyStore::new(self.store.clone(), ring, self.clock.clone());
@@ -65,7 +65,7 @@ impl Fixture {
         (keystore, credentials)
     }
 
-    /// The credential store after a restart with other options.
+    /// Returns the credential store after a restart with other options.
     pub(crate) fn with_options(&self, options: CredentialsOptions) -> Credentials {
         let keystore =
             KeyStore::new(self.store.clone(), ring(self.database.folder(), &["master"]), self.clock.clone());
@@ -89,7 +89,7 @@ impl Fixture {
         self.credentials.set(&admin(), request).await.unwrap()
     }
 
-    /// The audit log as text. Asserts that its chains verify.
+    /// Returns the audit log as text. Asserts that its chains verify.
     pub(crate) async fn log(&self) -> Vec<String> {
         let verified = self.store.audit_verify().await.unwrap();
         assert_eq!(verified.faults, Vec::<String>::new());

@@ -9,7 +9,7 @@ use crate::place::{Fixture, admin, name};
 use crate::values::password;
 
 impl Fixture {
-    /// The sum of the logged read counts of a name.
+    /// Returns the sum of the logged read counts of a name.
     async fn reads_of(&self, at: &str) -> u64 {
         let filter = AuditFilter {
             action: Some("credential.read".to_owned()),

@@ -21,7 +21,7 @@ struct Pair {
     _folder: tempfile::TempDir,
 }
 
-/// A primary with `/a` and a standby that may serve reads alone for this long.
+/// Starts a primary with `/a` and a standby that may serve reads alone for this long.
 async fn pair(alone: Duration) -> Pair {
     pair_with(alone, StoreOptions::default(), ReadAudit::Buffered).await
 }
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// The number of logged reads of `/a`.
+    /// Returns the number of logged reads of `/a`.
     async fn logged(&self) -> u64 {
         let page = self.store.audit_page(&AuditFilter::default(), None, 1_000).await.unwrap();
         let reads = page.rows.into_iter().filter(|row| row.action == "credential.read");

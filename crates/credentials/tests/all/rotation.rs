@@ -102,7 +102,7 @@ pub(crate) async fn rotation_is_skipped_while_read_only(place: Fixture) {
     rounds(store, async || newest(&place, "/r/a").await.id != first.id).await;
 }
 
-/// A hook that makes the store read-only during its call while the flag is true.
+/// Returns a hook that makes the store read-only during its call while the flag is true.
 async fn hook_that_stops(place: &Fixture) -> (Posts, Arc<AtomicBool>) {
     let stops = Arc::new(AtomicBool::new(true));
     let (store, says) = (place.credentials.clone(), Arc::clone(&stops));
@@ -322,7 +322,7 @@ fn pem(version: &Version) -> String {
     value(version).certificate.clone().unwrap()
 }
 
-/// The CA certificates that a leaf trusts, in order.
+/// Returns the CA certificates that a leaf trusts, in order.
 fn trusted(version: &Version) -> Vec<String> {
     let text = value(version).trusted(CaVersions::All).unwrap();
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()

@@ -115,7 +115,7 @@ pub(crate) async fn credentials_are_unreadable_without_their_master_key(place: F
     assert!(place.master("master").id().is_ok());
 }
 
-/// The ID of the newest version. Logs no read.
+/// Returns the ID of the newest version. Logs no read.
 async fn newest(place: &Fixture, at: &str) -> uuid::Uuid {
     place.credentials.list_versions(&admin(), &name(at)).await.unwrap().versions[0].id
 }

@@ -343,7 +343,7 @@ pub(crate) async fn names_are_found_by_path_and_by_substring(place: Fixture) {
     );
 }
 
-/// The names that a search finds, sorted.
+/// Returns the names that a search finds, sorted.
 async fn like(place: &Fixture, requester: &Requester, text: &str) -> Vec<String> {
     let found =
         place.credentials.find(requester, &SearchFilter::NameLike(text.to_owned()), None).await.unwrap();

@@ -20,7 +20,7 @@ pub struct LogPosition {
     pub note: String,
     /// Index of the first unread entry. All earlier entries were matched and returned.
     pub next: u64,
-    /// Since when, by the local clock, unread entries wait in a partial tile; milliseconds since 1970-01-01 UTC.
+    /// Time, by the local clock, when the first unread entry of a partial tile was seen; ms since 1970-01-01 UTC. `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since_ms: Option<i64>,
 }

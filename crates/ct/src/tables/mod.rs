@@ -108,9 +108,9 @@ pub struct CtLogRow {
     pub behind: i64,
     /// Time of the last step, µs since 1970-01-01 UTC; 0 before the first.
     pub stepped_at_us: i64,
-    /// Since when the log cannot be read or does not grow, µs since 1970-01-01 UTC.
+    /// Start of the time in which the log cannot be read or does not grow, µs since 1970-01-01 UTC. `None` if it works.
     pub failing_since_us: Option<i64>,
-    /// Since when there are more entries than one step reads, µs since 1970-01-01 UTC.
+    /// Start of the time in which the log has more unread entries than one step reads, µs since 1970-01-01 UTC. `None` if it has not.
     pub behind_since_us: Option<i64>,
     /// Reason why the last step failed.
     pub last_error: Option<String>,
@@ -137,7 +137,7 @@ pub struct CtLogStep {
     pub behind_since_us: Option<i64>,
     /// Warning that the log responds but its tree does not grow; `None` if the tree grows.
     pub warning: Option<String>,
-    /// Since when the warning applies, µs since 1970-01-01 UTC.
+    /// Time of the first warning, µs since 1970-01-01 UTC. `None` without a warning.
     pub failing_since_us: Option<i64>,
     /// Time of the step, µs since 1970-01-01 UTC.
     pub at_us: i64,

@@ -54,7 +54,7 @@ pub struct PoolOptions {
     pub per_host_max: usize,
     /// Maximum idle connections.
     pub idle_max: usize,
-    /// How long a connection may be idle.
+    /// Idle timeout of an upstream connection.
     pub idle_life: Duration,
     /// Timeout of name resolution, connection and TLS handshake together.
     pub connect_timeout: Duration,

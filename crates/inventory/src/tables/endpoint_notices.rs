@@ -74,7 +74,7 @@ pub struct SeenLeaf {
     pub above: Option<SeenIssuer>,
     /// Whether the certificate is a version of a managed certificate.
     pub managed: bool,
-    /// Since when that managed certificate has a later version, µs since 1970-01-01 UTC.
+    /// Time when that managed certificate got a later version, µs since 1970-01-01 UTC.
     pub replaced_at_us: Option<i64>,
     /// Whether our own CA issued the certificate.
     pub issued: bool,

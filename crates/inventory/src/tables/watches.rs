@@ -36,7 +36,7 @@ pub struct WatchSettings {
     pub enabled: bool,
 }
 
-/// When a watch runs next.
+/// Times of a watch's next run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WatchTimes {
     /// Planned time on the interval's grid, µs since 1970-01-01 UTC.

@@ -78,7 +78,7 @@ impl Runner {
         Ok(self.begin_runs().await? + self.begin_parts().await?)
     }
 
-    /// Returns how many more runs and parts may start.
+    /// Returns the number of free slots for runs and parts.
     fn free_slots(&self) -> usize {
         self.watches.0.options.at_once.max(1).saturating_sub(self.runs.len())
     }

@@ -36,7 +36,7 @@ impl World {
         Self { store: database.open().await, clock: Clock::manual(NOW), _database: database }
     }
 
-    /// A newly started node.
+    /// Creates a newly started node.
     fn node(&self) -> History {
         History::new(self.store.clone(), self.clock.clone(), None)
     }

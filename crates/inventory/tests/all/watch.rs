@@ -140,12 +140,12 @@ impl World {
         Self { fleet, store, clock, targets, shelf, is_healthy, mute, database }
     }
 
-    /// A node with its own connections.
+    /// Creates a node with its own connections.
     pub(crate) async fn node(&self) -> Watches {
         self.node_with(self.fleet.dns(), usual()).await
     }
 
-    /// A node whose runs take two minutes, because it cannot resolve names.
+    /// Creates a node whose runs take two minutes, because it cannot resolve names.
     async fn slow_node(&self) -> Watches {
         self.slow_node_with(usual()).await
     }
@@ -280,7 +280,7 @@ async fn a_lost_run_is_taken_over(world: World) {
     world.fleet.stop().await;
 }
 
-/// The ID of the scan of the current run.
+/// Returns the ID of the scan of the current run.
 async fn scan_of(world: &World, id: Uuid) -> Uuid {
     loop {
         if let Some(scan) = world.row(id).await.run.and_then(|run| run.scan) {

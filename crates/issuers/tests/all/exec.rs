@@ -11,7 +11,7 @@ use x509::crl::Reason;
 use super::authority_of_tests::TestCa;
 use super::world::{World, order};
 
-/// A script that signs the CSR on standard input with `openssl x509`, and stores its input.
+/// Creates a script that signs the CSR on standard input with `openssl x509`, and stores its input.
 fn script(world: &World, ca: &TestCa) -> [String; 3] {
     let folder = world.folder.path();
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
@@ -27,7 +27,7 @@ fn script(world: &World, ca: &TestCa) -> [String; 3] {
     ["/bin/sh", "-c", &text].map(str::to_owned)
 }
 
-/// A world whose host defines that script as `sign`.
+/// Creates a world whose host defines that script as `sign`.
 async fn signing() -> (World, TestCa) {
     let world = World::new().await;
     let ca = TestCa::root("Script CA", world.now());

@@ -10,7 +10,7 @@ use x509::crl::Reason;
 
 use super::world::{World, order};
 
-/// A root with an issuing CA below it, and the profile `web` for all names below `example`.
+/// Creates a root with an issuing CA below it, and the profile `web` for all names below `example`.
 async fn world() -> World {
     let world = World::new().await;
     let authority = &world.context.authority;

@@ -14,7 +14,7 @@ use super::world::{World, order};
 
 const START_US: i64 = 1_800_000_000 * 1_000_000;
 
-/// A service that is healthy when the test says so.
+/// Starts a service that is healthy when the test says so.
 async fn service(well: &Arc<AtomicUsize>, pause: Duration) -> Fake {
     let now = x509::UnixTime(START_US / 1_000_000);
     let ca = TestCa::root("Service", now);

@@ -26,7 +26,7 @@ struct Server {
     renewal_allowed: bool,
 }
 
-/// A fake with the paths and formats of <https://openbao.org/api-docs/secret/pki/>, /auth/approle/, /auth/kubernetes/ and
+/// Starts a fake with the paths and formats of <https://openbao.org/api-docs/secret/pki/>, /auth/approle/, /auth/kubernetes/ and
 /// /auth/token/.
 async fn vault(server: Arc<Mutex<Server>>, ca: Arc<TestCa>, intermediate: Arc<TestCa>) -> Fake {
     let now = UnixTime(START_US / 1_000_000);

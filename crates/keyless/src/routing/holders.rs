@@ -22,7 +22,7 @@ pub struct Holders {
     lacking: RwLock<HashMap<NodeId, Instant>>,
 }
 
-/// How long such a node is tried last. A node that has joined loads its keys within a few seconds.
+/// Time for which a node without the key is tried last. A node that has joined loads its keys within a few seconds.
 const LACKING_FOR: Duration = Duration::from_secs(1);
 
 impl Holders {

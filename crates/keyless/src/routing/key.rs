@@ -219,7 +219,7 @@ impl RoutedKey {
 struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
-    /// How often a request that was lost with its connection may still be routed again.
+    /// Remaining number of retries after a request was lost with its connection.
     other_ways: usize,
 }
 

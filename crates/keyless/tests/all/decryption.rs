@@ -48,7 +48,7 @@ impl Signer for Module {
     }
 }
 
-/// The key pair behind the module key. No other key shares its public half.
+/// Returns the key pair behind the module key. No other key shares its public half.
 fn own() -> &'static PrivateKey {
     static OWN: OnceLock<PrivateKey> = OnceLock::new();
     OWN.get_or_init(|| PrivateKey::generate(KeyType::Rsa2048).unwrap())

@@ -19,7 +19,7 @@ use x509::SpkiHash;
 use crate::certificates::{CLIENT_AUTH, SERVER_AUTH};
 use crate::peer::{Gated, PATIENCE, World, key, keys, openssl_verifies, ski, until};
 
-/// A deadline that expires only on a fault.
+/// Returns a deadline that expires only on a fault.
 pub(crate) fn patient() -> Terms {
     Terms::within(PATIENCE)
 }

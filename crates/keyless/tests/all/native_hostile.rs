@@ -18,7 +18,7 @@ use crate::peer::{Gated, PATIENCE, World, key, until};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame of HTTP/2 (RFC 9113 section 4.1).
+/// Returns a frame of HTTP/2 (RFC 9113 section 4.1).
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
@@ -27,7 +27,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The start of a call: POST, http, a path (HPACK, RFC 7541 appendix A).
+/// Returns the start of a call: POST, http, a path (HPACK, RFC 7541 appendix A).
 fn headers(stream: u32) -> Vec<u8> {
     let path = b"/bulla.keys.v1.KeyService/Sign";
     let mut block = vec![0x83, 0x86, 0x04, u8::try_from(path.len()).unwrap()];

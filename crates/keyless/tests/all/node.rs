@@ -65,7 +65,7 @@ impl Node {
         Self { member, running, keys, router, metrics, figures, folder, shown }
     }
 
-    /// The TLS configuration of this node as a client of other nodes.
+    /// Returns the TLS configuration of this node as a client of other nodes.
     pub(crate) fn config(&self) -> ClientConfig {
         config(&self.shown)
     }

@@ -36,7 +36,7 @@ pub(crate) const KINDS: [KeyType; 7] = [
     KeyType::Ed25519,
 ];
 
-/// One key of each type, shared by all tests.
+/// Returns one key of each type, shared by all tests.
 pub(crate) fn keys() -> &'static [PrivateKey] {
     static KEYS: OnceLock<Vec<PrivateKey>> = OnceLock::new();
     KEYS.get_or_init(|| KINDS.iter().map(|kind| PrivateKey::generate(*kind).unwrap()).collect())

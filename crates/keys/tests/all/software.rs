@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use keys::{DecryptError, KeyError, KeyRef, KeyType, OaepHash, PrivateKey, SignError, Signer};
 use x509::{PublicKey, verify_signature};
 
-/// One key of each type for the whole binary, because generating RSA keys takes seconds.
+/// Returns one key of each type for the whole binary, because generating RSA keys takes seconds.
 pub(crate) fn key(kind: KeyType) -> PrivateKey {
     static KEYS: OnceLock<Mutex<HashMap<KeyType, PrivateKey>>> = OnceLock::new();
     let mut keys = KEYS.get_or_init(Mutex::default).lock().unwrap();

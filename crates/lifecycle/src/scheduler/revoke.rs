@@ -81,7 +81,7 @@ impl Lifecycle {
         }
     }
 
-    /// Carries out due revocations, at most [`CHUNK`]. Returns how many were tried.
+    /// Carries out due revocations, at most [`CHUNK`]. Returns the number of attempted revocations.
     pub(crate) async fn revoke_due(&self) -> Result<u64, DataError> {
         let (now_us, node) = (self.now_us(), self.inner.node);
         let claim = on(move |tx| {

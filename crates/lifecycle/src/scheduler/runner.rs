@@ -136,7 +136,7 @@ impl Lifecycle {
         }
     }
 
-    /// Starts due runs in the free slots. Returns how many were claimed.
+    /// Starts due runs in the free slots. Returns the number of claimed runs.
     async fn fill(&self, running: &mut RunningTasks) -> Result<u64, DataError> {
         let now_us = self.now_us();
         let due = tables::Jobs::of(&self.inner.store).issuers_due(now_us).await?;

@@ -701,7 +701,7 @@ impl Jobs<'_> {
             .await
     }
 
-    /// Releases all runs of `holder`: their leases end now. Returns how many.
+    /// Releases all runs of `holder`: their leases end now. Returns the number of released runs.
     ///
     /// # Errors
     /// Database errors.

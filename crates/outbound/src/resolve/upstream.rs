@@ -36,9 +36,9 @@ const PENDING_MAX: usize = 16_384;
 /// Timeouts of a query to one upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// When to send the query again, in case the packet was lost.
+    /// Times after the first packet at which the query is sent again, in case a packet was lost.
     pub(crate) resend: [Duration; 2],
-    /// When to give up.
+    /// Time after the first packet at which the query fails.
     pub(crate) give_up: Duration,
 }
 

@@ -66,7 +66,7 @@ impl Reply {
         Self { octets: message.to_vec().expect("an answer that can be written"), after: None }
     }
 
-    /// A reply that is sent only when the test opens `gate`.
+    /// Returns a reply that is sent only when the test opens `gate`.
     pub(crate) fn after(message: Message, gate: &Arc<Notify>) -> Self {
         Self { after: Some(gate.clone()), ..Self::now(message) }
     }
@@ -106,7 +106,7 @@ impl NameServer {
         Self { address, asked, arrived, tasks }
     }
 
-    /// The number of queries so far.
+    /// Returns the number of queries so far.
     pub(crate) fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -176,7 +176,7 @@ pub(crate) fn cname(owner: &str, ttl: u32, alias: &str) -> Record {
     Record::from_rdata(name(owner), ttl, RData::CNAME(CNAME(name(alias))))
 }
 
-/// An SOA record of the zone, which limits how long negative answers are cached.
+/// Returns an SOA record of the zone, which limits how long negative answers are cached.
 pub(crate) fn soa(zone: &str, ttl: u32, minimum: u32) -> Record {
     let day = 86_400;
     let soa = SOA::new(name("ns.example."), name("admin.example."), 1, day, day, day, minimum);

@@ -30,7 +30,7 @@ impl Drop for Server {
     }
 }
 
-/// A self-signed certificate for `a.example` and `b.example`.
+/// Returns a self-signed certificate for `a.example` and `b.example`.
 fn certificate() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let folder = tempfile::tempdir().unwrap();
     let (key, certificate) = (folder.path().join("key.pem"), folder.path().join("certificate.pem"));

@@ -33,7 +33,7 @@ fn ed25519() -> Mechanism<'static> {
     Mechanism::Eddsa(EddsaParams::new(EddsaSignatureScheme::Ed25519))
 }
 
-/// The DigestInfo of PKCS #1, encoded by hand.
+/// Returns the DigestInfo of PKCS #1, encoded by hand.
 fn digest_info(hash: Hash, digest: &[u8]) -> Vec<u8> {
     let oid = match hash {
         Hash::Sha256 => "2.16.840.1.101.3.4.2.1",

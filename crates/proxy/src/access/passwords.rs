@@ -12,14 +12,19 @@ use super::keyed_digest::DIGEST;
 const USERS_MAX: usize = 100_000;
 /// Maximum bytes of a name, and of a password, as in SOCKS (RFC 1929 section 2).
 pub(super) const CREDENTIAL_OCTETS_MAX: usize = 255;
-/// Maximum cost of a hash: rounds of SHA-crypt; memory in KiB, passes and lanes of Argon2.
+/// Maximum rounds of SHA-crypt. This and the following limits bound the cost of a password check.
 const ROUNDS_MAX: u32 = 1_000_000;
+/// Maximum memory of Argon2 in KiB.
 const MEMORY_KIB_MAX: u32 = 256 << 10;
+/// Maximum passes of Argon2.
 const PASSES_MAX: u32 = 32;
+/// Maximum lanes of Argon2.
 const LANES_MAX: u32 = 16;
-/// Minimum and default rounds of SHA-crypt, and significant bytes of its salt.
+/// Minimum rounds of SHA-crypt. Hashes with fewer rounds are rejected.
 const ROUNDS_MIN: u32 = 1_000;
+/// Rounds of a SHA-crypt hash without `rounds=`.
 const ROUNDS_USUAL: u32 = 5_000;
+/// Maximum bytes of a SHA-crypt salt.
 const SALT_OCTETS_MAX: usize = 16;
 
 /// Errors in a file of users.

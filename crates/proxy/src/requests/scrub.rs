@@ -23,7 +23,7 @@ const MASK: u8 = b'*';
 #[derive(Debug)]
 pub struct Scrubber {
     values: Vec<Arc<ValueEncodings>>,
-    /// What is not decided yet.
+    /// Bytes that are held back because they may be part of a value.
     held: Vec<u8>,
     /// How much of `held` is masked already, as the end of a value that began before it, or in a pause.
     masked: usize,
@@ -195,7 +195,7 @@ fn masked(text: &[u8], found: &[(usize, usize)], carried: usize) -> Bytes {
 /// A pause of a stream.
 #[derive(Debug, Default)]
 struct Pause {
-    /// When the pause was noticed; `None` while the stream has bytes.
+    /// Start of the current pause; `None` while the stream has bytes.
     since: Option<Instant>,
     /// Whether the short pause is over.
     is_long: bool,

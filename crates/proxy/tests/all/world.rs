@@ -302,7 +302,7 @@ impl Client {
         Self::with(root, alpn, Resumption::in_memory_sessions(64))
     }
 
-    /// A client that supports only RSA signatures.
+    /// Returns a client that supports only RSA signatures.
     pub(crate) fn without_ecdsa(root: &[u8]) -> Self {
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let rsa = |suite: &rustls::SupportedCipherSuite| {
@@ -312,7 +312,7 @@ impl Client {
         Self::by(rustls::crypto::CryptoProvider { cipher_suites: suites, ..provider }, root)
     }
 
-    /// A client with the crypto provider `provider`.
+    /// Returns a client with the crypto provider `provider`.
     pub(crate) fn by(provider: rustls::crypto::CryptoProvider, root: &[u8]) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(root.to_vec())).unwrap();

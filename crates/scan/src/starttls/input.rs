@@ -101,7 +101,7 @@ impl Input {
         Ok(Some(self.take(count)))
     }
 
-    /// Drops up to `count` bytes; returns how many were dropped.
+    /// Drops up to `count` bytes. Returns the number of dropped bytes.
     pub(super) fn skip(&mut self, count: usize) -> Result<usize, StartTlsError> {
         let count = count.min(self.pending.len());
         self.take(count);

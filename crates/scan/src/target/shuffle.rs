@@ -23,7 +23,7 @@ impl Shuffled {
         Self { count, next: 0, half_bits: bits.div_ceil(2).max(1), seed }
     }
 
-    /// Returns how many numbers remain.
+    /// Returns the count of remaining numbers.
     pub(super) fn left(&self) -> u64 {
         self.count - self.next
     }

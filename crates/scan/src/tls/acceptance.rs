@@ -10,7 +10,7 @@ const ANSWER_MAX: usize = 16 * 1_024;
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
 
-/// What a short handshake offers.
+/// The offer of a short handshake that tests what a server accepts.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Question {
     /// TLS 1.1 and earlier, with every cipher suite.

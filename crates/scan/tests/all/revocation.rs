@@ -39,7 +39,7 @@ impl RevokingSite {
         self.checker.check(certificate, &self.issuer, Some(staple), now()).await
     }
 
-    /// An OCSP response entry for the certificate with the serial number [`SERIAL`].
+    /// Returns an OCSP response entry for the certificate with the serial number [`SERIAL`].
     fn says(&self, status: Status, this_update: i64, next_update: Option<i64>) -> ResponseEntry {
         let id = CertificateId::of(&self.issuer, SerialNumber::from_content(SERIAL), OcspHash::Sha1);
         (id, status, now().plus(this_update), next_update.map(|due| now().plus(due)))
@@ -801,7 +801,7 @@ async fn cancelled_scan_drops_pending_revocation_checks() {
     world.fleet.stop().await;
 }
 
-/// A name server that answers every query with one address.
+/// Starts a name server that answers every query with one address.
 async fn name_server(address: [u8; 4]) -> std::net::SocketAddr {
     let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let at = socket.local_addr().unwrap();

@@ -126,7 +126,7 @@ impl SessionRows {
     }
 }
 
-/// What confirms a session, and is used up with it.
+/// A single-use proof of identity that confirms a session.
 pub(crate) enum Proof {
     /// The password.
     Password,

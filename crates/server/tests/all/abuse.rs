@@ -34,7 +34,7 @@ fn credentials(world: &World) -> SocketAddr {
     world.running.as_ref().unwrap().credential_address.unwrap()
 }
 
-/// A connection from 127.0.0.`host`.
+/// Opens a connection from 127.0.0.`host`.
 async fn connect(host: u8, to: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::new(127, 0, 0, host), 0).into()).unwrap();
@@ -52,7 +52,7 @@ async fn handshake(
     TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
-/// The response status of one request on a new connection from 127.0.0.`host`, or `None` if the connection was refused.
+/// Returns the response status of one request on a new connection from 127.0.0.`host`, or `None` if the connection was refused.
 async fn ask(world: &World, host: u8, to: SocketAddr, path: &str) -> Option<String> {
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
     let stream = connect(host, to).await;
@@ -145,7 +145,7 @@ async fn every_listener_closes_connections_after_the_header_timeout() {
     tokio::time::timeout(LONG, end).await.expect("closed by the server");
 }
 
-/// An HTTP/2 client with a receive window of one kibibyte.
+/// Creates an HTTP/2 client with a receive window of one kibibyte.
 async fn reluctant(world: &World, host: u8) -> (SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
     let stream = handshake(world, connect(host, world.address).await, b"h2").await.unwrap();
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -220,7 +220,7 @@ async fn connections_per_client_certificate_are_limited() {
     assert!(refused(&world, "tls", "certificate-share"));
 }
 
-/// A PROXY protocol header for a connection of `client`.
+/// Returns a PROXY protocol header for a connection of `client`.
 fn introduction(client: Ipv4Addr) -> Vec<u8> {
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
     header.extend(client.octets());

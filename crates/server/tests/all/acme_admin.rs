@@ -56,7 +56,7 @@ impl Api {
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    /// An account with one pending order, written directly to the store.
+    /// Creates an account with one pending order, written directly to the store.
     async fn account(&self) -> (Uuid, Uuid) {
         let (account, order) = (Uuid::now_v7(), Uuid::now_v7());
         let new = NewAcmeAccount {

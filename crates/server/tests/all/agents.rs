@@ -126,7 +126,7 @@ impl House {
         Agent::open(&self.state(), PolicyFile::new(&policy), Clock::system()).await.unwrap()
     }
 
-    /// A file in the folder that is deployed to.
+    /// Returns the path of a file in the folder that is deployed to.
     fn etc(&self, name: &str) -> PathBuf {
         let folder = self.folder.path().join("etc");
         std::fs::create_dir_all(&folder).unwrap();

@@ -14,7 +14,7 @@ use crate::enrolments::{authority_in, request};
 use crate::logging_in::Scene;
 use crate::world::{self, Plan, TestResponse, World, issuance, send};
 
-/// A server with EST for the profile `vip`, which requires approval.
+/// Starts a server with EST for the profile `vip`, which requires approval.
 async fn plan() -> Plan {
     let database = Database::sqlite();
     let store = database.open().await;

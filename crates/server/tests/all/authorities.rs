@@ -62,7 +62,7 @@ impl Api {
         self.as_whom(&self.admin, method, path, body, &[]).await
     }
 
-    /// A token with this role in this scope only.
+    /// Creates a token with this role in this scope only.
     async fn token(&self, role: &str, scope: &str) -> String {
         let body = json!({ "name": format!("{role} {scope}"), "grants": [{ "role": role, "scope": scope }] });
         let (status, made) = self.ask(Method::POST, "/api/v1/tokens", body).await;

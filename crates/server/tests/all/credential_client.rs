@@ -58,7 +58,7 @@ impl CredentialServer {
         Self::down(database).await.started().await
     }
 
-    /// A server that is configured but not started.
+    /// Creates a server that is configured but not started.
     async fn down(database: Database) -> Self {
         let store = database.open().await;
         let clock = Clock::manual(now() * 1_000_000);
@@ -128,7 +128,7 @@ impl CredentialServer {
         self.credentials.grant(&admin(), actor, &path, read).await.unwrap();
     }
 
-    /// A new API token of this name with the role `viewer`, which has no permission on credentials.
+    /// Creates a new API token of this name with the role `viewer`, which has no permission on credentials.
     async fn token(&self, name: &str) -> String {
         let root = reqwest::Certificate::from_der(&self.ca.root).unwrap();
         let http = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
@@ -157,7 +157,7 @@ impl CredentialServer {
         Client::builder(format!("https://{}", self.address)).roots(root)
     }
 
-    /// An administrator's client that does not subscribe to changes and caches for a long time.
+    /// Returns an administrator's client that does not subscribe to changes and caches for a long time.
     fn client(&self) -> Client {
         self.builder().bearer(&self.admin).limits(Limits { follow: false, ..long() }).build().unwrap()
     }
@@ -201,7 +201,7 @@ async fn next(changes: &mut client::Changes) -> Change {
     tokio::time::timeout(PATIENCE, changes.next()).await.expect("a change")
 }
 
-/// The next change of a name. Skips [`Change::Any`], which reports changed permissions before or after it.
+/// Returns the next change of a name. Skips [`Change::Any`], which reports changed permissions before or after it.
 async fn next_named(changes: &mut client::Changes) -> Change {
     loop {
         match next(changes).await {

@@ -24,7 +24,7 @@ async fn authority() -> (tempfile::TempDir, store::Store, Authority) {
     (folder, store, authority)
 }
 
-/// A CA with profiles that require approval.
+/// Creates a CA with profiles that require approval.
 pub(crate) async fn authority_in(store: &store::Store) -> Authority {
     let clock = Clock::system();
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
@@ -38,7 +38,7 @@ pub(crate) async fn authority_in(store: &store::Store) -> Authority {
     authority
 }
 
-/// A certificate signing request in PEM.
+/// Returns a certificate signing request in PEM.
 pub(crate) fn request(name: &str) -> String {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();

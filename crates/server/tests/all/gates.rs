@@ -54,7 +54,7 @@ impl House {
         Self::with(database, false).await
     }
 
-    /// A server whose configuration may require signatures of approvers.
+    /// Returns a server whose configuration may require signatures of approvers.
     async fn with(database: Database, signed_approvals: bool) -> Self {
         let store = database.open().await;
         let Parts { clock, keystore, authority, issuers, lifecycle } =
@@ -457,7 +457,7 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
     ])
 }
 
-/// A target of a `vip` certificate with the issuer `outside`. Another certificate refers to a deleted issuer.
+/// Creates a target of a `vip` certificate with the issuer `outside`. Another certificate refers to a deleted issuer.
 async fn target(house: &House) -> String {
     house.authority.put_profile(profile("vip", ".vip.example"), None, "test").await.unwrap();
     let id = Uuid::now_v7();

@@ -31,7 +31,7 @@ impl Place {
         Self::on(Database::postgres().await).await
     }
 
-    /// The API path of the first admin's token.
+    /// Returns the API path of the first admin's token.
     async fn first(&self) -> String {
         let found = self.world.get("/api/v1/tokens").await.expect(200).json();
         let first = found["items"].as_array().unwrap().iter().find(|one| one["name"] == "first-admin");
@@ -47,7 +47,7 @@ impl Place {
         send(request.header("if-match", self.revision(path).await).json(&body)).await
     }
 
-    /// A token with this role: its secret and its API path.
+    /// Creates a token with this role. Returns its secret and its API path.
     async fn token(&self, name: &str, role: &str, lives: Option<Duration>) -> (String, String) {
         let ends = lives.map(|lives| self.clock.now_us() + i64::try_from(lives.as_micros()).unwrap());
         let grants = json!([{ "role": role, "scope": "any" }]);

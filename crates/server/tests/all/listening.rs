@@ -196,7 +196,7 @@ async fn connections_per_address_are_limited() {
 
 type Parts = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;
 
-/// A request body whose parts are sent one by one.
+/// Returns a request body whose parts are sent one by one.
 fn body_in_parts() -> (mpsc::Sender<Bytes>, Parts) {
     let (parts, receiver) = mpsc::channel::<Bytes>(1);
     let frames = stream::unfold(receiver, |mut receiver| async move {

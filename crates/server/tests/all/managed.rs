@@ -561,7 +561,7 @@ const PAGES: &[&str] = &[
 ];
 
 impl House {
-    /// The number of SQL statements for a page. Background work can only add statements, so the minimum of several runs is used.
+    /// Returns the number of SQL statements for a page. Background work can only add statements, so the minimum of several runs is used.
     async fn statements(&self, path: &str) -> u64 {
         let mut least = u64::MAX;
         for _ in 0..5 {

@@ -34,7 +34,7 @@ impl Verdict {
     }
 }
 
-/// A Markdown table.
+/// Returns a Markdown table.
 fn table(title: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut text =
         format!("## {title}\n\n| {} |\n|{}\n", columns.join(" | "), " --- |".repeat(columns.len()));

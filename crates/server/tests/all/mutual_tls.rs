@@ -33,7 +33,7 @@ async fn ask(router: &Router, request: Request<Body>) -> (u16, Value) {
     (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
 }
 
-/// A request as the listener forwards it after verifying this certificate's chain.
+/// Creates a request as the listener forwards it after verifying this certificate's chain.
 fn by_certificate(method: Method, path: &str, der: &[u8]) -> Request<Body> {
     let address = IpAddr::from([127, 0, 0, 1]);
     let peer = Peer { address, client_certificate: PresentedChain::new([der]), channel_binding: None };
@@ -133,7 +133,7 @@ impl Applications {
         Self { authority, server, chain, issued: issued.id, client, _folder: folder }
     }
 
-    /// The status of one request each to the API, EST, and the credential store.
+    /// Returns the status of one request each to the API, EST, and the credential store.
     async fn doors(&self) -> [u16; 3] {
         let api = self.client.get(format!("https://{}/api/v1/auth/me", self.server.address));
         let est = format!("https://{}/.well-known/est/apps/simpleenroll", self.server.address);

@@ -22,7 +22,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The components with the root CA `root`.
+    /// Returns the components with the root CA `root`.
     pub(crate) async fn on(store: &Store, options: LifecycleOptions) -> Self {
         let clock = Clock::system();
         let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
@@ -50,7 +50,7 @@ impl Parts {
         Self { clock, keystore, authority, issuers, lifecycle }
     }
 
-    /// The components with the CA `issuing` below `root`, and ten scheduler runs per second.
+    /// Returns the components with the CA `issuing` below `root`, and ten scheduler runs per second.
     pub(crate) async fn with_issuing(store: &Store) -> Self {
         let tick = Duration::from_millis(100);
         let parts = Self::on(store, LifecycleOptions { tick, ..LifecycleOptions::default() }).await;

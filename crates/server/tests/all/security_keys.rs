@@ -34,12 +34,12 @@ impl SoftKey {
         Self { pair, id: [number; 16], count: 1 }
     }
 
-    /// The public key as `COSE_Key`.
+    /// Returns the public key as `COSE_Key`.
     fn cose(&self) -> Vec<u8> {
         [&[0xa4, 1, 1, 3, 0x27, 0x20, 6, 0x21, 0x58, 32], self.pair.public_key().as_ref()].concat()
     }
 
-    /// The key as stored for a user.
+    /// Returns the key as stored for a user.
     pub(crate) fn stored(&self, identity: Uuid) -> SecurityKey {
         SecurityKey {
             id: Uuid::now_v7(),
@@ -66,7 +66,7 @@ impl SoftKey {
         data
     }
 
-    /// The response to `navigator.credentials.create`.
+    /// Returns the response to `navigator.credentials.create`.
     fn create(&self, ceremony: &Value) -> Value {
         let mut data = self.data(0x45);
         data.extend([0; 16]);
@@ -84,7 +84,7 @@ impl SoftKey {
         })
     }
 
-    /// The response to `navigator.credentials.get`.
+    /// Returns the response to `navigator.credentials.get`.
     pub(crate) fn get(&mut self, ceremony: &Value, flags: u8, user: Option<&str>) -> Value {
         self.get_at(ceremony, flags, user, ORIGIN)
     }
@@ -114,7 +114,7 @@ fn client_data(kind: &str, ceremony: &Value, origin: &str) -> String {
     json!({ "type": kind, "challenge": challenge, "origin": origin, "crossOrigin": false }).to_string()
 }
 
-/// A request of a page at [`HOST`].
+/// Returns a request of a page at [`HOST`].
 fn page(world: &World, method: Method, path: &str) -> reqwest::RequestBuilder {
     world
         .bare(method, path)
@@ -132,7 +132,7 @@ pub(crate) async fn ask(world: &World, tab: &Tab, method: Method, path: &str, bo
     send(request.header("x-csrf-token", &tab.csrf).json(&body)).await
 }
 
-/// A server whose time the test moves, and that does not limit attempts.
+/// Starts a server whose time the test moves, and that does not limit attempts.
 async fn world() -> (World, Clock) {
     let clock = Clock::manual(now() * 1_000_000);
     (limited(clock.clone(), PLENTY).await, clock)
@@ -140,7 +140,7 @@ async fn world() -> (World, Clock) {
 
 const PLENTY: SlowRate = SlowRate { every: Duration::from_secs(1), burst: 1_000 };
 
-/// A server that limits the passwords for a name from unknown addresses.
+/// Starts a server that limits the passwords for a name from unknown addresses.
 async fn limited(clock: Clock, name: SlowRate) -> World {
     let limits = LimitOptions {
         sign_in: SignInRates { pair: PLENTY, address: PLENTY, name },
@@ -158,7 +158,7 @@ pub(crate) async fn insert(world: &World, key: SecurityKey) {
     assert_eq!(insert.await.unwrap(), AccessChange::Done);
 }
 
-/// A user with a password. Returns the id.
+/// Creates a user with a password. Returns the id.
 pub(crate) async fn user(world: &World, name: &str, role: &str) -> String {
     let body = json!({ "name": name, "grants": [{ "role": role, "scope": "any" }] });
     let made = world.post("/api/v1/users", body).await.expect(201).json();

@@ -22,7 +22,7 @@ const LINKS: &str = "/api/v1/auth/links";
 const SESSIONS: &str = "/api/v1/auth/sessions";
 const ME: &str = "/api/v1/auth/me";
 
-/// A server with a manual clock.
+/// Starts a server with a manual clock.
 async fn world() -> (World, Clock) {
     let clock = Clock::manual(now() * 1_000_000);
     let world = World::start_with(Plan { clock: clock.clone(), ..Plan::default() }).await;
@@ -55,7 +55,7 @@ impl Tab {
     }
 }
 
-/// A sign-in request from a page of the server itself.
+/// Returns a sign-in request from a page of the server itself.
 fn signing_in(world: &World, body: &Value) -> reqwest::RequestBuilder {
     let request = world.bare(Method::POST, SESSIONS).header("origin", format!("https://{}", world.address));
     request.header("sec-fetch-site", "same-origin").json(body)
@@ -351,7 +351,7 @@ async fn dangerous_operations_require_recent_confirmation() {
 
 const PASSWORD: &str = "correct horse battery staple";
 
-/// A user with a password and without an OIDC identity.
+/// Creates a user with a password and without an OIDC identity.
 async fn person(world: &World, name: &str, role: &str) -> String {
     let body = json!({ "name": name, "grants": [{ "role": role, "scope": "any" }] });
     let made = world.post("/api/v1/users", body).await.expect(201).json();
@@ -362,7 +362,7 @@ async fn person(world: &World, name: &str, role: &str) -> String {
     path
 }
 
-/// A server whose password rate limits do not refill during the test.
+/// Starts a server whose password rate limits do not refill during the test.
 async fn limited(rates: SignInRates) -> World {
     let limits = LimitOptions { sign_in: rates, ..LimitOptions::default() };
     World::start_with(Plan { state: Box::new(move |state| state.limits(limits)), ..Plan::default() }).await

@@ -136,7 +136,7 @@ impl House {
         }
     }
 
-    /// A target on an agent without a label.
+    /// Creates a target on an agent without a label.
     async fn target(&self, name: &str) -> Value {
         let (id, agent) = (Uuid::now_v7(), Uuid::now_v7());
         let settings = TargetSettings {
@@ -190,7 +190,7 @@ fn client(ca: &world::Authority) -> reqwest::ClientBuilder {
     reqwest::Client::builder().tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])
 }
 
-/// A DER certificate signing request with this common name and DNS name.
+/// Returns a DER certificate signing request with this common name and DNS name.
 fn request(common: &str, name: &str) -> Vec<u8> {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let subject = DistinguishedName::from_text(&format!("CN={common}")).unwrap();

@@ -38,7 +38,7 @@ impl CredentialServer {
         format!("https://{address}{path}")
     }
 
-    /// A request without a token.
+    /// Creates a request without a token.
     fn bare(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let client = self.world.builder().build().unwrap();
         client.request(Method::from_bytes(method.as_bytes()).unwrap(), self.url(path))

@@ -31,7 +31,7 @@ use x509::{BasicConstraints, DistinguishedName, GeneralName, KeyUsage, SerialNum
 
 pub(crate) const HOUR: i64 = 3_600;
 
-/// The current Unix time, for certificates that real TLS clients verify.
+/// Returns the current Unix time, for certificates that real TLS clients verify.
 pub(crate) fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
 }
@@ -43,7 +43,7 @@ pub(crate) struct Issued {
 }
 
 impl Issued {
-    /// The certificate and key in reqwest's format.
+    /// Returns the certificate and key in reqwest's format.
     pub(crate) fn identity(&self) -> reqwest::Identity {
         let pem =
             format!("{}{}", self.key.to_pkcs8_pem().as_str(), x509::pem::encode("CERTIFICATE", &self.der));
@@ -176,7 +176,7 @@ impl TestResponse {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The problem type of this error response.
+    /// Returns the problem type of this error response.
     #[track_caller]
     pub(crate) fn problem(&self) -> String {
         assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
@@ -204,7 +204,7 @@ pub(crate) async fn store() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-/// The protocols of a CA, with default options.
+/// Returns the protocols of a CA, with default options.
 pub(crate) fn issuance(authority: &embedded::Authority, store: &Store, clock: &Clock) -> Issuance {
     let acme = Acme::new(authority.clone(), store.clone(), clock.clone(), AcmeOptions::default()).unwrap();
     Issuance {
@@ -263,12 +263,12 @@ impl World {
         builder(&self.ca)
     }
 
-    /// A request without authentication.
+    /// Returns a request without authentication.
     pub(crate) fn bare(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, self.url(path))
     }
 
-    /// A request with a token.
+    /// Creates a request with a token.
     pub(crate) fn with(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.bare(method, path).bearer_auth(token)
     }
@@ -281,7 +281,7 @@ impl World {
         send(self.with(&self.admin, Method::POST, path).json(&body)).await
     }
 
-    /// A new token with one grant.
+    /// Creates a new token with one grant.
     pub(crate) async fn token(&self, name: &str, role: &str, scope: &str) -> String {
         let body = serde_json::json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
         let made = self.agreed(self.post("/api/v1/tokens", body).await).await;
@@ -302,12 +302,12 @@ impl World {
         answer.expect(201).json()
     }
 
-    /// A raw TLS connection with ALPN http/1.1.
+    /// Opens a raw TLS connection with ALPN http/1.1.
     pub(crate) async fn raw(&self) -> TlsStream<TcpStream> {
         self.raw_with(b"http/1.1").await
     }
 
-    /// The TLS configuration of a client without a certificate.
+    /// Returns the TLS configuration of a client without a certificate.
     pub(crate) fn tls(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from(self.ca.root.clone())).unwrap();
@@ -341,7 +341,7 @@ fn builder(ca: &Authority) -> reqwest::ClientBuilder {
 
 pub(crate) use testbed::until;
 
-/// A PEM certificate signing request (RFC 2986) for one host, with a new key.
+/// Returns a PEM certificate signing request (RFC 2986) for one host, with a new key.
 pub(crate) fn request_for(name: &str) -> String {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let names = [GeneralName::Dns(name.to_owned())];

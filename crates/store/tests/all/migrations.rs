@@ -10,7 +10,7 @@ fn listed(text: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(entry).collect()
 }
 
-/// The differences between the files and the list.
+/// Returns the differences between the files and the list.
 fn faults(listed: &BTreeMap<String, String>, found: &BTreeMap<String, String>) -> Vec<String> {
     let names: BTreeSet<&String> = listed.keys().chain(found.keys()).collect();
     let fault = |name: &String| match (listed.get(name), found.get(name)) {
@@ -74,7 +74,7 @@ fn contracts(statement: &str) -> bool {
     !(adds_column || is_fill || is_new.iter().any(|start| words.starts_with(start)))
 }
 
-/// The statements of a migration without comments. `END;` ends a trigger.
+/// Returns the statements of a migration without comments. `END;` ends a trigger.
 fn statements(text: &str) -> Vec<String> {
     let code = |line: &str| line.split("--").next().unwrap_or_default().to_owned();
     let text = text.lines().map(code).collect::<Vec<_>>().join("\n");

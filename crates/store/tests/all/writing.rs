@@ -326,7 +326,7 @@ async fn permanent_connection_errors_are_reported_without_the_password() {
     }
 }
 
-/// A self-signed certificate for `localhost` and its key, created by openssl.
+/// Returns a self-signed certificate for `localhost` and its key, created by openssl.
 fn localhost_certificate() -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let made = std::process::Command::new("openssl")

@@ -11,7 +11,7 @@ use tower::ServiceExt;
 
 const ROWS: usize = 1_203;
 
-/// A list of [`ROWS`] jobs. The request sets the page size.
+/// Returns a list of [`ROWS`] jobs. The request sets the page size.
 async fn jobs(RawQuery(query): RawQuery) -> Response {
     let query: Vec<(String, String)> = serde_urlencoded::from_str(&query.unwrap()).unwrap();
     let of = |name: &str| query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());

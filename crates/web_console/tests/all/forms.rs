@@ -7,7 +7,7 @@ use crate::hostile_api::{CSRF, Console, Seen, all_fields, form};
 /// The sign-in form, for a browser without a session.
 const SIGN_IN: &str = "/console/sign-in";
 
-/// The paths that accept forms.
+/// Returns the paths that accept forms.
 async fn targets(console: &Console) -> Vec<String> {
     let mut targets = Vec::new();
     for path in console.paths().into_iter().filter(|path| path != SIGN_IN) {

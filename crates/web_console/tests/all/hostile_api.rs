@@ -64,7 +64,7 @@ impl Console {
         Self::over(LISTING.clone())
     }
 
-    /// The console over an API whose lists have this number of short items.
+    /// Returns the console over an API whose lists have this number of short items.
     pub(crate) fn with_short_items(count: usize) -> Self {
         let mut page = LISTING.clone();
         shorten(&mut page, count);
@@ -80,7 +80,7 @@ impl Console {
         Self { router: web_console::pages(routes.clone(), Some(routes)), api }
     }
 
-    /// The route paths of the pages, such as `/console/jobs/{id}`.
+    /// Returns the route paths of the pages, such as `/console/jobs/{id}`.
     pub(crate) fn paths(&self) -> Vec<String> {
         let shown = format!("{:?}", self.router);
         let mut paths: Vec<String> = shown
@@ -110,7 +110,7 @@ impl Console {
         Answer { status, headers, body: String::from_utf8_lossy(&body).into_owned() }
     }
 
-    /// The requests to the API since the last call.
+    /// Returns the requests to the API since the last call.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         std::mem::take(&mut self.api.seen.lock().unwrap())
     }
@@ -122,14 +122,14 @@ pub(crate) fn form(path: &str, fields: &[(&str, &str)]) -> Request {
     request.body(Body::from(body)).unwrap()
 }
 
-/// The fields of every form, each with the same value.
+/// Returns the fields of every form, each with the same value.
 pub(crate) fn all_fields(value: &'static str) -> Vec<(&'static str, &'static str)> {
     let names = ["field(\"", "text(\"", "exact(\"", "all(\"", "ticked(\"", "words(\""];
     let names = names.iter().flat_map(|call| literals(call));
     names.filter(|name| name != "csrf").map(|name| (&*name.leak(), value)).collect()
 }
 
-/// The parameters of every query, each with the same value.
+/// Returns the parameters of every query, each with the same value.
 pub(crate) fn all_parameters(value: &str) -> String {
     let value = api::path::segment(value);
     let names = ["parameter(query, \"", "parameter::<String>(query, \"", "of(\"", "query.as_deref(), \""];
@@ -152,7 +152,7 @@ fn collect(folder: &Path, text: &mut String) {
     }
 }
 
-/// The string literals after each occurrence of `call`, which ends with an opening quote.
+/// Returns the string literals after each occurrence of `call`, which ends with an opening quote.
 fn literals(call: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for rest in SOURCE.split(call).skip(1) {
@@ -165,7 +165,7 @@ fn literals(call: &str) -> Vec<String> {
     found
 }
 
-/// The JSON pointers that pages read, each with the function that reads it: `/leaf/subject` by `text`.
+/// Returns the JSON pointers that pages read, each with the function that reads it: `/leaf/subject` by `text`.
 fn pointers() -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let mut before = "";
@@ -237,7 +237,7 @@ static LISTING: LazyLock<Value> = LazyLock::new(|| {
     top
 });
 
-/// An endpoint that has a page.
+/// Returns an endpoint that has a page.
 pub(crate) fn endpoint() -> Value {
     json!({ "host": MARKUP, "port": 443, "protocol": MARKUP, "server_name": MARKUP, "address": MARKUP })
 }

@@ -26,7 +26,7 @@ const WITHOUT_DATA: &[&str] = &[
 /// The ID of an issuer.
 const ISSUER: &str = "01930000-0000-7000-8000-000000000000";
 
-/// The URL of a page with markup in every parameter.
+/// Returns the URL of a page with markup in every parameter.
 fn address(path: &str) -> String {
     // The page of an issuer with a name instead of an ID is a redirect.
     let is_identity = path.starts_with("/console/issuers/");
@@ -109,7 +109,7 @@ async fn markup_is_escaped_in_every_form_response() {
     assert!(shown > 10, "{shown} pages show what the form or the API says");
 }
 
-/// The API requests that a page sends.
+/// Returns the API requests that a page sends.
 async fn calls(console: &Console, path: &str) -> Vec<String> {
     console.seen();
     let answer = console.get(&address(path)).await;

@@ -81,7 +81,7 @@ fn known(credential: &Credential) -> Known<'_> {
     }
 }
 
-/// The simplest vector, its credential and its assertion.
+/// Returns the simplest vector, its credential and its assertion.
 fn simple() -> (Vector, Credential, Assertion) {
     let vector = vector("ES256 Credential with No Attestation");
     let credential = registered(&vector).unwrap();

@@ -69,7 +69,7 @@ impl World {
         leaf(&self.leaf_key, "a.example", &self.leaf_key).certificate(&self.leaf_key)
     }
 
-    /// The intermediate CA, certified also by an older root.
+    /// Returns the intermediate CA, certified also by an older root.
     fn cross(&self) -> Arc<Certificate> {
         authority("Middle", &self.middle_key, "Old root", &self.other_key).certificate(&self.other_key)
     }

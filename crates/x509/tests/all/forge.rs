@@ -42,7 +42,7 @@ impl Key {
         })
     }
 
-    /// A key identifier similar to those of RFC 7093.
+    /// Returns a key identifier similar to those of RFC 7093.
     pub(crate) fn id(&self) -> Vec<u8> {
         x509::Fingerprint::of(self.0.public_key().as_ref()).as_bytes()[..20].to_vec()
     }
@@ -223,7 +223,7 @@ pub(crate) fn name(text: &str) -> Vec<u8> {
     })
 }
 
-/// A healthy CA certificate, not yet signed.
+/// Creates a healthy CA certificate, not yet signed.
 pub(crate) fn authority(subject: &str, key: &Key, issuer: &str, issuer_key: &Key) -> Spec {
     let mut spec = Spec::new(name(subject), name(issuer), key);
     spec.not_before = NOW.plus(-1_000 * DAY);
@@ -234,7 +234,7 @@ pub(crate) fn authority(subject: &str, key: &Key, issuer: &str, issuer_key: &Key
     spec
 }
 
-/// A healthy leaf for `a.example`, not yet signed.
+/// Returns a healthy leaf for `a.example`, not yet signed.
 pub(crate) fn leaf(key: &Key, issuer: &str, issuer_key: &Key) -> Spec {
     let mut spec = Spec::new(name("a.example"), name(issuer), key);
     spec.usage(KeyUsage::DIGITAL_SIGNATURE);

@@ -32,7 +32,7 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// A fault that records the steps in order, and stops at the step `stop_at`.
+/// Returns a fault that records the steps in order, and stops at the step `stop_at`.
 fn fault(stop_at: Option<String>, passed: &Arc<Mutex<Vec<String>>>) -> Fault {
     let passed = Arc::clone(passed);
     Fault::new(move |place| {

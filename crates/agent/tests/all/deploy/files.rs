@@ -16,7 +16,7 @@ fn inode(path: &Path) -> u64 {
     path.metadata().unwrap().ino()
 }
 
-/// A hook that appends a line at each run.
+/// Returns a hook that appends a line at each run.
 fn counting(host: &Host, name: &str) -> serde_json::Value {
     json!(["sh", "-c", format!("echo run >> {}", host.root().join(name).display())])
 }

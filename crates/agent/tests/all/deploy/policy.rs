@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::world::{Host, target};
 
-/// The UID of this process, as a policy names it.
+/// Returns the UID of this process, as a policy names it.
 fn own_user() -> String {
     rustix::process::geteuid().as_raw().to_string()
 }
 
-/// A policy rule that allows only the server's directory.
+/// Returns a policy rule that allows only the server's directory.
 fn folder_rule(host: &Host) -> String {
     format!("[[files]]\npath = \"{}/\"\n", host.etc("").display().to_string().trim_end_matches('/'))
 }
@@ -205,7 +205,7 @@ async fn verify_connects_only_to_addresses_in_the_policy() {
     assert!(connected && report.outcome == Outcome::RolledBack, "{report:?}");
 }
 
-/// A deployment that was interrupted by a crash after its reload, with a backup of the old files.
+/// Creates a deployment that was interrupted by a crash after its reload, with a backup of the old files.
 async fn cut_off(host: &Host) -> (Target, String) {
     let log = host.root().join("reloads").display().to_string();
     let script = format!("echo run >> {log}");

@@ -220,7 +220,7 @@ async fn caddy_answers_requests_across_a_reload_and_rejects_an_unreadable_key() 
     assert_eq!(Visitor::new(&host, port).visit().await.unwrap(), new.fingerprint());
 }
 
-/// A mail server with STARTTLS (RFC 3207) that never changes its certificate.
+/// Starts a mail server with STARTTLS (RFC 3207) that never changes its certificate.
 async fn smtp_server(port: u16, material: &Material) -> tokio::task::JoinSet<()> {
     let chain = material.chain().iter().map(|der| CertificateDer::from(der.clone())).collect();
     let key = keys::PrivateKey::from_pem(&material.key_pem()).unwrap().to_pkcs8_der().to_vec();

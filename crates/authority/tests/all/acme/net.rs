@@ -278,7 +278,7 @@ pub(crate) struct AlpnCertificate {
 }
 
 impl AlpnCertificate {
-    /// A correct certificate.
+    /// Returns a correct certificate.
     pub(crate) fn of(name: &str, key_authorization: &str) -> Self {
         let names = vec![GeneralName::parse(name).unwrap()];
         Self { names, key_authorization: key_authorization.to_owned(), critical: true, self_signed: true }

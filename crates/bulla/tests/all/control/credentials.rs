@@ -436,7 +436,7 @@ struct Uaa {
 impl Uaa {
     const ISSUER: &'static str = "https://uaa.example/oauth/token";
 
-    /// The issuer is unavailable at first.
+    /// Starts an issuer that is unavailable at first.
     fn start() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

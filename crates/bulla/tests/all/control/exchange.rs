@@ -21,7 +21,7 @@ fn write(house: &House, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// A test server with credentials of every type. The certificates are a root, an intermediate and a leaf. Some credentials have
+/// Starts a test server with credentials of every type. The certificates are a root, an intermediate and a leaf. Some credentials have
 /// metadata.
 fn furnished() -> House {
     let house = House::up();

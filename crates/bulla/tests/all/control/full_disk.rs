@@ -75,7 +75,7 @@ impl Fixture {
         self.ask("GET", &format!("{}{path}", self.house.url()), None)
     }
 
-    /// A file that only uses space.
+    /// Returns the path of a file that only uses space.
     fn ballast(&self) -> PathBuf {
         self.house.path("data/ballast")
     }

@@ -289,7 +289,7 @@ impl Drop for House {
     }
 }
 
-/// A DNS server that resolves every name to 127.0.0.1. It ends with the process.
+/// Starts a DNS server that resolves every name to 127.0.0.1. It ends with the process.
 fn name_server() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();

@@ -57,7 +57,7 @@ impl Estate {
         self.house.json(&["cert", "show", NAMES[0]])
     }
 
-    /// SHA-256 of the certificate that the terminator presents.
+    /// Returns the SHA-256 of the certificate that the terminator presents.
     fn presented_by_edge(&self) -> Option<String> {
         let ask = format!(
             "echo | openssl s_client -connect {} -servername {} 2>/dev/null | openssl x509 -noout -fingerprint -sha256",
@@ -75,7 +75,7 @@ impl Estate {
     }
 }
 
-/// The message that a certificate is about to expire, if it has arrived.
+/// Returns the message that a certificate is about to expire, if it has arrived.
 fn expiring(messages: &[Value]) -> Option<&Value> {
     messages.iter().find(|message| message["kind"] == "certificate.expiring" && message["reason"] == "raised")
 }

@@ -29,7 +29,7 @@ impl Drop for Provider {
     }
 }
 
-/// A server with login, and its OpenID provider.
+/// Starts a server with login, and its OpenID provider.
 fn house_with_provider() -> (House, Provider) {
     let mut house = House::up();
     assert_eq!(house.stop(), Some(0));

@@ -18,7 +18,7 @@ struct Post {
     _unanswered: Sender<()>,
 }
 
-/// A hook service that answers with the statuses in turn, and repeats the last one. It ends with the process.
+/// Starts a hook service that answers with the statuses in turn, and repeats the last one. It ends with the process.
 fn service(statuses: &'static [u16]) -> (String, Receiver<Post>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());

@@ -127,7 +127,7 @@ fn misdirected_http2_request_does_not_close_the_connection() {
     assert_eq!(sum(&edge.figures(), "bulla_intercept_edge_request_duration_seconds_count", "4xx"), 1.0);
 }
 
-/// An upstream that speaks only HTTP/2. It answers each stream with 200, and echoes the data. `says`: its settings.
+/// Starts an upstream that speaks only HTTP/2. It answers each stream with 200, and echoes the data. `says`: its settings.
 fn chatting(says: &'static [u8]) -> String {
     serve(move |mut stream| {
         stream.read_exact(&mut [0; 24])?;

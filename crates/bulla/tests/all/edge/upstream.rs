@@ -64,7 +64,7 @@ pub(super) fn hello() -> String {
     })
 }
 
-/// A minimal HTTP/2 server (RFC 9113 section 4): it answers every request with "hello 2".
+/// Serves a connection as a minimal HTTP/2 server (RFC 9113 section 4) that answers every request with "hello 2".
 fn hello_h2(mut reader: BufReader<TcpStream>, mut stream: TcpStream) -> std::io::Result<()> {
     const DATA: u8 = 0;
     const HEADERS: u8 = 1;

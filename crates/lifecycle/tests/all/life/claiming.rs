@@ -27,7 +27,7 @@ fn endpoint(host: &str) -> EndpointKey {
     }
 }
 
-/// A leaf that another CA issued long ago.
+/// Creates a leaf that another CA issued long ago.
 fn leaf(name: &str, days: i64) -> Vec<u8> {
     let key = PrivateKey::generate(KeyType::P384).unwrap();
     let issuer = DistinguishedName::from_text("CN=Somebody").unwrap();
@@ -240,7 +240,7 @@ pub(super) async fn claimed_certificate_gets_its_owner_from_the_rules(world: Wor
     world.check().await;
 }
 
-/// An observation of an endpoint that did not answer.
+/// Returns an observation of an endpoint that did not answer.
 fn silent(host: &str) -> NewObservation {
     NewObservation {
         endpoint: endpoint(host),

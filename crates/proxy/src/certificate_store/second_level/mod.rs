@@ -62,7 +62,7 @@ const TIDY_TIMEOUT: Duration = Duration::from_secs(30);
 const TIDY_BATCHES_MAX: usize = 100;
 /// Maximum decrypted keys of other proxies in memory. A proxy generates one of each type per hour.
 const KEYS_OPEN_MAX: u64 = 1_024;
-/// How long a stored expiry of a key is relied upon; after that, the key is stored again with a later expiry.
+/// Time after which a key is stored again with a later expiry.
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
 /// How long a key is stored: leaves may use it until it is replaced, and are valid for that long after.
 const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);

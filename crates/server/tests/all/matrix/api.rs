@@ -161,7 +161,7 @@ impl Server {
         made["token"].as_str().unwrap().to_owned()
     }
 
-    /// The outcome of a request to a route. Only scoped routes are tested with objects: the other routes ignore them.
+    /// Returns the outcome of a request to a route. Only scoped routes are tested with objects: the other routes ignore them.
     async fn verdict(&self, route: &RouteInfo, token: Option<&str>, objects: Option<&Objects>) -> Verdict {
         let Some(objects) = objects.filter(|_| route.scoped) else {
             let (status, _) =
@@ -177,7 +177,7 @@ impl Server {
     }
 }
 
-/// The path with parameters that name no object.
+/// Returns the path with parameters that name no object.
 fn nowhere(path: &str) -> String {
     let path = path.replace("{id}", "00000000-0000-7000-8000-000000000000");
     let parts = path.split('/').map(|part| if part.starts_with('{') { "-none-" } else { part });
@@ -304,7 +304,7 @@ fn needs(route: &RouteInfo) -> String {
     format!("{need}{recent}")
 }
 
-/// A short description of the roles that are authorized.
+/// Returns a short description of the roles that are authorized.
 fn cell(route: &RouteInfo, by_role: &BTreeMap<&str, Verdict>) -> String {
     let holds = |role: &str| match route.need {
         Need::Nothing | Need::Caller => true,

@@ -67,7 +67,7 @@ impl Server {
         self.ask(Some(&self.world.admin), "PUT", "/api/v1/data", &body).await.expect(200)
     }
 
-    /// A token with these operations on paths below `/own`.
+    /// Creates a token with these operations on paths below `/own`.
     async fn permitted(&self, name: &str, operations: &[&str]) -> String {
         let token = self.world.token(name, "viewer", "any").await;
         let body =
@@ -76,7 +76,7 @@ impl Server {
         token
     }
 
-    /// The request of an operation for one path. `None` if only the status without authentication is tested.
+    /// Returns the request of an operation for one path. `None` if only the status without authentication is tested.
     fn sample(&self, operation: &NonApiOperation, place: usize) -> Option<Sample> {
         let name = format!("/{}/x", PLACES[place]);
         let secret = format!("secret-{}", PLACES[place]);

@@ -11,7 +11,7 @@ use store::Clock;
 
 use crate::world::{self, Plan, World, send};
 
-/// The operations by protocol, from their routing tables.
+/// Returns the operations by protocol, from their routing tables.
 fn operations() -> Vec<(&'static str, &'static Operation)> {
     let of = |name, all: &'static [Operation]| all.iter().map(move |operation| (name, operation));
     of("ACME", &acme::OPERATIONS)

@@ -58,7 +58,7 @@ impl Fixture {
         (of("VmHWM:"), of("VmRSS:"))
     }
 
-    /// Another client sends `asked` requests to each listener. Returns how many were answered as usual.
+    /// Sends `asked` requests to each listener from another client. Returns the number of normal responses.
     fn answered(&self, asked: usize) -> usize {
         let listeners = [(self.house.port, "/healthz", 200), (self.credentials, "/info", 200)];
         let one = |(port, path, status): (u16, &str, u16)| {
