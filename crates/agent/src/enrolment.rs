@@ -26,7 +26,7 @@ const NAMES_TRIED: usize = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     /// The token is unknown, used or expired. The error does not say which, so that guessing reveals nothing.
-    #[error("invalid enrollment token: unknown, used, or expired")]
+    #[error("invalid enrolment token: unknown, used, or expired")]
     Token,
     /// The CSR cannot be parsed, or is not signed by its key.
     #[error("invalid CSR: {0}")]

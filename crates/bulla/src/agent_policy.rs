@@ -15,6 +15,7 @@ use crate::agent_folder::{FolderArgs, failed};
 
 /// File mode of the policy: everyone may read it, only the owner may write it.
 const MODE: u32 = 0o644;
+/// Mode of the policy's folder: everyone may read it, only the owner may change it.
 const FOLDER_MODE: u32 = 0o755;
 
 /// Arguments of `bulla agent policy`.

@@ -22,6 +22,7 @@ const EVENT_MAX: usize = 64 << 10;
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Delay before the stream is opened again: the first delay, which doubles up to a maximum.
 const AGAIN: Duration = Duration::from_millis(500);
+/// Maximum delay before the stream is opened again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// Delay before a retry if the store does not support the stream.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(600);

@@ -6,6 +6,7 @@ pub const SERVERS_MAX: usize = 256;
 pub(super) const NAMES_MAX: usize = 100_000;
 /// Maximum ALPN protocols of a route. Each name has at most 255 bytes (RFC 7301 section 3.1).
 pub(super) const ALPN_MAX: usize = 8;
+/// Maximum bytes of an ALPN protocol name.
 pub(super) const ALPN_OCTETS_MAX: usize = 255;
 
 /// ALPN names that routes with `mode = "http"` offer to clients and use for upstreams.

@@ -18,6 +18,7 @@ use x509::{Certificate, GeneralName};
 
 /// Header field with the client certificate (RFC 9440).
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+/// Header field with the issuers of the client certificate (RFC 9440).
 const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
 /// Envoy's header field with the client certificate.
 const FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");

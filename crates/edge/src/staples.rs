@@ -38,6 +38,7 @@ const OWN_ENDS_S: i64 = 3_600;
 const SKEW_S: i64 = 300;
 /// First pause after a failure, in seconds; it doubles with each failure.
 const AGAIN_MIN_S: i64 = 60;
+/// Maximum pause after a failure, in seconds.
 const AGAIN_MAX_S: i64 = 3_600;
 /// Maximum pause between checks, in seconds: someone may set the clock meanwhile.
 const PAUSE_MAX_S: i64 = 3_600;

@@ -27,6 +27,7 @@ use crate::order::Order;
 const QUESTION_LIMIT: Duration = Duration::from_secs(60);
 /// Wait between polls, unless the service requests another.
 const PAUSE: Duration = Duration::from_secs(2);
+/// Minimum wait between polls, whatever the service requests.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 

@@ -19,10 +19,12 @@ use super::target::Verify;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Initial pause between two probes, doubled up to one second. Old workers of a server continue for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Maximum pause between two probes.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Number of consecutive probes that must see the certificate, [`SURE_PAUSE`] apart. After a reload, old and new workers accept
 /// side by side for a moment (100 ms with nginx).
 const SURE: u32 = 3;
+/// Pause between the probes that [`SURE`] counts.
 const SURE_PAUSE: Duration = Duration::from_millis(100);
 /// Bytes per read: one TLS record.
 const CHUNK: usize = 17 * 1_024;

@@ -28,6 +28,7 @@ const WINDOW: f64 = 0.04;
 const SPREAD: f64 = 0.06;
 /// Maximum polling interval of clients in seconds (RFC 9773 section 4.3 has six hours in its example).
 const RETRY_MAX: i64 = 6 * 3_600;
+/// Minimum polling interval of clients in seconds.
 const RETRY_MIN: i64 = 60;
 
 impl Server {

@@ -39,6 +39,7 @@ const SWEEP_ROWS: usize = 256;
 const TIDY: Duration = Duration::from_secs(60);
 /// Number of rows to delete in one transaction.
 const TIDY_ROWS: usize = 1_000;
+/// Maximum transactions of one clean-up.
 const TIDY_BATCHES: usize = 100;
 /// Extra time in microseconds of a validation claim, in addition to the attempts and delays.
 const SLACK_US: i64 = 15_000_000;

@@ -257,8 +257,9 @@ pub(super) fn extensions_again(ca: &Ca, path_length: Option<u32>) -> Vec<Extensi
     extensions
 }
 
-/// Error text of a transaction that was rolled back, like the next constant.
+/// Error text of a transaction that was rolled back because the name is taken.
 pub(super) const NAME_TAKEN: &str = "name taken";
+/// Error text of a transaction that was rolled back because the key is blocked.
 pub(super) const KEY_BLOCKED: &str = "key blocked";
 
 fn refusal(error: StoreError, name: &str) -> NewCaError {

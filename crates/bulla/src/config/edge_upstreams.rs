@@ -15,6 +15,7 @@ use crate::files;
 
 /// Maximum number of upstreams in the configuration. Each may have many servers.
 const UPSTREAMS_MAX: usize = 1_000;
+/// One minute in ms.
 const MINUTE_MS: u64 = 60_000;
 
 /// Whether a check reads the files that the configuration names.

@@ -15,6 +15,7 @@ use scan::tls::names;
 /// Maximum number of distinct words per chart. Further words count as "others", so that memory stays bounded if each certificate
 /// has its own issuer.
 const WORDS_MAX: usize = 10_000;
+/// The word under which further words are counted.
 const OTHERS: &str = "others";
 
 /// Counts of words, bounded in number.

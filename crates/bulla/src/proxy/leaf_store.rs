@@ -34,6 +34,7 @@ enum OpenError {
 
 /// Delay of the first retry after a permanent problem. Each further delay doubles, up to a maximum.
 const RETRY_FIRST: Duration = Duration::from_secs(60);
+/// Maximum delay between two retries.
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
 /// The last permanent failure of a leaf store that is opened late, and the time of its retry.

@@ -15,6 +15,7 @@ use crate::config::Role;
 
 /// The pause before the first restart. Each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Maximum pause before a restart.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]

@@ -34,6 +34,7 @@ const PASS_WITHIN: Duration = Duration::from_secs(120);
 const BACKOFF: Duration = Duration::from_millis(100);
 /// How long no request is sent to the store after a failure: the first pause, which doubles up to a maximum.
 const PAUSE: Duration = Duration::from_millis(250);
+/// Maximum pause after a failure.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// State of an unavailable store.

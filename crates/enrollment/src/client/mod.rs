@@ -21,6 +21,7 @@ pub use identity::{Identity, IdentityFolder, bare_csr, read_key};
 /// Initial bound of the pause after a failure. It doubles with each failure; the pause is random between a tenth of the bound and
 /// the bound.
 const BACKOFF: Duration = Duration::from_secs(2);
+/// Maximum bound of the pause after a failure.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
 /// Parameters of joining.

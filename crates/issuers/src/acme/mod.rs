@@ -38,6 +38,7 @@ pub(crate) use ari::certificate_id;
 const QUESTION_LIMIT: Duration = Duration::from_secs(60);
 /// First wait between polls, unless the server requests another.
 const PACE_FIRST: Duration = Duration::from_millis(250);
+/// Maximum wait between polls.
 const PACE_MAX: Duration = Duration::from_secs(10);
 /// Maximum Retry-After that is honored during an order.
 const PACE_ASKED_MAX: Duration = Duration::from_secs(60);

@@ -25,6 +25,7 @@ pub use alpn::{ACME_TLS, TlsAlpnResponses};
 
 /// Maximum wait for an address in use before the order fails and is retried.
 const BIND_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two attempts to bind the address.
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 const BIND_RETRY: Duration = Duration::from_secs(30);
 

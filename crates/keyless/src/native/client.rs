@@ -24,8 +24,9 @@ use super::trace::{TRACEPARENT, TraceParent};
 
 /// Timeout of TCP connection and TLS handshake together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Interval and timeout of keep-alive pings: a dead connection is detected before the next request needs it.
+/// Interval of keep-alive pings. They detect a dead connection before the next request needs it.
 const PING_EVERY: Duration = Duration::from_secs(20);
+/// Timeout of a keep-alive ping.
 const PING_WITHIN: Duration = Duration::from_secs(5);
 /// Flow-control windows for replies, in bytes, of one stream and of the connection: enough for 40,000 RSA-2048 signatures per
 /// second on one stream at 100 ms, and for four such streams.

@@ -37,8 +37,9 @@ const HEADER_MAX: u32 = 16 << 10;
 /// Maximum calls that the peer opened and reset before they were processed (rapid reset, CVE-2023-44487), and maximum calls that
 /// were reset for errors of the peer. Beyond it the connection closes.
 const RESETS_MAX: usize = 64;
-/// Interval and timeout of keep-alive pings on a silent connection.
+/// Interval of keep-alive pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(20);
+/// Timeout of a keep-alive ping.
 const PING_WITHIN: Duration = Duration::from_secs(10);
 
 /// Calls in progress on a connection, for the detection of idle connections.

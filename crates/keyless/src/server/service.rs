@@ -38,8 +38,9 @@ pub const BATCH_MAX: usize = 256;
 pub const INPUT_MAX: usize = 65_532;
 /// Maximum bytes of an input to seal, so that the result can be unsealed.
 const SEALED_MAX: usize = INPUT_MAX - keys::TICKET_OVERHEAD;
-/// Keys of a page, default and maximum.
+/// Default keys of a page.
 const PAGE: usize = 100;
+/// Maximum keys of a page.
 const PAGE_MAX: usize = 1_000;
 /// Maximum keys that are checked for a page: keys that the tenant may not use are skipped, 1 µs each.
 const LOOKED_AT_MAX: usize = 4_096;

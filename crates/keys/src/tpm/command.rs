@@ -31,6 +31,7 @@ const PASSWORD: u32 = 0x4000_0009;
 const AGAIN: [u32; 3] = [0x908, 0x90A, 0x922];
 /// Number of retries, over ten seconds in total. A TPM tests itself after power-up.
 const TRIES: u32 = 200;
+/// Pause before each retry.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A response without its header.

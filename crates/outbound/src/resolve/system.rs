@@ -15,6 +15,7 @@ const SEARCH_MAX: usize = 6;
 const NDOTS_MAX: usize = 15;
 /// Maximum bytes read of either file. Block lists of a million lines are smaller.
 const FILE_MAX: usize = 64 * 1_024 * 1_024;
+/// Port of name servers.
 const DNS_PORT: u16 = 53;
 
 /// Returns name servers and options of `/etc/resolv.conf`. Without the file, or without name servers in it, the name server is the

@@ -18,6 +18,7 @@ use crate::mint::Leaf;
 
 /// First pause before a failed leaf is requested again; it doubles with each failure, up to the maximum.
 const RETRY: Duration = Duration::from_secs(10);
+/// Maximum pause before a failed leaf is requested again.
 const RETRY_LAST: Duration = Duration::from_secs(160);
 /// Maximum bytes of a name; a host name has at most 253.
 pub(super) const NAME_MAX: usize = 255;

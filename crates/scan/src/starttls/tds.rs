@@ -9,6 +9,7 @@ use crate::target::Protocol;
 pub const TDS_PACKET_MAX: usize = 32_767;
 /// Packet size that every server accepts before a size is negotiated (MS-TDS section 2.2.3.1.3).
 const PACKET_SENT_MAX: usize = 4_096;
+/// Bytes of a packet header.
 const HEADER: usize = 8;
 const PRELOGIN: u8 = 0x12;
 const RESPONSE: u8 = 0x04;

@@ -7,6 +7,7 @@ use super::record::{ALERT, HANDSHAKE};
 
 /// Bytes read of a response: a ServerHello has about 100, followed by the server's certificates.
 const ANSWER_MAX: usize = 16 * 1_024;
+/// Bytes of a record header.
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
 

@@ -80,6 +80,7 @@ const OLD_SIGNATURE_SCHEMES: &[u16] = &[
 
 /// Some F5 load balancers hang on a ClientHello with a length between this and [`PADDED_TO`], so it is padded (RFC 7685).
 const PADDED_FROM: usize = 256;
+/// Length to which such a ClientHello is padded.
 const PADDED_TO: usize = 512;
 
 /// The random value that distinguishes a HelloRetryRequest from a ServerHello (RFC 8446 section 4.1.3).

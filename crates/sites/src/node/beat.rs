@@ -30,6 +30,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(400);
 const SENT_ONCE: u32 = 8;
 /// Minimum pause between two heartbeats, whatever the control plane requests.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// Maximum pause between two heartbeats, whatever the control plane requests.
 const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
 /// Time after which a node that the control plane rejects counts as retired. Longer than a server runs that is started with a wrong
 /// database by mistake and stopped immediately.

@@ -30,8 +30,9 @@ const QUEUE_ROWS_MAX: usize = 2 * ROWS_MAX;
 /// Time for which a database may be unreachable, busy or full before the scan is aborted. A failover or a restart takes less.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// First pause between attempts, and below it the longest.
+/// First pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Callback after each acknowledged transaction, with its number of rows and its duration. It must not block.

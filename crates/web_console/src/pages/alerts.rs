@@ -27,6 +27,7 @@ use crate::table::Table;
 const PAGE: &str = "/console/alerts";
 /// The page of notifications.
 pub(super) const DELIVERIES: &str = "/console/alert-deliveries";
+/// The page of silences.
 const SILENCES: &str = "/console/alert-silences";
 
 const STATES: &[&str] = &["open", "acknowledged", "resolved"];

@@ -14,6 +14,7 @@ pub const POLICY_FILE: &str = "/etc/bulla/agent.toml";
 const FILE_MAX: u64 = 1_024 * 1_024;
 /// Permission bits that let group and others write.
 const OTHERS_WRITE: u32 = 0o022;
+/// The sticky bit of a directory: only owners may rename or delete files in it.
 const STICKY: u32 = 0o1000;
 
 /// Reason why the agent's policy cannot be used. In that case the agent allows no deployment.

@@ -19,6 +19,7 @@ pub(super) fn name_of<T: ValueEnum>(choice: T) -> String {
 
 /// First delay between two attempts to reach an unavailable store at startup. Each further delay doubles, up to a maximum.
 const WAIT: Duration = Duration::from_millis(250);
+/// Maximum delay between two attempts.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Repeats a request until the store is reachable. Returns `None` if this process should stop. Other errors are returned.

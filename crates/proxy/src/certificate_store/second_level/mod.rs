@@ -51,6 +51,7 @@ pub const fn lease_of(trip: Duration) -> Duration {
 pub const LEAVES_MAX: u64 = 100_000;
 /// First pause of a proxy that waits for another's leaf; the pause doubles up to a maximum.
 const POLL_FIRST: Duration = Duration::from_millis(5);
+/// Maximum pause of a proxy that waits for another's leaf.
 const POLL_LAST: Duration = Duration::from_millis(100);
 /// Interval of probes while the storage is unavailable.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
