@@ -39,23 +39,23 @@ pub struct Attributes {
     pub not_after: Option<String>,
 }
 
-/// Conditions that must all hold. An empty condition always holds.
+/// Conditions that must all hold. A list matches if it contains the value; an empty list matches any value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Matcher {
-    /// Any of these kinds or their subkinds: `certificate` matches every kind that begins with `certificate.`.
+    /// Kinds of alerts that match, including their subkinds: `certificate` matches every kind that begins with `certificate.`.
     pub kinds: Vec<String>,
-    /// Any of these subjects, such as `certificate/UUID`.
+    /// Subjects that match, such as `certificate/UUID`.
     pub subjects: Vec<String>,
-    /// Any of these owners.
+    /// Owners that match.
     pub owners: Vec<String>,
-    /// Any of these teams.
+    /// Teams that match.
     pub teams: Vec<String>,
-    /// Any of these environments.
+    /// Environments that match.
     pub environments: Vec<String>,
-    /// Any of these issuers.
+    /// Issuers that match.
     pub issuers: Vec<String>,
-    /// Any of these profiles.
+    /// Profiles that match.
     pub profiles: Vec<String>,
     /// Tags that must all be present.
     pub tags: BTreeMap<String, String>,

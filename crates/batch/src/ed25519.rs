@@ -80,7 +80,7 @@ impl Ed25519Key {
         Box::new(Self { private: [1, 0, 0, 0, 0], negative: [1, 0, 0, 0, 0] })
     }
 
-    /// A separate stack frame, which can be wiped afterwards.
+    /// Computes the fields from the private half. A separate function, so that its stack frame can be wiped.
     #[inline(never)]
     fn fill(&mut self, half: &[u8; 32]) {
         let mut words = number::words_from_lowest::<4, 32>(half);

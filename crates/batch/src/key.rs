@@ -96,7 +96,7 @@ impl Key {
         Self { sides, coefficient: [0; LIMBS], modulus, inverse: 0, r4 }
     }
 
-    /// A separate stack frame, which can be wiped afterwards.
+    /// Computes the fields from the parts of the key. A separate function, so that its stack frame can be wiped.
     #[inline(never)]
     fn fill(&mut self, parts: &Parts<'_>) -> Option<()> {
         let exponent: [u64; 1] = number::words(parts.public_exponent)?;

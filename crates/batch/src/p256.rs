@@ -68,7 +68,7 @@ impl P256Key {
         Box::new(Self { private: [1, 0, 0, 0, 0], negative: [1, 0, 0, 0, 0] })
     }
 
-    /// A separate stack frame, which can be wiped afterwards.
+    /// Computes the fields from the private key. A separate function, so that its stack frame can be wiped.
     #[inline(never)]
     fn fill(&mut self, private: &[u8]) -> Option<()> {
         let private: [u64; 4] = number::words(private)?;

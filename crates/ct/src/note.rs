@@ -39,7 +39,7 @@ pub struct Checkpoint {
 #[error("the log's key cannot be read: {0}")]
 pub struct BadLogKey(String);
 
-/// A note is not a valid checkpoint of this log.
+/// Reason why a note is not a valid checkpoint of this log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CheckpointError {
     /// Not a signed note.

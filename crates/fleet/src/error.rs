@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::key_kind::KeyKind;
 
-/// The fleet cannot be started.
+/// Reason why the fleet cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The system returned an error for a socket.

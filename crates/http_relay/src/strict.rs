@@ -43,12 +43,12 @@ struct ResponseState {
 }
 
 impl Exchanges {
-    /// Notes the arrival of a request.
+    /// Records the arrival of a request.
     pub(crate) fn asked(&self, is_head: bool) {
         self.0.lock().answers.push_back(ResponseState { is_to_head: is_head, trailers: None });
     }
 
-    /// Notes the response of a request, which may switch protocols.
+    /// Records the response of a request. The response may switch protocols.
     pub(crate) fn answered(&self, has_changed: bool) {
         let mut state = self.0.lock();
         state.answered += 1;

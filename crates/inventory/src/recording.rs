@@ -30,7 +30,7 @@ pub enum ScanEnd {
     Interrupted,
 }
 
-/// The last rows of a scan were not stored.
+/// Reason why the last rows of a scan were not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The database did not store the rows of an interrupted scan within [`LAST_ROWS_LIMIT`].

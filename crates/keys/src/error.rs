@@ -4,7 +4,7 @@ use std::io;
 
 use crate::KeyType;
 
-/// A private key cannot be loaded or generated.
+/// Reason why a private key cannot be loaded or generated.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum KeyError {
     /// The text has no PEM block with a private key.
@@ -37,7 +37,7 @@ pub enum KeyError {
     Generation(KeyType),
 }
 
-/// A key file cannot be loaded.
+/// Reason why a key file cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The file cannot be read.
@@ -60,7 +60,7 @@ pub enum DecryptError {
     Failed,
 }
 
-/// A signature was not made.
+/// Reason why a signature was not made.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignError {
     /// The deadline passed before the signature was made. A retry may succeed.

@@ -54,7 +54,7 @@ pub struct Context<'a> {
     pub column: &'a str,
 }
 
-/// A sealed value cannot be opened.
+/// Reason why a sealed value cannot be opened.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OpenError {
     /// The value was not written by [`Keyring::seal`], or was truncated.

@@ -69,7 +69,7 @@ pub enum Scheme {
     Ed25519,
 }
 
-/// A key does not support a scheme or its input.
+/// Reason why a key does not support a scheme or its input.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Misfit {
     /// The scheme belongs to another key type.

@@ -19,7 +19,7 @@ pub type KeyRef = Arc<dyn Signer>;
 /// Remote destination of signatures of a key that is not in this process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Destination<'a> {
-    /// Name in metrics, `KIND:WHICH`. All keys of a destination share it, and there are few.
+    /// Name in metrics, `KIND:WHICH`. All keys of a destination share the name, so that there are few time series.
     pub name: &'a str,
     /// Limit of concurrent calls.
     pub at_once: CallLimit,

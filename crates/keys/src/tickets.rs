@@ -21,7 +21,7 @@ pub const OVERHEAD: usize = ID + NONCE + TAG;
 /// key, even if the old one has not expired.
 const SEALS_MAX: u32 = 1 << 30;
 
-/// A value cannot be sealed or opened.
+/// Reason why a value cannot be sealed or opened.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TicketError {
     /// The key that sealed the value was retired, or belongs to another process. The client must start again without the value, for

@@ -69,7 +69,7 @@ pub(crate) struct LeafFacts {
     pub(crate) not_after_us: i64,
 }
 
-/// The certificate cannot be claimed.
+/// Reason why the certificate cannot be claimed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadClaim {
     /// The certificate cannot be parsed.

@@ -31,7 +31,7 @@ pub(crate) struct Creation {
     pub(crate) violations: Vec<Violation>,
 }
 
-/// The certificate cannot be managed.
+/// Reason why the certificate cannot be managed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AdmissionError {
     /// The request names something that does not exist.
@@ -55,7 +55,7 @@ fn list(all: &[Violation]) -> String {
     texts.join("; ")
 }
 
-/// The certificate was not created.
+/// Reason why the certificate was not created.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CreateError {
     /// The request is invalid.

@@ -124,7 +124,7 @@ pub struct NotWaiting {
     pub state: &'static str,
 }
 
-/// The policy, owner or team was not removed.
+/// Reason why the policy, owner or team was not removed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RemoveError {
     /// The object is still in use.

@@ -40,7 +40,7 @@ pub struct Contact {
     pub address: String,
 }
 
-/// The owner or team is invalid.
+/// Reason why the owner or team is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadPerson {
     /// The name is invalid.

@@ -162,7 +162,7 @@ pub struct Violation {
     pub enforced: bool,
 }
 
-/// The policy is invalid.
+/// Reason why the policy is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadPolicy {
     /// The policy has more than [`RULES_MAX`] rules.

@@ -136,7 +136,7 @@ impl Day {
     }
 }
 
-/// The renewal rule is invalid.
+/// Reason why the renewal rule is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
     /// The time zone does not exist, or this machine has no time zone database.

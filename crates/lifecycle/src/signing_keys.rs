@@ -20,7 +20,7 @@ pub const WALK_EVERY: Duration = Duration::from_secs(60);
 /// Rows of a page, and keys loaded by one statement.
 const PAGE: usize = 1_000;
 
-/// The keys cannot be loaded. Keys loaded before stay available.
+/// Reason why the keys of managed certificates cannot be loaded. Keys loaded before stay available.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeysError {
     /// The database failed.

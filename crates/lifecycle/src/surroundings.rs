@@ -44,7 +44,7 @@ pub struct ProfileFacts {
     pub renew_at: f64,
 }
 
-/// The internal CA revoked nothing.
+/// Reason why the internal CA did not revoke a certificate.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The issuer failed.

@@ -16,7 +16,7 @@ use crate::budget::Pressure;
 /// Delay between the attempts for two addresses, as RFC 8305 section 5 recommends.
 pub const STAGGER: Duration = Duration::from_millis(250);
 
-/// A connection could not be established.
+/// Reason why a connection could not be established.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialError {

@@ -18,7 +18,7 @@ use crate::resolve::{Families, Resolver};
 /// Timeout of a DNS lookup.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
 
-/// An address or URL is not allowed.
+/// Reason why an address or URL is not allowed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Refused {
     /// The text is not an http or https URL with a host.

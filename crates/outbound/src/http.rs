@@ -61,7 +61,7 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// The client cannot be created.
+/// Reason why an HTTP client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A root certificate is invalid.
@@ -75,7 +75,7 @@ pub enum SetupError {
     Http(String),
 }
 
-/// A request failed.
+/// Reason why an HTTP request failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HttpError {
     /// The guard does not allow the URL. Operator: correct it. A retry does not help.

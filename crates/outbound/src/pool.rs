@@ -46,7 +46,7 @@ pub trait Judged {
     fn verdict(&self) -> Verdict;
 }
 
-/// A call failed.
+/// Reason why a call through a pool failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError<E: std::error::Error + 'static> {
     /// The server returned an error, after all useful retries.

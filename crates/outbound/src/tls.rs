@@ -46,7 +46,7 @@ pub fn system_roots() -> Vec<Vec<u8>> {
     found.certs.into_iter().map(|root| root.to_vec()).collect()
 }
 
-/// A TLS connection could not be established.
+/// Reason why a TLS connection could not be established.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The TCP connection failed.

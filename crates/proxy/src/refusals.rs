@@ -63,7 +63,7 @@ impl Refusals {
         remembered.get(&key(client, name)).is_some_and(Refused::is_enough)
     }
 
-    /// Notes a failed handshake. Returns true if the next connection will be tunneled.
+    /// Records a failed handshake. Returns true if the next connection will be tunneled.
     pub(super) fn note(&self, client: &Client, name: &HostOrIp, error: &NotIntercepted) -> bool {
         let Some(remembered) = &self.0 else { return false };
         let NotIntercepted::Handshake(error) = error else { return false };
@@ -72,7 +72,7 @@ impl Refusals {
         counted.is_enough()
     }
 
-    /// Notes a successful handshake: earlier broken handshakes had other causes.
+    /// Records a successful handshake. Earlier broken handshakes no longer count, unless they were enough to tunnel the next connection.
     pub(super) fn accepted(&self, client: &Client, name: &HostOrIp) {
         let Some(remembered) = &self.0 else { return };
         let key = key(client, name);

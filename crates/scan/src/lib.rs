@@ -33,7 +33,7 @@ pub use progress::{Progress, Snapshot};
 pub use target::{Target, TargetOptions, Targets};
 pub use trusted::{TrustAnchors, TrustError, Trusted};
 
-/// The scanner cannot be created.
+/// Reason why the scanner cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// The system returns no random numbers, which handshakes need.

@@ -27,7 +27,7 @@ pub struct Trusted {
     given: TrustStore,
 }
 
-/// Trust anchors cannot be read.
+/// Reason why trust anchors cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file could not be read.

@@ -13,7 +13,7 @@ use crate::{Certificate, GeneralName};
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct HostName(Arc<str>);
 
-/// The text is not a valid host name.
+/// Reason why the text is not a valid host name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidHostName {
     /// The text is empty, or only a dot.

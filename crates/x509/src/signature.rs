@@ -5,7 +5,7 @@ use lc::{RsaParameters, RsaPssSaltLength, UnparsedPublicKey, VerificationAlgorit
 
 use crate::{Certificate, KeyAlgorithm, PublicKey, SignatureAlgorithm, oid};
 
-/// The signature is not accepted.
+/// Reason why a signature is not accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureError {
     /// The signature was not made by this key over this message, or the key has another type.

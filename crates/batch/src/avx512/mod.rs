@@ -98,7 +98,7 @@ impl Scratch {
     }
 }
 
-/// A separate stack frame, which can be wiped afterwards.
+/// Runs the private operations. A separate function, so that its stack frame can be wiped.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {

@@ -50,9 +50,9 @@ impl std::fmt::Display for Origin {
 /// How to handle an environment variable that matches a section but no key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UnknownVariables {
-    /// It is an error, because the list of keys is complete.
+    /// An unknown variable is an error, because the list of keys is complete.
     Refused,
-    /// It is ignored, because another program may read it.
+    /// An unknown variable is ignored, because another program may read it.
     Ignored,
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fetch::FetchError;
 use super::position::Alarm;
 
-/// A step failed. The position in the log is unchanged.
+/// Reason why a step through a log failed. The position in the log is unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FollowError {
     /// The log, or a proxy or cache before it, served inconsistent data.

@@ -107,7 +107,7 @@ pub enum Review {
     Acknowledged,
 }
 
-/// A request to the monitor failed.
+/// Reason why a request to the monitor failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
     /// A database error.

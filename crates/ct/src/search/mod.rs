@@ -153,7 +153,7 @@ pub struct SearchPage {
     pub doubtful: bool,
 }
 
-/// A query failed. The cursor is unchanged.
+/// Reason why a query of a search service failed. The cursor is unchanged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SearchError {
     /// The service throttled the request, or the wait for the rate limit would exceed the maximum.

@@ -5,7 +5,7 @@ use clouds::TAG_KEY_OCTETS_MAX;
 use super::glob::BadGlob;
 use super::limits::{ISSUER_OCTETS_MAX, LABEL_OCTETS_MAX, TAGS_MAX};
 
-/// A rule is invalid.
+/// Reason why an ownership rule is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
     /// A pattern is invalid.

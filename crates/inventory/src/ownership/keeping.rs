@@ -54,7 +54,7 @@ pub struct RuleRecord {
     pub updated_at_us: i64,
 }
 
-/// A request to the rules failed.
+/// Reason why a request about ownership rules failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
     /// A database error.

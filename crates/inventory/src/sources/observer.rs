@@ -22,7 +22,7 @@ use crate::tables;
 /// Observations buffered for the reader: a small number, so that a slow writer slows the listing immediately.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 
-/// Certificates could not be converted to observations.
+/// Reason why certificates could not be converted to observations.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// The inventory, which contains the unchanged certificates, could not be read.

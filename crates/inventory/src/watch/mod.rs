@@ -181,7 +181,7 @@ impl Default for WatchOptions {
     }
 }
 
-/// A request to the watches failed.
+/// Reason why a request to the watches failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// A database error.

@@ -5,7 +5,7 @@ use std::io;
 /// Highest scrypt work factor that is accepted, as a power of two. A file cannot make this process use more than 1 GiB of memory.
 pub(super) const WORK_MAX: u8 = 20;
 
-/// An age file cannot be read or written.
+/// Reason why an age file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum AgeError {
     /// The file is not in age format.

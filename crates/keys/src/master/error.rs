@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Minimum characters of a passphrase. Stretching cannot protect a shorter one.
 pub(super) const PASSPHRASE_MIN: usize = 12;
 
-/// A master key cannot be loaded.
+/// Reason why a master key cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
     /// The file does not exist.

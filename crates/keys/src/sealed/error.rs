@@ -8,7 +8,7 @@ pub const SEED: usize = 32;
 /// Bytes of an X-Wing public key: 1,184 of ML-KEM-768, then 32 of X25519.
 pub const KEM_PUBLIC: usize = 1_216;
 
-/// Sealing or opening failed.
+/// Reason why a private key could not be sealed or unsealed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SealedError {
     /// The sealed value has the wrong length.

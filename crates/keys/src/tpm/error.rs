@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// A TPM operation failed.
+/// Reason why a TPM operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TpmError {
     /// The address of the TPM is invalid.

@@ -102,7 +102,7 @@ pub struct CertificateChange {
     pub renew: bool,
 }
 
-/// The request is invalid. Detected without any lookup.
+/// Reason why a request about a managed certificate is invalid. All reasons are detected without a lookup.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadRequest {
     /// The request has no names.

@@ -41,7 +41,7 @@ const LOOKED_AT_MAX: i64 = 500;
 /// Maximum expired approvals that one run ends.
 const EXPIRED_MAX: i64 = 1_000;
 
-/// The decision was not accepted.
+/// Reason why the decision on a run was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ApprovalError {
     /// The note is too long.

@@ -29,7 +29,7 @@ use crate::tables::managed::{
 use crate::tables::policies::replace_violations;
 use crate::transition::{Transition, described, run_from_job};
 
-/// The certificate was not changed.
+/// Reason why the certificate was not changed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum UpdateError {
     /// The request is invalid.
@@ -54,7 +54,7 @@ pub enum UpdateError {
 
 from_data!(UpdateError);
 
-/// The certificate was not archived, restored or redeployed.
+/// Reason why the certificate was not archived, restored or redeployed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MoveError {
     /// The object was changed after the caller read it.
@@ -73,7 +73,7 @@ pub enum MoveError {
 
 from_data!(MoveError);
 
-/// The run was not cancelled or retried.
+/// Reason why the run was not cancelled or retried.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JobError {
     /// A run in progress prevents the operation.

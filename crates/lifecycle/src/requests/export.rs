@@ -48,7 +48,7 @@ pub struct Exported {
     pub media_type: &'static str,
 }
 
-/// Nothing was exported.
+/// Reason why a certificate was not exported.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExportError {
     /// There is nothing to export, or it must not be exported.

@@ -77,7 +77,7 @@ pub const FOUND_LOOKED_MAX: usize = 5_000;
 /// Endpoints processed in one step, so that other tasks do not wait long.
 const FOUND_AT_ONCE: usize = 500;
 
-/// The certificate was not claimed.
+/// Reason why the certificate was not claimed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClaimError {
     /// No certificate was found there.
@@ -102,7 +102,7 @@ pub enum ClaimError {
 
 from_data!(ClaimError);
 
-/// The certificate was not dismissed.
+/// Reason why the certificate was not dismissed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DismissError {
     /// The request is invalid.

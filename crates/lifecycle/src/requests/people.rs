@@ -49,7 +49,7 @@ fn with_article(kind: PeopleKind) -> &'static str {
     }
 }
 
-/// The owner or team was not stored.
+/// Reason why the owner or team was not stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PersonChangeError {
     /// The owner or team is invalid.

@@ -43,7 +43,7 @@ pub struct PolicyRecord {
     pub updated_at_us: i64,
 }
 
-/// The policy was not stored.
+/// Reason why the policy was not stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PolicyChangeError {
     /// The name is invalid.

@@ -105,7 +105,7 @@ pub struct Reassign {
     pub tags_unset: Vec<String>,
 }
 
-/// A bulk operation was not started.
+/// Reason why a bulk operation was not started.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BulkError {
     /// The request is invalid.

@@ -30,7 +30,7 @@ use crate::tables::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_
 use crate::tables::managed::{ManagedRow, ManagedVersion, managed_by_ids, versions_of};
 use crate::transition::{DeploymentCompletion, Failure, Transition, run_from_job};
 
-/// The CSR of an agent was not accepted.
+/// Reason why the CSR of an agent was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CsrError {
     /// The CSR does not match the requested certificate.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A name could not be resolved. The error does not contain the name.
+/// Reason why a name could not be resolved. The error does not contain the name.
 #[derive(Clone, Debug, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolveError {

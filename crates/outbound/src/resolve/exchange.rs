@@ -18,7 +18,7 @@ const SENDS: usize = 2;
 /// Longest UDP response in bytes. Servers truncate longer ones, which are then fetched over TCP.
 const DATAGRAM_MAX: usize = 4_096;
 
-/// A name server returned no usable response.
+/// Reason why a name server returned no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The server did not answer in time.

@@ -34,7 +34,7 @@ impl Silence {
         is_time
     }
 
-    /// Notes a request without a response.
+    /// Records a request without a response.
     pub(super) fn goes_on(&self) {
         let mut state = self.0.lock();
         state.in_a_row = state.in_a_row.saturating_add(1);
@@ -43,7 +43,7 @@ impl Silence {
         }
     }
 
-    /// Notes a response, which may be a denial.
+    /// Records a response, which may be a denial.
     pub(super) fn over(&self) {
         *self.0.lock() = State::default();
     }

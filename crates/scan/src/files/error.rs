@@ -2,7 +2,7 @@
 
 use super::contents::Format;
 
-/// No certificates could be read from a file.
+/// Reason why no certificates could be read from a file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The operating system returned an error.

@@ -5,7 +5,7 @@ use crate::target::Protocol;
 /// Maximum characters of the server's text in errors.
 pub(super) const WORDS_MAX: usize = 200;
 
-/// The dialogue did not lead to TLS. The server's text is truncated and has no control characters.
+/// Reason why the dialogue did not lead to TLS. The server's text is truncated and has no control characters.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StartTlsError {
     /// The server speaks the protocol but does not support TLS.

@@ -71,7 +71,7 @@ pub enum Proof {
     Invalid(String),
 }
 
-/// A handshake failed. Data received before the failure is in the [`Evidence`].
+/// Reason why a TLS handshake failed. Data received before the failure is in the [`Evidence`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Failure {
     /// The peer speaks another protocol, possibly the guessed one.

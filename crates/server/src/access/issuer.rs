@@ -48,7 +48,7 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// The issuer's configuration is invalid.
+/// Reason why the issuer's configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
     /// The issuer's URL is invalid.

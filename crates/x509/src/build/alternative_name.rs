@@ -9,7 +9,7 @@ use data_encoding::HEXLOWER_PERMISSIVE;
 use crate::der::Writer;
 use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 
-/// The text is not a valid name for a certificate.
+/// Reason why the text is not a valid name for a certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadName {
     /// The text is longer than [`GeneralName::TEXT_MAX`] bytes.

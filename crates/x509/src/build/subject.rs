@@ -97,7 +97,7 @@ const ALIASES: &[(&str, Attribute)] = &[
     ("userId", A::UserId),
 ];
 
-/// The text is not a distinguished name.
+/// Reason why the text is not a distinguished name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSubject {
     /// The attribute is unknown.

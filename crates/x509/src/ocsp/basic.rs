@@ -21,7 +21,7 @@ pub enum ResponseError {
     NoAnswer(i64),
 }
 
-/// The signature of the response is not acceptable.
+/// Reason why the signature of the response is not acceptable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResponderError {
     /// The signer is neither the issuer nor a responder delegated by it (RFC 6960 section 4.2.2.2).

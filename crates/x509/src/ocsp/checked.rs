@@ -3,7 +3,7 @@
 use super::basic::{BasicResponse, OcspSingleResponse, ResponderError, ResponseError};
 use crate::{Certificate, UnixTime};
 
-/// The response is not valid for the certificate.
+/// Reason why the response is not valid for the certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoAnswer {
     /// The bytes are not an OCSP response.

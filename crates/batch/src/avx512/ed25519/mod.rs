@@ -57,7 +57,7 @@ pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalar
     responses
 }
 
-/// A separate stack frame, which can be wiped afterwards.
+/// Computes the commitments. A separate function, so that its stack frame can be wiped.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Commitments {
@@ -89,7 +89,7 @@ fn commit_by(
     std::array::from_fn(|lane| (sound >> lane & 1 == 1).then_some(encoded[lane]))
 }
 
-/// A separate stack frame, which can be wiped afterwards.
+/// Computes the responses. A separate function, so that its stack frame can be wiped.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Commitments {

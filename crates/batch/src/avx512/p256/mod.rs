@@ -40,7 +40,7 @@ pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [SignatureOu
     made
 }
 
-/// A separate stack frame, which can be wiped afterwards.
+/// Makes the signatures. A separate function, so that its stack frame can be wiped.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
