@@ -116,7 +116,7 @@ pub enum PoolsError {
         /// Minimum number of connections.
         least: usize,
     },
-    /// Operator: lower `in_flight`, or raise the limit of open files.
+    /// `in_flight` exceeds the limit of open files. Operator: lower `in_flight`, or raise the limit of open files.
     #[error("{in_flight} connections in flight exceed the {room} that the limit of open files allows")]
     PastDescriptors {
         /// Configured maximum of concurrent connections.
@@ -124,7 +124,8 @@ pub enum PoolsError {
         /// Available connections, without those that the database uses.
         room: usize,
     },
-    /// Operator: raise `in_flight`, or lower `raw` or `clouds`. If only one of these were raised, it would starve the other.
+    /// `raw` and `clouds` together exceed `in_flight`. Operator: raise `in_flight`, or lower `raw` or `clouds`. Otherwise one of them could
+    /// use the connections of the other.
     #[error(
         "raw dials ({raw}) and cloud calls ({clouds}) together exceed the total limit of connections in flight ({in_flight})"
     )]
@@ -136,7 +137,7 @@ pub enum PoolsError {
         /// Configured maximum of both together.
         in_flight: usize,
     },
-    /// Operator: raise `clouds`, or lower the provider's `concurrency`.
+    /// The pool of a provider exceeds the limit for all clouds. Operator: raise `clouds`, or lower the provider's `concurrency`.
     #[error(
         "the pool of {provider} with {concurrency} concurrent calls exceeds the limit for all clouds ({clouds})"
     )]
@@ -148,8 +149,8 @@ pub enum PoolsError {
         /// Configured concurrent calls to all clouds.
         clouds: usize,
     },
-    /// Operator: lower `store.connections`, or raise the server's `max_connections`. Otherwise requests would wait for a connection
-    /// that the server never grants.
+    /// The database server allows fewer connections. Operator: lower `store.connections`, or raise the server's `max_connections`.
+    /// Otherwise requests would wait for a connection that the server never grants.
     #[error("this process opens {connections} database connections, but the server allows {connections_max}")]
     PastDatabase {
         /// Connections that this process opens.
@@ -157,7 +158,7 @@ pub enum PoolsError {
         /// Connections that the server allows.
         connections_max: usize,
     },
-    /// Operator: lower `store.connections`, or raise the limit of open files.
+    /// The database connections exceed the limit of open files. Operator: lower `store.connections`, or raise the limit of open files.
     #[error(
         "this process opens {connections} database connections, but the limit of open files leaves room for {room} \
          connections of all kinds"

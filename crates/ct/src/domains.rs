@@ -33,16 +33,16 @@ fn canonical(name: &str) -> Option<String> {
     x509::HostName::parse(&ascii).ok().map(|host| host.as_str().to_owned())
 }
 
-/// A domain that cannot be watched.
+/// Reason why a domain cannot be watched.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadDomain {
-    /// Not a DNS name.
+    /// The text is not a DNS name.
     #[error("{0:?} is not a domain name")]
     NotName(String),
-    /// A public suffix: certificates of unrelated owners would match.
+    /// The domain is a public suffix: certificates of unrelated owners would match.
     #[error("{0:?} is a public suffix: name a domain below it")]
     PublicSuffix(String),
-    /// More than [`DOMAINS_MAX`] domains.
+    /// The list has more than [`DOMAINS_MAX`] domains.
     #[error("more than {DOMAINS_MAX} domains")]
     TooMany,
 }

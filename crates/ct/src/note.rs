@@ -48,13 +48,13 @@ pub enum CheckpointError {
     /// A note, but not a checkpoint.
     #[error("no checkpoint: {0}")]
     NotCheckpoint(&'static str),
-    /// The checkpoint of another log.
+    /// The checkpoint belongs to another log.
     #[error("the checkpoint has another origin")]
     OtherOrigin,
-    /// No signature by the log's key.
+    /// The checkpoint has no signature by the log's key.
     #[error("the checkpoint is not signed by the log")]
     Unsigned,
-    /// An invalid signature under the log's key name.
+    /// The signature under the log's key name is invalid.
     #[error("the log's signature is invalid")]
     BadSignature,
 }

@@ -154,7 +154,7 @@ pub enum OpeningError {
     /// The ClientHello is too long.
     #[error("the ClientHello is longer than {HELLO_OCTETS_MAX} bytes")]
     TooLong,
-    /// The first bytes look like TLS but are no ClientHello.
+    /// The first bytes look like TLS but are not a ClientHello.
     #[error("not a ClientHello: {0}")]
     Tls(rustls::Error),
 }

@@ -35,13 +35,13 @@ const HEADER: usize = 9;
 /// Kind of flood that a connection sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Flood {
-    /// Too many `RST_STREAM` frames.
+    /// The client sends too many `RST_STREAM` frames.
     #[error("the client resets too many streams")]
     Resets,
-    /// Too many frames without content.
+    /// The client sends too many frames without content.
     #[error("the client sends too many frames without content")]
     Controls,
-    /// Too many `WINDOW_UPDATE` frames.
+    /// The client sends too many `WINDOW_UPDATE` frames.
     #[error("the client sends too many window updates")]
     Updates,
 }

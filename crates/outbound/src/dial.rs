@@ -32,7 +32,7 @@ pub enum DialError {
     /// A router, or this host's routing table, reports that the network is unreachable; also the IPv6 error on hosts without IPv6.
     #[error("no route to the network")]
     NetworkUnreachable,
-    /// No response: a black hole.
+    /// The host did not respond before the timeout.
     #[error("no answer within the time allowed")]
     TimedOut,
     /// This process or machine is out of file descriptors (EMFILE, ENFILE) or socket memory (ENOBUFS). Operator: raise `ulimit -n`

@@ -36,7 +36,7 @@ pub use trusted::{TrustAnchors, TrustError, Trusted};
 /// Reason why the scanner cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// The system returns no random numbers, which handshakes need.
+    /// The system's random number generator failed. Handshakes need random numbers.
     #[error("the system's random number generator failed")]
     NoRandomness,
 }

@@ -1,30 +1,30 @@
 //! Reasons why a response of a security key is not accepted.
 
-/// A response of a security key that is not accepted. For logs and tests: callers answer every value with the same text.
+/// Reason why a response of a security key is not accepted. Only for logs and tests: callers get the same text for every reason.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
     /// A member of the response is longer than its limit, or shorter than WebAuthn permits.
     #[error("a member of the response is too long or too short")]
     Size,
-    /// CBOR that is malformed, or uses a form that CTAP2 does not permit.
+    /// The CBOR is malformed, or uses a form that CTAP2 does not permit.
     #[error("the response is not CBOR in the form of CTAP2")]
     Cbor,
-    /// Authenticator data that is malformed.
+    /// The authenticator data is malformed.
     #[error("the authenticator data is malformed")]
     AuthenticatorData,
-    /// Client data that is not the expected JSON.
+    /// The client data is not the expected JSON.
     #[error("the client data is malformed")]
     ClientData,
-    /// Client data of another ceremony.
+    /// The client data is for another type of ceremony.
     #[error("the client data is for another type of ceremony")]
     Type,
-    /// The challenge of another ceremony.
+    /// The challenge belongs to another ceremony.
     #[error("the challenge does not match")]
     Challenge,
-    /// The origin of another site, or a frame in another site.
+    /// The origin is another site, or the page was in a frame of another site.
     #[error("the origin does not match, or the page was in a frame of another site")]
     Origin,
-    /// The hash of another relying party identifier.
+    /// The hash belongs to another relying party identifier.
     #[error("the relying party identifier does not match")]
     RelyingParty,
     /// The authenticator did not detect a user.
@@ -33,7 +33,7 @@ pub enum Error {
     /// The authenticator did not verify the user by PIN or biometrics.
     #[error("the authenticator did not verify the user")]
     UserVerification,
-    /// A public key that is malformed, or of an algorithm that is not accepted.
+    /// The public key is malformed, or its algorithm is not accepted.
     #[error("the public key is malformed or of an algorithm that is not accepted")]
     PublicKey,
     /// The signature does not match.

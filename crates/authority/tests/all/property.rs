@@ -213,7 +213,7 @@ fn no_certificate_violates_its_profile() {
         let Ok(profile) = Profile::from_json(&case.profile.to_string()) else { return Ok(()) };
         let now = UnixTime(office.clock.now_seconds());
         let names = case.names.iter().map(|name| match name.strip_prefix("*.") {
-            // Wildcards of a top-level domain cannot be parsed. They are requested all the same.
+            // Wildcards of a top-level domain cannot be parsed. The test requests them, too.
             Some(_) => GeneralName::Dns(name.clone()),
             None => GeneralName::parse(name).unwrap(),
         });

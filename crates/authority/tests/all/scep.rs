@@ -323,7 +323,7 @@ pub(crate) async fn repeated_transaction_returns_the_same_certificate(place: Fix
     }
     found.dedup();
     assert_eq!(found.len(), 1, "the same transaction, the same certificate");
-    // By GET, encoded in base64.
+    // The message is sent by GET, encoded in base64.
     let message = device.message("19", "t2", &world.encrypt(&request, AES));
     let message = base64::engine::general_purpose::STANDARD.encode(message);
     let query = format!("operation=PKIOperation&message={}", message.replace('+', "%2B").replace('=', "%3D"));

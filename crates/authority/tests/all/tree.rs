@@ -525,7 +525,7 @@ pub(crate) async fn last_or_referenced_ca_is_not_retired(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();
-    // Without it the root itself would issue.
+    // Without the intermediate, the root itself would issue.
     let error = authority.retire("one", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::Last(_)), "{error}");
     authority.create_intermediate("root", &intermediate("two"), "user:a").await.unwrap();

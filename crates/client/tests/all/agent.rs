@@ -111,7 +111,7 @@ async fn concurrent_lookups_are_combined_into_one_request() {
 async fn write_has_a_longer_deadline_than_a_read() {
     let answers = |asked: ReceivedRequest| async move {
         if asked.method == "PUT" {
-            // As long as the whole deadline of a read.
+            // Waits for the whole deadline of a read.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         (200, json!({}))

@@ -200,8 +200,8 @@ impl Follower {
         Ok(self.source.issuer(fingerprint).await?)
     }
 
-    /// Returns whether to fetch a checkpoint. A follower that is far behind needs no new one to go on, but fetches it from time to
-    /// time to know how far behind it is.
+    /// Returns whether to fetch a checkpoint. A follower that is far behind can continue without a new one, but fetches one at intervals
+    /// to know how far behind it is.
     fn wants_checkpoint(&self, place: &LogPosition) -> bool {
         full_tiles(place) < self.options.tiles_a_step.max(1) as u64 || self.age(place) > CHECKPOINT_EVERY
     }

@@ -51,7 +51,7 @@ pub struct Exported {
 /// Reason why a certificate was not exported.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExportError {
-    /// There is nothing to export, or it must not be exported.
+    /// The certificate has nothing to export, or must not be exported; with the reason.
     #[error("{0}")]
     NotExportable(&'static str),
     /// The private key cannot be read from the key store.

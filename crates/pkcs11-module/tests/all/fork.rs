@@ -84,7 +84,7 @@ fn forked_child_uses_files_read_by_its_parent() {
 fn forked_child_uses_files_read_by_its_parent_() {
     let world = World::new();
     let module = initialised();
-    // As for workers that run as another user.
+    // Workers that run as another user cannot read these files.
     std::fs::remove_file(std::env::var_os("BULLA_PKCS11_CONFIG").unwrap()).unwrap();
     std::fs::rename(world.chains(), world.chains().with_extension("gone")).unwrap();
     assert!(in_a_child(|| child(&module)));

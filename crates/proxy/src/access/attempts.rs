@@ -41,7 +41,7 @@ impl FailedAttemptLimit {
         self.0.has_tokens(&inbound::network(client))
     }
 
-    /// Records that the attempt succeeded after all.
+    /// Records that the attempt succeeded, so that it does not count as failed.
     pub(super) fn succeeded(&self, client: IpAddr) {
         self.0.give_back(&inbound::network(client));
     }

@@ -38,7 +38,7 @@ const FAILURE_LIFE: Duration = Duration::from_secs(1);
 /// Reason why the permission service does not permit a leaf certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum NotPermitted {
-    /// The service denied it.
+    /// The permission service denies the name.
     #[error("the permission service denies the name")]
     No,
     /// The service did not respond, and [`WhenAway::Refuse`] denies the leaf.

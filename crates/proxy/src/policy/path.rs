@@ -9,13 +9,13 @@ use crate::url_path::{has_dots, hides_dots, is_ambiguous, plain_path};
 /// Reason why a path is ambiguous. Rules with a `path` deny such requests.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum AmbiguousPath {
-    /// A segment `.` or `..`, possibly escaped.
+    /// The path has a segment `.` or `..`, possibly escaped.
     #[error("the path has dot segments (`.` or `..`)")]
     Dots,
-    /// An empty segment: `//`.
+    /// The path has an empty segment: `//`.
     #[error("the path has an empty segment (`//`)")]
     EmptySegment,
-    /// `%2F`, `%5C`, a backslash, `%00`, or one of these escaped twice.
+    /// The path has `%2F`, `%5C`, a backslash, `%00`, or one of these escaped twice.
     #[error("the path has an escaped slash, a backslash or a NUL, which servers interpret differently")]
     Escape,
     /// An invalid percent-escape, or bytes that are not UTF-8.

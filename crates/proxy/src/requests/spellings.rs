@@ -15,9 +15,9 @@ const TEXTS_MAX: usize = 64;
 const ESCAPE_OCTETS_MAX: usize = 64;
 /// Maximum bytes of an HTML reference: `&#x10ffff;`.
 const REFERENCE_OCTETS_MAX: usize = 10;
-/// Comparisons that a search may take at first.
+/// Comparisons that a search may make, independent of its length.
 const STEPS_FREE: u64 = 1 << 20;
-/// Comparisons that a search may take for each byte: usual texts take less than one, fully escaped ones about 10.
+/// Further comparisons per byte. Usual texts need less than one, fully escaped texts about 10.
 const STEPS_EACH: u64 = 64;
 
 /// An injected value in all encodings. Not shown by `Debug`, and zeroed when dropped.

@@ -349,7 +349,7 @@ async fn other_san_names_are_forwarded_unless_their_policy_differs() {
         ("unseen", 421),
         ("bad", 403),
         ("own", 421),
-        // Not a name of the certificate.
+        // The certificate does not contain this name.
         ("c.shop", 421),
         ("a.shop", 200),
     ];

@@ -196,7 +196,7 @@ pub enum Cause {
     /// The CRL has an unknown critical extension with this dotted object identifier.
     #[error("the CRL has the unknown critical extension {0}")]
     UnknownExtension(String),
-    /// A delta CRL instead of a complete one, or the reverse.
+    /// The list is a delta CRL instead of a complete CRL, or the reverse.
     #[error("a delta CRL instead of a complete CRL, or the reverse")]
     WrongKind,
     /// The source is past its nextUpdate, or has none.

@@ -254,7 +254,7 @@ async fn a_right_password_that_the_second_factor_stops_is_in_the_audit_log() {
         let asked = password(&world, "ann").await.expect(202).json();
         post(&world, SESSIONS, key.get(&asked, VERIFIED, None)).await.expect(401);
     }
-    // At an IP address no key can be used.
+    // Security keys cannot be used if the server's address is an IP address.
     let by_address =
         world.bare(Method::POST, SESSIONS).header("origin", format!("https://{}", world.address));
     let body = json!({ "name": "ann", "password": PASSWORD });
@@ -394,7 +394,7 @@ async fn a_response_is_for_one_challenge_of_one_page_and_one_user() {
     assert!(answers.windows(2).all(|two| two[0] == two[1]), "{answers:?}");
     let reasons = world.get("/api/v1/audit?action=session.refuse").await.text;
     assert!(reasons.contains("the signature counter did not increase"), "{reasons}");
-    // A challenge of one purpose is none of another.
+    // A challenge for one purpose is not valid for another.
     let mut confirming =
         ask(&world, &tab, Method::POST, "/api/v1/auth/sessions/confirm/challenge", json!({})).await;
     let ceremony = confirming.expect(201).json();

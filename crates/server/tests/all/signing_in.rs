@@ -331,7 +331,7 @@ async fn dangerous_operations_require_recent_confirmation() {
     let other = Tab::of(&send(signing_in(&world, &json!({ "code": own["code"] }))).await.expect(201));
     let refused = other.ask(&world, Method::PUT, "/api/v1/roles/other", json!({})).await.expect(403);
     assert_eq!(refused.problem(), "reauthentication-required");
-    // Nor by a link of another identity.
+    // A link of another identity does not confirm the session either.
     let viewer = world.token("looker", "viewer", "any").await;
     confirm(&link(&world, &viewer).await["code"]).await.expect(401);
 

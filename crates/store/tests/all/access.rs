@@ -248,7 +248,7 @@ pub(crate) async fn a_ceremony_is_taken_once_and_a_counter_does_not_go_back(worl
     let take = |number: u8| {
         store.write("test", move |tx| async move { store::take_key_ceremony(tx, [number; 32]).await }.boxed())
     };
-    // The ninth of one user ends the first, but none of another user, of another purpose, or without the password.
+    // The ninth ceremony of a user ends the user's first one, but no ceremony of another user or purpose, and none without the password.
     begin(ceremony(bob, 100, NOW - 100)).await.unwrap();
     let confirm = KeyCeremony { purpose: CeremonyPurpose::Confirm, ..ceremony(ann, 50, NOW - 50) };
     let alone = KeyCeremony { after_password: false, ..ceremony(ann, 51, NOW - 50) };

@@ -13,7 +13,7 @@ pub enum DerError {
     /// The bytes end inside an element.
     #[error("truncated element")]
     Truncated,
-    /// A tag of 31 or above, which X.509 and its relatives never use.
+    /// The tag number is 31 or above, which X.509 and related formats never use.
     #[error("a tag number above 30 is not supported")]
     HighTag,
     /// Indefinite length (BER), which DER does not permit.

@@ -111,7 +111,7 @@ pub(crate) async fn requests_with_invalid_nonce_url_or_key_are_rejected(place: F
     // An embedded key where an account is required, and an account where an embedded key is required.
     assert_eq!(client.post_with_key(&new_order, &wanted(&["a.test"])).await.problem(), "malformed");
     assert_eq!(client.post(&url("new-account"), json!({})).await.problem(), "malformed");
-    // Not a JWS.
+    // The body is not a JWS.
     let plain = client.raw("POST", &new_order, Some("application/json"), b"{}".to_vec()).await;
     assert_eq!((plain.status, plain.problem().as_str()), (StatusCode::UNSUPPORTED_MEDIA_TYPE, "malformed"));
     let long = client.raw("POST", &new_order, Some("application/jose+json"), vec![b' '; 65_537]).await;

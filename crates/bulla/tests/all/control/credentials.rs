@@ -108,7 +108,7 @@ fn credential_command_deletes_undeletes_and_destroys_versions() {
     assert_eq!(value(), "three\n");
     let again = run(&mut house.bulla(&["credential", "undelete", "/team/db"]));
     assert_eq!(again.status.code(), Some(6), "{}", describe(&again));
-    // With an expiry.
+    // A credential with an expiry.
     let made = house.json(&["credential", "generate", "/team/short", "--ttl", "1h"]);
     assert!(made["expires_at"].is_string(), "{made}");
     let file = write(&house, "value", "x");
@@ -352,7 +352,7 @@ fn oauth_tokens_are_issued_refreshed_and_revoked_and_forgeries_rejected() {
         401,
         "an access token is not a refresh token"
     );
-    // Forged tokens.
+    // Forged tokens are rejected.
     let parts: Vec<&str> = access.split('.').collect();
     let none = "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0";
     for bad in [

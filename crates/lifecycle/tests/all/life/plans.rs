@@ -6,7 +6,7 @@ use lifecycle::tables::managed::NEVER_ISSUED_US;
 
 use super::world::World;
 
-/// So many rows that a table scan would be the more expensive plan.
+/// Number of rows: enough that a table scan would be the more expensive plan.
 const ROWS: usize = 12_000;
 
 const TABLES: [&str; 5] =

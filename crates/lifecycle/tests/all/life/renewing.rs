@@ -113,7 +113,7 @@ pub(super) async fn renewal_follows_the_window_suggested_by_the_issuer(world: Wo
     let (suggested, why) = world.life.suggestion(created.certificate).await.unwrap().unwrap();
     assert_eq!(suggested.start_us, NOW + 20 * DAY);
     assert_eq!(why.as_deref(), Some("https://issuer.example/why"));
-    // Not requested again before the time that the issuer gave.
+    // The suggestion is not requested again before the time that the issuer gave.
     assert_eq!(world.life.request_suggestions().await.unwrap(), 0);
     world.advance(6 * HOUR);
     // The issuer has a problem and suggests to renew now.

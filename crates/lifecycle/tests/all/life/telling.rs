@@ -46,7 +46,7 @@ pub(super) async fn expiry_alert_contains_the_certificate_tags_and_resolves_on_r
     );
     let attributes: serde_json::Value = serde_json::from_str(&open[0].attributes).unwrap();
     assert_eq!(attributes["tags"]["cost"], "7", "rules can match it");
-    // It is renewed after all.
+    // The certificate is renewed late.
     world.life.tick().await.unwrap();
     settle(&world, &alerts).await;
     assert_eq!(
