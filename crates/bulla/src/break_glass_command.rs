@@ -8,7 +8,7 @@ use server::access;
 use store::Clock;
 
 use crate::config::Configuration;
-use crate::database;
+use discover::database;
 
 /// Maximum characters of a reason.
 const REASON_MAX: usize = 1_000;

@@ -16,14 +16,14 @@ use crate::ca_command::CaArgs;
 use crate::config_command::ConfigArgs;
 use crate::doctor_command::DoctorArgs;
 use crate::edge::EdgeArgs;
-use crate::fleet_command::FleetArgs;
-use crate::inventory::InventoryArgs;
 use crate::keys::KeyArgs;
 use crate::proxy::ProxyArgs;
-use crate::rules::RulesArgs;
 use crate::run_command::RunArgs;
-use crate::scan_command::ScanArgs;
 use crate::serve_command::{ServeArgs, UpArgs};
+use discover::fleet_command::FleetArgs;
+use discover::inventory::InventoryArgs;
+use discover::rules::RulesArgs;
+use discover::scan_command::ScanArgs;
 
 /// Groups of commands in `bulla --help`, in the order of a typical workflow.
 const GROUPS: &[Group] = &[

@@ -5,9 +5,10 @@ use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, chain, print};
 use store::{Store, StoreUrl};
 
-use crate::config::{Configuration, StoreSettings};
-use crate::database::fits;
+use crate::config::Configuration;
 use crate::master_keys;
+use discover::StoreSettings;
+use discover::database::fits;
 
 /// Arguments of `bulla config`.
 #[derive(Args, Debug)]
@@ -49,7 +50,7 @@ pub(crate) async fn run(args: &ConfigArgs, global: &GlobalArgs) -> Outcome<Exit>
             }
             let clouds_file = &configuration.settings.watch.clouds_file;
             if !clouds_file.as_os_str().is_empty() {
-                let sources = crate::scan_command::cloud_sources(clouds_file)?;
+                let sources = discover::scan_command::cloud_sources(clouds_file)?;
                 print(&format!("watch.clouds_file names {sources} clouds and clusters"))?;
             }
             check_connections(&configuration.settings.store).await?;

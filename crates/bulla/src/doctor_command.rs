@@ -168,7 +168,7 @@ async fn database(settings: &Settings) -> Check {
     }
     let url: StoreUrl = match settings.store.url.parse() {
         Ok(url) => url,
-        Err(error) => return Check::failed(CHECK, crate::database::problem(&error)),
+        Err(error) => return Check::failed(CHECK, discover::database::problem(&error)),
     };
     if let Some(file) = url.sqlite_path() {
         return sqlite(file);
@@ -178,7 +178,7 @@ async fn database(settings: &Settings) -> Check {
         Err(problem) => return Check::failed(CHECK, problem),
     };
     match connections {
-        Ok(connections) => match crate::database::fits(connections) {
+        Ok(connections) => match discover::database::fits(connections) {
             Ok(()) => Check::new(CHECK, State::Ok, format!("{url} answers")),
             Err(problem) => Check::failed(CHECK, problem),
         },

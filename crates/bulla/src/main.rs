@@ -14,31 +14,24 @@ mod component;
 mod config;
 mod config_command;
 mod data_folder;
-mod database;
 mod demo;
 mod doctor_command;
 #[cfg(test)]
 mod documentation;
 mod edge;
-mod endpoint;
 mod fetched_crls;
 mod file_watch;
 mod files;
-mod fleet_command;
-mod inventory;
 mod joining;
 mod key_nodes;
 mod keys;
 mod listening;
 mod master_keys;
-mod output;
 mod proxy;
 mod restrictions;
 mod role_files;
 mod roles;
-mod rules;
 mod run_command;
-mod scan_command;
 mod serve_command;
 
 /// Many small long-lived values are allocated among large short-lived ones. With this pattern glibc's allocator needs three times
@@ -47,13 +40,17 @@ mod serve_command;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::CommandFactory;
 use cli::exit::{Exit, Outcome};
 use cli::{CommandFuture, shell};
+use clouds::{CloudSettings, CloudSource, Pools, SourceError};
+use futures_util::future::BoxFuture;
 
 use command_line::{Cli, Command};
 use config::Configuration;
+use discover::{fleet_command, inventory, rules, scan_command};
 
 fn main() -> ExitCode {
     cli::conclude(run(&Cli::of_process()))
@@ -70,8 +67,14 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Access(command) => block_on(command.run(&Configuration::load_client_settings(global)?)),
         Command::Ca(args) => block_on(Box::pin(ca_command::run(args, global))),
         Command::Agent(args) => block_on(Box::pin(agent_command::run(args, global))),
-        Command::Scan(args) => block_on(Box::pin(scan_command::run(args, global))),
-        Command::Inventory(args) => block_on(Box::pin(inventory::run(args, global))),
+        Command::Scan(args) => {
+            let settings = Configuration::load(global.config.as_deref())?.settings.scanner();
+            block_on(Box::pin(scan_command::run(args, settings, prepare_clouds)))
+        }
+        Command::Inventory(args) => {
+            let store = Configuration::load(global.config.as_deref())?.settings.store;
+            block_on(Box::pin(inventory::run(args, &store)))
+        }
         Command::Up(args) if args.demo => block_on(Box::pin(demo::run())),
         Command::Up(args) => block_on(Box::pin(serve_command::up(args, global))),
         Command::Serve(args) => block_on(Box::pin(serve_command::serve(args, global))),
@@ -94,4 +97,12 @@ fn block_on(command: CommandFuture<'_>) -> Outcome<Exit> {
     let outcome = cli::block_on(command);
     ::keys::pkcs11::finish();
     outcome
+}
+
+/// Creates the sources of a configuration with the SDKs of this build.
+fn prepare_clouds<'a>(
+    settings: &'a CloudSettings,
+    pools: &'a Pools,
+) -> BoxFuture<'a, Result<Vec<Arc<dyn CloudSource>>, SourceError>> {
+    cloud_apis::sources::prepare(settings, pools)
 }

@@ -17,8 +17,8 @@ use store::{Clock, Store};
 
 use crate::config::{AuthoritySettings, MasterKeySettings, Settings};
 use crate::data_folder;
-use crate::database;
 use crate::files;
+use discover::database;
 
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";

@@ -60,6 +60,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("inventory", 5),
     ("issuers", 5),
     ("signer", 5),
+    // `scan`, `inventory`: their own small binary.
+    ("discover", 6),
     ("agent", 6),
     ("sites", 6),
     ("lifecycle", 7),
@@ -68,7 +70,7 @@ const FLOORS: &[(&str, u8)] = &[
 ];
 
 /// Crates that may ship the simulated world (`bulla fleet up`, `scan --demo`). Tests of any crate may use it.
-const SHIPS_FLEET: &[&str] = &["bulla"];
+const SHIPS_FLEET: &[&str] = &["bulla", "discover"];
 
 /// Crates with unsafe code, and the only folder of each that may contain it: the C interface, and code for particular processors.
 const UNSAFE: &[(&str, &str)] = &[("pkcs11-module", "src/ffi"), ("batch", "src/avx512")];

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::fleet_command::LatencyArg;
+use discover::fleet_command::LatencyArg;
 
 /// Arguments of `bulla bench scan`.
 #[derive(Args, Debug)]

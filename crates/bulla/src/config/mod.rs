@@ -14,7 +14,6 @@ mod proxy;
 mod restrictions;
 mod role;
 mod signer;
-mod store_settings;
 mod table;
 mod telemetry;
 
@@ -26,7 +25,7 @@ use cli::configuration::{
     ClientConfiguration, ClientSettings, FIRST_PROFILE, Layers, UnknownVariables, lookup, variable_of,
 };
 use cli::exit::{Outcome, Problem};
-use cli::format::Format;
+use discover::{ScanSettings, ScannerSettings, StoreSettings};
 use ipnet::IpNet;
 use issuers::{ProgramError, Programs};
 use outbound::guard::{Guard, Networks};
@@ -54,7 +53,6 @@ pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, Proxy
 pub(crate) use restrictions::SandboxSettings;
 pub(crate) use role::Role;
 pub(crate) use signer::SignerSettings;
-pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;
 
 /// All settings.
@@ -291,88 +289,6 @@ pub(crate) struct WatchSettings {
     pub(crate) clouds_file: PathBuf,
 }
 
-/// Configuration section `[scan]`.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ScanSettings {
-    pub(crate) ports: String,
-    pub(crate) families: FamilySetting,
-    pub(crate) all_addresses: bool,
-    pub(crate) max_addresses: u64,
-    pub(crate) ca_files: Vec<PathBuf>,
-    pub(crate) system_roots: bool,
-    pub(crate) expiring_within_days: u32,
-    pub(crate) expiring_fraction: f64,
-    pub(crate) fail_on: String,
-    pub(crate) accepted: bool,
-    pub(crate) dns: Vec<String>,
-    pub(crate) in_flight: usize,
-    pub(crate) per_address: usize,
-    pub(crate) timeout_ms: u64,
-    pub(crate) retry_timeout_ms: u64,
-    pub(crate) retry: bool,
-    pub(crate) finish_handshakes: bool,
-    pub(crate) revocation: RevocationSetting,
-    pub(crate) output: Format,
-    pub(crate) table_rows: usize,
-}
-
-/// Address families to use.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum FamilySetting {
-    /// IPv4 and IPv6.
-    #[default]
-    Any,
-    /// IPv4 only.
-    Ipv4,
-    /// IPv6 only.
-    Ipv6,
-}
-
-/// Sources of revocation status.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RevocationSetting {
-    /// No revocation check.
-    #[default]
-    Off,
-    /// Stapled OCSP responses, then CRLs.
-    Crl,
-    /// Stapled OCSP responses, then CRLs, then OCSP responders.
-    Ocsp,
-}
-
-impl Default for ScanSettings {
-    fn default() -> Self {
-        let engine = scan::ScanOptions::default();
-        let ms = |limit: std::time::Duration| limit.as_millis() as u64;
-        Self {
-            ports: String::new(),
-            families: FamilySetting::Any,
-            all_addresses: engine.all_addresses,
-            max_addresses: scan::target::CIDR_ADDRESSES_MAX,
-            ca_files: Vec::new(),
-            system_roots: true,
-            expiring_within_days: engine.expiring_within_days,
-            expiring_fraction: engine.expiring_fraction,
-            fail_on: "never".into(),
-            accepted: engine.accepted,
-            dns: Vec::new(),
-            in_flight: 0,
-            per_address: engine.per_address,
-            timeout_ms: ms(engine.first.handshake),
-            retry_timeout_ms: ms(engine.second.handshake),
-            retry: engine.second_pass,
-            finish_handshakes: engine.finish_handshake,
-            revocation: RevocationSetting::Off,
-            output: Format::Table,
-            // About two terminal screens.
-            table_rows: 50,
-        }
-    }
-}
-
 impl Default for ServerSettings {
     fn default() -> Self {
         Self {
@@ -567,15 +483,7 @@ impl Settings {
     /// Checks bounds that the types do not express.
     pub(crate) fn check(&self) -> Outcome<()> {
         let refuse = |what: &str| Err(Problem::usage(what).hint("see `bulla config show`"));
-        let scan = &self.scan;
-        /// Maximum of a time limit: ten minutes. A phase that takes longer has failed.
-        const LIMIT_MS_MAX: u64 = 600_000;
-        if !(1..=LIMIT_MS_MAX).contains(&scan.timeout_ms) {
-            return refuse("scan.timeout_ms must be from 1 to 600000");
-        }
-        if !(1..=LIMIT_MS_MAX).contains(&scan.retry_timeout_ms) {
-            return refuse("scan.retry_timeout_ms must be from 1 to 600000");
-        }
+        self.scan.check()?;
         self.limits.options()?;
         let server = &self.server;
         if [server.head_timeout_s, server.read_timeout_s].iter().any(|limit| !(1..=600).contains(limit)) {
@@ -583,12 +491,6 @@ impl Settings {
         }
         if !(1..=1 << 20).contains(&server.answer_memory_mb) {
             return refuse("server.answer_memory_mb must be from 1 to 1048576");
-        }
-        if scan.per_address == 0 {
-            return refuse("scan.per_address must be at least 1");
-        }
-        if !(0.0..=1.0).contains(&scan.expiring_fraction) {
-            return refuse("scan.expiring_fraction must be from 0 to 1");
         }
         self.store.check()?;
         self.ct.check()?;
@@ -603,7 +505,6 @@ impl Settings {
         self.programs.iter().try_for_each(|(name, config)| config.check(name)).map_err(invalid_program)?;
         self.files.check()?;
         self.sandbox.check()?;
-        self.fail_on()?;
         Ok(())
     }
 
@@ -624,6 +525,11 @@ impl Settings {
         warnings
     }
 
+    /// Returns the settings of the scanner.
+    pub(crate) fn scanner(self) -> ScannerSettings {
+        ScannerSettings { scan: self.scan, store: self.store }
+    }
+
     /// Returns the programs of `[programs.NAME]`, for the process that runs them. Looks up the users that the programs run as.
     pub(crate) fn programs(&self) -> Outcome<Programs> {
         Programs::new(&self.programs).map_err(invalid_program)
@@ -635,13 +541,6 @@ impl Settings {
         let one = self.programs.iter().filter(|(known, _)| *known == name);
         let one = one.map(|(name, config)| (name.clone(), config.clone())).collect();
         Programs::new(&one).map_err(invalid_program)
-    }
-
-    /// Returns the findings that make the exit code of a scan 1.
-    pub(crate) fn fail_on(&self) -> Outcome<crate::scan_command::FailOn> {
-        self.scan.fail_on.parse().map_err(|error: String| {
-            Problem::usage(format_args!("scan.fail_on: {error}")).hint("or use \"never\"")
-        })
     }
 }
 

@@ -23,13 +23,13 @@ use super::export::Export;
 use super::node::{Node, NodeArgs};
 use crate::component::{Description, DrainOutcome};
 use crate::config::{Configuration, KeyServiceSettings, Settings};
-use crate::database;
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{
     bind_metrics_listener, bound_connections, descriptors_for_one_of, figures_url, socket,
 };
 use crate::master_keys;
+use discover::database;
 
 const CLIENT_CRLS: &str = "keys.client_crl_files";
 /// Maximum number of TCP listeners: the Keyless protocol, the native one, other nodes.

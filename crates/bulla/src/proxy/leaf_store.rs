@@ -12,11 +12,12 @@ use proxy::certificate_store::{Opened, SecondLevel};
 use store::{Clock, Store, StoreError, StoreOptions, StoreUrl};
 use tokio::sync::Mutex;
 
-use crate::config::{LeafBackend, Settings, StoreSettings};
+use crate::config::{LeafBackend, Settings};
 use crate::data_folder;
-use crate::database;
-use crate::database::fits;
 use crate::master_keys;
+use discover::StoreSettings;
+use discover::database;
+use discover::database::fits;
 
 /// File of the disk store, in the data folder or in the configured folder.
 const FILE: &str = "proxy-leaves.db";

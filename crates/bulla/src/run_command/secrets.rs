@@ -8,7 +8,7 @@ use toml::Value;
 
 use crate::config::Configuration;
 use crate::data_folder;
-use crate::database;
+use discover::database;
 
 /// Last parts of the names of settings whose values are such files.
 const NAMES: [&str; 14] = [

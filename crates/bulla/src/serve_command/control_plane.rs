@@ -45,14 +45,14 @@ use super::estate::Estate;
 use super::first_start;
 use super::login;
 use super::metrics::Figures;
+use super::scan_environment::ServerScanEnvironment;
 use super::transparency;
 use super::watch::ChangeDetector;
 use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, Role, ServerSettings, Settings};
-use crate::database;
 use crate::files;
 use crate::master_keys;
 use crate::roles::Roles;
-use crate::scan_command::ServerScanEnvironment;
+use discover::database;
 
 /// Interval of the clean-up of issuers.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);

@@ -18,7 +18,7 @@ use scan::revocation::{Fetched, LIST_AGES_S};
 use sites::Sites;
 use sites::policies::KeyPolicies;
 
-use crate::scan_command::SharedRevocationChecker;
+use super::scan_environment::SharedRevocationChecker;
 
 /// Collects the counters of the components.
 pub(super) struct Figures {

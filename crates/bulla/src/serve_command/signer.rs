@@ -22,8 +22,8 @@ use super::addresses::Addresses;
 use super::control_plane::authority_options;
 use crate::config::{Settings, SignerSettings};
 use crate::data_folder;
-use crate::database;
 use crate::master_keys;
+use discover::database;
 
 /// Name of the folder of the newest CRLs.
 const CRLS: &str = "crls";

@@ -8,7 +8,7 @@ use proxy::certificate_store::{LEAVES_MAX, SecondLevelOptions, TRIP_TIMEOUT, Whe
 use serde::{Deserialize, Serialize};
 use store::StoreUrl;
 
-use crate::config::store_settings::StoreSettings;
+use discover::StoreSettings;
 
 /// Configuration section `[proxy.store]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -1,68 +1,16 @@
-//! Keys of scans, of the control plane, of agents and of the command line.
+//! Keys of the control plane, of agents and of the command line.
 
 use cli::configuration::{Key, Kind};
 
-pub(super) const KEYS: &[Key] = &[
-    (
-        "roles",
-        Kind::List,
-        "roles that this process of `bulla up` or `bulla serve` runs: server, signer, keys, edge, proxy, agent; empty: \
+/// The key outside of all sections. It must be first in the file.
+pub(super) const ROLES: &[Key] = &[(
+    "roles",
+    Kind::List,
+    "roles that this process of `bulla up` or `bulla serve` runs: server, signer, keys, edge, proxy, agent; empty: \
          `up` runs all that are configured, `serve` runs server and signer",
-    ),
-    ("scan.ports", Kind::Text, "default ports of targets without a port; empty: 443"),
-    ("scan.families", Kind::Text, "address families to scan: any, ipv4 or ipv6"),
-    ("scan.all_addresses", Kind::Boolean, "scan every address of a host name as a separate endpoint"),
-    ("scan.max_addresses", Kind::Number, "maximum addresses of one network"),
-    ("scan.ca_files", Kind::List, "files with additional trust anchors (PEM)"),
-    ("scan.system_roots", Kind::Boolean, "trust the roots of this system and of the Mozilla root program"),
-    (
-        "scan.expiring_within_days",
-        Kind::Number,
-        "a certificate counts as expiring this many days before it expires",
-    ),
-    (
-        "scan.expiring_fraction",
-        Kind::Number,
-        "a certificate counts as expiring when this fraction of its lifetime remains",
-    ),
-    (
-        "scan.fail_on",
-        Kind::Text,
-        "lowest severity that makes the scan fail: never, info, low, medium, high or critical; no-answer",
-    ),
-    (
-        "scan.accepted",
-        Kind::Boolean,
-        "test whether the server accepts obsolete versions and weak cipher suites",
-    ),
-    ("scan.dns", Kind::List, "DNS servers to use; empty: the system's"),
-    (
-        "scan.in_flight",
-        Kind::Number,
-        "maximum concurrent probes; 0: as many as the limit of open files allows",
-    ),
-    ("scan.per_address", Kind::Number, "maximum concurrent probes of one address"),
-    ("scan.timeout_ms", Kind::Number, "timeout of each phase in the first attempt"),
-    ("scan.retry_timeout_ms", Kind::Number, "timeout of each phase in the last attempt"),
-    ("scan.retry", Kind::Boolean, "retry endpoints that did not answer"),
-    ("scan.finish_handshakes", Kind::Boolean, "complete handshakes"),
-    ("scan.revocation", Kind::Text, "revocation check: off, crl or ocsp"),
-    ("scan.output", Kind::Text, "output format: table, json, jsonl, csv or html"),
-    ("scan.table_rows", Kind::Number, "maximum rows of the table; 0: all"),
-    ("store.enabled", Kind::Boolean, "keep results in the inventory"),
-    ("store.url", Kind::Text, "URL of the database; empty: a file in the data folder"),
-    (
-        "store.connections",
-        Kind::Number,
-        "maximum connections to PostgreSQL; one third for reads, the others for writes",
-    ),
-    ("store.patience_s", Kind::Number, "how long to wait for an unreachable database"),
-    (
-        "store.replica_url",
-        Kind::Text,
-        "URL of a standby of the database, used for reads while the primary is unreachable",
-    ),
-    ("store.replica_alone_s", Kind::Number, "maximum time that reads are served from the standby alone"),
+)];
+
+pub(super) const KEYS: &[Key] = &[
     ("server.listen", Kind::Text, "listen address of the API and the protocols (TLS)"),
     ("server.public_listen", Kind::Text, "listen address of CRLs and OCSP (plain HTTP); empty: none"),
     (

@@ -7,7 +7,7 @@ use x509::Rule;
 
 /// Arguments of `bulla rules`.
 #[derive(Args, Debug)]
-pub(crate) struct RulesArgs {
+pub struct RulesArgs {
     /// The code of one rule, to show all its details: certificate.expired
     code: Option<String>,
     /// Print JSON
@@ -19,12 +19,12 @@ pub(crate) struct RulesArgs {
 }
 
 /// Returns all rules, those for certificates first.
-pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
+pub fn all() -> impl Iterator<Item = &'static Rule> {
     x509::lint::RULES.iter().chain(scan::rules::RULES).copied()
 }
 
 /// Lists the rules, or explains one.
-pub(crate) fn run(args: &RulesArgs) -> Outcome<Exit> {
+pub fn run(args: &RulesArgs) -> Outcome<Exit> {
     let paint = Paint(args.color.applies_to_stdout());
     let text = match &args.code {
         Some(code) => {

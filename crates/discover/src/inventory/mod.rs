@@ -6,7 +6,6 @@ mod rows;
 mod show;
 
 use clap::{Args, Subcommand};
-use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::units::{self, now_us};
 use store::{InventoryFilter, InventoryOrder, Store};
@@ -14,13 +13,13 @@ use uuid::Uuid;
 
 use self::pages::{Pages, list, map, print_listings};
 use self::rows::{Change, Endpoint, HistoryRow, Issuer, Scan};
-use crate::config::Configuration;
 use crate::database;
 use crate::endpoint::host_and_port;
+use crate::store_settings::StoreSettings;
 
 /// Arguments of `bulla inventory`.
 #[derive(Args, Debug)]
-pub(crate) struct InventoryArgs {
+pub struct InventoryArgs {
     /// Inventory database: a file or postgres://USER@HOST/DATABASE [default: in the data folder]
     #[arg(long, global = true, value_name = "URL")]
     db: Option<String>,
@@ -105,14 +104,13 @@ struct DiffArgs {
 }
 
 /// Runs `bulla inventory`.
-pub(crate) async fn run(args: &InventoryArgs, global: &GlobalArgs) -> Outcome<Exit> {
-    let settings = Configuration::load(global.config.as_deref())?.settings;
-    let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
+pub async fn run(args: &InventoryArgs, settings: &StoreSettings) -> Outcome<Exit> {
+    let url = database::inventory_url(args.db.as_deref(), settings)?;
     if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
         return Err(Problem::new(Exit::Inventory, format_args!("no inventory at {}", path.display()))
             .hint("scan first (`bulla scan TARGET…` stores its results), or check --db"));
     }
-    let store = database::open(&url, &settings.store).await?;
+    let store = database::open(&url, settings).await?;
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,
         InventoryCommand::Show { what, json, color } => show::run(&store, what, *json, *color).await?,

@@ -1,21 +1,18 @@
 //! `bulla scan`: from arguments to results.
 
 mod args;
-mod clouds;
+pub mod clouds;
 mod demo;
-mod fail_on;
 mod liveness;
 mod metrics;
-mod plan;
+pub mod plan;
 mod progress;
-mod scan_kit;
 mod storing;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::format::Format;
 use cli::terminal::{self, Paint};
@@ -27,26 +24,28 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use args::ScanArgs;
-pub(crate) use fail_on::FailOn;
+pub use args::ScanArgs;
+pub use clouds::PrepareClouds;
 use plan::Spec;
 use progress::Bar;
-pub(crate) use scan_kit::{ServerScanEnvironment, SharedRevocationChecker};
 use storing::ScanStorage;
 
-use crate::config::{Configuration, Settings};
 use crate::database;
+use crate::fail_on::FailOn;
 use crate::output::{self, Report, ReportStyle, ScanSummary, Summary, Tally};
+use crate::settings::ScannerSettings;
 
 /// Maximum number of rejected targets that are printed. Further ones are counted.
 const REFUSALS_SHOWN: u64 = 20;
 
 type TargetSource = Box<dyn Iterator<Item = Result<scan::target::Target, scan::target::TargetError>> + Send>;
 
-/// Runs `bulla scan`.
-pub(crate) async fn run(args: &ScanArgs, global: &GlobalArgs) -> Outcome<Exit> {
-    let configuration = Configuration::load(global.config.as_deref())?;
-    let mut settings = configuration.settings;
+/// Runs `bulla scan`. `prepare_clouds` connects to the clouds of `--clouds`.
+pub async fn run(
+    args: &ScanArgs,
+    mut settings: ScannerSettings,
+    prepare_clouds: PrepareClouds,
+) -> Outcome<Exit> {
     plan::apply(args, &mut settings)?;
     let anything =
         !args.targets.is_empty() || args.again || args.resume.is_some() || args.demo || args.clouds.is_some();
@@ -60,7 +59,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let ended = if args.liveness {
         liveness::run(args, &spec, demo.as_ref(), &stop).await
     } else {
-        Box::pin(scan(args, &settings, spec, demo.as_ref(), stop)).await
+        Box::pin(scan(args, &settings, spec, demo.as_ref(), prepare_clouds, stop)).await
     };
     if let Some(demo) = demo {
         demo.stop().await;
@@ -69,7 +68,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &GlobalArgs) -> Outcome<Exit> {
 }
 
 /// Returns the number of clouds and clusters in the file of `watch.clouds_file`. Unknown providers are rejected.
-pub(crate) fn cloud_sources(file: &std::path::Path) -> Outcome<usize> {
+pub fn cloud_sources(file: &std::path::Path) -> Outcome<usize> {
     let read = clouds::read(file).map_err(|error| {
         Problem::usage(format_args!("watch.clouds_file {}: {error}", file.display()))
             .hint("the providers are aws, azure, gcp and kubernetes")
@@ -88,19 +87,21 @@ struct PreparedScan {
 
 async fn scan(
     args: &ScanArgs,
-    settings: &Settings,
+    settings: &ScannerSettings,
     spec: Spec,
     demo: Option<&demo::Demo>,
+    prepare_clouds: PrepareClouds,
     stop: CancellationToken,
 ) -> Outcome<Exit> {
-    let fail_on = settings.fail_on()?;
+    let fail_on = settings.scan.fail_on()?;
     let sink = output::sink(args.output_file.as_deref())?;
     let PreparedScan { spec, targets, expected, known, mut storing } =
         prepare(args, settings, spec, demo).await?;
     let clouds = match &args.clouds {
         Some(file) => {
             let in_flight = Some(spec.settings.in_flight).filter(|in_flight| *in_flight > 0);
-            Some(clouds::prepare(file, in_flight, storing.as_ref().map(ScanStorage::store)).await?)
+            let store = storing.as_ref().map(ScanStorage::store);
+            Some(clouds::prepare(file, in_flight, store, prepare_clouds).await?)
         }
         None => None,
     };
@@ -198,7 +199,7 @@ fn scanner(
 }
 
 /// Returns whether to show the bar: only if it is visible, and does not mix with results that are printed during the scan.
-fn should_show_progress(args: &ScanArgs, settings: &Settings) -> bool {
+fn should_show_progress(args: &ScanArgs, settings: &ScannerSettings) -> bool {
     let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
     let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);
     !(args.quiet || streams && to_terminal)
@@ -239,7 +240,7 @@ fn conclude(tally: &Tally, closing: &ScanSummary, fail_on: FailOn) -> Outcome<Ex
     })
 }
 
-fn style(args: &ScanArgs, settings: &Settings) -> ReportStyle {
+fn style(args: &ScanArgs, settings: &ScannerSettings) -> ReportStyle {
     let to_file = args.output_file.is_some();
     let colour = args.color == terminal::Colour::Always || !to_file && args.color.applies_to_stdout();
     ReportStyle {
@@ -253,7 +254,7 @@ fn style(args: &ScanArgs, settings: &Settings) -> ReportStyle {
 
 async fn prepare(
     args: &ScanArgs,
-    settings: &Settings,
+    settings: &ScannerSettings,
     mut spec: Spec,
     demo: Option<&demo::Demo>,
 ) -> Outcome<PreparedScan> {

@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::config::StoreSettings;
 use crate::database;
 use crate::output::record::Detail;
 use crate::output::{Stored, Summary};
+use crate::store_settings::StoreSettings;
 
 /// Rows per page when everything is read.
 const PAGE_ROWS: usize = 1_000;

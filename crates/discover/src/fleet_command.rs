@@ -12,14 +12,15 @@ use fleet::{Fleet, Latency, Mix, Plan};
 
 /// Arguments of `bulla fleet`.
 #[derive(Args, Debug)]
-pub(crate) struct FleetArgs {
+pub struct FleetArgs {
     #[command(subcommand)]
-    pub(crate) command: FleetCommand,
+    /// The command.
+    pub command: FleetCommand,
 }
 
 /// Commands for the fleet.
 #[derive(Debug, Subcommand)]
-pub(crate) enum FleetCommand {
+pub enum FleetCommand {
     /// Start the fleet on loopback and print the ground truth of each endpoint; runs until Ctrl-C
     ///
     /// The ground truth goes to standard output, one JSON object per line: what to scan and what to expect. Instructions for the
@@ -29,7 +30,7 @@ pub(crate) enum FleetCommand {
 
 /// Arguments of `bulla fleet up`.
 #[derive(Args, Debug)]
-pub(crate) struct UpArgs {
+pub struct UpArgs {
     /// Number of endpoints
     #[arg(long, value_name = "COUNT", default_value_t = 400)]
     endpoints: usize,
@@ -65,8 +66,9 @@ pub(crate) struct UpArgs {
     targets_out: Option<PathBuf>,
 }
 
+/// Latency of DNS, connections and handshakes.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum LatencyArg {
+pub enum LatencyArg {
     /// No added latency
     None,
     /// DNS 8 to 40 ms, connecting 20 to 120 ms, handshake 80 to 300 ms
@@ -90,7 +92,7 @@ impl LatencyArg {
     }
 
     /// Returns the value on the command line.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Certpulse => "certpulse",
@@ -99,7 +101,7 @@ impl LatencyArg {
     }
 
     /// Description for the heading of a table.
-    pub(crate) fn description(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             Self::None => "no latency",
             Self::Certpulse => "CertPulse's latencies",
@@ -121,7 +123,7 @@ enum MixArg {
 }
 
 /// Starts the fleet and waits for Ctrl-C.
-pub(crate) async fn run(args: &FleetArgs) -> Outcome<Exit> {
+pub async fn run(args: &FleetArgs) -> Outcome<Exit> {
     let FleetCommand::Up(args) = &args.command;
     if !(0.0..=1.0).contains(&args.dead) {
         return Err(

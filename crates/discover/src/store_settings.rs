@@ -9,13 +9,19 @@ use store::{StoreOptions, StoreUrl};
 /// Configuration section `[store]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct StoreSettings {
-    pub(crate) enabled: bool,
-    pub(crate) url: String,
-    pub(crate) connections: usize,
-    pub(crate) patience_s: u64,
-    pub(crate) replica_url: String,
-    pub(crate) replica_alone_s: u64,
+pub struct StoreSettings {
+    /// Keep results in the inventory.
+    pub enabled: bool,
+    /// URL of the database; empty: a file in the data folder.
+    pub url: String,
+    /// Maximum connections to PostgreSQL.
+    pub connections: usize,
+    /// How long to wait for an unreachable database.
+    pub patience_s: u64,
+    /// URL of a standby of the database, for reads while the primary is unreachable.
+    pub replica_url: String,
+    /// Maximum time that reads are served from the standby alone.
+    pub replica_alone_s: u64,
 }
 
 impl Default for StoreSettings {
@@ -34,7 +40,7 @@ impl Default for StoreSettings {
 
 impl StoreSettings {
     /// Returns the options for opening the database.
-    pub(crate) fn options(&self) -> Outcome<StoreOptions> {
+    pub fn options(&self) -> Outcome<StoreOptions> {
         Ok(StoreOptions {
             connections: self.connections,
             replica: self.replica()?,
@@ -59,7 +65,7 @@ impl StoreSettings {
     }
 
     /// Checks the values of the section.
-    pub(crate) fn check(&self) -> Outcome<()> {
+    pub fn check(&self) -> Outcome<()> {
         if !(store::CONNECTIONS_MIN..=store::CONNECTIONS_MAX).contains(&self.connections) {
             return Err(
                 Problem::usage("store.connections must be from 2 to 1000").hint("see `bulla config show`")

@@ -83,7 +83,7 @@ impl<'a> SourceView<'a> {
 
 /// Details without a column in the inventory, stored with each observation as JSON.
 #[derive(Serialize)]
-pub(crate) struct Detail<'a> {
+pub struct Detail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
     protocol_source: &'static str,
@@ -104,7 +104,7 @@ pub(crate) struct Detail<'a> {
 
 impl<'a> Detail<'a> {
     /// Creates the detail of `observation`.
-    pub(crate) fn of(observation: &'a Observation) -> Self {
+    pub fn of(observation: &'a Observation) -> Self {
         Self {
             detail: observation.detail.as_deref(),
             protocol_source: observation.target.protocol_source.name(),

@@ -16,7 +16,7 @@ use scan::{Limits, ScanOptions, Trusted};
 use serde::{Deserialize, Serialize};
 
 use super::args::ScanArgs;
-use crate::config::{FamilySetting, RevocationSetting, ScanSettings, Settings};
+use crate::settings::{FamilySetting, RevocationSetting, ScanSettings, ScannerSettings};
 
 /// The port of DNS.
 const DNS_PORT: u16 = 53;
@@ -25,24 +25,30 @@ const DEMO_RETRY_TIMEOUT: Duration = Duration::from_millis(2_500);
 
 /// The targets and options of a scan. They are stored with the scan in the inventory, so that it can be resumed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Spec {
+pub struct Spec {
     /// Targets as given, with absolute paths.
-    pub(crate) targets: Vec<String>,
+    pub targets: Vec<String>,
     /// Clouds and clusters of a watch by name, or `@` with the absolute path of the file of `--clouds`.
     #[serde(default)]
-    pub(crate) sources: Vec<String>,
-    pub(crate) again: bool,
-    pub(crate) server_names: Vec<String>,
-    pub(crate) starttls: Option<String>,
+    pub sources: Vec<String>,
+    /// Scan all endpoints of the inventory.
+    pub again: bool,
+    /// Server names to request from targets given by address.
+    pub server_names: Vec<String>,
+    /// The protocol of targets without one.
+    pub starttls: Option<String>,
+    /// Maximum concurrent probes by protocol: `smtp=16`.
     #[serde(default)]
-    pub(crate) per_protocol: Vec<String>,
-    pub(crate) password_file: Option<PathBuf>,
-    pub(crate) settings: ScanSettings,
+    pub per_protocol: Vec<String>,
+    /// Passwords of key stores.
+    pub password_file: Option<PathBuf>,
+    /// Configuration section `[scan]`, with the flags.
+    pub settings: ScanSettings,
 }
 
 impl Spec {
     /// Returns the spec that the command line requests.
-    pub(crate) fn of(args: &ScanArgs, settings: &Settings) -> Self {
+    pub(crate) fn of(args: &ScanArgs, settings: &ScannerSettings) -> Self {
         let mut settings = settings.scan.clone();
         settings.ca_files = settings.ca_files.iter().map(|path| absolute(path)).collect();
         Self {
@@ -58,7 +64,7 @@ impl Spec {
     }
 
     /// Returns the engine's options for targets.
-    pub(crate) fn target_options(&self) -> Outcome<TargetOptions> {
+    pub fn target_options(&self) -> Outcome<TargetOptions> {
         let ports = match self.settings.ports.as_str() {
             "" => None,
             text => Some(text.parse::<Ports>().map_err(|error| {
@@ -85,7 +91,7 @@ impl Spec {
     }
 
     /// Returns the engine's options for probes.
-    pub(crate) fn scan_options(&self) -> Outcome<ScanOptions> {
+    pub fn scan_options(&self) -> Outcome<ScanOptions> {
         let settings = &self.settings;
         let families = match settings.families {
             FamilySetting::Any => Families::usable(),
@@ -121,7 +127,7 @@ impl Spec {
     }
 
     /// Returns the checker of revocation, if revocation checks are enabled.
-    pub(crate) fn revocation(&self, resolver: &Resolver, guard: Guard) -> Outcome<Option<RevocationChecker>> {
+    pub fn revocation(&self, resolver: &Resolver, guard: Guard) -> Outcome<Option<RevocationChecker>> {
         let ocsp = match self.settings.revocation {
             RevocationSetting::Off => return Ok(None),
             RevocationSetting::Crl => false,
@@ -134,7 +140,7 @@ impl Spec {
     }
 
     /// Returns the trust anchors.
-    pub(crate) fn trust(&self) -> Outcome<Trusted> {
+    pub fn trust(&self) -> Outcome<Trusted> {
         let mut trusted = if self.settings.system_roots { Trusted::system() } else { Trusted::nobody() };
         for path in &self.settings.ca_files {
             trusted.add_file(path).map_err(|error| {
@@ -148,7 +154,7 @@ impl Spec {
     }
 
     /// Returns the resolver for addresses.
-    pub(crate) fn resolver(&self) -> Outcome<Resolver> {
+    pub fn resolver(&self) -> Outcome<Resolver> {
         let servers = self.settings.dns.iter().map(|text| name_server(text)).collect::<Outcome<Vec<_>>>()?;
         if !servers.is_empty() {
             return Ok(Resolver::with_upstreams(servers));
@@ -160,7 +166,7 @@ impl Spec {
     }
 
     /// Returns the spec as JSON, for the inventory.
-    pub(crate) fn to_json(&self) -> String {
+    pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
@@ -174,7 +180,7 @@ impl Spec {
 }
 
 /// Applies the flags, which override the configuration.
-pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
+pub(crate) fn apply(args: &ScanArgs, settings: &mut ScannerSettings) -> Outcome<()> {
     let scan = &mut settings.scan;
     if let Some(ports) = &args.port {
         scan.ports.clone_from(ports);

@@ -11,7 +11,7 @@ const NO_ANSWER: Severity = Severity::High;
 
 /// The conditions that make the exit code 1.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct FailOn {
+pub struct FailOn {
     severity: Option<Severity>,
     no_answer: bool,
 }

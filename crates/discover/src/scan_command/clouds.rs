@@ -6,13 +6,18 @@ use std::sync::Arc;
 
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::units::now_us;
-use clouds::{CloudSettings, CloudSource, Database, LIST_LIMIT, Listed, Machine, Pools, State};
+use clouds::{CloudSettings, CloudSource, Database, LIST_LIMIT, Listed, Machine, Pools, SourceError, State};
+use futures_util::future::BoxFuture;
 use inventory::sources::{Observer, keep, observe, source_states};
 use scan::{Run, ScanOptions, Trusted};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::database;
+
+/// Creates the sources of a configuration, with credentials and clients. The SDKs of clouds are not part of this crate.
+pub type PrepareClouds =
+    for<'a> fn(&'a CloudSettings, &'a Pools) -> BoxFuture<'a, Result<Vec<Arc<dyn CloudSource>>, SourceError>>;
 
 /// Sources that are ready to be listed.
 pub(crate) struct Clouds {
@@ -34,13 +39,17 @@ pub(crate) struct Ending {
 
 /// Reads the sources from `file`, and their previous state from the inventory. `in_flight` is the scan's limit, if the user set
 /// one.
-pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option<Store>) -> Outcome<Clouds> {
+pub(crate) async fn prepare(
+    file: &Path,
+    in_flight: Option<usize>,
+    store: Option<Store>,
+    prepare: PrepareClouds,
+) -> Outcome<Clouds> {
     let refused = |error: String| Problem::usage(format_args!("--clouds {}: {error}", file.display()));
     let mut settings = read(file).map_err(refused)?;
     settings.pools.raw = settings.pools.raw.or(in_flight);
     let pools = pools(&settings, store.as_ref()).await?;
-    let sources =
-        cloud_apis::sources::prepare(&settings, &pools).await.map_err(|error| refused(chain(&error)))?;
+    let sources = prepare(&settings, &pools).await.map_err(|error| refused(chain(&error)))?;
     let states = match &store {
         Some(store) => source_states(store, &sources).await.map_err(|error| database::problem(&error))?,
         None => HashMap::new(),
@@ -49,13 +58,13 @@ pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option
 }
 
 /// Parses the sources in `file`. The error is a message for people.
-pub(super) fn read(file: &Path) -> Result<CloudSettings, String> {
+pub fn read(file: &Path) -> Result<CloudSettings, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     toml::from_str(&text).map_err(|error| format!("{error}(docs/clouds.md has an example)"))
 }
 
 /// Returns the pools of the sources, checked against the limits of the machine and the database.
-pub(super) async fn pools(settings: &CloudSettings, store: Option<&Store>) -> Outcome<Pools> {
+pub async fn pools(settings: &CloudSettings, store: Option<&Store>) -> Outcome<Pools> {
     let mut database = None;
     if let Some(store) = store {
         let connections = store.connections().await.map_err(|error| database::problem(&error))?;

@@ -6,11 +6,11 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 use clouds::Database;
 use store::{Connections, Store, StoreError, StoreUrl};
 
-use crate::config::StoreSettings;
+use crate::store_settings::StoreSettings;
 
 /// Returns the inventory's address: `--db`, else the configured database, else the file in the data folder. A missing data folder is
 /// created (0700).
-pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Outcome<StoreUrl> {
+pub fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Outcome<StoreUrl> {
     let given = flag.or(Some(settings.url.as_str()).filter(|url| !url.is_empty()));
     if let Some(text) = given {
         return text.parse().map_err(|error: StoreError| {
@@ -29,7 +29,7 @@ pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Out
 }
 
 /// Opens the inventory, with as many connections as the server and this machine allow.
-pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
+pub async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
     let store = Store::open_with(url, &settings.options()?).await;
     let store = store.map_err(|error| problem(&error))?;
     fits(store.connections().await.map_err(|error| problem(&error))?)?;
@@ -37,14 +37,14 @@ pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<St
 }
 
 /// Returns an error if the database server or this machine allows fewer connections.
-pub(crate) fn fits(connections: Connections) -> Outcome<()> {
+pub fn fits(connections: Connections) -> Outcome<()> {
     let database = Database { connections: connections.ours, connections_max: connections.servers };
     let fits = database.check(outbound::limits::descriptor_budget());
     fits.map_err(|error| Problem::usage(&error).hint(error.hint()))
 }
 
 /// A database error as a problem.
-pub(crate) fn problem(error: &StoreError) -> Problem {
+pub fn problem(error: &StoreError) -> Problem {
     Problem::new(Exit::Inventory, chain(error))
         .hint("check --db, BULLA_STORE_URL and the permissions of the folder, or scan without a database with --no-store")
 }

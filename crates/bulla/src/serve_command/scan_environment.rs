@@ -5,6 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use ::clouds::{CloudSettings, CloudSource, Pools};
 use cli::exit::{Outcome, Problem, chain};
+use discover::Detail;
+use discover::ScanSettings;
+use discover::scan_command::clouds;
+use discover::scan_command::plan::Spec;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use inventory::sources::Observer;
@@ -16,10 +20,7 @@ use scan::{Observation, ScanOptions, Scanner, Targets};
 use store::Store;
 use tokio::sync::Mutex;
 
-use super::clouds;
-use super::plan::Spec;
-use crate::config::{ScanSettings, Settings};
-use crate::output::record::Detail;
+use crate::config::Settings;
 
 /// Default for the concurrent probes of one watch. A server also needs descriptors for listeners and a database, and two watches
 /// may run at the same time.

@@ -8,8 +8,8 @@ use cli::format::Format;
 use cli::terminal::Colour;
 use cli::units;
 
-use super::fail_on::FailOn;
-use crate::config::RevocationSetting;
+use crate::fail_on::FailOn;
+use crate::settings::RevocationSetting;
 
 /// Examples after the long help.
 const EXAMPLES: &str = "\
@@ -29,7 +29,7 @@ Examples:
 /// Arguments of `bulla scan`.
 #[derive(Args, Debug)]
 #[command(after_help = "See --help for examples and exit codes.", after_long_help = [EXAMPLES, cli::exit::EXIT_CODES].join("\n\n"))]
-pub(crate) struct ScanArgs {
+pub struct ScanArgs {
     /// Hosts, addresses, networks, URLs, files and folders
     ///
     /// HOST, HOST:PORT, 192.0.2.1, [2001:db8::1]:443, 10.0.0.0/24, ADDRESS:PORT=NAME,NAME (server names to request), https://HOST,
