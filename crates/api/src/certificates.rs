@@ -254,6 +254,11 @@ pub struct RenewMany {
     /// Reason for the renewal, a short text for the log.
     #[cfg_attr(feature = "schemas", schema(max_length = 200))]
     pub reason: Option<String>,
+    /// Maximum number of renewals to start, for renewals in waves: the certificates created first come first. Certificates that are
+    /// already being renewed do not count.
+    #[cfg_attr(feature = "schemas", schema(minimum = 1))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
 }
 
 /// A selection of certificates to revoke.
@@ -319,6 +324,8 @@ pub struct CertificateFilter {
     pub profile: Option<String>,
     /// Only certificates of this issuer.
     pub issuer: Option<String>,
+    /// Only certificates whose current version was issued by the CA of this server with this name.
+    pub ca: Option<String>,
     /// Only certificates of this owner.
     pub owner: Option<String>,
     /// Only certificates of this team.

@@ -77,9 +77,15 @@ pub enum CertificateCommand {
         show: Output,
     },
     /// Renew a certificate, or all that match, now
+    #[command(
+        after_help = "Example: bulla cert renew --from-ca issuing --limit 100   # one wave, after another CA became the default"
+    )]
     Renew {
         #[command(flatten)]
         selection: CertificateSelection,
+        /// Maximum number of renewals to start; those in progress do not count
+        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
         #[command(flatten)]
         show: Output,
     },
@@ -250,6 +256,9 @@ pub struct Filter {
     /// Only certificates from this issuer
     #[arg(long = "from-issuer", value_name = "ISSUER")]
     issuer: Option<String>,
+    /// Only certificates whose current version was issued by this CA of the server
+    #[arg(long = "from-ca", value_name = "CA")]
+    ca: Option<String>,
     /// Only certificates of this owner
     #[arg(long = "of-owner", value_name = "OWNER")]
     owner: Option<String>,
@@ -325,6 +334,7 @@ impl Filter {
             status: self.status.clone(),
             profile: self.profile.clone(),
             issuer: self.issuer.clone(),
+            ca: self.ca.clone(),
             owner: self.owner.clone(),
             team: self.team.clone(),
             environment: self.environment.clone(),
@@ -563,8 +573,8 @@ impl Run for CertificateCommand {
                 let (path, body) = (place(client, certificate).await?, input::document(file)?);
                 show_one(&client.send(Method::PATCH, &path, Some(&body)).await?, show)
             }
-            Self::Renew { selection, show } => {
-                let body = RenewMany { select: selection.body(client).await?, reason: None };
+            Self::Renew { selection, limit, show } => {
+                let body = RenewMany { select: selection.body(client).await?, reason: None, limit: *limit };
                 show_one(&client.submit(Method::POST, &format!("{PATH}/renew"), &body).await?, show)
             }
             Self::Revoke { selection, reason, replace, show } => {

@@ -151,9 +151,19 @@ struct BulkWork {
 }
 
 enum BulkAction {
-    Renew { reason: String },
-    Reassign { to: Reassign, policies: Arc<PolicySet> },
-    Revoke { request: RevokeRequest, node: Uuid },
+    /// At most `limit` renewals are started.
+    Renew {
+        reason: String,
+        limit: Option<u64>,
+    },
+    Reassign {
+        to: Reassign,
+        policies: Arc<PolicySet>,
+    },
+    Revoke {
+        request: RevokeRequest,
+        node: Uuid,
+    },
 }
 
 /// Result of one transaction of a bulk operation.
@@ -179,9 +189,25 @@ impl Lifecycle {
         reason: &str,
         actor: &str,
     ) -> Result<BulkReport, BulkError> {
+        self.renew_up_to(None, selection, reason, actor).await
+    }
+
+    /// Renews at most `limit` certificates, those created first, as [`Self::renew`] does. Certificates whose renewal is due or in
+    /// progress do not count: so the next call starts the next wave.
+    ///
+    /// # Errors
+    /// As of [`Self::renew`].
+    #[crate::boxed]
+    pub async fn renew_up_to(
+        &self,
+        limit: Option<u64>,
+        selection: &Selection,
+        reason: &str,
+        actor: &str,
+    ) -> Result<BulkReport, BulkError> {
         check_label("the reason", reason)?;
-        let (report, _) =
-            self.each(selection, actor, BulkAction::Renew { reason: reason.to_owned() }).await?;
+        let what = BulkAction::Renew { reason: reason.to_owned(), limit };
+        let (report, _) = self.each(selection, actor, what).await?;
         self.inner.wake.notify_one();
         Ok(report)
     }
@@ -289,10 +315,10 @@ impl Lifecycle {
         for source in sources(selection)? {
             let mut after = Some(0);
             while let Some(from) = after {
-                let (again, source) = (Arc::clone(&work), source.clone());
+                let (again, source, done) = (Arc::clone(&work), source.clone(), report.done);
                 let part = attempt(&self.inner.store, "certificates_bulk", move || {
                     let (work, source) = (Arc::clone(&again), source.clone());
-                    on(move |tx| async move { part(tx, &work, &source, from).await }.boxed())
+                    on(move |tx| async move { part(tx, &work, &source, from, done).await }.boxed())
                 })
                 .await?;
                 report.add(part.report);
@@ -343,15 +369,29 @@ pub(super) async fn selected(
     }
 }
 
-async fn part(tx: &mut Tx, work: &BulkWork, source: &Selection, after: i64) -> Result<BulkPart, StoreError> {
+/// Carries out the operation on the next certificates. `done` is the number of certificates changed before.
+async fn part(
+    tx: &mut Tx,
+    work: &BulkWork,
+    source: &Selection,
+    after: i64,
+    done: u64,
+) -> Result<BulkPart, StoreError> {
     let (rows, missing, last) = selected(tx, source, after).await?;
     let report = BulkReport { matched: rows.len() as u64, missing, ..BulkReport::default() };
     let mut part = BulkPart { report, last, queued: Vec::new(), held: Vec::new() };
     let mut ledger = Ledger::new(work.now_us, &work.actor);
     match &work.what {
-        BulkAction::Renew { reason } => {
+        BulkAction::Renew { reason, limit } => {
             let open = open_jobs_by_certificate(tx, &rows).await?;
+            let most = limit.map(|limit| limit.saturating_sub(done));
+            part.report.matched = 0;
             for row in rows {
+                if most.is_some_and(|most| part.report.done >= most) {
+                    part.last = None;
+                    break;
+                }
+                part.report.matched += 1;
                 renew_one(&mut ledger, &mut part.report, row, &open, reason, work);
             }
             ledger.write(tx).await?;
@@ -393,6 +433,11 @@ async fn open_jobs_by_certificate(
     Ok(open)
 }
 
+/// Returns whether a renewal in waves must leave this run alone, because it is already due.
+fn is_started(job: &JobRow, work: &BulkWork) -> bool {
+    matches!(work.what, BulkAction::Renew { limit: Some(_), .. }) && job.next_attempt_at_us <= work.now_us
+}
+
 fn renew_one(
     ledger: &mut Ledger,
     report: &mut BulkReport,
@@ -406,7 +451,9 @@ fn renew_one(
         return;
     }
     match open_run(open, row.id) {
-        Some(job) if job.state == JobState::Queued => hasten(ledger, &row, job, reason, &work.actor),
+        Some(job) if job.state == JobState::Queued && !is_started(job, work) => {
+            hasten(ledger, &row, job, reason, &work.actor)
+        }
         Some(_) => {
             report.already += 1;
             return;

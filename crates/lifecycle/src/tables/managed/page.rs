@@ -44,6 +44,9 @@ pub struct ManagedFilter {
     pub suffix: Option<String>,
     /// The current version has this serial number, in lower-case hexadecimal.
     pub serial: Option<String>,
+    /// The current version was issued by the CA with this name. No index covers this condition: rows are read in sort order until the
+    /// page is full, with two lookups each.
+    pub ca: Option<String>,
     /// The SHA-256 of the current version's leaf.
     pub fingerprint: Option<[u8; 32]>,
     /// The key has this type.
@@ -198,6 +201,13 @@ impl Conditions {
             self.texts.push(format!(
                 "id IN (SELECT certificate_id FROM managed_versions WHERE fingerprint = {fingerprint}) \
                  AND fingerprint = {fingerprint}"
+            ));
+        }
+        if let Some(ca) = &filter.ca {
+            let ca = self.bind(ca.as_str().into());
+            self.texts.push(format!(
+                "EXISTS (SELECT 1 FROM certificates c JOIN issued i ON i.certificate_id = c.id \
+                 WHERE c.sha256 = fingerprint AND i.ca = (SELECT id FROM cas WHERE name = {ca}))"
             ));
         }
         if let Some(rule) = &filter.finding {
@@ -396,6 +406,7 @@ impl Managed<'_> {
             suffix: None,
             within: None,
             serial: None,
+            ca: None,
             fingerprint: None,
             finding: None,
             ..filter.clone()
@@ -485,6 +496,7 @@ pub(super) fn samples() -> Vec<ManagedFilter> {
         contains: text(),
         suffix: text(),
         serial: text(),
+        ca: text(),
         fingerprint: Some([0; 32]),
         key_type: text(),
         finding: text(),
@@ -508,6 +520,7 @@ pub(super) fn samples() -> Vec<ManagedFilter> {
         ManagedFilter { contains: text(), ..none() },
         ManagedFilter { suffix: text(), ..none() },
         ManagedFilter { serial: text(), ..none() },
+        ManagedFilter { ca: text(), ..none() },
         ManagedFilter { fingerprint: full.fingerprint, ..none() },
         ManagedFilter { key_type: text(), ..none() },
         ManagedFilter { finding: text(), ..none() },

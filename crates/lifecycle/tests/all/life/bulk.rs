@@ -40,6 +40,19 @@ pub(super) async fn filter_selects_every_certificate_for_renewal(world: World) {
     world.check().await;
 }
 
+pub(super) async fn each_wave_of_renewals_starts_those_that_the_former_left(world: World) {
+    world.many(120).await;
+    let mut waves = Vec::new();
+    for _ in 0..4 {
+        let report = world.life.renew_up_to(Some(50), &all(), "asked", "user:ann").await.unwrap();
+        waves.push((report.matched, report.done, report.already));
+    }
+    assert_eq!(waves, [(50, 50, 0), (100, 50, 50), (120, 20, 100), (120, 0, 120)]);
+    assert_eq!(world.life.tick().await.unwrap().done, 120);
+    assert_eq!(world.issuer("internal").made(), 240);
+    world.check().await;
+}
+
 pub(super) async fn bulk_revocation_uses_one_issuer_call(world: World) {
     world.many(120).await;
     let archived = world.issued("archived.example.org").await;

@@ -72,6 +72,7 @@ testbed::on_both! { super::world::World:
     agents::unreported_deployment_expires_after_days
     agents::unknown_agents_and_targets_are_rejected
     bulk::filter_selects_every_certificate_for_renewal
+    bulk::each_wave_of_renewals_starts_those_that_the_former_left
     bulk::bulk_revocation_uses_one_issuer_call
     bulk::revocation_at_an_external_issuer_is_retried
     bulk::revoked_certificate_is_replaced_with_a_new_key

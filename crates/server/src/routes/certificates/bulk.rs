@@ -95,7 +95,10 @@ async fn renew(
 ) -> Result<Json<BulkView>, Problem> {
     let reason = body.reason.as_deref().unwrap_or("asked");
     let selection = selection(body.select)?;
-    let report = lifecycle.renew(&selection, reason, caller.actor()).await?;
+    if body.limit == Some(0) {
+        return Err(Problem::unprocessable("limit is 0: give at least 1, or leave it out to renew all"));
+    }
+    let report = lifecycle.renew_up_to(body.limit, &selection, reason, caller.actor()).await?;
     Ok(Json(bulk_view(report)))
 }
 
