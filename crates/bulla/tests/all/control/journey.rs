@@ -1,23 +1,75 @@
 //! One certificate through every part of one `bulla up`: found, alerted, claimed, renewed, deployed, verified, its key moved to the key
-//! service, served by the terminator, and called through the proxy with a credential that the client never sees.
+//! service, served by the terminator, and called through the proxy with a credential that the client never sees, which rotates
+//! under load; then its CA is replaced.
 //! Then: the demo of the same journey, and roles that do not start.
 
 #[path = "../../../src/demo/fixtures.rs"]
 mod fixtures;
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fleet::free_port;
 use serde_json::{Value, json};
 
-use self::fixtures::{NAMES, Receiver, expiring_certificate};
+use self::fixtures::{NAMES, OK, Receiver, accept, expiring_certificate, listen};
 use super::House;
 use super::agent::{Nginx, allow, forbid, target};
 use crate::world::{describe, run};
 
 const SECRET: &str = "canary-of-the-journey-41c7";
+/// Clients that call the origin while its credential rotates, each in a loop.
+const CLIENTS: usize = 3;
+/// Rotations of the credential.
+const ROTATIONS: usize = 5;
+/// Calls between two rotations.
+const CALLS: usize = 6;
+
+/// A plain HTTP server that responds 401 unless the request has a valid token.
+#[derive(Clone)]
+struct Origin {
+    port: u16,
+    valid: Arc<Mutex<Vec<String>>>,
+    refused: Arc<AtomicUsize>,
+}
+
+impl Origin {
+    fn start() -> Self {
+        let (listener, port) = listen().unwrap();
+        let origin = Self { port, valid: Arc::default(), refused: Arc::default() };
+        let served = origin.clone();
+        accept(listener, move |stream| served.serve(stream));
+        origin
+    }
+
+    /// Sets the tokens that are valid from now on.
+    fn accepts(&self, tokens: &[&str]) {
+        *self.valid.lock().unwrap() = tokens.iter().map(|token| format!("Bearer {token}")).collect();
+    }
+
+    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let (mut line, mut is_valid) = (String::new(), false);
+        while reader.read_line(&mut line)? > 0 {
+            if line == "\r\n" {
+                let response =
+                    if is_valid { OK } else { &b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n"[..] };
+                self.refused.fetch_add(usize::from(!is_valid), Ordering::Relaxed);
+                stream.write_all(response)?;
+                is_valid = false;
+            } else if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("authorization")
+            {
+                is_valid = self.valid.lock().unwrap().iter().any(|token| token == value.trim());
+            }
+            line.clear();
+        }
+        Ok(())
+    }
+}
 
 /// Writes a self-signed certificate that expires in two days, and its key, for nginx.
 fn write_rogue(house: &House) {
@@ -26,6 +78,15 @@ fn write_rogue(house: &House) {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("full.pem"), certificate).unwrap();
     std::fs::write(folder.join("key.pem"), key).unwrap();
+}
+
+/// Sets the flag when it is dropped.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A server with every role, and the addresses of its terminator and its proxy.
@@ -68,6 +129,59 @@ impl Estate {
         Some(text.trim().split_once('=')?.1.replace(':', "").to_lowercase())
     }
 
+    /// Calls the origin through the proxy and the terminator, as a client without a credential.
+    fn call(&self) -> std::process::Output {
+        let trust = self.house.path("data/proxy-ca.pem").display().to_string();
+        let url = format!("https://localhost:{}/api/stock", self.edge.rsplit(':').next().unwrap());
+        let ask =
+            ["-sSv", "--max-time", "60", "--noproxy", "", "--proxy", &self.proxy, "--cacert", &trust, &url];
+        self.house.program("curl", "apt-get install -y curl", &ask)
+    }
+
+    /// Replaces the credential `ROTATIONS` times while clients call the origin, which accepts the former value no longer. No call
+    /// fails.
+    fn rotate_under_load(&self, origin: &Origin) {
+        let (done, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            // Also when an assertion below fails.
+            let _ends = StopOnDrop(&stop);
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let called = self.call();
+                        assert_eq!(called.stdout, b"ok", "{}", describe(&called));
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let mut former = SECRET.to_owned();
+            for rotation in 0..ROTATIONS {
+                let next = format!("{SECRET}-{rotation}");
+                let before = done.load(Ordering::Relaxed);
+                self.house.until("calls", || done.load(Ordering::Relaxed) >= before + CALLS);
+                // The origin knows both while the store changes. Then it rejects the former value, which the proxy may still have.
+                origin.accepts(&[&former, &next]);
+                std::fs::write(self.house.path("value"), &next).unwrap();
+                self.house.does(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"]);
+                origin.accepts(&[&next]);
+                former = next;
+            }
+            let before = done.load(Ordering::Relaxed);
+            self.house.until("calls", || done.load(Ordering::Relaxed) >= before + CALLS);
+        });
+    }
+
+    /// Moves the private key of the current version to the key service, and waits until the terminator presents this version.
+    fn move_key(&self, fingerprint: &str) {
+        let house = &self.house;
+        // `cert export` writes no file that exists.
+        let _ = std::fs::remove_file(house.path("shop.pem"));
+        house.does(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]);
+        house.openssl(&["pkey", "-in", "shop.pem", "-out", "shop.key"]);
+        house.does(&["key", "seal", "--policy", "here", "--key", "shop.key"]);
+        house.until("the terminator", || self.presented_by_edge().as_deref() == Some(fingerprint));
+    }
+
     /// Passes a document to a command as a file.
     fn give(&self, command: &[&str], document: &Value) -> Value {
         std::fs::write(self.house.path("document.json"), document.to_string()).unwrap();
@@ -82,8 +196,8 @@ fn expiring(messages: &[Value]) -> Option<&Value> {
 
 #[test]
 fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
-    let (webhook, upstream) = (Receiver::start().unwrap(), Receiver::start().unwrap());
-    let mut estate = Estate::prepared(upstream.port);
+    let (webhook, origin) = (Receiver::start().unwrap(), Origin::start());
+    let mut estate = Estate::prepared(origin.port);
     write_rogue(&estate.house);
     let nginx = Nginx::presenting(&estate.house);
     let rogue = nginx.presents(&estate.house).unwrap();
@@ -98,6 +212,7 @@ fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
     estate.give(&["alert", "rule", "create"], &json!({"name": "all", "rule": {"channels": ["team"]}}));
     house.does(&["watch", "add", "shop", &format!("127.0.0.1:{}", nginx.port), "--every", "1h"]);
     house.until("the alert at the webhook", || expiring(&webhook.messages()).is_some());
+    assert!(webhook.heads().iter().all(|head| head.starts_with("POST / ")), "{:?}", webhook.heads());
     let raised = expiring(&webhook.messages()).unwrap().clone();
     assert_eq!(raised["severity"], "critical", "{raised}");
 
@@ -139,25 +254,39 @@ fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
     assert_eq!(estate.presented_by_edge(), None);
     let policy = ["key", "policy", "create", "here", "site: local", "--yes"];
     house.until("a node for the policy", || run(&mut house.bulla(&policy)).status.success());
-    house.does(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]);
-    house.openssl(&["pkey", "-in", "shop.pem", "-out", "shop.key"]);
-    house.does(&["key", "seal", "--policy", "here", "--key", "shop.key"]);
-    house.until("the terminator", || estate.presented_by_edge().as_deref() == Some(&current));
+    estate.move_key(&current);
 
     // A client calls it through the proxy, which injects a credential.
     std::fs::write(house.path("value"), SECRET).unwrap();
     house.does(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"]);
-    let trust = house.path("data/proxy-ca.pem").display().to_string();
-    let url = format!("https://localhost:{}/api/stock", estate.edge.rsplit(':').next().unwrap());
-    let ask =
-        ["-sSv", "--max-time", "60", "--noproxy", "", "--proxy", &estate.proxy, "--cacert", &trust, &url];
-    let called = house.program("curl", "apt-get install -y curl", &ask);
+    origin.accepts(&[SECRET]);
+    let called = estate.call();
     assert!(called.status.success() && called.stdout == b"ok", "{}", describe(&called));
     assert!(!describe(&called).contains(SECRET), "{}", describe(&called));
-    let heads = upstream.heads();
-    let head = heads.iter().find(|head| head.starts_with("GET /api/stock ")).unwrap();
-    let authorization = head.lines().find(|line| line.to_lowercase().starts_with("authorization:")).unwrap();
-    assert!(authorization.ends_with(&format!("Bearer {SECRET}")), "{authorization}");
+    estate.rotate_under_load(&origin);
+
+    // Another intermediate replaces the CA. The certificate follows, to nginx and to the terminator, and the calls go on.
+    house.does(&["ca", "create", "next", "--parent", "root", "--subject", "CN=Next Issuing"]);
+    house.does(&["ca", "default", "next"]);
+    let left = |house: &House| {
+        house.json(&["cert", "list", "--from-ca", "issuing"])["rows"].as_array().unwrap().len()
+    };
+    assert_eq!(left(house), 1);
+    house.does(&["cert", "renew", "--from-ca", "issuing", "--limit", "1"]);
+    house.until("the version of the next CA", || {
+        let now = estate.shown();
+        now["status"] == "active"
+            && now["served_status"] == "newest"
+            && now["current"]["fingerprint"] != current.as_str()
+    });
+    let next = estate.shown()["current"]["fingerprint"].as_str().unwrap().to_owned();
+    assert_eq!(nginx.presents(house).unwrap(), next);
+    estate.move_key(&next);
+    let issuer = house.openssl(&["x509", "-in", "shop.pem", "-noout", "-issuer"]);
+    assert!(issuer.contains("Next Issuing"), "{issuer}");
+    assert_eq!(left(house), 0);
+    house.does(&["ca", "retire", "issuing"]);
+    assert_eq!(estate.call().stdout, b"ok");
 
     // Every role answers. Then all roles stop, in order.
     let checks = house.json(&["doctor"]);
