@@ -29,7 +29,7 @@ pub struct FactsBody {
     /// Version of the agent.
     #[serde(default)]
     pub version: String,
-    /// Hostname.
+    /// Hostname, as reported by the agent.
     #[serde(default)]
     pub hostname: String,
     /// Operating system of the host.

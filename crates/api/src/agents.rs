@@ -23,7 +23,7 @@ pub struct AgentView {
     pub online: bool,
     /// Time of the last request for work, with a precision of one minute.
     pub last_seen_at: String,
-    /// Hostname.
+    /// Hostname, as reported by the agent.
     pub hostname: String,
     /// Operating system of the host.
     pub os: String,

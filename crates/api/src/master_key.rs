@@ -70,7 +70,7 @@ pub struct MasterKeyView {
     pub columns: Vec<SealedColumnView>,
 }
 
-/// The number of values of one column.
+/// Number of encrypted values in one database column.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SealedColumnView {

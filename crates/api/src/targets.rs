@@ -58,15 +58,15 @@ pub struct DeploymentView {
     pub fingerprint: String,
     /// State: `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
     pub state: String,
-    /// Number of attempts.
+    /// Number of deployment attempts.
     pub attempts: i64,
-    /// Error of the last attempt.
+    /// Error of the last deployment attempt.
     pub error: Option<String>,
     /// SHA-256 of the leaf certificate that the endpoint presented after the deployment.
     pub served: Option<String>,
     /// Time of the request.
     pub created_at: String,
-    /// Time of the last attempt.
+    /// Time of the last deployment attempt.
     pub updated_at: String,
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use x509::{Certificate, GeneralName};
 
-/// Maximum number of names of a certificate that become marks.
+/// Maximum number of names of a certificate that count as identifiers.
 const NAMES_MAX: usize = 32;
 
-/// An actor with all identifiers (marks) of the same person: the name of the actor, the owner of a token, the subject at an OIDC
+/// An actor with all identifiers of the same person: the name of the actor, the owner of a token, the subject at an OIDC
 /// provider, a verified email address, and a client certificate with its key and names.
 ///
-/// Two principals that share a mark count as the same person. People who share a certificate, key, owner or address therefore count
+/// Two principals that share an identifier count as the same person. People who share a certificate, key, owner or address therefore count
 /// as one person.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Principal {
@@ -19,7 +19,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Returns an actor without further marks.
+    /// Returns an actor without further identifiers.
     #[must_use]
     pub fn from_actor(actor: &str) -> Self {
         Self { actor: actor.to_owned(), marks: BTreeSet::from([actor.to_owned()]) }
@@ -36,14 +36,14 @@ impl Principal {
         }
     }
 
-    /// Adds another mark of the same person.
+    /// Adds an identifier of the same person.
     #[must_use]
     pub fn with(mut self, mark: impl Into<String>) -> Self {
         self.marks.insert(mark.into());
         self
     }
 
-    /// Adds the marks of a client certificate of the person: the certificate, its key, and its names.
+    /// Adds the identifiers in a client certificate of the person: the certificate's fingerprint, its key, and its names.
     #[must_use]
     pub fn with_certificate(mut self, certificate: &Certificate) -> Self {
         self.marks.insert(format!("sha256:{}", certificate.fingerprint));

@@ -19,7 +19,7 @@ use crate::signature::SigningKey;
 /// A service that receives webhooks.
 #[derive(Clone, Copy, Debug)]
 pub struct Service<'a> {
-    /// Revision of the configuration, the key of the cached client. It changes with each configuration change.
+    /// Revision of the configuration. Every change sets a new revision. Clients are cached by revision.
     pub revision: Uuid,
     /// The URL.
     pub url: &'a str,

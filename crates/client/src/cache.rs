@@ -94,7 +94,7 @@ struct StreamGap {
 enum Followed {
     No,
     Since(Instant),
-    /// A stream from `since` to `until`, which has ended.
+    /// The stream started at `since` and ended at `until`.
     Until {
         since: Instant,
         until: Instant,

@@ -43,7 +43,7 @@ pub fn fits(connections: Connections) -> Outcome<()> {
     fits.map_err(|error| Problem::usage(&error).hint(error.hint()))
 }
 
-/// A database error as a problem.
+/// Converts a database error to the problem that the program reports.
 pub fn problem(error: &StoreError) -> Problem {
     Problem::new(Exit::Inventory, chain(error))
         .hint("check --db, BULLA_STORE_URL and the permissions of the folder, or scan without a database with --no-store")

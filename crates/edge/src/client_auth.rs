@@ -156,7 +156,7 @@ impl ClientAuthenticator {
         }
     }
 
-    /// Reads the lists again at the interval `every`. Invalid lists change nothing.
+    /// Reloads the CRLs at the interval `every`, until `stop`. The previous CRLs stay in use if the new ones are invalid.
     pub(super) async fn keep(self: Arc<Self>, every: Duration, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("edge-client-crls");
         let Some(source) = self.auth.lists.clone() else { return };

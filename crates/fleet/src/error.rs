@@ -9,13 +9,13 @@ use crate::key_kind::KeyKind;
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The system returned an error for a socket.
-    #[error("the fleet cannot listen")]
+    #[error("the fleet cannot open a socket")]
     Io(#[from] io::Error),
     /// rustls rejected a configuration.
     #[error("the fleet cannot serve TLS")]
     Tls(#[from] rustls::Error),
     /// A key could not be created.
-    #[error("no key could be made")]
+    #[error("cannot generate a key")]
     Key(#[allow(private_interfaces, reason = "told to people only, by Debug")] KeyKind),
     /// A signature could not be created.
     #[error("a certificate could not be signed")]

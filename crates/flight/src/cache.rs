@@ -224,7 +224,7 @@ where
     }
 }
 
-/// Which cached results replace new work.
+/// Selects the cached results that a caller accepts in place of new work.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Reuse {
     WhatIsTrue,

@@ -10,9 +10,9 @@ use x509::HostOrIp;
 /// A host and a port, as named by a client.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
-    /// The host.
+    /// The host, as a DNS name or an IP address.
     pub name: HostOrIp,
-    /// The port.
+    /// The TCP port.
     pub port: u16,
     /// Whether the target is the original destination of a redirected connection.
     pub redirected: bool,

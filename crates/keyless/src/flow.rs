@@ -38,7 +38,7 @@ impl FlowMonitor {
         flow.took += took;
     }
 
-    /// Publishes the ratio of the last minute; call it every [`SAMPLE_EVERY`].
+    /// Publishes the ratio L / λW of the last minute. The caller must call this function every [`SAMPLE_EVERY`].
     pub(crate) fn sample(&self, now: Instant) {
         let ratio = self.flow.lock().ratio(now);
         self.ratio.set(ratio);

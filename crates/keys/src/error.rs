@@ -70,6 +70,6 @@ pub enum SignError {
     #[error("the key cannot be reached: {0}")]
     Unavailable(String),
     /// The key refused, or its library failed. A retry does not help.
-    #[error("the key cannot sign this: {0}")]
+    #[error("signing failed: {0}")]
     Failed(String),
 }

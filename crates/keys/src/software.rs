@@ -199,7 +199,7 @@ impl PrivateKey {
             .ok_or_else(|| SignError::Failed("the cryptographic library failed".to_owned()))
     }
 
-    /// Signs a precomputed digest on this thread, and otherwise as [`Signer::sign_digest`](crate::Signer::sign_digest). RSA
+    /// Signs a precomputed digest on this thread; like [`Signer::sign_digest`](crate::Signer::sign_digest), but not async. RSA
     /// signatures with SHA-1, SHA-224, or MD5 and SHA-1 are not supported: the library leaves out weak signatures.
     ///
     /// # Errors

@@ -122,7 +122,7 @@ fn burst_allowance(rate: Rate) -> i64 {
     rate.apart_us.saturating_mul(i64::from(rate.burst) - 1)
 }
 
-/// Rate limit of an operation: both rates apply.
+/// Rate limit of an operation. A request must satisfy the limit per second and the limit per minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// Limit per second; `None`: no limit.

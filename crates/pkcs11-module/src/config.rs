@@ -16,7 +16,7 @@ use serde::Deserialize;
 pub(crate) const FILE_VARIABLE: &str = "BULLA_PKCS11_CONFIG";
 /// Default path of the configuration file.
 pub(crate) const FILE: &str = "/etc/bulla/pkcs11.toml";
-/// Maximum bytes of the file and of a certificate file.
+/// Maximum bytes of the configuration file, and of each certificate file.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
 /// Maximum number of certificate directories in the configuration. One is usual.
 const FOLDERS_MAX: usize = 64;

@@ -28,7 +28,7 @@ const OCTETS_MAX: u64 = 32 << 20;
 /// Bytes of an entry without its certificate: the cache's nodes and the key.
 const ENTRY_OCTETS: usize = 512;
 
-/// Properties for a mirrored leaf.
+/// Properties of an upstream server that its mirrored leaf copies.
 #[derive(Clone)]
 pub(super) struct MirroredServer {
     pub(super) likeness: Arc<MirrorTemplate>,

@@ -7,7 +7,7 @@ use crate::form::{Field, Fields};
 use crate::session::Session;
 use crate::table::Table;
 
-/// The consequences of an action, and its form.
+/// A page that shows the consequences of an action, with the HTML form that confirms it.
 #[derive(Template)]
 #[template(path = "confirmation.html")]
 pub(crate) struct Confirmation {

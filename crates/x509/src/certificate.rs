@@ -121,7 +121,7 @@ pub struct KeyUsage(pub u16);
 impl KeyUsage {
     /// digitalSignature
     pub const DIGITAL_SIGNATURE: u16 = 1;
-    /// contentCommitment, nonRepudiation before
+    /// contentCommitment, formerly called nonRepudiation
     pub const CONTENT_COMMITMENT: u16 = 1 << 1;
     /// keyEncipherment
     pub const KEY_ENCIPHERMENT: u16 = 1 << 2;

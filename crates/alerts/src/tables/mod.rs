@@ -55,7 +55,7 @@ pub struct AlertChannelRow {
 pub struct AlertDocument {
     /// Id of the document.
     pub id: Uuid,
-    /// Name, unique within its sort.
+    /// Name, unique among documents of the same kind.
     pub name: String,
     /// The document as JSON.
     pub body: String,

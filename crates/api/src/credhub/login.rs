@@ -10,7 +10,7 @@ pub struct InfoView {
     /// The authorization server.
     #[serde(rename = "auth-server")]
     pub auth_server: AuthServerView,
-    /// The server program.
+    /// Name and version of the server, as CredHub reports them.
     #[serde(default)]
     pub app: AppView,
     /// URLs that `login --sso` of the CredHub client reads from an authorization server.
@@ -28,7 +28,7 @@ pub struct AuthServerView {
     pub url: String,
 }
 
-/// The server program.
+/// Name and version of the server, as CredHub reports them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct AppView {
     /// Name of the program.

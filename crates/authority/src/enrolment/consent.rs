@@ -285,8 +285,8 @@ impl EnrolmentApprovalPlan {
         Ok(EnrolmentPlan { text, sha256: plan.sha256(), needed })
     }
 
-    /// Returns the plan if the approval was requested for it. Otherwise voids the decision and requests approval for the present
-    /// plan.
+    /// Returns the current plan if it is the plan that approval was requested for. Otherwise voids earlier decisions, and requests
+    /// approval for the current plan.
     async fn asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
         let plan = self.now(tx).await?;
         let now = plan.sha256;

@@ -111,7 +111,7 @@ impl fmt::Debug for FixedPasswords {
     }
 }
 
-/// Returns a user without a team; passwords of a list belong to no team.
+/// Returns a user without a team: the configured password list assigns no teams.
 fn nobody(actor: String) -> EnrolmentUser {
     EnrolmentUser { actor, standing: Standing::Nobody }
 }

@@ -53,9 +53,9 @@ pub struct Profile {
     /// Lifetime of certificates.
     #[serde(default)]
     pub validity: Validity,
-    /// Rules for names.
+    /// Rules that subject alternative names must match.
     pub names: NameRules,
-    /// Rules for the subject.
+    /// Rules that the requested subject must match.
     #[serde(default)]
     pub subject: SubjectRules,
     /// Key usage extension; `None` to determine it from the key type.

@@ -171,7 +171,7 @@ pub enum ImportError {
 #[derive(Debug, thiserror::Error)]
 pub enum DefaultError {
     /// The CA is retiring or retired, not valid now, or a credential.
-    #[error("{0} cannot be the default: it does not issue, or belongs to a credential")]
+    #[error("the CA {0} cannot be the default: it issues no certificates, or belongs to a credential")]
     NotIssuing(String),
     /// The CA does not exist.
     #[error(transparent)]

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::arguments::ScanBench;
 
-/// A running estate.
+/// A running process that simulates the hosts and certificates of an organization.
 pub(crate) struct Estate {
     child: Child,
     stderr: BufReader<ChildStderr>,

@@ -86,7 +86,7 @@ pub struct WatchSpec {
 pub struct NewWatch {
     /// Unique name: ASCII letters, digits, `.`, `_` and `-`, at most [`NAME_MAX`].
     pub name: String,
-    /// Group name, with the same characters; may be empty.
+    /// Group name, with the same limits as `name`; may be empty.
     pub group: String,
     /// Targets and options of the scan.
     pub spec: WatchSpec,

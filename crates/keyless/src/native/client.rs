@@ -228,7 +228,8 @@ impl Client {
         Ok(())
     }
 
-    /// Pings a node of the same site: sends the wanted nodes, and receives those that it can reach.
+    /// Pings a node of the same site. The request lists the nodes that this node wants to reach; the reply lists the nodes that the
+    /// pinged node can reach.
     pub(crate) async fn ping_with_wanted_nodes(
         &self,
         request: proto::PingRequest,

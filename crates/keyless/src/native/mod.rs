@@ -19,13 +19,13 @@ pub mod proto {
     include!("bulla.keys.v1.rs");
 }
 
-/// Returns the scheme of a message.
+/// Returns the signature scheme of a protobuf value; `None` if it is unspecified.
 #[must_use]
 pub fn scheme_of(scheme: proto::Scheme) -> Option<Scheme> {
     SCHEMES.iter().find(|(named, _)| *named == scheme).map(|(_, scheme)| *scheme)
 }
 
-/// Returns the message value of a scheme.
+/// Returns the protobuf value of a signature scheme.
 #[must_use]
 pub fn named(scheme: Scheme) -> proto::Scheme {
     let found = SCHEMES.iter().find(|(_, known)| *known == scheme);

@@ -70,8 +70,8 @@ impl Statement {
     /// Signs the statement.
     ///
     /// # Errors
-    /// [`StatementError::NotEd25519`], [`StatementError::TooLong`], [`StatementError::Sign`]; at the latest shortly after
-    /// `deadline`.
+    /// [`StatementError::NotEd25519`], [`StatementError::TooLong`], [`StatementError::Sign`]. Signing fails at the latest
+    /// shortly after `deadline`.
     #[crate::boxed]
     pub async fn sign(
         &self,

@@ -53,7 +53,7 @@ pub struct ManagedCertificate {
     pub tags: BTreeMap<String, String>,
     /// Environment, such as `production`.
     pub environment: Option<String>,
-    /// Policy of the certificate, which also sets its renewal.
+    /// Policy of the certificate. The policy also determines when the certificate is renewed.
     pub policy: Option<String>,
     /// Where the private key is stored.
     pub key_location: KeyLocation,

@@ -78,7 +78,7 @@ impl Lifecycle {
     /// Returns a page of certificates, in ascending order.
     ///
     /// # Errors
-    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
+    /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn page(
         &self,
@@ -93,7 +93,7 @@ impl Lifecycle {
     /// Returns a page of certificates, in ascending or descending order.
     ///
     /// # Errors
-    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
+    /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn sorted_page(
         &self,
@@ -205,7 +205,7 @@ impl Lifecycle {
     /// Returns a page of runs, newest first.
     ///
     /// # Errors
-    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
+    /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn jobs(
         &self,

@@ -31,7 +31,7 @@ pub struct Options {
     pub listen: ConsumerAddress,
     /// CRLs of consumers' certificates.
     pub revoked: Option<RevocationLists>,
-    /// Names that leaves are issued for: those that these rules would intercept.
+    /// Policy for requested names. A leaf is issued only for a name that these rules intercept.
     pub names: Rules,
     /// Maximum connections; further ones are closed immediately.
     pub connections_max: usize,

@@ -92,13 +92,13 @@ pub(super) struct Injection {
     versions: Mutex<Versions>,
 }
 
-/// The last two versions of a credential. A server may know the new one later than the source does.
+/// The last two versions of a credential. After a rotation a server may still accept only the previous version for a while.
 #[derive(Debug, Default)]
 struct Versions {
     current: Option<Version>,
-    /// The version before, and when it was replaced.
+    /// The previous version, and the time at which it was replaced.
     previous: Option<(Version, Instant)>,
-    /// Whether the last request that a server accepted had the version before.
+    /// Whether the last accepted request used the previous version.
     prefers_previous: bool,
 }
 

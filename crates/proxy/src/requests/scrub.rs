@@ -105,8 +105,8 @@ impl Scrubber {
         Poll::Pending
     }
 
-    /// Returns held bytes that were not passed on yet: all as at the end of the stream, or those before a part of a value that
-    /// would be masked.
+    /// Returns the held bytes that can be passed on now. A match that touches the end of the held bytes may still grow: unless
+    /// `is_all` is set, the bytes from its start on stay held.
     fn flush(&mut self, is_all: bool) -> Result<Bytes, TooMuch> {
         let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
         for value in &self.values {

@@ -234,16 +234,16 @@ impl Description {
     /// Returns the URL of the login page.
     ///
     /// # Errors
-    /// 503 when the metadata has none.
+    /// 503 if the issuer's metadata has no authorization endpoint, or an unusable one.
     pub(crate) fn authorization_endpoint(&self) -> Result<&str, Problem> {
         let url = self.authorization_endpoint.as_deref();
         checked_url(url.ok_or_else(|| unusable("the metadata has no authorization_endpoint"))?)
     }
 
-    /// Returns the URL at which codes are exchanged for tokens.
+    /// Returns the URL that exchanges an authorization code for tokens.
     ///
     /// # Errors
-    /// 503 when the metadata has none.
+    /// 503 if the issuer's metadata has no token endpoint, or an unusable one.
     pub(crate) fn token_endpoint(&self) -> Result<&str, Problem> {
         let url = self.token_endpoint.as_deref();
         checked_url(url.ok_or_else(|| unusable("the metadata has no token_endpoint"))?)

@@ -209,7 +209,7 @@ pub(super) struct TrackedResponseBody {
     in_flight: InFlight,
     /// Bytes of the last frame that are not passed on yet.
     rest: Bytes,
-    /// Timeout of a response with more than one part.
+    /// Timeout for a client that reads nothing; `None` for a response that fits in one part.
     patience: Option<Arc<Mutex<ReaderTimeout>>>,
     _memory: Option<ReservedResponseBytes>,
 }

@@ -49,7 +49,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// Returns the seconds until a client that reads `bytes` every `pause` seconds is disconnected, at most an hour.
+    /// Simulates a client that reads `bytes` every `pause` seconds. Returns the seconds until the server disconnects it, at most 3,600.
     fn served(bytes: usize, pause: u64) -> u64 {
         let (begin, mut patience) = (Instant::now(), ReaderTimeout::new(LIMIT));
         for second in 0..3_600 {

@@ -31,7 +31,7 @@ pub struct NewCertificate {
     pub key_bits: u32,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// All names of the certificate, in its own order.
+    /// All names of the certificate, in the certificate's order.
     pub names: Vec<String>,
 }
 
@@ -290,7 +290,7 @@ pub struct CertificateRow {
     pub first_seen_us: i64,
     /// Time of the certificate's last observation at any endpoint, µs.
     pub last_seen_us: i64,
-    /// Names of the certificate, in its own order.
+    /// Names of the certificate, in the certificate's order.
     pub names: Vec<String>,
 }
 

@@ -127,7 +127,7 @@ async fn health(session: &Session) -> Result<Vec<Need>, Failure> {
     Ok(health)
 }
 
-/// Returns how many CRLs and OCSP responders are current.
+/// Returns one entry for CRLs and one for OCSP responders, each with the number that is current.
 fn published(publications: &Value) -> Vec<Need> {
     let authorities = json::items(publications);
     let crls: Vec<&Value> = authorities.iter().flat_map(|one| json::list(one, "/crls")).collect();

@@ -324,7 +324,7 @@ async fn save(session: Session, Path(name): Path<String>, form: FormData) -> Res
     Ok(redirect(&format!("{PAGE}/{segment}"), "saved", &answer))
 }
 
-/// Parses rules, one per line.
+/// Parses names, one per line. With `rules`, a line that begins with `{` is a rule in JSON.
 fn names_of(text: &str, label: &str, rules: bool) -> Result<Value, Failure> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let rule = |line: &str| match line.starts_with('{') && rules {

@@ -157,7 +157,7 @@ impl fmt::Display for Attribute {
 impl FromStr for Attribute {
     type Err = BadSubject;
 
-    /// Parses the short name or an OpenSSL long name, case-insensitively.
+    /// Parses the name of an attribute, such as `CN` or the OpenSSL long name `commonName`. Case is ignored.
     fn from_str(text: &str) -> Result<Self, BadSubject> {
         let short = ATTRIBUTES.iter().find(|row| row.1.eq_ignore_ascii_case(text)).map(|row| row.0);
         let alias = || ALIASES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|row| row.1);

@@ -75,13 +75,13 @@ pub(super) struct CostClassRates {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Tenant {
     pub(super) tenant: String,
-    /// Arrival rate (λ).
+    /// Arrival rate of requests (λ in Little's law L = λW).
     pub(super) requests_per_s: f64,
     pub(super) refused_per_s: f64,
     /// Requests in progress now (L).
     pub(super) in_flight: f64,
     pub(super) in_flight_max: f64,
-    /// Mean duration of finished requests (W), in milliseconds.
+    /// Mean duration of finished requests, in milliseconds (W in Little's law L = λW).
     pub(super) mean_ms: Option<f64>,
     /// λW: the expected number of requests in progress.
     pub(super) expected_in_flight: f64,
