@@ -34,7 +34,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// A renewal is due when a third of the lifetime remains. At a fifth it is late; at a tenth renewal is broken.
+    /// Returns the default thresholds. A renewal is due when a third of the lifetime remains, late at a fifth, and broken at a tenth.
     fn default() -> Self {
         let at = |fraction, severity| Threshold { days: None, fraction: Some(fraction), severity };
         let days = |days, severity| Threshold { days: Some(days), fraction: None, severity };

@@ -22,7 +22,7 @@ fn is_there() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 
-/// The model of the instructions runs on every processor.
+/// Returns true: the model of the instructions runs on every processor.
 #[cfg(batch_model)]
 fn is_there() -> bool {
     true

@@ -13,7 +13,7 @@ pub(crate) fn read(path: &Path) -> Outcome<String> {
     })
 }
 
-/// The problem of a host that did not join, or cannot continue. `token` is the command that creates another token.
+/// Returns the problem of a host that did not join, or cannot continue. `token` is the command that creates another token.
 pub(crate) fn not_joined(error: &JoinError, token: &str) -> Problem {
     let (exit, hint) = match error {
         JoinError::Server(_) => (Exit::Usage, "correct the server's address"),

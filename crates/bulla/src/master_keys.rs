@@ -70,7 +70,7 @@ pub(crate) async fn add_pkcs11_module(settings: &Settings, keystore: &KeyStore) 
     Ok(())
 }
 
-/// Advice to move the master key away from its database. Empty if the configuration names another location.
+/// Returns advice to move the master key out of the database that it protects. Empty if the configuration names another location.
 pub(crate) fn advice(settings: &AuthoritySettings) -> Outcome<String> {
     if settings.current_master().is_some() {
         return Ok(String::new());
@@ -346,7 +346,7 @@ mod aws {
 
     use crate::config::AwsKmsSettings;
 
-    /// The configuration check rejects this case earlier.
+    /// Always fails in a build without AWS. The configuration check rejects this case earlier.
     pub(super) async fn wrapper(_: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
         Err(Problem::usage("the master key is in AWS KMS, but this build lacks AWS support")
             .hint("build with `--features aws`"))
@@ -368,7 +368,7 @@ mod aws {
     /// Value in the encryption context, which CloudTrail logs.
     const PURPOSE: &str = "bulla master key 1";
 
-    /// AWS KMS, which encrypts the master key's file.
+    /// Creates the AWS KMS client that encrypts the master key's file.
     pub(super) async fn wrapper(of: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
         let http = HttpClient::new(&[]).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
         let endpoint = Some(of.endpoint.clone()).filter(|url| !url.is_empty());

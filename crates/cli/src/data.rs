@@ -14,7 +14,7 @@ pub fn base(variable: &str, under_home: &str) -> Option<PathBuf> {
     })
 }
 
-/// `$BULLA_DATA`, else `$XDG_DATA_HOME/bulla`, else `~/.local/share/bulla`.
+/// Returns the data directory: `$BULLA_DATA`, else `$XDG_DATA_HOME/bulla`, else `~/.local/share/bulla`.
 pub fn folder() -> Outcome<PathBuf> {
     if let Some(folder) = std::env::var_os("BULLA_DATA").filter(|folder| !folder.is_empty()) {
         return Ok(folder.into());

@@ -15,11 +15,11 @@ pub trait Listed {
     const TABLE: &'static [&'static str];
     /// The names of the CSV columns, which never change. New columns are added at the end.
     const CSV: &'static [&'static str];
-    /// The cells of a table row.
+    /// Returns the cells of the table row.
     fn cells(&self, paint: Paint) -> Vec<comfy_table::Cell>;
     /// Returns the fields of a CSV record.
     fn fields(&self) -> Vec<String>;
-    /// The row as JSON, for programs.
+    /// Returns the row as JSON, for programs.
     fn json(&self) -> serde_json::Value;
 }
 

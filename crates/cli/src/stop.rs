@@ -17,7 +17,7 @@ pub fn on_signal() -> Outcome<CancellationToken> {
     on_signal_within(GRACE)
 }
 
-/// [`on_signal`] with another timeout, for example for a server that finishes requests in progress.
+/// Like [`on_signal`], with another timeout, for example for a server that finishes requests in progress.
 pub fn on_signal_within(grace: Duration) -> Outcome<CancellationToken> {
     let failed =
         |error: std::io::Error| Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}"));

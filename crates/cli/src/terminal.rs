@@ -48,22 +48,22 @@ pub struct Paint(
 );
 
 impl Paint {
-    /// `text` with the escape sequence `code` (SGR parameters).
+    /// Returns `text` with the escape sequence `code` (SGR parameters).
     fn sgr(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// `text` in bold.
+    /// Returns `text` in bold.
     pub fn bold(self, text: &str) -> String {
         self.sgr("1", text)
     }
 
-    /// `text` in faint style.
+    /// Returns `text` in faint style.
     pub fn faint(self, text: &str) -> String {
         self.sgr("2", text)
     }
 
-    /// `text` in the colour of a row's state.
+    /// Returns `text` in the color of a row's state.
     pub fn state(self, state: &str, text: &str) -> String {
         let code = match state {
             "critical" => "1;31",
@@ -106,7 +106,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     if text.contains(harmful) { Cow::Owned(text.replace(harmful, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// `text` cut to at most `limit` characters, with an ellipsis if it was cut.
+/// Truncates `text` to at most `limit` characters. Truncated text ends with an ellipsis.
 pub fn shorten(text: &str, limit: usize) -> Cow<'_, str> {
     match text.char_indices().nth(limit) {
         None => Cow::Borrowed(text),

@@ -47,8 +47,8 @@ impl Batches {
         Self { queue: sender, gate }
     }
 
-    /// While the guard exists, the queue is not drained, so that lookups queued meanwhile are sent in one batch, as far as they
-    /// fit. Do not hold the guard across other waits.
+    /// Returns a guard that pauses sending. Lookups queued while the guard exists are sent in one batch, if they fit. Do not hold
+    /// the guard across other waits.
     pub(crate) async fn gather(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().await
     }

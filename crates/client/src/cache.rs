@@ -163,7 +163,8 @@ impl Cache {
         self.values.get_shared(name).or_else(|| self.absent.get_shared(name))
     }
 
-    /// From now on the store reports every change; `resumed`: also those since the previous stream ended.
+    /// Records that the store reports every change from now on. `resumed`: the store also reports the changes since the previous
+    /// stream ended.
     pub(crate) fn begin_following(&self, resumed: bool) {
         let mut followed = self.followed.lock();
         let since = match *followed {
@@ -372,7 +373,8 @@ impl Cache {
         }
     }
 
-    /// Any value may have changed until now. After the time `after`, all earlier values must be read again before they are served.
+    /// Records that any value may have changed until now. After the delay `after`, values read before this call are no longer
+    /// served from the cache.
     pub(crate) fn invalidate_all_after(&self, after: Duration) {
         let now = Instant::now();
         let mut recent = self.recent.lock();

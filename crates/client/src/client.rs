@@ -201,7 +201,7 @@ impl Client {
         Ok(remembered)
     }
 
-    /// [`Self::lookup`] of many lists, each with its own result, in as few requests as possible.
+    /// Like [`Self::lookup`], for many lists in as few requests as possible. Each list has its own result.
     pub async fn lookup_many<S: AsRef<str>>(
         &self,
         lists: &[Vec<S>],
@@ -281,7 +281,7 @@ impl Client {
         events::doubt(&self.0.cache, &self.0.changes, name);
     }
 
-    /// The background tasks, started at the first use, because a client may be built before a runtime exists.
+    /// Returns the background tasks. They start at the first call, because a client may be built before a runtime exists.
     fn batches(&self) -> &Batches {
         self.0.running.get_or_init(|| {
             let (transport, cache) = (Arc::clone(&self.0.transport), Arc::clone(&self.0.cache));

@@ -30,7 +30,7 @@ impl Drop for SecretJson {
 }
 
 impl Drop for Credential {
-    /// Metadata may contain secrets as well.
+    /// Erases the metadata too, because it may contain secrets.
     fn drop(&mut self) {
         if let Some(metadata) = &mut self.view.version.metadata {
             wipe(metadata);
@@ -38,7 +38,7 @@ impl Drop for Credential {
     }
 }
 
-/// Approximate memory of a value, in bytes.
+/// Returns the approximate memory of a value in bytes.
 fn octets(value: &Value) -> usize {
     let inner = match value {
         Value::String(text) => text.len(),

@@ -161,7 +161,7 @@ impl Credentials {
         self.0.read_only.load(Ordering::Relaxed)
     }
 
-    /// Many servers never make an RSA key: the stock is filled once the first is wanted.
+    /// Keeps the stock of RSA keys filled, from the first request for an RSA key on. Many servers never create one.
     async fn keep_rsa_stock_filled(&self) {
         let _live = telemetry::tasks::guard("credential-rsa-stock");
         self.0.stock.wanted().await;

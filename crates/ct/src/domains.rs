@@ -216,7 +216,8 @@ impl DomainSet {
     }
 }
 
-/// One step of FNV-1a. It runs byte by byte from the end of a name, so that the hash of each suffix is an intermediate value.
+/// Computes one step of FNV-1a. The hash runs byte by byte from the end of a name, so that the hash of each suffix is an
+/// intermediate value.
 fn step(hash: u64, octet: u8) -> u64 {
     (hash ^ u64::from(octet.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
 }

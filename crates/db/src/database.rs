@@ -209,7 +209,7 @@ impl Database {
         answer.take()
     }
 
-    /// Boxed, because the generic callers above are compiled again in each crate that uses them.
+    /// Runs a transaction. The work is boxed, because the generic callers above are compiled again in each crate that uses them.
     #[crate::boxed]
     async fn transact(
         &self,
@@ -303,7 +303,7 @@ impl BulkStatement {
     }
 }
 
-/// Only for the record of migrations. All other times come from the caller.
+/// Returns the system time in microseconds. Used only to record migrations; all other times come from the caller.
 fn system_now_us() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -100,7 +100,7 @@ impl LatencyArg {
         }
     }
 
-    /// Description for the heading of a table.
+    /// Returns the description for the heading of a table.
     pub fn description(self) -> &'static str {
         match self {
             Self::None => "no latency",

@@ -53,7 +53,7 @@ pub struct ClientCrls(Arc<ReadCrls>);
 type ReadCrls = dyn Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync;
 
 impl ClientCrls {
-    /// `read` returns all lists (DER), or the reason why it cannot.
+    /// Creates a source of CRLs. `read` returns all CRLs (DER), or the reason why they cannot be read.
     pub fn new(read: impl Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
     }

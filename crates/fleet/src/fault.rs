@@ -122,13 +122,13 @@ pub(crate) async fn answer_as_legacy_server(
     hold(&mut stream).await
 }
 
-/// DHE-RSA and DHE-DSS suites with AES or 3DES (RFC 5246 appendix A.5).
+/// Returns whether the suite is DHE-RSA or DHE-DSS with AES or 3DES (RFC 5246 appendix A.5).
 fn is_ephemeral(suite: u16) -> bool {
     matches!(suite, 0x0013 | 0x0016 | 0x0032 | 0x0033 | 0x0038 | 0x0039)
 }
 
-/// ServerDHParams of 1,024 bits with an invalid signature. Scanners that stop at the certificate do not verify it, and no library
-/// here supports DSA.
+/// Returns ServerDHParams of 1,024 bits with an invalid signature. Scanners that stop at the certificate do not verify it, and no
+/// library here supports DSA.
 fn key_exchange() -> Vec<u8> {
     let parameter = [&[0, 128][..], &[0xb7; 128]].concat();
     let generator = [0, 1, 2];

@@ -31,7 +31,7 @@ impl Random {
         *range.start() + Duration::from_micros(self.below(span + 1))
     }
 
-    /// Fisher–Yates shuffle.
+    /// Shuffles the items in place (Fisher–Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

@@ -93,7 +93,7 @@ async fn lines(stream: &mut TcpStream, protocol: &Lines) -> io::Result<()> {
     Err(io::Error::other("too many commands"))
 }
 
-/// RFC 4511 section 4.14: any first request is treated as StartTLS.
+/// Answers StartTLS of LDAP (RFC 4511 section 4.14). Any first request is treated as StartTLS.
 async fn ldap(stream: &mut TcpStream) -> io::Result<()> {
     let mut header = [0; 2];
     stream.read_exact(&mut header).await?;
@@ -105,7 +105,7 @@ async fn ldap(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&success).await
 }
 
-/// The SSLRequest has eight bytes.
+/// Answers the SSLRequest of PostgreSQL, which has eight bytes.
 async fn postgres(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 8]).await?;
     stream.write_all(b"S").await

@@ -88,7 +88,7 @@ impl Hasher for PrecomputedHasher {
         self.0 = hash;
     }
 
-    /// Not called: keys write only their hash.
+    /// Mixes the bytes into the hash. Never called: keys write only their hash.
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);

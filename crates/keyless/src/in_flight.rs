@@ -39,7 +39,7 @@ fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<AtomicUsize>> {
 pub(crate) struct TenantCounts(HashMap<Box<str>, usize>);
 
 impl TenantCounts {
-    /// Requests of a tenant in progress.
+    /// Returns the number of requests in progress of a tenant.
     pub(crate) fn of(&self, tenant: &str) -> usize {
         self.0.get(tenant).copied().unwrap_or_default()
     }

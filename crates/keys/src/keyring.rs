@@ -357,8 +357,8 @@ fn canary_context(id: &MasterKeyId) -> Context<'_> {
     Context { table: "master_keys", row: &id.0, column: "canary" }
 }
 
-/// Additional authenticated data of both layers. Each part is preceded by its length, so that different contexts never have equal
-/// data.
+/// Returns the additional authenticated data of both layers. Each part is preceded by its length, so that different contexts never
+/// have equal data.
 fn bound(context: &Context<'_>, layer: &str, master: Option<MasterKeyId>) -> Vec<u8> {
     let parts = [layer.as_bytes(), context.table.as_bytes(), context.row, context.column.as_bytes()];
     let mut aad = Vec::with_capacity(64 + context.row.len());

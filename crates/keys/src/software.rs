@@ -182,7 +182,7 @@ impl PrivateKey {
         Ok(encoding::pem("ENCRYPTED PRIVATE KEY", &der).to_string())
     }
 
-    /// SHA-256 of the SubjectPublicKeyInfo.
+    /// Returns the SHA-256 hash of the SubjectPublicKeyInfo.
     #[must_use]
     pub fn spki_hash(&self) -> SpkiHash {
         SpkiHash::of(&self.inner.spki)
@@ -348,7 +348,7 @@ impl Pair {
         }
     }
 
-    /// `kind` is the result of [`encoding::format_of`], never RSA.
+    /// Parses a PKCS#8 key. `kind` is the result of [`encoding::format_of`], never RSA.
     fn from_pkcs8(kind: KeyType, der: &[u8]) -> Result<Self, aws_lc_rs::error::KeyRejected> {
         if let Some(algorithm) = ecdsa(kind) {
             return lc::EcdsaKeyPair::from_pkcs8(algorithm, der).map(Self::Ecdsa);
@@ -359,7 +359,7 @@ impl Pair {
         lc::Ed25519KeyPair::from_pkcs8(der).map(Self::Ed25519)
     }
 
-    /// RFC 5915 makes the curve optional. If it is missing, each curve is tried.
+    /// Parses an EC private key (RFC 5915). The curve is optional there: if it is missing, each supported curve is tried.
     fn from_sec1(der: &[u8]) -> Result<Self, KeyError> {
         let kinds = [KeyType::P256, KeyType::P384, KeyType::P521];
         let read = |kind| lc::EcdsaKeyPair::from_private_key_der(ecdsa(kind)?, der).ok();

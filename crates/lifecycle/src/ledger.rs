@@ -321,7 +321,7 @@ fn is_transition_only_change(was: &ManagedRow, row: &ManagedRow) -> bool {
     moved == *row
 }
 
-/// Error of a transaction that lost against a concurrent one.
+/// Returns the error of a transaction that lost against a concurrent transaction.
 pub(crate) fn lost(what: &'static str) -> StoreError {
     StoreError::Busy { source: format!("{what} was changed by another request").into() }
 }

@@ -162,7 +162,7 @@ fn refused(programs: Programs) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, Bac
     Ok(rules)
 }
 
-/// A condition on the first argument: the family of socket(2), the flags of clone(2).
+/// Returns a condition on the first argument: the family of socket(2), or the flags of clone(2).
 fn condition(compare: SeccompCmpOp, value: i32) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(0, SeccompCmpArgLen::Dword, compare, value.cast_unsigned().into())
 }

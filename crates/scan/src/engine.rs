@@ -126,7 +126,7 @@ impl Scanner {
         Run { observations, refused, progress }
     }
 
-    /// With revocation checks, observations pass through a stage that adds the verdicts.
+    /// Inserts the stage that adds revocation verdicts to observations, if revocation checks are enabled.
     fn with_verdicts(
         &self,
         observations: mpsc::Receiver<Observation>,

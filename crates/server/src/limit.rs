@@ -85,7 +85,7 @@ pub struct LimitOptions {
 }
 
 impl Default for LimitOptions {
-    /// The reasons are in the table in `docs/control-plane.md`.
+    /// Returns the default limits. The table in `docs/control-plane.md` has the reasons.
     fn default() -> Self {
         Self {
             caller: Some(Rate::new(200, 400)),

@@ -135,7 +135,7 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", "Not acceptable").detail(detail)
     }
 
-    /// 429, with the seconds until a retry.
+    /// 429: the caller sent too many requests. `seconds` is the time until a retry.
     #[must_use]
     pub fn too_many(seconds: u64) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", "Too many requests")
@@ -143,7 +143,7 @@ impl Problem {
             .retry_after(seconds)
     }
 
-    /// 503, with the seconds until a retry.
+    /// 503: the service is unavailable. `seconds` is the time until a retry.
     #[must_use]
     pub fn unavailable(detail: impl fmt::Display, seconds: u64) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Temporarily unavailable")
@@ -173,7 +173,7 @@ impl Problem {
         }
     }
 
-    /// 500. The error is logged, and the document does not contain it.
+    /// 500: an internal error. The error is logged; the response does not contain it.
     #[must_use]
     pub fn internal(error: impl fmt::Display) -> Self {
         tracing::error!(%error, "a request failed");

@@ -44,7 +44,7 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), BadFilter> {
     Ok(())
 }
 
-/// An empty `NO_COLOR` counts as unset.
+/// Returns whether the log is colored. An empty `NO_COLOR` counts as unset.
 fn coloured(on_terminal: bool, no_color: Option<&OsStr>) -> bool {
     on_terminal && no_color.is_none_or(OsStr::is_empty)
 }

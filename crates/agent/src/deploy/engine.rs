@@ -428,7 +428,7 @@ impl DeployerState {
         Ok(done)
     }
 
-    /// Compares, backs up and writes the files. `None` when all files are up to date.
+    /// Compares, backs up and writes the files. Returns `None` when all files are up to date.
     fn write(
         &self,
         id: Uuid,

@@ -186,7 +186,7 @@ impl CurrentCertificate {
     }
 }
 
-/// A certificate released from hold is not revoked.
+/// Returns whether the certificate is revoked. A certificate released from hold is not.
 fn is_revoked(record: &IssuedRecord) -> bool {
     record.revocation.is_some_and(|facts| facts.reason != Reason::RemoveFromCrl)
 }

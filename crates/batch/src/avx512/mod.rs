@@ -59,7 +59,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// In a separate function, because the value needs a large stack frame.
+    /// Creates an empty value. In a separate function, because the value needs a large stack frame.
     #[inline(never)]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn zero() -> Box<Self> {

@@ -164,7 +164,7 @@ impl EdgeUpstreamSettings {
         })
     }
 
-    /// TLS settings for connections to its servers, if TLS is enabled.
+    /// Returns the TLS settings for connections to the servers of this upstream; `None` without TLS.
     fn upstream_tls(&self, named_files: ReferencedFiles) -> Outcome<Option<UpstreamTls>> {
         if !self.tls {
             return Ok(None);

@@ -508,7 +508,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Valid settings that may have surprising effects. Logged at startup, and printed by `bulla config check`.
+    /// Returns warnings about valid settings that may have surprising effects. They are logged at startup, and printed by `bulla
+    /// config check`.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let standby_without_values =
             !self.store.replica_url.is_empty() && self.credentials.audit == credentials::ReadAudit::Durable;
@@ -535,8 +536,8 @@ impl Settings {
         Programs::new(&self.programs).map_err(invalid_program)
     }
 
-    /// Only the program `name` of `[programs.NAME]`, for commands that need no other program and may run as another user than the
-    /// server.
+    /// Returns only the program `name` of `[programs.NAME]`. For commands that need no other program and may run as another user
+    /// than the server.
     pub(crate) fn program(&self, name: &str) -> Outcome<Programs> {
         let one = self.programs.iter().filter(|(known, _)| *known == name);
         let one = one.map(|(name, config)| (name.clone(), config.clone())).collect();

@@ -128,7 +128,7 @@ impl DemoContext<'_> {
         Ok(raised().unwrap_or_default())
     }
 
-    /// SHA-256 of the certificate in the shop's file.
+    /// Returns the SHA-256 hash of the certificate in the shop's file.
     fn shop_certificate_sha256(&self) -> Outcome<String> {
         let chain = crate::files::certificates("the shop", &self.shop.chain)?;
         let leaf = chain.first().map(|der| x509::Fingerprint::of(der).to_string());

@@ -70,7 +70,7 @@ fn client(ca_file: &Path) -> Outcome<Client> {
     })
 }
 
-/// Resource attributes that identify the sender (OpenTelemetry's semantic conventions, "Resource").
+/// Returns the resource attributes that identify the sender (OpenTelemetry's semantic conventions, "Resource").
 fn resource(node: Option<(String, String)>) -> Vec<(&'static str, String)> {
     let mut all =
         vec![("service.name", SERVICE.to_owned()), ("service.version", env!("CARGO_PKG_VERSION").to_owned())];

@@ -223,7 +223,7 @@ impl Node {
     }
 }
 
-/// The exit code and hint for an error of the node.
+/// Returns the problem for an error of the node, with exit code and hint.
 fn failed(error: &NodeError) -> Problem {
     match error {
         NodeError::Join(error) => not_joined(error, "bulla key node token --site NAME"),

@@ -18,7 +18,7 @@ pub(super) fn status_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default())
 }
 
-/// The problem of a process whose status is unavailable.
+/// Returns the problem for a process whose exit status is unavailable.
 pub(super) fn lost(error: &std::io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("cannot wait for the command: {error}"))
 }

@@ -28,7 +28,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// `roots`, in DER, verify the certificate of an https proxy.
+    /// Creates the target. `roots` (DER) verify the certificate of an https proxy.
     pub(super) fn new(proxy: &RemoteProxy, roots: Vec<Vec<u8>>) -> Outcome<Self> {
         let connector = || {
             Connector::with_roots(roots).map_err(|error| {

@@ -73,7 +73,7 @@ fn real(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Environment variables that the configuration names for a passphrase.
+/// Returns the environment variables from which the configuration reads passphrases.
 pub(super) fn variables(configuration: &Configuration) -> Vec<String> {
     let mut names = texts(configuration, &|key| key == VARIABLE);
     names.retain(|name| !name.is_empty());

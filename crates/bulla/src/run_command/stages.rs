@@ -46,7 +46,7 @@ fn end_with_parent(args: &RunArgs) -> Outcome<()> {
     }
 }
 
-/// The second process: creates namespaces and waits for the third one.
+/// Runs the second process: creates namespaces and waits for the third process.
 pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     end_with_parent(args)?;
     sandbox::separate().map_err(|error| namespace_error(&error))?;
@@ -110,7 +110,7 @@ fn sandbox_error(error: &SandboxError) -> Problem {
     Problem::new(Exit::Machine, chain(error)).hint(hint)
 }
 
-/// The third process: init of the namespaces. Confines itself, starts the command and waits for all processes.
+/// Runs the third process, which is init of the namespaces: restricts itself, starts the command and waits for all processes.
 pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
     // The parent is in another process namespace and has no process id here, so it is not checked. The connection shows whether the
     // first process still runs.
@@ -205,7 +205,7 @@ fn report_exec_error(args: &RunArgs, error: &io::Error) -> i32 {
     }
 }
 
-/// Without namespaces: execs the command. Returns only on failure.
+/// Replaces this process by the command, without namespaces. Returns only on failure.
 pub(super) fn bare(args: &RunArgs) -> Problem {
     if let Err(problem) = end_with_parent(args) {
         return problem;

@@ -38,7 +38,7 @@ pub(super) fn print(
     }
 }
 
-/// Role, state and addresses, one address per line.
+/// Formats the table of roles with their states and addresses, one address per line.
 fn table(described: &[(Role, Description)], roles: &Roles) -> String {
     let mut text = String::new();
     let mut row = |role: &str, state: &str, what: &str| {

@@ -151,7 +151,7 @@ fn now() -> UnixTime {
     UnixTime(store::Clock::system().now_seconds())
 }
 
-/// The oldest intermediate that issues. The profile names no CA, so with several CAs the request must name one.
+/// Returns the oldest intermediate CA that issues certificates. The profile names no CA, so with several CAs the request must name one.
 async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
     let now = now();
     // Issuance itself reports a CA that cannot be read.

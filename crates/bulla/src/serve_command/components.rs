@@ -96,7 +96,7 @@ pub(super) fn grace(settings: &Settings, roles: &Roles) -> Duration {
     others.into_iter().max().unwrap_or_default() + of(Role::Keys, keys::GRACE)
 }
 
-/// A problem whose message names the role.
+/// Adds the name of the role to the message of a problem.
 fn of_role(role: Role, problem: Problem) -> Problem {
     Problem { message: format!("the role {} did not start: {}", role.name(), problem.message), ..problem }
 }

@@ -117,7 +117,7 @@ impl Estate {
         Ok(EstateSnapshot { certificates: self.certificates().await?, not_deployed, watches, now_us })
     }
 
-    /// For each measured series: the value that its rule checks, and the value one week earlier.
+    /// Encodes two gauges for each measured series: the value that the rule of the series checks, and the value one week earlier.
     fn drifts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let measured = self.history.seen();
         let of = |get: fn(&Measured) -> Option<f64>| {
@@ -144,7 +144,8 @@ impl Estate {
         )
     }
 
-    /// Managed certificates come first. The same certificate at an endpoint gives no second series.
+    /// Returns the certificates that expire first, managed ones before those at endpoints. A managed certificate that is also at an
+    /// endpoint is returned once.
     async fn certificates(&self) -> Result<Vec<(CertificateLabels, Validity)>, StoreError> {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();

@@ -385,7 +385,7 @@ impl Figures {
     }
 }
 
-/// Age of CRLs when they were used for a verdict.
+/// Encodes the histogram of the ages of CRLs at the time of the verdicts that used them.
 fn encode_crl_ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
     let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL used for each verdict");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;

@@ -157,8 +157,8 @@ async fn run(args: &ServeArgs, global: &GlobalArgs, mode: StartMode) -> Outcome<
     failed.map_or(Ok(Exit::Ok), |role| Err(ended(role)))
 }
 
-/// The problem of a role that ended without a stop request. This is a bug, after which the state of its connections and keys is
-/// unknown.
+/// Returns the problem for a role that ended without a stop request. This is a bug; the state of connections and keys of the role
+/// is then unknown.
 fn ended(role: Role) -> Problem {
     let name = role.name();
     Problem::new(

@@ -77,7 +77,7 @@ impl SharedRevocationChecker {
 }
 
 impl ServerScanEnvironment {
-    /// `resolver` is the server's own; configured name servers take precedence over it.
+    /// Opens the environment of the server's scans. Configured name servers take precedence over `resolver`, which the server uses itself.
     ///
     /// # Errors
     /// The file of clouds cannot be read, or the pools exceed the limits of each other, of the machine or of the database.

@@ -128,7 +128,7 @@ impl Layers {
     }
 }
 
-/// `~/.config/bulla/bulla.toml`, by the XDG base directory specification.
+/// Returns `~/.config/bulla/bulla.toml`, or the path according to the XDG base directory specification.
 pub fn default_path() -> Option<PathBuf> {
     let base = data::base("XDG_CONFIG_HOME", ".config")?;
     Some(base.join("bulla").join("bulla.toml"))

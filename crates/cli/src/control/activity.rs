@@ -63,7 +63,7 @@ impl SeriesArgs {
     }
 }
 
-/// One object for each interval with activity.
+/// Returns one JSON object for each interval with activity.
 fn rows(found: &SeriesCountsView) -> Outcome<Vec<Value>> {
     let start: jiff::Timestamp =
         found.from.parse().map_err(|_| Problem::usage("the server's response has no time"))?;

@@ -85,7 +85,7 @@ fn read(file: &Path) -> Outcome<PrivateKey> {
     })
 }
 
-/// The key, sealed to the newest pair of a policy, as a request for the server.
+/// Seals the key to the newest key pair of a policy. Returns the request for the server.
 fn sealed(key: &PrivateKey, policy: &DetailView, name: &str) -> Outcome<KeyBody> {
     let strange = || {
         Problem::new(Exit::Machine, "the server's response is not a policy")

@@ -146,8 +146,8 @@ impl Agent {
     }
 }
 
-/// Whether the client of a private socket is the socket's owner or root. The socket's mode also ensures this, but it may have been
-/// changed.
+/// Returns whether the client of a private socket is the socket's owner or root. The socket's mode also ensures this, but it may
+/// have been changed.
 fn is_of_owner(stream: &UnixStream) -> bool {
     let is_of_owner = stream.peer_cred().is_ok_and(|peer| [0, own_user()].contains(&peer.uid()));
     if !is_of_owner {

@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-/// A random time between `whole * (1 - part)` and `whole`.
+/// Returns a random time between `whole * (1 - part)` and `whole`.
 pub(crate) fn jitter(whole: Duration, part: f64) -> Duration {
     // The hash keys of the standard library are random. These numbers need not be secret.
     let random = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;

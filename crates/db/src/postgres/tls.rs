@@ -193,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
 pub(super) struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
-    /// Disabled: SCRAM then runs without channel binding. `verify-full` gives the same protection.
+    /// Disables channel binding: SCRAM runs without it. `verify-full` gives the same protection.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -70,7 +70,7 @@ pub(crate) fn map<A, B>(page: Page<A>, make: impl FnMut(A) -> B) -> Page<B> {
     Page { rows: page.rows.into_iter().map(make).collect(), next: page.next }
 }
 
-/// A database error as a problem. Invalid user input has another exit code than a failure of the database.
+/// Converts a database error to a problem. Invalid user input has another exit code than a failure of the database.
 pub(crate) fn wrong(error: &StoreError) -> Problem {
     match error {
         StoreError::BadCursor

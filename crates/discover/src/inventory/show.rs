@@ -187,7 +187,7 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// The problem for a host or a certificate that is not in the inventory.
+/// Returns the problem for a host or a certificate that is not in the inventory.
 pub(super) fn unknown(what: &str) -> Problem {
     Problem::new(Exit::Incomplete, format_args!("the inventory has no entry for {what:?}"))
         .hint("`bulla inventory list --host TEXT` searches; `bulla scan` adds")

@@ -423,7 +423,7 @@ fn key_usages(usage: KeyUsage) -> Vec<&'static str> {
     KEY_USAGES.iter().enumerate().filter(set).map(|(_, name)| *name).collect()
 }
 
-/// RFC 5280 section 4.2.1.12. An unknown usage stays a dotted OID.
+/// Returns the name of an extended key usage (RFC 5280 section 4.2.1.12). An unknown usage stays a dotted OID.
 fn extended_usage(oid: &str) -> &str {
     match oid {
         "2.5.29.37.0" => "anyExtendedKeyUsage",

@@ -111,7 +111,7 @@ fn expiry_style(row: &Row, now_s: i64) -> &'static str {
     }
 }
 
-/// `in 12 d` for a near expiry, the date for a later one.
+/// Formats an expiry time: `in 12 d` if it is near, otherwise the date.
 pub(crate) fn expires(not_after: Option<i64>, now_s: i64) -> String {
     /// 100 days. A number of days is useful for a near expiry, the date for a later one.
     const NEAR_S: i64 = 100 * 86_400;

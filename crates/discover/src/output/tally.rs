@@ -195,7 +195,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// Rate per second, with one decimal.
+/// Returns the rate per second, with one decimal.
 pub(crate) fn rate(count: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if seconds <= 0.0 { 0.0 } else { (count as f64 / seconds * 10.0).round() / 10.0 }

@@ -76,7 +76,7 @@ impl ScanStorage {
         self.store.clone()
     }
 
-    /// Performance samples of the scan, stored with its last results.
+    /// Returns the performance samples of the scan. They are stored with its last results.
     pub(crate) fn samples(&self) -> &Samples {
         &self.samples
     }

@@ -406,7 +406,7 @@ fn throttling(scope: &Scope) -> (u16, &'static str) {
     }
 }
 
-/// ACM denies with status 400, like all AWS services with the JSON protocol.
+/// Returns status and code of a denied request. ACM uses status 400, like all AWS services with the JSON protocol.
 fn denial(scope: &Scope) -> (u16, &'static str) {
     match scope.service.as_str() {
         "acm" => (400, "AccessDeniedException"),

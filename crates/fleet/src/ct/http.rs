@@ -251,7 +251,7 @@ impl Shared {
     }
 }
 
-/// Fixed windows, as in the real services. Returns the time until the next window if the current one is used up.
+/// Counts a request in a fixed window, as the real services do. Returns the time until the next window if the current one is used up.
 fn taken(
     window: &mut Option<(Instant, u32)>,
     now: Instant,

@@ -177,7 +177,7 @@ impl CtLog {
         self.state.write().clock_ms += by.as_millis() as u64;
     }
 
-    /// Fault: replaces entry `at` and signs a tree of the same size.
+    /// Simulates a fork: replaces entry `at` and signs a tree of the same size.
     ///
     /// # Errors
     /// [`FleetError::Sign`].
@@ -194,7 +194,7 @@ impl CtLog {
         state.sign(size)
     }
 
-    /// Fault: signs a later checkpoint of a smaller tree.
+    /// Simulates a rollback: signs a later checkpoint of a smaller tree.
     ///
     /// # Errors
     /// [`FleetError::Sign`].

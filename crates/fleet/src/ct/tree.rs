@@ -15,7 +15,7 @@ pub(crate) fn leaf_hash(leaf: &[u8]) -> Hash {
     sha256(&[&[0], leaf].concat())
 }
 
-/// Merkle tree hash (MTH in RFC 6962) over leaf hashes.
+/// Computes the Merkle tree hash (MTH in RFC 6962) over leaf hashes.
 pub(crate) fn root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => sha256(&[]),

@@ -47,12 +47,12 @@ impl Modulus {
         remainder(&limbs(value, 1), &self.n)
     }
 
-    /// a·b modulo n.
+    /// Computes a·b modulo n.
     pub(super) fn multiply(&self, a: &[u64], b: &[u64]) -> Limbs {
         self.montgomery(&self.montgomery(a, b), &self.r_squared)
     }
 
-    /// base to the power of `exponent` (big-endian bytes) modulo n.
+    /// Computes base to the power of `exponent` (big-endian bytes) modulo n.
     pub(super) fn power(&self, base: &[u64], exponent: &[u8]) -> Limbs {
         let mut one = vec![0; self.n.len()];
         one[0] = 1;
@@ -67,7 +67,7 @@ impl Modulus {
         self.montgomery(&power, &one)
     }
 
-    /// (a + b) modulo n, both below n.
+    /// Computes (a + b) modulo n. Both must be below n.
     pub(super) fn add(&self, a: &[u64], b: &[u64]) -> Limbs {
         let mut sum = a.to_vec();
         sum.push(0);
@@ -77,7 +77,7 @@ impl Modulus {
         sum
     }
 
-    /// a·b·R⁻¹ modulo n.
+    /// Computes a·b·R⁻¹ modulo n.
     fn montgomery(&self, a: &[u64], b: &[u64]) -> Limbs {
         let size = self.n.len();
         let mut t = vec![0u64; size + 2];
@@ -95,7 +95,7 @@ impl Modulus {
     }
 }
 
-/// t += factor·b.
+/// Adds factor·b to t.
 fn multiply_add(t: &mut [u64], factor: u64, b: &[u64]) {
     let mut carry = 0u128;
     for (i, slot) in t.iter_mut().enumerate() {
@@ -110,7 +110,7 @@ fn add_into(sum: &mut [u64], b: &[u64]) {
     multiply_add(sum, 1, b);
 }
 
-/// value −= n where value is at least n.
+/// Subtracts n from value if value is at least n.
 fn reduce_once(value: &mut [u64], n: &[u64]) {
     if less(value, n) {
         return;

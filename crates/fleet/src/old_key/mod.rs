@@ -36,7 +36,7 @@ impl Digest {
     }
 }
 
-/// SHA-1 of a message.
+/// Computes the SHA-1 hash of a message.
 pub(crate) fn sha1(message: &[u8]) -> Vec<u8> {
     digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, message).as_ref().to_vec()
 }

@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// Hourly runs of 87 s for a week, then three runs that take `part` times as long.
+    /// Returns a week of hourly runs of 87 s, followed by three runs that take `part` times as long.
     fn a_week_and_then(part: f64) -> Measurements {
         let week = [WEEK_US, 3 * HOUR_US];
         Measurements::nothing().then(week, HOUR_US, 1, 87.0).then([3 * HOUR_US, 0], HOUR_US, 1, 87.0 * part)

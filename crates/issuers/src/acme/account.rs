@@ -112,7 +112,7 @@ impl Accounts {
         Ok(Account { key, url })
     }
 
-    /// Stored before the server gets it: after a crash the same key finds the same account.
+    /// Generates and stores a key before the server gets it. After a crash, the same key finds the same account.
     async fn new_key(&self, config: &AcmeConfig) -> Result<IssuerAccount, IssuerError> {
         let label = format!("ACME account of issuer {}", self.identity.name);
         let (key, _) =

@@ -60,7 +60,7 @@ impl Connections {
 }
 
 impl ConnectionHandler<TcpListener> for Connections {
-    /// `slot` is a slot for a handshake.
+    /// Serves a TLS connection. `slot` is held during the handshake.
     async fn serve(self: Arc<Self>, stream: TcpStream, address: SocketAddr, slot: &mut Slot) {
         let shared = Arc::clone(&self.shared);
         // Boxed: a handshake and its connection are 18 KB, too much to move.
@@ -200,8 +200,8 @@ async fn serve_unix(shared: Arc<ServerState>, stream: UnixStream, protocol: Prot
     serve(shared, stream, Identity::socket(), idle, protocol, leave).await
 }
 
-/// `idle` is the timeout of the Keyless protocol; clients of the native protocol keep their connections. After `leave`, nothing
-/// more is read.
+/// Serves a stream with one of the two protocols. `idle` is the idle timeout of the Keyless protocol; the native protocol has none.
+/// After `leave`, no further request is read.
 async fn serve<S>(
     shared: Arc<ServerState>,
     stream: S,

@@ -224,7 +224,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// `place` is the index of the operation in [`crate::operation::OPERATIONS`].
+    /// Creates the entry. `place` is the index of the operation in [`crate::operation::OPERATIONS`].
     pub(super) fn new(metrics: Metrics, tenant: Arc<Tenant>, place: usize, origin: Origin) -> Self {
         let began = Instant::now();
         metrics.began(place);

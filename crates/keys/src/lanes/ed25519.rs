@@ -177,7 +177,7 @@ mod tests {
         data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).unwrap()
     }
 
-    /// PKCS#8 encoding of a seed (RFC 8410 section 7).
+    /// Returns the PKCS#8 encoding of a seed (RFC 8410 section 7).
     fn key(seed: &[u8]) -> PrivateKey {
         let head = hex("302e020100300506032b657004220420");
         PrivateKey::from_pkcs8_der(&[head, seed.to_vec()].concat()).unwrap()

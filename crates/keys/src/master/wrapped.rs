@@ -18,7 +18,8 @@ const FILE_MAX: u64 = 16 * 1024;
 
 /// External service that encrypts and decrypts a master key. It is called once, at startup, and never for a single value.
 pub trait Wrapper: Send + Sync {
-    /// One-word name of the service. The file contains it, so that a file of another service is rejected before a request is sent.
+    /// Returns the one-word name of the service. The file contains the name, so that a file of another service is rejected before a
+    /// request is sent.
     fn name(&self) -> &'static str;
 
     /// Encrypts the key.

@@ -27,7 +27,7 @@ pub(super) fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> [u8; HASH] {
     out
 }
 
-/// KDFa: NIST SP 800-108 in counter mode.
+/// Derives a key by KDFa (NIST SP 800-108 in counter mode).
 pub(super) fn kdf_a(key: &[u8], label: &[u8], u: &[u8], v: &[u8], bytes: usize) -> Zeroizing<Vec<u8>> {
     let bits = (u32::try_from(bytes).unwrap_or(u32::MAX) * 8).to_be_bytes();
     let mut out = Zeroizing::new(Vec::with_capacity(bytes + HASH));

@@ -24,8 +24,8 @@ const HISTORY_US: i64 = 92 * 86_400_000_000;
 const TRIM_MAX: i64 = 5_000;
 
 impl Lifecycle {
-    /// First part of a tick: makes runs claimable, and ends runs that waited too long. Runs a constant number of statements for
-    /// each `CHUNK` of runs that need approval.
+    /// Runs the first part of a tick: makes runs claimable, and ends runs that waited too long. Runs a constant number of
+    /// statements for each `CHUNK` of runs that need approval.
     ///
     /// # Errors
     /// [`DataError`] of the database.

@@ -128,7 +128,7 @@ async fn over_udp(server: SocketAddr, message: &[u8], question: &[u8]) -> io::Re
     }
 }
 
-/// RFC 1035 section 4.2.2: each message has a length prefix of two bytes. The caller sets the timeout.
+/// Sends a query over TCP. Each message has a length prefix of two bytes (RFC 1035 section 4.2.2). The caller sets the timeout.
 pub(super) async fn over_tcp(
     server: SocketAddr,
     message: &[u8],

@@ -63,7 +63,7 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
     padded
 }
 
-/// The only function that programs look up by name. It returns the list of all others.
+/// Returns the list of all other functions. Programs look up only this function by name.
 ///
 /// # Safety
 /// `list` is null or points to memory for a pointer.
@@ -271,7 +271,7 @@ unsafe extern "C" fn get_object_size(
     })
 }
 
-/// PKCS#11 section 5.7: every attribute is processed, and the last error is returned.
+/// Reads attributes of an object. Every attribute is processed, and the last error is returned (PKCS#11 section 5.7).
 unsafe extern "C" fn get_attribute_value(
     session: CK_SESSION_HANDLE,
     object: CK_OBJECT_HANDLE,

@@ -125,7 +125,7 @@ mod tests {
         assert!(two.matches("/a/x") && two.matches("/b") && !two.matches("/a/x/b") && !two.matches("/a"));
     }
 
-    /// Reference implementation without regard to speed.
+    /// Matches by the definition of the pattern. Slow; tests compare the fast implementation with it.
     fn by_definition(parts: &[Part], text: &[u8]) -> bool {
         match parts.split_first() {
             None | Some((Part::Or, _)) => text.is_empty(),

@@ -253,7 +253,7 @@ fn invalid_policy_error_names_rule_and_key() {
     }
 }
 
-/// Reference implementation: tries the rules in order, without an index.
+/// Tries the rules in order, without an index. Tests compare the indexed lookup with it.
 fn by_definition(
     text: &PolicyText,
     who: Option<&IdentityText>,

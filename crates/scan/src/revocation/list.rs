@@ -187,7 +187,7 @@ impl List {
         }
     }
 
-    /// RFC 5280 section 6.3.3 (b)(2)(i): returns whether the certificate names the CRL's distribution point.
+    /// Returns whether the certificate names the CRL's distribution point (RFC 5280 section 6.3.3 (b)(2)(i)).
     fn covers_distribution_point(&self, certificate: &Certificate) -> bool {
         if self.points.is_empty() {
             return !self.unnamed_point;

@@ -54,7 +54,7 @@ impl Iterator for Shuffled {
     }
 }
 
-/// The finalizer of SplitMix64: every bit of the result depends on every bit of the input.
+/// Mixes the bits of `value` by the finalizer of SplitMix64: every bit of the result depends on every bit of the input.
 pub(super) fn mix(value: u64, round: u64) -> u64 {
     let mut z = value.wrapping_add((round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -93,12 +93,12 @@ impl Hash {
         Output::copy(hmac::sign(&hmac::Key::new(self.hmac(), key), message).as_ref())
     }
 
-    /// HKDF-Extract (RFC 5869 section 2.2).
+    /// Computes HKDF-Extract (RFC 5869 section 2.2).
     fn extract(self, salt: &[u8], secret: &[u8]) -> Output {
         self.mac(salt, secret)
     }
 
-    /// HKDF-Expand-Label (RFC 8446 section 7.1) for up to one block of output, which is sufficient here.
+    /// Computes HKDF-Expand-Label (RFC 8446 section 7.1) for up to one block of output, which is sufficient here.
     fn expand(self, secret: &hmac::Key, label: &str, context: &[u8], length: usize) -> Output {
         debug_assert!(length <= self.length());
         let octet = |n: usize| u8::try_from(n).unwrap_or(u8::MAX);
@@ -112,7 +112,7 @@ impl Hash {
         Output::copy(&mac.sign().as_ref()[..length])
     }
 
-    /// Derive-Secret (RFC 8446 section 7.1) with an already hashed transcript.
+    /// Computes Derive-Secret (RFC 8446 section 7.1) from the hash of the transcript.
     fn derive(self, secret: &Output, label: &str, transcript: &[u8]) -> Output {
         let key = hmac::Key::new(self.hmac(), secret.as_slice());
         self.expand(&key, label, transcript, self.length())

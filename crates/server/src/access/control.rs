@@ -57,7 +57,7 @@ pub struct SessionOptions {
 }
 
 impl Default for SessionOptions {
-    /// One hour idle, twelve hours in total: a working day with one login.
+    /// Returns one hour of idle time and twelve hours in total: one login per working day.
     fn default() -> Self {
         Self { idle: Duration::from_secs(3_600), absolute: Duration::from_secs(12 * 3_600) }
     }

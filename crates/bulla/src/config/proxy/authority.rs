@@ -86,7 +86,7 @@ impl ProxyAuthoritySettings {
         Ok(Some(ClientTls { certificate, server_roots }))
     }
 
-    /// Lifetime of the process's own intermediate CA, if enabled.
+    /// Returns the lifetime of the process's own intermediate CA; `None` if it is disabled.
     pub(crate) fn intermediate(&self) -> Option<Duration> {
         self.intermediate.then(|| Duration::from_secs(self.intermediate_s))
     }

@@ -122,7 +122,7 @@ impl Services {
     }
 }
 
-/// The innermost cause. The outer errors only repeat the address.
+/// Returns the innermost cause. The outer errors only repeat the address.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no response within {} s", WITHIN.as_secs());

@@ -133,7 +133,8 @@ pub(super) fn settable_value(kind: &str, value: Value) -> Value {
     }
 }
 
-/// Only the fields that a type has, after a change of them. A value of another form is kept, so that the store rejects it.
+/// Parses `value` as a `T`, applies `change`, and returns the fields of `T` only. A value that is no `T` is returned unchanged, so
+/// that the store rejects it.
 fn fields_of<T: DeserializeOwned + Serialize>(value: Value, change: impl FnOnce(&mut T)) -> Value {
     let Ok(mut fields) = T::deserialize(&value) else { return value };
     change(&mut fields);
@@ -247,7 +248,7 @@ pub(super) fn plain(record: &Record) -> String {
     text
 }
 
-/// JSON, with characters that YAML does not allow written as JSON escapes.
+/// Formats a value as JSON, in which characters that YAML does not allow are escaped.
 fn yaml(value: &Value) -> String {
     let mut text = String::new();
     for letter in value.to_string().chars() {

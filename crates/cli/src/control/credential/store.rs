@@ -42,7 +42,7 @@ pub(super) async fn wait_for_store<T>(
     }
 }
 
-/// An error of the store's client as a problem of this program.
+/// Converts an error of the store's client to a problem of this program.
 pub(super) fn problem(error: &client::Error) -> Problem {
     use client::Error;
     let (exit, hint) = match error {

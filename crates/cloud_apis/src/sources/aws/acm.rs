@@ -72,13 +72,14 @@ async fn pages(
     }
 }
 
-/// Without this filter ACM silently omits every certificate whose key is not RSA with 1,024 or 2,048 bits.
+/// Returns a filter that includes all key types. Without the filter, ACM omits every certificate whose key is not RSA with 1,024 or
+/// 2,048 bits.
 fn all_key_types_filter() -> Filters {
     let all = KeyAlgorithm::values().iter().map(|name| KeyAlgorithm::from(*name)).collect();
     Filters::builder().set_key_types(Some(all)).build()
 }
 
-/// Without this filter ACM silently omits certificates obtained by ACME.
+/// Returns all origins of key pairs, as a filter. Without the filter, ACM omits certificates obtained by ACME.
 fn all_origins() -> Vec<CertificateKeyPairOrigin> {
     CertificateKeyPairOrigin::values().iter().map(|name| CertificateKeyPairOrigin::from(*name)).collect()
 }

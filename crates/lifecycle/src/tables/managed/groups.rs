@@ -192,8 +192,8 @@ pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String
     })
 }
 
-/// For the first [`COUNTED_MAX`] certificates that match the other conditions: the number read, and the number that have the part
-/// in their name.
+/// Returns a statement that reads up to [`COUNTED_MAX`] certificates that match the other conditions. It counts the certificates
+/// read, and those whose name contains the part.
 fn count_part_statement(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let (rest, part) = apart(filter);
     let mut conditions = Conditions::of(&rest);
