@@ -780,7 +780,7 @@ fn known(there: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
     if there { Ok(()) } else { Err(AlertError::Unknown(what())) }
 }
 
-/// Returns the documents of a sort. Unreadable documents are skipped and logged.
+/// Returns the documents of one kind. Unreadable documents are skipped and logged.
 async fn documents<T: serde::de::DeserializeOwned>(
     store: &Store,
     sort: &'static str,

@@ -62,7 +62,7 @@ pub struct EnrolledView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewalBody {
-    /// CSR, PEM, signed with the key of the present certificate.
+    /// CSR, PEM, signed with the key of the current certificate.
     pub csr_pem: String,
 }
 

@@ -32,7 +32,7 @@ pub struct FoundView {
     pub note: Option<String>,
     /// End of the period in which the certificate is ignored, RFC 3339.
     pub ignored_until: Option<String>,
-    /// Team that owns the certificate according to the present ownership rules. For a managed certificate, its own team.
+    /// Team that owns the certificate according to the current ownership rules. For a managed certificate, its own team.
     pub team: Option<String>,
     /// Owner, determined in the same way as `team`.
     pub owner: Option<String>,

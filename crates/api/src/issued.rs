@@ -17,7 +17,7 @@ pub struct NewIssued {
     /// Subject that replaces the one in the CSR.
     #[cfg_attr(feature = "schemas", schema(example = "CN=www.example.com"))]
     pub subject: Option<String>,
-    /// Start of validity; slightly before the present time when absent.
+    /// Start of validity; slightly before the current time when absent.
     pub not_before: Option<String>,
     /// Lifetime in seconds; the default of the profile when absent.
     #[cfg_attr(feature = "schemas", schema(minimum = 1))]

@@ -63,7 +63,7 @@ pub struct EnrolledView {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeRenewal))]
 pub struct RenewalBody {
-    /// CSR, PEM, signed with the key of the present certificate.
+    /// CSR, PEM, signed with the key of the current certificate.
     pub csr_pem: String,
 }
 

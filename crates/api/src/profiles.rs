@@ -123,7 +123,7 @@ pub struct ValidityDocument {
     /// Maximum lifetime; the default lifetime when absent.
     #[cfg_attr(feature = "schemas", schema(minimum = 60, nullable = false))]
     pub max_seconds: Option<i64>,
-    /// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
+    /// Seconds by which the start of validity precedes the current time, for clients whose clocks are slow.
     #[cfg_attr(feature = "schemas", schema(required = false, minimum = 0))]
     pub backdate_seconds: i64,
 }

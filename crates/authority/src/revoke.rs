@@ -24,7 +24,7 @@ pub const IDS_MAX: usize = 10_000;
 /// for the whole revocation is written, and the certificates refer to its identifier.
 pub const REPORTED_EACH_MAX: u64 = 10_000;
 
-/// Maximum seconds by which a revocation date may precede the present time. No certificate of this CA is older.
+/// Maximum seconds by which a revocation date may precede the current time. No certificate of this CA is older.
 const BACKDATE_MAX_SECONDS: i64 = 10 * 366 * x509::DAY;
 
 /// Selection of the certificates to revoke.

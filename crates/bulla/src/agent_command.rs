@@ -24,7 +24,7 @@ use crate::joining::read;
 
 /// Environment variable with an enrolment token. It keeps the token out of the process list.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
-/// Timeout for deployments in progress at shutdown. Reloading a server and verifying it takes some seconds.
+/// Timeout for deployments in progress at shutdown. Reloading a server and verifying it takes a few seconds.
 pub(crate) const GRACE: Duration = Duration::from_secs(65);
 
 /// Arguments of `bulla agent`.

@@ -389,7 +389,7 @@ impl Pools {
         Ok(Self(Arc::new(PoolSet { settings, sizes, whole, made: Mutex::default() })))
     }
 
-    /// Returns the maximum concurrent dials to endpoints beside these pools: [`scan::ScanOptions::in_flight`].
+    /// Returns the maximum concurrent dials to endpoints, in addition to the connections of these pools: [`scan::ScanOptions::in_flight`].
     #[must_use]
     pub fn raw(&self) -> usize {
         self.0.sizes.raw

@@ -169,7 +169,7 @@ impl Credentials {
         Ok(children)
     }
 
-    /// Destroys versions whose retention period has passed, some hundred in each transaction.
+    /// Destroys versions whose retention period has passed, a few hundred in each transaction.
     ///
     /// # Errors
     /// Errors of the database.
@@ -193,7 +193,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Destroys some hundred versions that ended before a time. Returns false when no such version is left.
+    /// Destroys a few hundred versions that expired before a time. Returns false when no such version is left.
     async fn destroy_expired_batch(&self, ended_by_us: i64, now_us: i64) -> Result<bool, StoreError> {
         let ended = tables::Credentials::of(self.store()).expired_versions(ended_by_us).await?;
         if ended.is_empty() {

@@ -9,7 +9,7 @@ use super::names::Name;
 
 /// Maximum number of watched domains; each takes about a hundred bytes.
 pub const DOMAINS_MAX: usize = 1_000_000;
-/// Filter bits per domain: out of some dozens of names without a match, one passes the filter and is compared.
+/// Filter bits per domain: out of a few dozen names without a match, one passes the filter and is compared.
 const FILTER_BITS: usize = 32;
 
 /// Returns the registered domain of a host name according to the Public Suffix List: `example.co.uk` for `a.b.example.co.uk`.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Free bytes below which a disk counts as full. A batch commit needs some hundred KiB, and SQLite's log grows before the database
+/// Free bytes below which a disk counts as full. A batch commit needs a few hundred KiB, and SQLite's log grows before the database
 /// file does.
 pub const DISK_FREE_BYTES_MIN: u64 = 1 << 20;
 

@@ -12,7 +12,7 @@ use crate::url::StoreUrl;
 pub const CONNECTIONS_DEFAULT: usize = 12;
 /// Minimum number of connections to PostgreSQL: one reads, one writes.
 pub const CONNECTIONS_MIN: usize = 2;
-/// Maximum number of connections to PostgreSQL. For more than some hundreds a server needs a connection pooler.
+/// Maximum number of connections to PostgreSQL. For more than a few hundred a server needs a connection pooler.
 pub const CONNECTIONS_MAX: usize = 1_000;
 
 /// Default time for reading a standby while the database is unreachable. Equal to the time for which clients of the credential

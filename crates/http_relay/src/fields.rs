@@ -15,7 +15,7 @@ use crate::request_body::RequestBody;
 
 const WEBSOCKET: &str = "websocket";
 
-/// Hop-by-hop fields, besides those that `Connection` lists.
+/// Hop-by-hop fields, in addition to those that `Connection` lists.
 const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("http2-settings"),
     CONNECTION,

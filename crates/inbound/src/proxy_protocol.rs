@@ -17,7 +17,7 @@ pub const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 pub const HEAD_BYTES: usize = 16;
 
 /// Maximum bytes of addresses and TLVs. Addresses have at most 216 (the specification, section 2.2); TLVs with a client
-/// certificate's name, an authority and a cloud's endpoint have some hundred more. The format permits 65,535.
+/// certificate's name, an authority and a cloud's endpoint have a few hundred more. The format permits 65,535.
 pub const REST_MAX: usize = 4_096;
 
 /// Timeout of a trusted proxy's header, from the header's first byte. The proxy sends the header in one piece (the specification,

@@ -9,11 +9,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::error::IssuerError;
 
-/// Maximum bytes of a program's standard output. A certificate chain has some thousands.
+/// Maximum bytes of a program's standard output. A certificate chain has a few thousand.
 const OUTPUT_MAX: u64 = 1024 * 1024;
 /// Maximum bytes of a program's standard error that are kept.
 const ERRORS_MAX: u64 = 8 * 1024;
-/// Environment variables that programs inherit besides their own: enough to find tools and write files.
+/// Environment variables that programs inherit in addition to their own: enough to find tools and write files.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];
 
 /// A program with its fixed arguments. `Debug` omits its variables, which may contain secrets.

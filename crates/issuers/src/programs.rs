@@ -30,7 +30,7 @@ pub struct ProgramConfig {
     /// User to run as, with that user's groups. Empty: the server's user.
     #[serde(default)]
     pub user: String,
-    /// Environment variables besides `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR`.
+    /// Environment variables in addition to `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR`.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// Timeout of a run in seconds, 1 to 3,600. Then its process group is killed.

@@ -284,7 +284,7 @@ impl RepeatableRequest {
     }
 }
 
-/// Builds the signing request. It contains the names besides the CSR, for roles that do not take them from the CSR.
+/// Builds the signing request. It contains the names in addition to the CSR, for roles that do not take them from the CSR.
 fn sign_request(order: &Order) -> Value {
     let (mut dns, mut ip, mut uri) = (Vec::new(), Vec::new(), Vec::new());
     for name in &order.names {

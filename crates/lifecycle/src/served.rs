@@ -1,4 +1,4 @@
-//! The served version of a certificate, stored beside its newest version.
+//! The served version of a certificate, stored in addition to its newest version.
 //!
 //! Sources are agents that deployed a version or found it after a failure, and scans that saw it. Of several versions, the one that
 //! expires first is stored, because clients fail then. An observation is valid for [`patience::observation_max_age_us`], unless a later

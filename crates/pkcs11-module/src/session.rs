@@ -9,7 +9,7 @@ use crate::Outcome;
 use crate::certificates::CertificateKey;
 use crate::mechanism::{InputMode, Mechanism};
 
-/// Maximum number of sessions, some hundred bytes each. A TLS terminator has one per thread; a program with more leaks them.
+/// Maximum number of sessions, a few hundred bytes each. A TLS terminator has one per thread; a program with more leaks them.
 pub(crate) const SESSIONS_MAX: usize = 4_096;
 
 /// A signing operation in progress.

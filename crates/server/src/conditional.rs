@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::extract::Json;
 use crate::problem::Problem;
 
-/// Maximum bytes of a body that is hashed and filtered: five hundred items of some kilobytes. A larger body is sent unchanged.
+/// Maximum bytes of a body that is hashed and filtered: five hundred items of a few kilobytes. A larger body is sent unchanged.
 const BODY_MAX: usize = 4 << 20;
 
 /// Maximum members that `fields=` may name.

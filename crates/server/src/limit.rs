@@ -20,7 +20,7 @@ use crate::sign_in_limit::SignInLimits;
 
 pub use crate::sign_in_limit::{SignInRates, SlowRate};
 
-/// Maximum keys of a limiter, some hundred bytes each. Beyond it, new keys share one bucket until idle ones are removed.
+/// Maximum keys of a limiter, a few hundred bytes each. Beyond it, new keys share one bucket until idle ones are removed.
 const KEYS_MAX: usize = 65_536;
 
 /// Maximum bytes of an account name that are compared. Longer names are truncated.

@@ -18,7 +18,7 @@ use crate::numbers::Numbers;
 use crate::steadiness::HeartbeatContinuity;
 use crate::view::View;
 
-/// Maximum number of sites. All their attributes, some hundred bytes each, are read whenever a policy is evaluated.
+/// Maximum number of sites. All their attributes, a few hundred bytes each, are read whenever a policy is evaluated.
 pub const SITES_MAX: i64 = 1_000;
 /// Maximum number of nodes that are not retired. Every server and every node stores the statements of all nodes, 3 KB each.
 pub const NODES_MAX: i64 = 10_000;
@@ -28,7 +28,7 @@ pub struct SitesParts {
     pub store: Store,
     /// Key store with the key that signs statements.
     pub keystore: KeyStore,
-    /// The clock. Servers with the same database must agree to within some hundred milliseconds.
+    /// The clock. Servers with the same database must agree to within a few hundred milliseconds.
     pub clock: Clock,
     /// Issuer of nodes' certificates.
     pub certify: Arc<dyn Certify>,

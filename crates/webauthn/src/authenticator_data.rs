@@ -1,4 +1,4 @@
-//! Authenticator data: what an authenticator signs, beside the hash of the client data.
+//! Authenticator data: data that an authenticator signs together with the hash of the client data.
 
 use crate::cbor::{self, Value};
 use crate::error::Error;

@@ -30,7 +30,7 @@ pub const CREDENTIAL_ID_BYTES: std::ops::RangeInclusive<usize> = 16..=1023;
 /// Maximum length of the client data, in bytes.
 pub const CLIENT_DATA_MAX: usize = 4 << 10;
 
-/// Maximum length of an attestation object, in bytes. Statements with certificate chains have some kilobytes.
+/// Maximum length of an attestation object, in bytes. Statements with certificate chains have a few kilobytes.
 pub const ATTESTATION_OBJECT_MAX: usize = 16 << 10;
 
 /// Maximum length of authenticator data, in bytes.

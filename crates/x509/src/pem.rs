@@ -2,7 +2,7 @@
 
 use data_encoding::BASE64;
 
-/// Maximum blocks of a text. Root bundles have 150, the largest dumps some thousands.
+/// Maximum blocks of a text. Root bundles have 150, the largest dumps a few thousand.
 const BLOCKS_MAX: usize = 100_000;
 /// Maximum decoded bytes of a block. A PKCS#7 bundle of a whole root program has 200 KB.
 const BLOCK_OCTETS_MAX: usize = 1024 * 1024;

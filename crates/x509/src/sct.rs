@@ -3,7 +3,7 @@
 use crate::der::{self, DerError, Reader, Writer, tag};
 use crate::{UnixTime, oid};
 
-/// Maximum timestamps of a list. Clients require two or three, and there are some dozens of logs.
+/// Maximum timestamps of a list. Clients require two or three, and there are a few dozen logs.
 const SCTS_MAX: usize = 64;
 
 /// A parsed timestamp. Its signature is not verified, because that needs the list of logs.

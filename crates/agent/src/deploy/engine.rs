@@ -1,6 +1,6 @@
 //! The deployment engine, the same for all kinds of target.
 //!
-//! plan → compare with the current files → back up the current files → write the journal → write the new files beside the old →
+//! plan → compare with the current files → back up the current files → write the journal → write the new files next to the old →
 //! rename → validate → reload → check the served certificate → remove the journal. A failure at any step restores the backup and
 //! reloads again. A crash leaves the journal, and [`Deployer::recover`] does the same.
 

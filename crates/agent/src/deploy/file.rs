@@ -134,7 +134,7 @@ impl TargetFile {
         Ok(Some(FileContent { content, attributes: attributes(&stat) }))
     }
 
-    /// Writes the new content beside the file and syncs it to disk. Replaces an older staged file.
+    /// Writes the new content to a file in the same directory and syncs it to disk. Replaces an older staged file.
     pub(crate) fn stage(&self, content: &[u8], wanted: Attributes) -> Result<(), FileError> {
         self.remove_staged_file()?;
         let staged = self.staged();

@@ -122,7 +122,7 @@ impl Agents<'_> {
         })
     }
 
-    /// Deletes tokens that expired before a time, used or not. Returns their number.
+    /// Deletes used and unused tokens that expired before a time. Returns the number of deleted tokens.
     ///
     /// # Errors
     /// Database errors.

@@ -414,7 +414,7 @@ pub async fn delete_alert_channel(tx: &mut Tx, id: Uuid) -> Result<bool, StoreEr
     Ok(tx.execute(CHANNEL_DELETE, vec![id.into()]).await? == 1)
 }
 
-/// Stores a rule, silence or the settings under `sort`.
+/// Stores a rule, a silence or the settings. `sort` is the kind of document.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when another document has the name.
@@ -497,7 +497,7 @@ impl Alerts<'_> {
         self.0.row(CHANNEL, vec![id.into()]).await?.map(channel_row).transpose()
     }
 
-    /// Returns all documents of a sort, by name.
+    /// Returns all documents of one kind, by name.
     ///
     /// # Errors
     /// Database errors.
@@ -657,7 +657,7 @@ impl Alerts<'_> {
             .await
     }
 
-    /// Returns messages held for the digest that were created before a time.
+    /// Returns the messages for the digest that were created before a time.
     ///
     /// # Errors
     /// Database errors.

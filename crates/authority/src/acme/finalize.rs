@@ -179,7 +179,7 @@ impl Server {
                 }
                 order
             }
-            // Another node stored a result first, or the write failed. Only the database shows the present state.
+            // Another node stored a result first, or the write failed. Only the database shows the current state.
             Ok(false) | Err(_) => {
                 tables::Acme::of(&self.store).order(order.id).await.ok().flatten().unwrap_or(order)
             }

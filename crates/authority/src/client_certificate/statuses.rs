@@ -16,7 +16,7 @@ use super::error::ClientCertificateError;
 /// process takes effect immediately.
 const BELIEVED: Duration = Duration::from_secs(5);
 
-/// Maximum number of cached statuses, some hundred bytes each.
+/// Maximum number of cached statuses, a few hundred bytes each.
 const REMEMBERED_MAX: u64 = 16_384;
 
 /// The status of a certificate that this server issued.

@@ -104,7 +104,7 @@ impl Authority {
         tables::Enrolments::of(self.store()).get(id, self.clock().now_us()).await
     }
 
-    /// Returns the actors that approved the present plan of an enrollment, in order of time.
+    /// Returns the actors that approved the current plan of an enrollment, in order of time.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -274,7 +274,7 @@ impl EnrolmentApprovalPlan {
         Self { id, requester: requester.to_owned(), plan: plan_without_profile(id, profile, request) }
     }
 
-    /// Returns the plan with the present version of the profile.
+    /// Returns the plan with the current version of the profile.
     async fn now(&self, tx: &mut Tx) -> Result<EnrolmentPlan, StoreError> {
         let profile = tables::profile_row(tx, &self.plan.profile).await?;
         let needed = profile.as_ref().and_then(|row| Profile::from_json(&row.body).ok());
@@ -338,7 +338,7 @@ fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan
     }
 }
 
-/// Returns whether the present plan was approved. This check runs in the transaction before the issuance. If it fails, approval is
+/// Returns whether the current plan was approved. This check runs in the transaction before the issuance. If it fails, approval is
 /// requested again.
 pub(super) async fn is_current_plan_approved(
     authority: &Authority,

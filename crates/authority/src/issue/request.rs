@@ -29,7 +29,7 @@ pub struct IssueRequest {
     pub names: Vec<GeneralName>,
     /// The requested subject; the profile decides which attributes are used.
     pub subject: Option<DistinguishedName>,
-    /// Start of validity; slightly before the present time when `None`.
+    /// Start of validity; slightly before the current time when `None`.
     pub not_before: Option<UnixTime>,
     /// Lifetime in seconds; the default of the profile when `None`.
     pub lifetime_seconds: Option<i64>,

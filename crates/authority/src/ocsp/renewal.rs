@@ -60,7 +60,7 @@ fn age(row: &OcspResponderRow, now_us: i64) -> Age {
 }
 
 impl Authority {
-    /// Returns the present responder. Creates a new one after half of the lifetime of the old one.
+    /// Returns the current responder. Creates a new one after half of the lifetime of the old one.
     pub(super) async fn responder(&self, ca: &Arc<Ca>) -> Result<Arc<Responder>, OcspError> {
         let cache = &self.responders().responders;
         let now = UnixTime(self.clock().now_seconds());

@@ -61,7 +61,7 @@ const SHORTER_FROM: i64 = 1_773_532_800;
 const SERIAL_OCTETS_MIN: usize = 8;
 /// Maximum lifetime in days before the first date of the schedule in BR section 6.3.2.
 const DAYS_BEFORE_ALL: i64 = 825;
-/// Maximum time in seconds by which notBefore may precede the present time (BR section 7.1.2.7: 48 hours).
+/// Maximum time in seconds by which notBefore may precede the current time (BR section 7.1.2.7: 48 hours).
 const BACKDATE_MAX: i64 = 2 * DAY;
 
 /// Returns the maximum lifetime in seconds of a certificate issued at the given time, including the first and the last second.

@@ -24,7 +24,7 @@ const NAME_MAX: usize = 64;
 const LIFETIME_MIN_SECONDS: i64 = 60;
 /// Maximum lifetime, for certificates that are never renewed.
 const LIFETIME_MAX_SECONDS: i64 = 100 * 366 * DAY;
-/// Maximum time by which the start of validity may precede the present time. Clocks of clients are not slower than this.
+/// Maximum time by which the start of validity may precede the current time. Clocks of clients are not slower than this.
 const BACKDATE_MAX_SECONDS: i64 = 30 * DAY;
 /// Maximum size of RSA keys in bits. Most clients reject larger ones.
 const RSA_BITS_MAX: u32 = 8_192;
@@ -100,7 +100,7 @@ pub struct Validity {
     /// Maximum lifetime; `None` for the default lifetime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_seconds: Option<i64>,
-    /// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
+    /// Seconds by which the start of validity precedes the current time, for clients whose clocks are slow.
     #[serde(default = "backdate_default")]
     pub backdate_seconds: i64,
 }

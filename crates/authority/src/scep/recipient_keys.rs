@@ -28,7 +28,7 @@ use crate::tree::{self, Ca, Urls};
 const KIND: KeyType = KeyType::Rsa2048;
 /// Lifetime of the certificate in seconds: two years. A new one is issued after two thirds of it.
 pub(crate) const RECIPIENT_LIFETIME_SECONDS: i64 = 730 * DAY;
-/// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
+/// Seconds by which the start of validity precedes the current time, for clients whose clocks are slow.
 const BACKDATE_SECONDS: i64 = 300;
 /// Lifetime of a cached recipient. After a key is blocked on another node, this node may use it for this time.
 const KEPT_FOR: Duration = Duration::from_secs(60);

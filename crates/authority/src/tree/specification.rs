@@ -60,7 +60,7 @@ pub struct NewCa {
     /// Extended key usages allowed in certificates below this CA, as dotted OIDs. An empty list allows any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extended_key_usage: Vec<String>,
-    /// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
+    /// Seconds by which the start of validity precedes the current time, for clients whose clocks are slow.
     #[serde(default = "default_backdate")]
     pub backdate_seconds: i64,
 }

@@ -94,7 +94,7 @@ pub(crate) async fn sealed_keys_moved_between_rows_are_rejected(place: Fixture) 
     assert!(rotated.failed[0].starts_with(&format!("keys.sealed {one}")), "{:?}", rotated.failed);
 }
 
-/// Creates some hundred keys: more than one or two pages of a rotation.
+/// Creates a few hundred keys: more than one or two pages of a rotation.
 async fn many(keystore: &KeyStore, place: &Fixture, count: usize) -> Vec<Uuid> {
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {

@@ -88,7 +88,7 @@ impl PasswordParameters {
         while chosen.len() < length {
             chosen.push(all[below(all.len())?]);
         }
-        // Shuffles the items in place (Fisher–Yates).
+        // Fisher–Yates shuffle, in place.
         for last in (1..chosen.len()).rev() {
             let other = below(last + 1)?;
             chosen.swap(last, other);

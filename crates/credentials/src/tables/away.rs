@@ -2,7 +2,7 @@
 //!
 //! A deleted credential keeps its row and versions under a key that no name has. Statements that search by name therefore skip it,
 //! and it can be restored until its retention period has passed. Expired versions, and versions beyond the retention rules, are
-//! destroyed some hundred in each transaction.
+//! destroyed a few hundred in each transaction.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -70,7 +70,7 @@ WHERE c.deleted_at IS NULL AND c.current_ends_at > ?3 AND c.current_ends_at <= ?
     };
 }
 
-/// Credentials whose newest version ended after ?3 and by ?4, the last first.
+/// Credentials whose newest version expired after ?3 and not after ?4, most recent first.
 pub(super) const ENDED_NAMES: &str =
     ended!("credentials_ended", "", " ORDER BY c.current_ends_at DESC, c.id DESC LIMIT ?5");
 pub(super) const ENDED_NAMED: &str = ended!("credential_ended_named", "c.name_key = ?5 AND ", "");
@@ -281,7 +281,7 @@ impl ExpiredVersions {
     }
 }
 
-/// Destroys versions that ended before a time, credentials without any other version, and their rotation plans. If the active
+/// Destroys versions that expired before a time, credentials without any other version, and their rotation plans. If the active
 /// version is among them, all older versions end at `now_us`, so that none becomes active. Returns the removed names (lower case)
 /// whose rotation had failed.
 ///
@@ -316,7 +316,7 @@ pub struct OldVersionScan {
 }
 
 impl Credentials<'_> {
-    /// Lists credentials that were deleted or expired after a time and that the caller can restore, the last first.
+    /// Lists credentials that were deleted or expired after `since_us` and that the caller can restore, most recent first.
     ///
     /// # Errors
     /// Errors of the database.
@@ -338,8 +338,8 @@ impl Credentials<'_> {
         Ok(all)
     }
 
-    /// Destroys some hundred versions of credentials that were deleted before a time, and credentials without a version. Returns
-    /// their number; 0 when none is left.
+    /// Destroys up to [`DESTROYED_MAX`] versions of credentials that were deleted by `deleted_by_us`, and credentials without a
+    /// version. Returns the number destroyed; 0 when none is left.
     ///
     /// # Errors
     /// Errors of the database.
@@ -362,7 +362,7 @@ impl Credentials<'_> {
             .await
     }
 
-    /// Returns some hundred versions that ended before a time, for [`destroy_expired_versions`].
+    /// Returns up to [`DESTROYED_MAX`] versions that expired by `ended_by_us`, for [`destroy_expired_versions`].
     ///
     /// # Errors
     /// Errors of the database.
@@ -373,7 +373,7 @@ impl Credentials<'_> {
     }
 
     /// Destroys versions that are beyond their retention, but never current versions. `kept_since_us` returns the time from which
-    /// versions of a name (lower case) are retained, if it has a rule. Scans some hundred versions; returns its progress and the
+    /// versions of a name (lower case) are retained, if it has a rule. Scans a few hundred versions; returns its progress and the
     /// number of destroyed versions.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ pub struct Step {
     pub entries: u64,
     /// Number of these entries that do not parse completely; they were searched for names anyway.
     pub unreadable: u64,
-    /// Number of unread entries in the log. Above some thousands the follower misses recent entries.
+    /// Number of unread entries in the log. Above a few thousand the follower misses recent entries.
     pub behind: u64,
     /// Whether the next step can read more immediately.
     pub more: bool,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::merkle::Hash;
 use crate::note::Checkpoint;
 
-/// Position of a follower in a log: a row of some hundred bytes, stored with the matches before it.
+/// Position of a follower in a log: a row of a few hundred bytes, stored with the matches before it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPosition {

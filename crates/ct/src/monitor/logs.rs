@@ -23,7 +23,7 @@ use crate::merkle::Hash;
 use crate::tables;
 use crate::tables::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
 
-/// Maximum followed logs; the CT programs have some dozens of active logs at a time.
+/// Maximum followed logs; the CT programs have a few dozen active logs at a time.
 const FOLLOWED_MAX: usize = 256;
 /// Interval between updates of the lists: the CT programs change them a few times a month.
 const LISTS_EVERY: Duration = Duration::from_secs(86_400);

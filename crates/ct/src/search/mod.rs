@@ -28,8 +28,8 @@ pub use answer::{InvalidResponse, IssuancesFound};
 pub use cert_spotter::read as read_cert_spotter;
 pub use crt_sh::read as read_crt_sh;
 
-/// Longest accepted response in bytes. A page of Cert Spotter has some hundreds of certificates of 2 kB; crt.sh returns everything
-/// in one response, 400 bytes per row.
+/// Longest accepted response in bytes. A page of Cert Spotter has a few hundred certificates of 2 kB; crt.sh returns everything in
+/// one response, 400 bytes per row.
 pub const ANSWER_OCTETS_MAX: usize = 64 * 1024 * 1024;
 /// Maximum pages of one search for a domain: at a hundred issuances each, a million.
 pub const PAGES_MAX: usize = 10_000;

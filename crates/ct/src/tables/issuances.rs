@@ -12,7 +12,7 @@ use db::{
     storable,
 };
 
-/// Maximum issuances judged in one call: each may load some dozens of known certificates of 2 kB.
+/// Maximum issuances judged in one call: each may load a few dozen known certificates of 2 kB.
 pub const CT_JUDGED_MAX: usize = 256;
 
 coded! {

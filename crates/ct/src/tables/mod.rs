@@ -655,7 +655,7 @@ impl Ct<'_> {
         self.0.rows(Cost::Walk, SERVICES, Vec::new()).await?.into_iter().map(service).collect()
     }
 
-    /// Returns every followed log, by name; there are some dozens.
+    /// Returns every followed log, by name; there are a few dozen.
     ///
     /// # Errors
     /// Database errors.

@@ -14,8 +14,8 @@ use crate::error::{Cause, StoreError};
 use crate::statement::name_of;
 use crate::value::{Row, Value};
 
-/// Time in milliseconds for which a statement waits for another process' transaction. A batch takes some milliseconds, a checkpoint
-/// of a full log some hundred.
+/// Time in milliseconds for which a statement waits for another process' transaction. A batch takes a few milliseconds, a
+/// checkpoint of a full log a few hundred.
 const BUSY_MS: u64 = 5_000;
 
 /// Page cache in KiB of the connection that only checks whether reads work.

@@ -5,7 +5,7 @@ use fleet::{Fleet, Latency, Mix, Plan};
 use outbound::resolve::Resolver;
 use scan::Trusted;
 
-/// Enough for every kind of finding, and few enough for a scan of some seconds.
+/// Enough for every kind of finding, and few enough for a scan of a few seconds.
 const ENDPOINTS: usize = 400;
 /// Fixed seed, so that users see the same estate as in the documentation.
 const SEED: u64 = 20_261_121;

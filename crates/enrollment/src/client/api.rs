@@ -15,7 +15,7 @@ use super::trust::Trust;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Timeout of a request that the server answers immediately.
 pub const REQUEST: Duration = Duration::from_secs(60);
-/// Maximum bytes of a response. Sixteen jobs with their chains are some hundred kilobytes, a page of sealed keys 3 MB.
+/// Maximum bytes of a response. Sixteen jobs with their chains are a few hundred kilobytes, a page of sealed keys 3 MB.
 const ANSWER_MAX: usize = 8 * 1_024 * 1_024;
 /// Maximum characters of the server's reason that are shown.
 const REASON_MAX: usize = 500;

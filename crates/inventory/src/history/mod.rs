@@ -54,7 +54,7 @@ const LEASE: &str = "history";
 /// Timeout for storing the last measurements during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
-/// Maximum rows per page, some kilobytes each.
+/// Maximum rows per page, a few kilobytes each.
 const PAGE: usize = 1_000;
 /// Maximum pages per round: sixteen series of a hundred nodes in the last two hours, and the folded days.
 const PAGES_MAX: usize = 64;

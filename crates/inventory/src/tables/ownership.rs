@@ -13,7 +13,7 @@ store::handle! {
     Ownership
 }
 
-/// Maximum rules: all are loaded into memory for matching, some hundred bytes each.
+/// Maximum rules: all are loaded into memory for matching, a few hundred bytes each.
 pub const OWNERSHIP_RULES_MAX: usize = 1_000;
 
 /// Maximum names of one certificate that rules read, the first ones: two and a half times what public CAs allow.

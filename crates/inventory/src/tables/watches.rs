@@ -16,7 +16,7 @@ store::handle! {
     Watches
 }
 
-/// Maximum watches: every claim may read all of these rows. An organization usually has some dozens.
+/// Maximum watches: every claim may read all of these rows. An organization usually has a few dozen.
 pub const WATCHES_MAX: i64 = 10_000;
 
 /// Settings of a watch.

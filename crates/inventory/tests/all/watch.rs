@@ -527,7 +527,7 @@ async fn many_workers_share_two_connections() {
 async fn many_workers_share(connections: usize) {
     const WORKERS: usize = 256;
     const READS: usize = 20;
-    /// 10,240 calls take some seconds over a single connection.
+    /// 10,240 calls take a few seconds over a single connection.
     const STALLED: Duration = Duration::from_secs(600);
     let mut world = World::postgres().await;
     let cluster = world.database.cluster();

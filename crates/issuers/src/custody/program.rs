@@ -11,7 +11,7 @@ use crate::error::IssuerError;
 use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
-/// Maximum bytes of a program's output. A KMS's ciphertext of 32 bytes has some hundreds.
+/// Maximum bytes of a program's output. A KMS's ciphertext of 32 bytes has a few hundred.
 const OUTPUT_MAX: usize = 8 * 1024;
 
 /// A program that encrypts or decrypts the master key. Its last argument is `wrap` or `unwrap`; it reads the input from standard

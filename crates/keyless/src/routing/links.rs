@@ -50,7 +50,7 @@ pub(super) struct Links {
     grouped: Option<Instant>,
     /// Number of nodes used at a site, if it is more than [`PER_SITE_MAX`].
     widths: HashMap<String, usize>,
-    /// The wanted nodes, as last sent to each pod mate.
+    /// The wanted destinations, as last sent to each other node of the pod.
     wanted: HashMap<NodeId, BTreeSet<NodeId>>,
 }
 
@@ -352,7 +352,7 @@ impl Links {
         self.wanted = wanted;
     }
 
-    /// Returns the nodes that are wanted from this pod mate.
+    /// Returns the destinations that this node wants to reach through this node of the pod.
     pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
         let wanted = self.wanted.get(&node).into_iter().flatten();
         wanted.copied().take(WANTED_MAX).collect()
@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(links.peers.keys().copied().collect::<HashSet<_>>(), all, "and nobody for no one's sake");
     }
 
-    /// A node at the site `here` with pod mates, and wanted destinations at sites of one node each.
+    /// A node at the site `here` with other nodes in its pod, and wanted destinations at sites of one node each.
     struct TestPod {
         links: Links,
         members: HashMap<NodeId, Member>,

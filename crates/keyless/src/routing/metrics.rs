@@ -251,7 +251,7 @@ impl SiteMetrics {
         self.round_trip.set(measured.as_secs_f64());
     }
 
-    /// Counts a request that a pod mate forwards.
+    /// Counts a request that another node of the pod forwards.
     pub(super) fn relayed(&self) {
         self.relayed.inc();
     }

@@ -15,7 +15,7 @@ use crate::node::{Member, NodeId};
 
 /// Approximate number of nodes in a pod. The number of pods at a site is a power of two that keeps pods at this size.
 pub const POD_NODES: usize = 32;
-/// Maximum destinations that one node wants from a pod mate.
+/// Maximum destinations that one node may want to reach through another node of its pod.
 pub const WANTED_MAX: usize = 4_096;
 /// Validity of a list of wanted destinations: several pings.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ const MEASURE_MIN_S: f64 = 0.5;
 /// Maximum additional owners if the first ones do not reach a destination.
 const SPILL_MAX: usize = 2;
 
-/// Returns the pod mates of the own node, in order, and the ID that the pod uses for rendezvous hashing.
+/// Returns the other nodes of the pod of this node, in order, and the ID that the pod uses for rendezvous hashing.
 pub(super) fn mates(own: NodeId, site: &str, members: &HashMap<NodeId, Member>) -> (Vec<NodeId>, NodeId) {
     let here = || members.values().filter(|member| member.site == site);
     let pods = (here().count() + 1).div_ceil(POD_NODES).next_power_of_two();
@@ -62,9 +62,9 @@ pub(super) struct Pod {
     available: BTreeSet<NodeId>,
     destinations: BTreeSet<NodeId>,
     shared: HashMap<NodeId, SharedDestination>,
-    /// Destinations that each pod mate reaches, with the round-trip times from there.
+    /// Destinations that each other node of the pod reaches, with the round-trip times from there.
     reaches: HashMap<NodeId, HashMap<NodeId, Duration>>,
-    /// Pod mates that forward no requests.
+    /// Nodes of the pod that forward no requests.
     silent: BTreeSet<NodeId>,
     /// Destinations that each other node wants to reach through this one, and the end of the lease.
     leases: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
@@ -181,7 +181,7 @@ impl Pod {
         self.shared.contains_key(&destination)
     }
 
-    /// Returns the nodes wanted from each pod mate.
+    /// Returns, for each other node of the pod, the destinations that this node wants to reach through it.
     pub(super) fn wanted(&self, own: NodeId) -> HashMap<NodeId, BTreeSet<NodeId>> {
         let mut wanted: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
         for (destination, shared) in &self.shared {
@@ -212,24 +212,24 @@ impl Pod {
         self.shared.get(&destination).is_some_and(|shared| shared.spilled <= SPILL_MAX)
     }
 
-    /// Records that a pod mate forwards no requests: its version is too old, or it does not see this node at its site. Returns
-    /// whether this is new.
+    /// Records that another node of the pod forwards no requests: its version is too old, or it does not see this node at its site.
+    /// Returns false if this was known.
     pub(super) fn record_unresponsive(&mut self, node: NodeId) -> bool {
         self.reaches.remove(&node);
         self.silent.insert(node)
     }
 
-    /// Returns whether the pod mate forwards no requests.
+    /// Returns whether this node of the pod forwards no requests.
     pub(super) fn is_silent(&self, node: NodeId) -> bool {
         self.silent.contains(&node)
     }
 
-    /// Records that a pod mate has lost its path to a destination. Returns whether this is new.
+    /// Records that another node of the pod has lost its path to a destination. Returns false if this was known.
     pub(super) fn lost(&mut self, through: NodeId, to: NodeId) -> bool {
         self.reaches.get_mut(&through).is_some_and(|reached| reached.remove(&to).is_some())
     }
 
-    /// Records which destinations a pod mate reaches. Returns those whose distance changed.
+    /// Records which destinations another node of the pod reaches. Returns the destinations whose distance changed.
     pub(super) fn record_reachable(
         &mut self,
         node: NodeId,

@@ -25,7 +25,7 @@ pub(super) struct RouterState {
     pub(super) tls: RwLock<Arc<ClientConfig>>,
     pub(super) members: RwLock<HashMap<NodeId, Member>>,
     pub(super) links: Mutex<Links>,
-    /// A copy for forwarding requests: an assignment may lock `links` for some milliseconds.
+    /// A copy for forwarding requests: an assignment may lock `links` for a few milliseconds.
     pub(super) settled: RwLock<Arc<AssignedPeers>>,
     pub(super) budget: Budget,
     pub(super) metrics: RoutingMetrics,
@@ -49,7 +49,7 @@ impl RouterState {
         (Arc::clone(&self.changed), Arc::clone(&self.unsettled))
     }
 
-    /// Returns the nodes that are wanted from this pod mate.
+    /// Returns the destinations that this node wants to reach through this node of the pod.
     pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
         self.links.lock().wanted_of(node)
     }

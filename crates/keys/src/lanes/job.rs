@@ -13,7 +13,7 @@ pub const BATCH_MIN: usize = 5;
 /// only when all are made, so three signatures are faster in a batch.
 pub const EC_BATCH_MIN: usize = 3;
 
-/// One signature of a batch. The public key is in memory here and also beside the numbers of the key: see
+/// One signature of a batch. The public key is in memory twice: here, and with the numbers of the key. See
 /// [`ed25519`](super::ed25519).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaneJob<'a> {

@@ -13,7 +13,7 @@ use super::file::{create_once, field_of, read_private};
 use super::id::{KEY, id_of};
 use crate::random::random;
 
-/// Maximum bytes of the file. The KMS ciphertext of 32 bytes has some hundred bytes.
+/// Maximum bytes of the file. The KMS ciphertext of 32 bytes has a few hundred bytes.
 const FILE_MAX: u64 = 16 * 1024;
 
 /// External service that encrypts and decrypts a master key. It is called once, at startup, and never for a single value.

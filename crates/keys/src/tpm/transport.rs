@@ -35,7 +35,7 @@ impl fmt::Display for TpmAddress {
 const MESSAGE_MAX: usize = 4_096;
 /// Bytes of the header: tag, size and code.
 pub(super) const HEADER: usize = 10;
-/// Timeout of a command. A slow TPM takes some seconds to create a primary key.
+/// Timeout of a command. A slow TPM takes a few seconds to create a primary key.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) enum Connection {

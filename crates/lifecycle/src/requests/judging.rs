@@ -11,7 +11,7 @@ use crate::surroundings::ProfileFacts;
 use crate::tables;
 
 impl Lifecycle {
-    /// Returns all policies, from a cache that is at most some seconds old.
+    /// Returns all policies, from a cache that is at most a few seconds old.
     pub(crate) async fn policy_set(&self) -> Result<Arc<PolicySet>, DataError> {
         if let Some(set) = self.inner.policies.fresh() {
             return Ok(set);

@@ -14,8 +14,8 @@ use crate::tables::managed::{
 };
 use crate::transition::described;
 
-/// Certificates checked in one tick, in addition to those with changes seen by scans. 100,000 certificates take 40 minutes, at some
-/// milliseconds a tick.
+/// Certificates checked in one tick, in addition to those with changes seen by scans. 100,000 certificates take 40 minutes, at a
+/// few milliseconds a tick.
 const SWEEP: i64 = 200;
 /// How far back changes are read, in µs. Scan results are stored within seconds, and the sweep over all certificates finds the
 /// rest.

@@ -3,7 +3,7 @@
 use db::StoreError;
 use store::states::{Consent, JobKind, JobState};
 
-/// Maximum open runs that are counted for a state. Counting takes some milliseconds.
+/// Maximum open runs that are counted for a state. Counting takes a few milliseconds.
 pub const OPEN_COUNTED_MAX: i64 = 10_000;
 
 store::handle! {

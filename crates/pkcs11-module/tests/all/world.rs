@@ -59,7 +59,7 @@ pub(crate) fn in_a_process(case: &str) {
     );
 }
 
-/// Returns the library that cargo built beside this program.
+/// Returns the library that cargo built in the directory of this program.
 pub(crate) fn library() -> PathBuf {
     let beside = std::env::current_exe().unwrap();
     let folder = beside.parent().unwrap();

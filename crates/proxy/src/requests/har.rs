@@ -28,7 +28,7 @@ const NAMED: &str = "bulla-proxy-";
 const PARTS: u64 = 8;
 /// Maximum files of an hour. The numbers keep file names in order.
 const NUMBERS_MAX: u32 = 100_000;
-/// Header fields that are always redacted, besides configured and injected ones.
+/// Header fields that are always redacted, in addition to configured and injected ones.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
 
 /// Base64 with or without padding, as clients write it.
@@ -46,7 +46,7 @@ pub struct RecordOptions {
     pub body_octets_max: usize,
     /// Maximum bytes of all files; the oldest are removed.
     pub octets_max: u64,
-    /// Names of header fields to redact, besides the fixed ones.
+    /// Names of header fields to redact, in addition to the fixed ones.
     pub redact_headers: Vec<String>,
     /// Names of query parameters to redact.
     pub redact_query: Vec<String>,

@@ -115,7 +115,7 @@ pub struct InjectText {
     /// Text before the credential in the header: `Bearer `.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Additional ports of the host that may receive the credential, besides 443 (80 without TLS).
+    /// Ports of the host that may receive the credential, in addition to 443 (80 without TLS).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
     /// Identities that get the credential. If identities are configured, a credential without `identities`, `teams` and `tags` is

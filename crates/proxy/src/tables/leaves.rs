@@ -13,7 +13,7 @@ store::handle! {
     ProxyLeaves
 }
 
-/// Maximum rows deleted by one statement: some milliseconds of work.
+/// Maximum rows deleted by one statement: a few milliseconds of work.
 pub const TIDIED_MAX: u64 = 1_000;
 
 /// Time in µs that a key of one leaf, or of one user, is kept after the end of its last leaf. Shared keys are kept much longer.

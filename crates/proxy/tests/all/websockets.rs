@@ -186,7 +186,7 @@ async fn websocket_to_an_http2_only_server_uses_extended_connect() {
     assert!(said.contains(&format!("sec-websocket-accept: {accept}\r\n")), "{said}");
     speaks(stream).await;
     assert_eq!(upstream.made(), 2, "by HTTP/1.1 first, which it does not speak");
-    // Over HTTP/2, beside another request on the same connection.
+    // Over HTTP/2, concurrently with another request on the same connection.
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, _connection) = http2(stream).await;
     assert_eq!(answer(&sender, get(&format!("https://{target}/"))).await.0, 200);

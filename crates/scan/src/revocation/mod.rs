@@ -1,9 +1,9 @@
 //! Checks the revocation of certificates: first with stapled OCSP responses, then with CRLs, then with OCSP if enabled.
 //!
-//! The checks run beside the scan: no probe waits for them. A CRL is fetched once for all certificates that name it, even by
-//! concurrent checks. It is cached in packed form until its nextUpdate or [`KEEP_MAX`], whichever comes first; then a conditional
-//! request is sent. Failures are cached for a shorter time. Pure functions evaluate CRLs and responses (`list`, `answer`,
-//! `verdict`); `fetch` gets them.
+//! The checks run concurrently with the scan: no probe waits for them. A CRL is fetched once for all certificates that name it,
+//! even by concurrent checks. It is cached in packed form until its nextUpdate or [`KEEP_MAX`], whichever comes first; then a
+//! conditional request is sent. Failures are cached for a shorter time. Pure functions evaluate CRLs and responses (`list`,
+//! `answer`, `verdict`); `fetch` gets them.
 //!
 //! Redirects of CRLs are followed, three at most, each checked by the guard. Not supported: redirects of OCSP responders, indirect
 //! CRLs, URLs other than HTTP, and delta CRLs that only the certificate names. The revocation of an OCSP responder's own

@@ -45,9 +45,9 @@ const BATCH: usize = 100;
 /// Maximum pages of a walk.
 const PAGES_MAX: usize = 200;
 
-/// A request template: a file beside the file of ids, with the extension `.template`. Its lines are the method, the path, the body and,
-/// optionally, the maximum number of requests. `{id}` is replaced by a line of the file of ids, `{n}` by the number of the request,
-/// `{names}` by [`Plan::names`].
+/// A request template: a file next to the file of ids, with the extension `.template`. Its lines are the method, the path, the body
+/// and, optionally, the maximum number of requests. `{id}` is replaced by a line of the file of ids, `{n}` by the number of the
+/// request, `{names}` by [`Plan::names`].
 pub(crate) struct Template {
     method: String,
     path: String,

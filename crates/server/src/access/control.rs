@@ -1,4 +1,4 @@
-//! Lookup of credentials, cached for some seconds. A change of access by this process invalidates the cache immediately.
+//! Lookup of credentials, cached for a few seconds. A change of access by this process invalidates the cache immediately.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -29,7 +29,7 @@ pub const BELIEVED: Duration = Duration::from_secs(5);
 /// How long an unknown credential is cached as unknown.
 const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
 
-/// Maximum number of callers' credentials in the cache, some hundred bytes each.
+/// Maximum number of callers' credentials in the cache, a few hundred bytes each.
 const REMEMBERED_MAX: u64 = 8_192;
 
 /// Minimum age of a stored "last used" time before it is updated, µs: an hour.

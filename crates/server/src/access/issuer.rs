@@ -22,7 +22,7 @@ use crate::problem::Problem;
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// Timeout of a connection to the issuer.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Maximum bytes of a response. Metadata and key sets have some kilobytes, ID tokens with many groups some dozen.
+/// Maximum bytes of a response. Metadata and key sets have a few kilobytes, ID tokens with many groups a few dozen.
 const ANSWER_MAX: usize = 1 << 20;
 /// Lifetime of the cached metadata and keys.
 const BELIEVED: Duration = Duration::from_secs(3_600);

@@ -37,7 +37,7 @@ const HASH: usize = 32;
 /// Maximum concurrent hashes; never more than the number of cores. Each takes [`MEMORY_KIB`]: 256 MiB in total.
 const HASHES_MAX: usize = 4;
 
-/// Maximum requests that wait for a hash: some seconds of work for one core.
+/// Maximum requests that wait for a hash: a few seconds of work for one core.
 const WAITING_MAX: usize = 64;
 
 /// Maximum time that a hash waits for a core.

@@ -38,7 +38,7 @@ const WALK_RETRY_SECONDS: u64 = 30;
 /// `Retry-After` in seconds when other nodes sign a head at the same time.
 const CROWDED_RETRY_SECONDS: u64 = 1;
 
-/// Maximum events that an export reads at a time: some hundred KiB.
+/// Maximum events that an export reads at a time: a few hundred KiB.
 const EXPORT_PAGE: usize = 1_000;
 
 static WALKS: Semaphore = Semaphore::const_new(WALKS_MAX);

@@ -35,7 +35,7 @@
 //! ```
 //!
 //! - Request and response types are in the crate `api`: responses (`…View`) are not the store's rows, requests refuse
-//!   unknown fields. A function beside the route makes one from the other. Times are RFC 3339 texts ([`crate::time`]).
+//!   unknown fields. A function next to the route converts one to the other. Times are RFC 3339 texts ([`crate::time`]).
 //! - Errors: `impl From<YourError> for Problem` beside your routes, or `map_err`; the kinds in [`crate::problem`] first.
 //!   401, 403, 404, 405, 413, 415, 429, panics, and refused JSON are problems already. Do not list refusals in
 //!   `responses(…)`: the builder adds them, the security and the permission's note.

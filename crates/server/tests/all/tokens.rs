@@ -157,7 +157,7 @@ async fn cached_callers_are_authenticated_without_sql_statements() {
     };
     assert_eq!(status().await, 200);
     let before = store.statements_sent();
-    // The caller is cached for some seconds. With the paused clock the entry stays valid on a slow machine.
+    // The caller is cached for a few seconds. With the paused clock the entry stays valid on a slow machine.
     tokio::time::pause();
     for _ in 0..20 {
         assert_eq!(status().await, 200);

@@ -1,4 +1,4 @@
-//! The handle [`Places`]. Its methods are in the neighboring files, each beside its SQL statements.
+//! The handle [`Places`]. Its methods are in the neighboring files, each next to its SQL statements.
 
 store::handle! {
     /// Sites, nodes, key policies, sealed keys and wraps.

@@ -181,7 +181,7 @@ impl Places<'_> {
         self.0.write("key_changes_last", |tx| last_change(tx).boxed()).await
     }
 
-    /// Deletes records of deletions before a time. A node that made no request since then gets a full listing.
+    /// Deletes records of deletions that happened before a time. A node that made no request since then gets a full listing.
     ///
     /// # Errors
     /// Database errors.

@@ -154,7 +154,7 @@ impl Places<'_> {
         })
     }
 
-    /// Deletes tokens that expired before a time, used or not. Returns their number.
+    /// Deletes used and unused tokens that expired before a time. Returns the number of deleted tokens.
     ///
     /// # Errors
     /// Database errors.

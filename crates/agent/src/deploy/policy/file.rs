@@ -10,7 +10,7 @@ use crate::accounts;
 
 /// Default path of the policy.
 pub const POLICY_FILE: &str = "/etc/bulla/agent.toml";
-/// Maximum size of a policy file in bytes, enough for some thousand rules.
+/// Maximum size of a policy file in bytes, enough for a few thousand rules.
 const FILE_MAX: u64 = 1_024 * 1_024;
 /// Permission bits that let group and others write.
 const OTHERS_WRITE: u32 = 0o022;

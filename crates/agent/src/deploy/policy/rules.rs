@@ -34,10 +34,10 @@ pub(crate) struct Rules {
 #[serde(deny_unknown_fields)]
 struct FileRule {
     path: PathPattern,
-    /// Allowed owners, besides the agent's user and the current owner.
+    /// Allowed owners, in addition to the agent's user and the current owner.
     #[serde(default)]
     owners: Vec<String>,
-    /// Allowed groups, besides the agent's group and the current group.
+    /// Allowed groups, in addition to the agent's group and the current group.
     #[serde(default)]
     groups: Vec<String>,
     /// Most permissive mode allowed for the file.

@@ -14,7 +14,7 @@ pub(crate) struct Question {
     pub(crate) method: Option<Method>,
     pub(crate) token: String,
     pub(crate) account_url: String,
-    /// Thumbprints of the account's keys: the present one first, then earlier ones (used only by `dns-persist-01`).
+    /// Thumbprints of the account's keys: the current one first, then earlier ones (used only by `dns-persist-01`).
     pub(crate) thumbprints: Vec<String>,
 }
 

@@ -259,7 +259,7 @@ impl Acme<'_> {
         self.0.row(ACCOUNT_BY_KEY, vec![(*thumbprint).into()]).await?.map(account).transpose()
     }
 
-    /// Returns the given thumbprints that belong to the present key of an account, in a single statement.
+    /// Returns the given thumbprints that belong to the current key of an account, in a single statement.
     ///
     /// # Errors
     /// Fails if the database fails.

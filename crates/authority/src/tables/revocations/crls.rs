@@ -92,7 +92,7 @@ WHERE shard >= 0 AND (changes <> built OR refresh_at <= ?1) ORDER BY ca, shard";
 const STATE: &str = "-- crl_state
 SELECT ca, shard, changes, built, number, this_update, next_update, refresh_at FROM crls WHERE ca = ?1 AND shard = ?2";
 
-/// Stores a CRL. ?9 is the required number of the present CRL; a negative number for any.
+/// Stores a CRL. ?9 is the required number of the current CRL; a negative number for any.
 const STORE: &str = "-- crl_store
 INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries, base)
 VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?10)
@@ -180,7 +180,7 @@ pub async fn crls_begin(tx: &mut Tx, crls: &[(Uuid, i64)]) -> Result<(), StoreEr
     tx.bulk(&BEGIN, vec![Column::Uuid(cas), Column::Int(shards)]).await.map(drop)
 }
 
-/// Stores a CRL; a full CRL is also stored as a base for delta CRLs. Returns false if the number of the present CRL is not
+/// Stores a CRL; a full CRL is also stored as a base for delta CRLs. Returns false if the number of the current CRL is not
 /// `before`. `None` accepts any.
 ///
 /// # Errors
@@ -213,7 +213,7 @@ pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: Option<i64>) -> Re
     Ok(true)
 }
 
-/// Stores the OCSP responder of a CA, in place of the present one.
+/// Stores the OCSP responder of a CA, in place of the current one.
 ///
 /// # Errors
 /// Fails if the database fails.

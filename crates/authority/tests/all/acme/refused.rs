@@ -263,7 +263,7 @@ pub(crate) async fn external_account_binding_is_required_and_limits_the_account(
         options.directories.insert("web".to_owned(), bound);
     })
     .await;
-    // Set before the first request, because nodes cache ownership for some seconds.
+    // Set before the first request, because nodes cache ownership for a few seconds.
     for (team, name) in [("a", "a.test"), ("b", "b.test")] {
         let owns = authority::teams::Owns { names: vec![name.to_owned()], ..Default::default() };
         let put = place.place.store.write("test", move |tx| {

@@ -166,7 +166,7 @@ pub(super) struct Conditions {
     pub(super) parameters: Vec<Value>,
 }
 
-/// Up to this number of matches, SQLite sorts them; above it, SQLite reads the index in sort order. Either takes some milliseconds.
+/// Up to this number of matches, SQLite sorts them; above it, SQLite reads the index in sort order. Either takes a few milliseconds.
 const SORTED_MAX: i64 = 10_000;
 
 impl Conditions {

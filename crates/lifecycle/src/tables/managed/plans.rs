@@ -33,7 +33,7 @@ impl Managed<'_> {
         Ok(all)
     }
 
-    /// Updates the database's statistics, so that query plans suit the present table sizes.
+    /// Updates the database's statistics, so that query plans suit the current table sizes.
     ///
     /// # Errors
     /// Database errors.

@@ -451,7 +451,7 @@ impl World {
         ids
     }
 
-    /// Ticks repeatedly, some minutes apart, so that leases and pauses expire.
+    /// Ticks repeatedly, a few minutes apart, so that leases and pauses expire.
     pub(crate) async fn settle(&self) {
         for _ in 0..6 {
             self.advance(10 * 60 * 1_000_000);

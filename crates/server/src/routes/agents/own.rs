@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
-/// Maximum bytes of a certificate request or of a report. Typical bodies have some thousand bytes.
+/// Maximum bytes of a certificate request or of a report. Typical bodies have a few thousand bytes.
 const BODY_MAX: usize = 64 * 1_024;
 
 pub(super) fn routes() -> Api {

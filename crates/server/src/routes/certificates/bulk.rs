@@ -21,7 +21,7 @@ use crate::state::Component;
 
 /// Maximum certificates in one batch.
 const BATCH_MAX: usize = 1_000;
-/// Maximum bytes of a batch's body: some kilobytes for each certificate.
+/// Maximum bytes of a batch's body: a few kilobytes for each certificate.
 const BATCH_OCTETS_MAX: usize = 8 << 20;
 
 pub(super) fn routes() -> Api {

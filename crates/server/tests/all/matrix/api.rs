@@ -188,7 +188,7 @@ fn nowhere(path: &str) -> String {
 struct ApiRequest {
     path: String,
     body: Option<Value>,
-    /// How the response shows, besides its status, that the objects were accessed.
+    /// The part of the response, other than its status, that shows that the objects were accessed.
     shows: Shows,
 }
 
