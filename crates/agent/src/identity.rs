@@ -1,4 +1,4 @@
-//! How an agent proves its identity: a client certificate with the agent's id as a URI.
+//! Identity of an agent: a client certificate with the agent's id as a URI.
 
 use enrollment::AGENTS_URI;
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! When agents were last seen. Written in batches, at most once a minute for each agent.
+//! Times at which agents were last seen. Written in batches, at most once a minute for each agent.
 
 use std::collections::HashMap;
 

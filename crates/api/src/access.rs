@@ -140,8 +140,8 @@ pub struct SessionView {
     pub expires_at: String,
     /// Grants that the person has through their groups in this session.
     pub grants: Vec<Grant>,
-    /// How the person signed in: `oidc`, `link`, `password`, `password+security-key` or `passkey`; null for a session that began
-    /// before an upgrade from an older release.
+    /// Sign-in method of the person: `oidc`, `link`, `password`, `password+security-key` or `passkey`; null for a session that
+    /// began before an upgrade from an older release.
     pub method: Option<String>,
     /// Time at which the person last proved their identity; null if unknown.
     pub confirmed_at: Option<String>,
@@ -310,8 +310,8 @@ pub struct Me {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MySession {
-    /// How the person signed in: `oidc`, `link`, `password`, `password+security-key` or `passkey`; null for a session that began
-    /// before an upgrade from an older release.
+    /// Sign-in method of the person: `oidc`, `link`, `password`, `password+security-key` or `passkey`; null for a session that
+    /// began before an upgrade from an older release.
     pub method: Option<String>,
     /// Time at which the session ends, even if it is in use.
     pub expires_at: String,

@@ -36,7 +36,7 @@ pub struct ApprovalView {
     pub decided_at: Option<String>,
     /// Note of the approver.
     pub note: Option<String>,
-    /// What is issued after the approval, field by field. The approval covers exactly this plan.
+    /// Fields of the certificate that is issued after the approval. The approval covers exactly this plan.
     #[serde(default)]
     pub plan: Vec<PlanFieldView>,
     /// SHA-256 of the plan's canonical encoding, hexadecimal.

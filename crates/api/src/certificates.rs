@@ -523,8 +523,7 @@ pub struct CertificateView {
     /// none was verified.
     #[serde(default)]
     pub served: Option<VerifiedView>,
-    /// Which version is served: `newest`, `older` or `not verified`. If several versions are served, the one that expires first
-    /// counts.
+    /// The served version: `newest`, `older` or `not verified`. If several versions are served, the one that expires first counts.
     #[serde(default)]
     pub served_status: String,
     /// Expiry time for alerts, filters and the summary, RFC 3339: of the served version if one is verified, otherwise of the newest

@@ -46,7 +46,7 @@ pub struct EnrolmentView {
     pub decided_at: Option<String>,
     /// The note of the decision.
     pub note: Option<String>,
-    /// What is issued after the approval, field by field. The approval covers exactly this plan.
+    /// Fields of the certificate that is issued after the approval. The approval covers exactly this plan.
     pub plan: Vec<PlanFieldView>,
     /// SHA-256 of the plan's canonical encoding, hexadecimal.
     pub plan_sha256: Option<String>,

@@ -99,7 +99,7 @@ pub struct ScanView {
     pub new_certificates: u64,
 }
 
-/// What a scan was to probe.
+/// Targets and settings of a scan.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default)]

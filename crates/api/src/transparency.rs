@@ -51,7 +51,7 @@ pub struct CtSearchView {
     pub lag_s: i64,
     /// Number of consecutive failures.
     pub failures: i64,
-    /// Error of the last failure.
+    /// Error message of the last failed attempt.
     pub last_error: Option<String>,
 }
 

@@ -4,7 +4,8 @@ use api::plan::{ISSUANCE_PLAN, encoded};
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-/// What is issued after the approval. Names and targets keep their order, because the first name may become the common name.
+/// The certificate that is issued after the approval. Names and targets keep their order, because the first name may become the
+/// common name.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct IssuancePlan {
     /// Object of the plan: `certificate/UUID` or `enrolment/UUID`.
@@ -41,7 +42,7 @@ pub enum PlannedKey {
     New {
         /// Key type.
         key_type: String,
-        /// Where the key is generated and stored.
+        /// Location in which the key is generated and stored.
         location: String,
     },
     /// The key of an existing CSR.

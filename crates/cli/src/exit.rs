@@ -56,7 +56,7 @@ impl From<Exit> for std::process::ExitCode {
 pub struct Problem {
     /// The exit code of the process.
     pub exit: Exit,
-    /// What happened, and to which object.
+    /// Message that says what happened, and to which object.
     pub message: String,
     /// Advice for the user.
     pub hint: Option<String>,

@@ -1,6 +1,6 @@
 //! Traits of the enums that the macros declare.
 
-/// Which spellings of a name `FromStr` accepts.
+/// Spellings of a name that `FromStr` accepts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spelling {
     /// Only the exact name.
@@ -19,7 +19,7 @@ pub trait Named: Copy + 'static {
     const ALL: &'static [Self];
     /// The names, in declaration order.
     const NAMES: &'static [&'static str];
-    /// Which spellings of a name are accepted.
+    /// Accepted spellings of a name.
     const SPELLING: Spelling;
 
     /// Returns the name of this value.

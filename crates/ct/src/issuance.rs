@@ -254,7 +254,7 @@ pub struct KnownCertificate {
     pub not_before: UnixTime,
     /// Last second of validity.
     pub not_after: UnixTime,
-    /// How the certificate is known.
+    /// Source through which the certificate is known.
     pub known_as: KnownAs,
 }
 
@@ -276,7 +276,7 @@ impl KnownCertificate {
     }
 }
 
-/// How a logged certificate is known to the inventory.
+/// Source through which the inventory knows a logged certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownAs {

@@ -169,7 +169,7 @@ impl<const N: usize> FixedBuffer<N> {
     }
 }
 
-/// Where to insert the relation of all rows, and after which keyword.
+/// Position in a statement at which the relation of all rows is inserted, by the verb of the statement.
 #[derive(Clone, Copy)]
 enum Verb {
     /// After `INSERT`, until `VALUES`, `FROM` or `WHERE`.

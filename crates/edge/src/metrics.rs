@@ -68,7 +68,7 @@ struct ServerOutcomeLabel {
     outcome: &'static str,
 }
 
-/// How a handshake ended.
+/// Outcome of a handshake.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Handshake {
     /// A full handshake, with a signature.
@@ -111,7 +111,7 @@ impl Handshake {
     }
 }
 
-/// How a connection ended.
+/// Outcome of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
     /// Both sides closed the connection normally.

@@ -10,7 +10,7 @@ use x509::{HostName, HostOrIp};
 use super::bad_route::{ALPN_MAX, ALPN_OCTETS_MAX, BadRoute, HTTP_1, HTTP_2, NAMES_MAX};
 use super::group::Group;
 
-/// What a route forwards: bytes or HTTP requests.
+/// Unit of forwarding of a route: bytes or HTTP requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
     /// Forwards the bytes of connections unchanged.

@@ -14,7 +14,7 @@ use super::clock::now;
 /// token on an open connection.
 const OPEN_AFTER_EXPIRY_S: i64 = 3_600;
 
-/// How a client has authenticated.
+/// Method by which a client authenticated.
 #[derive(Clone, Debug, Default)]
 pub enum Credential {
     /// The client has not authenticated, or its user is known without a credential.
@@ -62,7 +62,7 @@ pub struct Client {
     pub address: SocketAddr,
     /// The user name, if the client has authenticated.
     pub user: Option<Arc<str>>,
-    /// How the client has authenticated.
+    /// Method by which the client authenticated.
     pub credential: Credential,
     /// Whether the client has its own network namespace, so that its loopback addresses differ from those of this machine.
     confined: bool,

@@ -15,7 +15,7 @@ pub struct HeadTimeouts {
     pub keep_alive: Duration,
 }
 
-/// What a connection is waiting for.
+/// The part of a request that a connection waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WaitPhase {
     /// The first byte of a request.

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 /// Bytes of the buffer for each direction: one TLS record.
 const BUFFER: usize = 16 << 10;
 
-/// How a relay ended.
+/// Outcome of a relay.
 #[derive(Debug)]
 pub enum RelayEnd {
     /// Both sides closed normally.

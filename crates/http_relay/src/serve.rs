@@ -53,7 +53,7 @@ pub enum Websockets {
     NotOffered,
 }
 
-/// How the serving of a connection ended.
+/// Outcome of serving a connection.
 #[derive(Debug)]
 pub enum Served {
     /// The connection closed after its last response.

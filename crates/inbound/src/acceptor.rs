@@ -17,7 +17,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum time for the task of an evicted connection to free its slot.
 const EVICTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What happens to new connections while all slots are in use.
+/// Behavior for new connections while all slots are in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WhenFull {
     /// New connections wait in the system's queue for a slot.

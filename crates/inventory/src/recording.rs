@@ -21,7 +21,7 @@ pub struct Recording {
     gave_up: bool,
 }
 
-/// How a scan ended.
+/// Outcome of a scan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ScanEnd {
     /// All targets were probed: waits for the last rows up to the writer's patience.

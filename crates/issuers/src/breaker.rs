@@ -34,7 +34,7 @@ pub enum Breaker {
     },
 }
 
-/// What the result of an order shows about its issuer.
+/// Health of an issuer, as shown by the result of an order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Health {
     /// The issuer works: it responded, even if it rejected the order.

@@ -170,7 +170,7 @@ impl Default for Limits {
     }
 }
 
-/// How an issued certificate is verified against the order.
+/// Checks of an issued certificate against the order.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerifyConfig {

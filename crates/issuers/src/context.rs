@@ -21,7 +21,7 @@ pub struct IssuerContext {
     pub keystore: KeyStore,
     /// DNS resolver for issuers' host names.
     pub resolver: Resolver,
-    /// What the host's configuration allows issuers to use.
+    /// Programs, files and addresses that the host's configuration allows issuers to use.
     pub host: HostPolicy,
     /// Responders for challenge validations.
     pub responders: Responders,

@@ -1,11 +1,12 @@
-//! What the host's configuration allows issuers to use. No API request can change it.
+//! Restrictions of the host's configuration on issuers. No API request can change it.
 
 use outbound::guard::Guard;
 
 use crate::programs::Programs;
 use crate::readable_files::ReadableFiles;
 
-/// What the host's configuration allows issuers to use. The default allows no program, no file and no link-local address.
+/// Programs, files and addresses that the host's configuration allows issuers to use. The default allows no program, no file and no
+/// link-local address.
 #[derive(Clone, Debug, Default)]
 pub struct HostPolicy {
     /// The programs that may be run.

@@ -75,7 +75,7 @@ impl<T: Clone> File<T> {
     }
 }
 
-/// Which files are read, and how.
+/// Kind of files to read: their extension, and a function that parses them.
 #[derive(Clone, Copy, Debug)]
 pub struct FileKind<T, E> {
     /// Extension of the files; others are ignored.

@@ -30,7 +30,7 @@ pub struct Claim {
     pub environment: Option<String>,
     /// Policy of the certificate.
     pub policy: Option<String>,
-    /// Where the next private key is stored.
+    /// Location of the next private key.
     pub key_location: KeyLocation,
     /// Targets, in addition to the endpoint at which the certificate was found.
     pub targets: Vec<TargetRef>,

@@ -28,7 +28,7 @@ pub enum DataError {
     Profile {
         /// Name of the profile.
         name: String,
-        /// What is wrong with the profile.
+        /// Description of the fault in the profile.
         reason: String,
     },
     /// The database failed.

@@ -26,7 +26,7 @@ const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration
 /// Maximum operations with their own rate limit in one pool; their names are constants in the program. Further ones share a pacer.
 const OPERATIONS_MAX: usize = 64;
 
-/// What a response means for the next call.
+/// Meaning of a response for the next call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// The server throttles: HTTP 429, `ThrottlingException`, `RESOURCE_EXHAUSTED` and similar. It may request a delay.

@@ -30,7 +30,7 @@ enum Family {
     Eddsa,
 }
 
-/// How the program's input is processed.
+/// Method by which the program's input is processed.
 pub(crate) enum InputMode {
     /// The input is a digest or a DigestInfo, given in a single call.
     Digest,

@@ -75,7 +75,7 @@ impl Handshake {
     }
 }
 
-/// How a client's connection ended.
+/// Outcome of a client's connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
     Closed,

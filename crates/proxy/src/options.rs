@@ -30,13 +30,13 @@ pub struct Options {
     pub access: AccessOptions,
     /// Whether a connection is intercepted, mirrored, tunneled or rejected, by the host's name. Default: all are intercepted.
     pub rules: Rules,
-    /// Which identity may send which request. Default: none; all requests are permitted.
+    /// Policy that lists which identity may send which request. Default: none; all requests are permitted.
     pub policy: Policy,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
     /// How long leaf certificates are valid. Default: 7 days.
     pub leaf_validity: Duration,
-    /// Which leaf certificates share a key. Default: all leaf certificates of one key's life.
+    /// Scope in which leaf certificates share a key. Default: all leaf certificates of one key's lifetime.
     pub leaf_keys: LeafKeySharing,
     /// How long new leaf certificates are issued for the same key. Default: 1 hour.
     pub leaf_key_life: Duration,

@@ -27,7 +27,7 @@ pub enum Programs {
     Started,
 }
 
-/// Which files the process may open.
+/// Files that the process may open.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Files {
     /// All files that its user may open, for the reason given.
@@ -64,6 +64,6 @@ pub struct Plan {
     pub programs: Programs,
     /// The capabilities to keep, if the process has them.
     pub capabilities: Capabilities,
-    /// Which files it may open.
+    /// Files that the process may open.
     pub files: Files,
 }

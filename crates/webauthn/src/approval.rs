@@ -16,7 +16,7 @@ const DOMAIN: &[u8] = b"Bulla approval, version 1\0";
 /// Bytes of a nonce.
 pub const NONCE_BYTES: usize = 32;
 
-/// What an approver signs.
+/// Statement that an approver signs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Statement<'a> {
     /// Identifier of the approval, pending change or enrollment: the bytes of its UUID.

@@ -8,7 +8,7 @@ use crate::authenticator_data::AuthenticatorData;
 use crate::base64url::Base64Url;
 use crate::error::Error;
 
-/// What the server expects of a response.
+/// Values that the server expects in a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     /// The challenge that the server created for this ceremony.

@@ -16,7 +16,7 @@ pub(crate) const EXTENSIONS_MAX: usize = 64;
 /// Maximum subject alternative names that are read. Public CAs allow 100 to 2,000. Even with the shortest names,
 /// [`Certificate::DER_MAX`] allows no more than this.
 const NAMES_MAX: usize = 10_000;
-/// Maximum URLs, policies and key usages that are read of each kind. Real certificates have one to five.
+/// Maximum number of URLs, of policies and of key usages that are read from a certificate. Real certificates have one to five.
 const ITEMS_MAX: usize = 64;
 /// Maximum name constraints that are read. The longest lists, of governments and large companies, have hundreds.
 const SUBTREES_MAX: usize = 2_000;

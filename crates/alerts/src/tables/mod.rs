@@ -46,7 +46,7 @@ pub struct AlertChannelRow {
     pub last_success_at_us: Option<i64>,
     /// Time of the last failure, µs.
     pub last_error_at_us: Option<i64>,
-    /// Error of the last failure.
+    /// Error message of the last failed attempt.
     pub last_error: Option<String>,
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Office {
     database: Database,
 }
 
-/// What most cases want.
+/// Returns options that suit most tests.
 pub(crate) fn options() -> AuthorityOptions {
     AuthorityOptions {
         base_url: "http://pki.example".to_owned(),

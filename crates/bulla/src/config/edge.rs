@@ -61,7 +61,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) stop_s: u64,
 }
 
-/// What is forwarded: connections or requests.
+/// Unit of forwarding: connections or requests.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ForwardingMode {

@@ -39,7 +39,7 @@ pub(crate) struct Mirror {
     postponed: BTreeMap<String, String>,
 }
 
-/// What a sync with the server changed.
+/// Changes made by a sync with the server.
 #[derive(Debug, Default)]
 pub(crate) struct SyncReport {
     /// Whether any file was written or removed.

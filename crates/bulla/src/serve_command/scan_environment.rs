@@ -213,7 +213,7 @@ impl ScanEnvironment for ServerScanEnvironment {
 mod tests {
     use super::*;
 
-    /// What the server's tests read as the settings of a stored scan.
+    /// Settings of a stored scan, as in the server's tests.
     const STORED: &str = include_str!("../../../server/tests/all/scan_spec.json");
 
     #[test]

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::data;
 use crate::exit::{Outcome, Problem};
 
-/// How the value of an environment variable is parsed.
+/// Type of the value of an environment variable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Text, unchanged.

@@ -10,7 +10,7 @@ use super::{Run, input};
 use crate::connection::{Client, Columns, Listing, Output, path_of, show_one};
 use crate::exit::Outcome;
 
-/// How the API identifies a document.
+/// Identifier that the API uses for a document.
 pub enum Key {
     /// The API identifies the document by its id. A name is looked up in the listing first.
     Id,

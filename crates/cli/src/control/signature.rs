@@ -33,7 +33,7 @@ pub struct VerifyArgs {
     show: Output,
 }
 
-/// What a signature must have beyond its validity.
+/// Requirements on signatures, in addition to validity.
 #[derive(Debug, Default, Args)]
 struct Rules {
     /// SHA-256 of a public key with which this approver signs, such as user:ann=9f86…; repeatable. Without it, the

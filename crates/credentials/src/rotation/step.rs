@@ -5,7 +5,7 @@
 
 use crate::tables::ChangeStep as Step;
 
-/// Which version has the transitional flag.
+/// The version that has the transitional flag.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum TransitionalFlag {
     /// No version has the flag.

@@ -86,7 +86,7 @@ pub(super) fn paths_above(name: &str) -> impl Iterator<Item = String> + '_ {
     std::iter::once(name.to_owned()).chain(above)
 }
 
-/// Which of some actors may read which of some names.
+/// Result of a query for several actors and names: which actor may read which name.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialReaders {
     actors: HashSet<String>,

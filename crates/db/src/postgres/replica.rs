@@ -30,7 +30,7 @@ struct Away {
     probed: Instant,
 }
 
-/// Where to read from.
+/// The server to read from: the primary or a standby.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reading {
     /// The database. The last read from it succeeded.

@@ -142,7 +142,7 @@ pub(super) fn open_error(path: &Path, source: impl Into<Cause>) -> StoreError {
     StoreError::Open { database: path.display().to_string(), source: source.into() }
 }
 
-/// Where SQLite stores the index of its write-ahead log (WAL).
+/// Location of the index of the write-ahead log (WAL) of SQLite.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum WalIndexLocation {
     /// A file beside the database, so that other processes may open the database, too.

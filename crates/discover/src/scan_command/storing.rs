@@ -169,7 +169,7 @@ pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome
     Ok(scan)
 }
 
-/// What earlier scans found about endpoints.
+/// Results of earlier scans of endpoints.
 pub(crate) struct EarlierResults {
     pub(crate) known: Known,
     /// Number of endpoints in the inventory. Counting may stop at a maximum.

@@ -32,7 +32,7 @@ pub enum ApiError {
     Answer {
         /// URL of the server.
         server: String,
-        /// What is invalid in the response.
+        /// Description of the invalid part of the response.
         reason: String,
     },
 }

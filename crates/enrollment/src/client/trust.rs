@@ -12,7 +12,7 @@ use x509::Fingerprint;
 use super::error::JoinError;
 use super::identity::Identity;
 
-/// How the server's certificate is verified.
+/// Method by which the server's certificate is verified.
 #[derive(Debug)]
 pub(super) enum Trust {
     /// Against the host's trust store.

@@ -115,7 +115,7 @@ pub trait Recording: Send + Sync {
     );
 }
 
-/// How an exchange ended.
+/// Outcome of an exchange.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ended {
     /// Status of the response; `None` if the client closed the connection before there was one.

@@ -134,7 +134,7 @@ struct Window {
     values: u64,
 }
 
-/// How a series is judged.
+/// Rule by which a series is judged.
 struct Rule {
     window: Window,
     /// Minimum values in the window; per node if nodes are judged separately.

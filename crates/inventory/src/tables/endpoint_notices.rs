@@ -219,7 +219,7 @@ pub async fn delete_notices(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), Stor
     tx.bulk(&UNTELL, vec![Column::Int(endpoints)]).await.map(drop)
 }
 
-/// Returns those of the certificates, given by row, that no endpoint with monitored expiry shows any longer.
+/// Returns the given certificates (by row) that no endpoint with monitored expiry shows any longer.
 ///
 /// # Errors
 /// Database errors.

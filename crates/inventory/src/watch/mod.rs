@@ -101,7 +101,7 @@ pub struct NewWatch {
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// What the run has done so far.
+    /// Progress of the run so far.
     pub done: RunProgress,
     /// Total number of endpoints; `None` when it is not known in advance.
     pub expected: Option<u64>,

@@ -23,7 +23,7 @@ const RECORDS_MAX: usize = 65_536;
 const CLOSE_AFTER: Duration = Duration::from_secs(60);
 
 coded::named! {
-    /// What happens to signatures while the record queue is full, because the disk is full, broken or slow.
+    /// Behavior while the record queue is full, because the disk is full, broken or slow.
     pub enum WhenFull: "choice" {
         /// Requests are rejected.
         Refuse => "refuse",
@@ -39,7 +39,7 @@ pub struct RecordsOptions {
     pub folder: PathBuf,
     /// Maximum signatures whose records are not on disk.
     pub waiting_max: usize,
-    /// What happens to further signatures.
+    /// Behavior for further signatures.
     pub when_full: WhenFull,
     /// Maximum records of a segment.
     pub records_max: usize,

@@ -61,7 +61,7 @@ impl Hops {
     }
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum End {
     /// The request was answered.

@@ -1,10 +1,10 @@
-//! How a file is encrypted, and how it is opened.
+//! Encryption and decryption of files in the age format.
 
 use secrecy::SecretString;
 
 use super::recipient::{Identity, Recipient};
 
-/// What a file is encrypted to.
+/// Passphrase or recipients to which a file is encrypted.
 #[derive(Clone, Debug)]
 pub enum Seal {
     /// A passphrase.
@@ -13,7 +13,7 @@ pub enum Seal {
     Recipients(Vec<Recipient>),
 }
 
-/// What a file is decrypted with.
+/// Passphrase or private keys with which a file is decrypted.
 #[derive(Clone, Debug)]
 pub enum Opening {
     /// A passphrase. Deriving the key blocks the calling thread for up to a few seconds.

@@ -5,7 +5,7 @@ use coded::named;
 use crate::KeyType;
 
 named! {
-    /// Which signatures are made in batches, if the processor supports it.
+    /// Key types whose signatures are computed in batches, if the processor supports it.
     ///
     /// The check of an RSA signature is complete: the signature is correct if it leads back to its input. The checks on the curves
     /// find arithmetic faults, but no bias of a nonce; a biased nonce reveals the key through signatures that all verify. So RSA is

@@ -36,7 +36,7 @@ pub enum KeyringError {
     NotParameters {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with the file.
+        /// Description of the fault in the file.
         what: String,
     },
     /// The parameters file was made with another passphrase.
@@ -53,7 +53,7 @@ pub enum KeyringError {
     NotWrapped {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with the file.
+        /// Description of the fault in the file.
         what: String,
     },
     /// The external service that wraps the master key did not return it.

@@ -35,7 +35,7 @@ pub trait Wrapper: Send + Sync {
     fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>>;
 }
 
-/// What happens when the file of a master key does not exist.
+/// Behavior if the file of a master key does not exist.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MissingFileAction {
     /// The file is created, with a new key.

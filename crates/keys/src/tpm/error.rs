@@ -22,7 +22,7 @@ pub enum TpmError {
     Response {
         /// Name of the command.
         command: &'static str,
-        /// What is wrong with the response.
+        /// Description of the fault in the response.
         what: &'static str,
     },
     /// The registers have other values than when the key was sealed.

@@ -20,7 +20,7 @@ use crate::tables::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSU
 pub struct Unreadable {
     /// Id of the certificate.
     pub id: Uuid,
-    /// What is wrong with the row.
+    /// Description of the fault in the row.
     pub what: String,
 }
 

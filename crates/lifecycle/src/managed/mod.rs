@@ -55,7 +55,7 @@ pub struct ManagedCertificate {
     pub environment: Option<String>,
     /// Policy of the certificate. The policy also determines when the certificate is renewed.
     pub policy: Option<String>,
-    /// Where the private key is stored.
+    /// Location of the private key.
     pub key_location: KeyLocation,
     /// Type of the private key.
     pub key_type: KeyType,
@@ -85,7 +85,7 @@ pub struct ManagedCertificate {
     pub updated_at_us: i64,
 }
 
-/// Where a private key is stored.
+/// Location of a private key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "at")]
 pub enum KeyLocation {

@@ -34,7 +34,7 @@ pub struct NewCertificate {
     pub environment: Option<String>,
     /// Name of the policy.
     pub policy: Option<String>,
-    /// Where the private key is stored.
+    /// Location of the private key.
     pub key_location: KeyLocation,
     /// Type of the private key.
     pub key_type: KeyType,

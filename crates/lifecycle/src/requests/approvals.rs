@@ -164,7 +164,7 @@ impl Lifecycle {
         self.decide(id, Verdict::Reject, note, by).await
     }
 
-    /// Returns those of the given profiles that have certificates of an issuer.
+    /// Returns the given profiles that have certificates of an issuer.
     ///
     /// # Errors
     /// Database errors.
@@ -179,7 +179,7 @@ impl Lifecycle {
         self.inner.store.write("profiles_of_issuer", find).await
     }
 
-    /// Returns those of the given profiles that have certificates for a target.
+    /// Returns the given profiles that have certificates for a target.
     ///
     /// # Errors
     /// Database errors.
@@ -409,7 +409,7 @@ async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Re
     Ok(!barred.is_disjoint(&decides))
 }
 
-/// Voids those open approvals whose plan changed, and returns their number.
+/// Voids open approvals whose plan changed, and returns their number.
 async fn void_if_plan_changed(
     tx: &mut Tx,
     open: &[ApprovalRow],

@@ -169,7 +169,7 @@ pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, Store
     Ok(tx.execute(DISMISS_UNDO, vec![fingerprint.into()]).await? == 1)
 }
 
-/// Returns those of these certificates that are dismissed at `now_us`, with the reasons.
+/// Returns the given certificates that are dismissed at `now_us`, with the reasons.
 ///
 /// # Errors
 /// Database errors.

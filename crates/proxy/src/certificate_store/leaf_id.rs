@@ -15,7 +15,7 @@ pub struct LeafId {
     pub authority: Fingerprint,
     /// The key's type.
     pub kind: LeafKeyKind,
-    /// Which leaves share a key.
+    /// Scope in which leaf certificates share a key.
     pub keys: LeafKeySharing,
     /// The user whose leaves share the key ([`LeafKeySharing::ByUser`]).
     pub user: Option<Arc<str>>,

@@ -14,7 +14,7 @@ pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
 /// Maximum of that time; the storage of keys relies on it.
 pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Which leaves share a key.
+/// Scope in which leaf certificates share a key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum LeafKeySharing {
     /// All leaves that are minted within the key's life share it. Minting needs only one signature.

@@ -12,7 +12,7 @@ use super::text::{BudgetText, IdentityText};
 use crate::destination::Networks;
 use crate::setting::{InvalidSetting, invalid};
 
-/// How a client has authenticated.
+/// Method by which a client authenticated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Evidence<'a> {
     /// The client has not authenticated.

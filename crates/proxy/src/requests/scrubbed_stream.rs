@@ -114,7 +114,7 @@ struct WebSocketFrames {
     is_final: bool,
     /// Opcode of the current message, or of the one before: the rest of a value is searched in messages of the same kind.
     opcode: u8,
-    /// What follows in the stream: headers, and lengths of payloads that the scrubber returns.
+    /// The next pieces of the stream: headers, and lengths of payloads that the scrubber returns.
     order: VecDeque<Piece>,
     /// Clean payload that is not forwarded yet.
     clean: BytesMut,

@@ -181,7 +181,7 @@ async fn a_request_that_may_have_been_done_is_not_called_refused() {
     assert!(said.starts_with("HTTP/1.1 401") && said.ends_with("none"), "{said}");
 }
 
-/// What a server answers that refuses the version before, with a text.
+/// Simulates a server that rejects the previous version with an error text.
 async fn refused_with_text(request: Request<Incoming>) -> Response<AnyBody> {
     let is_new = request.headers()["authorization"] == "Bearer version-1";
     let mut response = Response::new(Full::from(if is_new { "done" } else { "the token has expired" }));

@@ -1,4 +1,4 @@
-//! What a restricted thread and its programs can still do. Restrictions are permanent, so each test uses a new thread.
+//! Tests of the abilities of a restricted thread and its programs. Restrictions are permanent, so each test uses a new thread.
 
 #![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
 

@@ -8,7 +8,7 @@ use super::host_name::InvalidHost;
 /// Maximum characters of the user's text that an error repeats: enough to find the text.
 const SHOWN_MAX: usize = 100;
 
-/// Where an invalid target was written.
+/// Position of an invalid target in the input.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TargetOrigin {
     /// An argument of the command line.
@@ -41,7 +41,7 @@ impl fmt::Display for TargetOrigin {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{place}: `{text}`: {problem}")]
 pub struct TargetError {
-    /// Where the target was written.
+    /// Position of the target in the input.
     pub place: TargetOrigin,
     /// The text of the target, without control characters and passwords, truncated to 100 characters.
     pub text: String,

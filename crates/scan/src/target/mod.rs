@@ -56,7 +56,7 @@ pub struct Target {
     pub port: u16,
     /// STARTTLS protocol of the endpoint.
     pub protocol: Protocol,
-    /// Where the protocol comes from.
+    /// Source of the protocol.
     pub protocol_source: ProtocolSource,
     /// Server name (SNI), if it differs from the host.
     pub server_name: Option<HostName>,

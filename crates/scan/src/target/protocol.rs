@@ -71,7 +71,7 @@ impl CloudStore {
 }
 
 named! {
-    /// Where the protocol of a target comes from.
+    /// Source of the protocol of a target.
     pub enum ProtocolSource: "source of a protocol" {
         /// Given by the user, as a scheme or by `--starttls`.
         Given => "given",

@@ -19,7 +19,7 @@ use crate::access::{Object, Permission, Permissions, Scope};
 use crate::problem::Problem;
 
 named! {
-    /// How the caller authenticated.
+    /// Method by which the caller authenticated.
     pub enum CallerKind: "kind of caller" {
         /// An API token.
         Token => "token",

@@ -269,7 +269,7 @@ fn check(
     assertion: &Assertion,
 ) -> Result<Verified, webauthn::Error> {
     let of_ceremony = ceremony.identity.is_nil() || ceremony.identity == key.identity;
-    // Where the user was not known before, the authenticator says who it is.
+    // Without a known user, the response of the authenticator identifies the user.
     let says_who = !ceremony.identity.is_nil() || assertion.user_handle.is_some();
     if !of_ceremony || !says_who || key.rp_id != ceremony.rp_id {
         return Err(webauthn::Error::Credential);

@@ -15,7 +15,7 @@ const LEEWAY: i64 = 60;
 /// Scopes that a token of a UAA must have.
 const SCOPES: [&str; 2] = ["credhub.read", "credhub.write"];
 
-/// How the actor is derived from a token.
+/// Rule by which the actor is derived from a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ActorRule {
     /// CredHub's rule for a UAA: `uaa-client:CLIENT_ID` or `uaa-user:USER_ID`, depending on the claim `grant_type`.
@@ -101,7 +101,7 @@ pub struct UaaOptions {
     pub audience: Vec<String>,
     /// Scopes that a token must all have. Empty: none.
     pub scopes: Vec<String>,
-    /// How the actor is derived from a token.
+    /// Rule by which the actor is derived from a token.
     pub actor: ActorRule,
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn routes() -> Api {
     Api::area("search").route(Access::known(), routes!(search))
 }
 
-/// How a hit matches, the best first.
+/// Quality of a search hit, best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum MatchKind {
     Exact,

@@ -297,7 +297,7 @@ async fn an_approval_is_signed_where_the_configuration_requires_it() {
     let own: Vec<&Value> =
         applied["signatures"].as_array().unwrap().iter().filter(|one| one["plan_sha256"] == plan).collect();
     assert_eq!((own.len(), &own[0]["actor"]), (1, &json!("user:ann")));
-    // What is stored is verified without the server.
+    // The stored signature is verified without the server.
     let stored: ApprovalSignature = serde_json::from_value(own[0]["signature"].clone()).unwrap();
     let id: Uuid = change["id"].as_str().unwrap().parse().unwrap();
     let hash: x509::Fingerprint = plan.parse().unwrap();

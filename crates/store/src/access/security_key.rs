@@ -42,7 +42,7 @@ pub struct SecurityKey {
     pub backed_up: bool,
     /// Model of the authenticator; nil if it does not say.
     pub aaguid: Uuid,
-    /// How browsers reach the authenticator: a JSON list.
+    /// Transports by which browsers reach the authenticator: a JSON list.
     pub transports: String,
     /// Registration time, µs.
     pub created_at_us: i64,

@@ -328,7 +328,7 @@ pub struct ObservationRow {
 }
 
 coded! {
-    /// How an observation differs from the endpoint's previous state.
+    /// Difference between an observation and the endpoint's previous state.
     pub enum ChangeKind: "change" {
         /// The endpoint was not observed before.
         New = 1 => "new",

@@ -22,7 +22,7 @@ use crate::{format, json};
 const LOAD: &str = "/console/key-load";
 const TRACES: &str = "/console/key-traces";
 
-/// Where the addresses of the services are configured.
+/// Help text: the place where the addresses of the services are configured.
 const WHERE: &str = "The server reads the addresses in keys.monitor_urls of its configuration. Without any it reads the key service of its own process.";
 
 pub(crate) fn routes() -> Router<Api> {

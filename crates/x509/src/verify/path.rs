@@ -30,8 +30,8 @@ struct FailedPath {
     verdict: Verdict,
 }
 
-/// How close a failed path came to success, worst first. Of several failed paths, the fault of the most promising one is reported,
-/// because that one must be corrected.
+/// Progress of a failed path, worst first. Of several failed paths, the one with the most progress is reported, because its fault
+/// must be corrected.
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
 enum Nearness {
     /// The path ended at the leaf, whose issuer is missing.

@@ -1,4 +1,4 @@
-//! What the owner of this host allows the server to do: a file on the host, read again for each deployment.
+//! Deployment policy of this host: a file in which the owner of the host lists what the server may do. Read again for each deployment.
 //!
 //! Only what the file names is allowed. Without the file nothing is allowed.
 

@@ -4,7 +4,7 @@
 use super::{Issued, IssuedRow, row_of};
 use db::{Cost, StoreError, Value, reversed};
 
-/// What to search for. A range includes its first value and excludes its second.
+/// Search term for issued certificates. A range includes its first value and excludes its second.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IssuedSearch {
     /// Range of serial numbers (content bytes).

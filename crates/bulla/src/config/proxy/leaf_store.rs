@@ -23,7 +23,7 @@ pub(crate) struct ProxyStoreSettings {
     pub(crate) leaves_max: u64,
 }
 
-/// Where the proxy caches leaf certificates.
+/// Storage for the leaf certificates of the proxy.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LeafBackend {

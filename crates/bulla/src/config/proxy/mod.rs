@@ -107,7 +107,7 @@ pub(crate) enum DefaultAction {
     Reject,
 }
 
-/// Which leaves share a key.
+/// Scope in which leaf certificates share a key.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LeafKeySharingSetting {

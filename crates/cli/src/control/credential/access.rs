@@ -1,4 +1,4 @@
-//! Who has a permission, and why.
+//! Lists who has a permission, and why.
 
 use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
 use clap::{Args, ValueEnum};

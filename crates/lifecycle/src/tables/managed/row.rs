@@ -33,7 +33,7 @@ pub struct ManagedRow {
     pub environment: Option<String>,
     /// Policy that the certificate names.
     pub policy: Option<String>,
-    /// Where the private key is stored.
+    /// Location of the private key.
     pub key_location: KeyHolder,
     /// Agent on whose host the private key is stored.
     pub agent: Option<Uuid>,

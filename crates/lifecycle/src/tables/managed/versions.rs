@@ -364,7 +364,7 @@ pub async fn versions_of(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedVersio
     tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(version_row).collect()
 }
 
-/// Returns those of these leaves that are managed: fingerprint, row id of the certificate, row id of the version.
+/// Returns the given leaves that are managed: fingerprint, row id of the certificate, row id of the version.
 ///
 /// # Errors
 /// Database errors.

@@ -59,7 +59,7 @@ pub(crate) fn change(
     }
 }
 
-/// What a transaction adds to the maintained counts.
+/// Amounts that a transaction adds to the maintained counts.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) recorded: Recorded,
