@@ -18,7 +18,7 @@ pub struct ChainPoint {
 
 /// The text is not a point of a chain.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0:?} is not shard:sequence:hash")]
+#[error("{0:?} is not the end of an audit chain: write SHARD:SEQUENCE:HASH")]
 pub struct InvalidChainPoint(String);
 
 impl FromStr for ChainPoint {

@@ -46,7 +46,7 @@ pub enum CheckpointError {
     #[error("not a signed note: {0}")]
     NotNote(&'static str),
     /// A note, but not a checkpoint.
-    #[error("no checkpoint: {0}")]
+    #[error("not a checkpoint: {0}")]
     NotCheckpoint(&'static str),
     /// The checkpoint belongs to another log.
     #[error("the checkpoint has another origin")]

@@ -18,12 +18,12 @@ pub enum FleetError {
     #[error("cannot generate a key")]
     Key(#[allow(private_interfaces, reason = "told to people only, by Debug")] KeyKind),
     /// A signature could not be created.
-    #[error("a certificate could not be signed")]
+    #[error("cannot sign a certificate")]
     Sign,
     /// A listener with a full queue accepts connections anyway, so black holes cannot be simulated.
     #[error(
-        "{address} took {connections} connections into a queue for one and still takes more: no black hole \
-         can be made of it; run the fleet on Linux, or with a dead fraction of 0"
+        "{address} accepted {connections} connections with a queue of one: this system cannot simulate endpoints \
+         that do not answer; run the fleet on Linux, or with a dead fraction of 0"
     )]
     NoBlackHole {
         /// Address of the listener.
@@ -32,6 +32,6 @@ pub enum FleetError {
         connections: usize,
     },
     /// The plan has more endpoints than 127.0.0.0/8 has addresses.
-    #[error("127.0.0.0/8 has no room for so many endpoints")]
+    #[error("the plan has more endpoints than 127.0.0.0/8 has addresses")]
     TooLarge,
 }

@@ -45,7 +45,8 @@ impl Rotating {
         let (keystore, actor) = (keystore.clone(), actor.to_owned());
         let work = async move {
             let rotation = keystore.rewrap_all(&actor, |progress| {
-                tracing::info!(column = %progress.column, done = progress.done, total = progress.total, "wrapping anew");
+                let (column, done, total) = (&progress.column, progress.done, progress.total);
+                tracing::info!(%column, done, total, "re-encrypting values under the current master key");
             });
             rotation.await
         };

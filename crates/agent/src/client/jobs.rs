@@ -38,7 +38,7 @@ impl Worker {
             }
         };
         match &result {
-            Ok(()) => tracing::info!(job = %id, "done"),
+            Ok(()) => tracing::info!(job = %id, "a job is done"),
             Err(error) => tracing::warn!(job = %id, %error, "a job failed"),
         }
         result

@@ -57,7 +57,7 @@ impl Server {
             return Err(Problem::new(Kind::AlreadyRevoked, "the certificate is already revoked"));
         }
         let failed = |error: &dyn std::fmt::Display| {
-            tracing::error!(%error, certificate = %record.id, "not revoked");
+            tracing::error!(%error, certificate = %record.id, "cannot revoke a certificate");
             Problem::internal()
         };
         self.authority

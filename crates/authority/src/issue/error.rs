@@ -22,7 +22,7 @@ pub enum IssueError {
     #[error(transparent)]
     Ca(#[from] CaError),
     /// This CA does not issue certificates. The caller must name another CA.
-    #[error("{0} does not issue: it is retiring, retired, expired or not yet valid")]
+    #[error("the CA {0} issues no certificates: it is retiring, retired, expired or not yet valid")]
     NotIssuing(String),
     /// The key is not allowed. The caller must use another key.
     #[error("the public key is not accepted: {0}")]

@@ -18,7 +18,7 @@ pub(super) struct Recipient {
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum RecipientError {
     /// The CA issues no more certificates, and no earlier recipient exists.
-    #[error("{0} does not issue: it is retiring, retired, expired or not yet valid")]
+    #[error("the CA {0} issues no certificates: it is retiring, retired, expired or not yet valid")]
     NotIssuing(String),
     /// The key cannot be decrypted.
     #[error("cannot open the SCEP key: {0}")]

@@ -42,7 +42,7 @@ pub enum NewCaError {
     #[error("a certification authority named {0:?} already exists, or the maximum of {max} is reached", max = tables::CAS_MAX)]
     NameTaken(String),
     /// The state or the dates of the parent CA forbid the issue.
-    #[error("{0} does not issue: it is retiring, retired, expired or not yet valid")]
+    #[error("the CA {0} issues no certificates: it is retiring, retired, expired or not yet valid")]
     NotIssuing(String),
     /// The path length of the parent allows no CA below it.
     #[error("{0} has path length 0: it cannot issue CA certificates")]

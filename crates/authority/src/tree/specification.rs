@@ -115,7 +115,7 @@ pub enum BadCa {
         reason: String,
     },
     /// A list has too many entries.
-    #[error("{0}: too many")]
+    #[error("{0} has too many entries")]
     TooMany(&'static str),
     /// The text is not an object identifier.
     #[error("{0:?} is not an object identifier such as 2.23.140.1.2.1")]

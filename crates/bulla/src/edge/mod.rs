@@ -157,7 +157,7 @@ impl RunningEdge {
         }
         self.warn();
         for file in &self.loaded.certificates {
-            tracing::info!(name = file.name, ski = %file.ski, kind = %file.kind, names = ?file.names, "is presented");
+            tracing::info!(name = file.name, ski = %file.ski, kind = %file.kind, names = ?file.names, "presenting a certificate");
         }
         eprintln!(
             "bulla terminates TLS with {} certificates at {}, keys at {}",

@@ -239,7 +239,7 @@ impl RunningKeys {
         }
         let keys = self.set.list();
         for (ski, kind) in &keys {
-            tracing::info!(%ski, %kind, "signs");
+            tracing::info!(%ski, %kind, "signing with a key");
         }
         eprintln!("bulla signs with {} keys at {}", keys.len(), self.listeners()?.join(" and "));
         if keys.is_empty() {

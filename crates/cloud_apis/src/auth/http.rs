@@ -33,10 +33,10 @@ pub enum HttpError {
     #[error("the HTTP client cannot be set up")]
     Setup(#[source] reqwest::Error),
     /// The request is invalid.
-    #[error("not a request: {0}")]
+    #[error("invalid request: {0}")]
     Request(String),
     /// The connection failed or was closed before the response ended.
-    #[error("no answer: {0}")]
+    #[error("the server did not answer: {0}")]
     NoAnswer(String),
     /// The response body exceeds the size limit.
     #[error("the response has more than {BODY_MAX} bytes")]

@@ -28,7 +28,7 @@ pub enum StoredLeafError {
     #[error("the stored value is truncated")]
     CutOff,
     /// The decrypted key is invalid.
-    #[error("its key: {0}")]
+    #[error("invalid key of a stored leaf certificate: {0}")]
     Key(#[from] KeyError),
     /// The chain is not a leaf certificate with this key.
     #[error(transparent)]
