@@ -30,7 +30,7 @@ pub struct EnrolmentView {
     pub protocol: String,
     /// The profile of the request.
     pub profile: String,
-    /// The requester.
+    /// Actor that requested the certificate.
     pub requester: String,
     /// Requested subject and names.
     pub asks: String,

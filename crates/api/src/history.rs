@@ -34,7 +34,7 @@ pub struct SeriesView {
 pub struct FiguresView {
     /// Number of values.
     pub count: u64,
-    /// Mean.
+    /// Arithmetic mean of the values.
     pub mean: f64,
     /// Median.
     pub p50: f64,

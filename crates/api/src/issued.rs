@@ -66,7 +66,7 @@ pub struct IssuedView {
     pub profile: String,
     /// Protocol of the request: `api`, `acme`, `est`, `scep`, `lifecycle` or `system`.
     pub source: String,
-    /// The requester.
+    /// Actor that requested the certificate.
     pub requester: String,
     /// Subject of the certificate.
     pub subject: String,
@@ -86,7 +86,7 @@ pub struct IssuedView {
     pub status: String,
     /// Revocation time.
     pub revoked_at: Option<String>,
-    /// Revocation reason.
+    /// Revocation reason of RFC 5280 section 5.3.1, such as `superseded`.
     pub revocation_reason: Option<String>,
     /// The certificate, PEM.
     pub certificate: String,

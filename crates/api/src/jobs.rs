@@ -19,7 +19,7 @@ pub struct JobView {
     pub kind: String,
     /// State: `planned`, `queued`, `running`, `awaiting_approval`, `awaiting_csr`, `done`, `failed` or `cancelled`.
     pub state: String,
-    /// The issuer.
+    /// Name of the issuer.
     pub issuer: String,
     /// Agent that takes part in the run.
     pub agent: Option<Uuid>,
@@ -97,7 +97,7 @@ pub struct SchedulerView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DueView {
-    /// The issuer.
+    /// Name of the issuer.
     #[cfg_attr(feature = "schemas", schema(example = "internal"))]
     pub issuer: String,
     /// Number of runs that are due but not started.

@@ -52,7 +52,7 @@ pub struct PairView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyDetail))]
 pub struct DetailView {
-    /// The policy.
+    /// The policy, as in listings.
     #[serde(flatten)]
     pub policy: RowView,
     /// Number of nodes that satisfy the policy.

@@ -112,7 +112,7 @@ pub struct SecurityKeyAssertion {
     /// Secret of the ceremony.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub ceremony: String,
-    /// Credential id.
+    /// WebAuthn credential id of the security key, base64url.
     #[cfg_attr(feature = "schemas", schema(max_length = 1364))]
     pub credential_id: String,
     /// `clientDataJSON` of the response.

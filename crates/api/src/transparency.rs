@@ -81,7 +81,7 @@ pub struct CtLogView {
     pub stepped_at: Option<String>,
     /// Time since when the log cannot be read or its checkpoint is out of date.
     pub failing_since: Option<String>,
-    /// The last error.
+    /// Message of the last error.
     pub last_error: Option<String>,
     /// Inconsistency of the log: `forked`, `rolled-back`, `wrong-tile` or `bad-checkpoint`. Bulla reads no entries beyond it.
     pub alarm: Option<String>,

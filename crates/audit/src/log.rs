@@ -15,7 +15,7 @@ pub struct AuditParts {
     pub store: Store,
     /// The key store, which contains the audit key.
     pub keystore: KeyStore,
-    /// The clock.
+    /// Source of the current time; tests replace it.
     pub clock: Clock,
     /// Settings of the audit log.
     pub options: AuditOptions,

@@ -45,7 +45,7 @@ pub enum KeyStoreError {
     Blocked {
         /// Identifier of the key.
         id: KeyId,
-        /// The reason.
+        /// Reason why the key is blocked.
         reason: String,
     },
     /// The key cannot be decrypted.

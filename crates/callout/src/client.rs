@@ -58,7 +58,7 @@ pub struct Reply {
 /// A request to send.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// The method.
+    /// HTTP method.
     pub method: Method,
     /// The URL; it must pass the guard.
     pub url: &'a str,

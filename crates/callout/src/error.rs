@@ -13,7 +13,7 @@ pub enum HttpError {
     /// The service cannot be reached, or its response cannot be understood.
     #[error("the issuer is not available: {reason}")]
     Unavailable {
-        /// The reason.
+        /// Description of the failure.
         reason: String,
     },
     /// The deadline passed.

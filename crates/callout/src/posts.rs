@@ -21,7 +21,7 @@ use crate::signature::SigningKey;
 pub struct Service<'a> {
     /// Revision of the configuration. Every change sets a new revision. Clients are cached by revision.
     pub revision: Uuid,
-    /// The URL.
+    /// URL that receives the posts.
     pub url: &'a str,
     /// The signing key: at least 16 bytes.
     pub secret: &'a Secret,

@@ -82,7 +82,7 @@ pub struct Permission {
     pub actor: String,
     /// The path, as written.
     pub path: String,
-    /// The operations.
+    /// Operations that the permission allows.
     pub operations: Operations,
 }
 

@@ -51,7 +51,7 @@ pub struct UnwrappedValue {
     pub name: String,
     /// Identity of the version; nil for a version that is not stored yet.
     pub version: Uuid,
-    /// The value.
+    /// Value of the credential.
     pub value: Value,
     /// Actor that created the token.
     pub by: String,

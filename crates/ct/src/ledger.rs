@@ -26,7 +26,7 @@ const SECOND_US: i64 = 1_000_000;
 /// An issuance and the source that reported it.
 #[derive(Clone, Debug)]
 pub struct ReportedIssuance {
-    /// The issuance.
+    /// The reported issuance.
     pub issuance: Issuance,
     /// The watched domains that the certificate covers.
     pub domains: Vec<String>,
@@ -132,7 +132,7 @@ fn row_of(found: ReportedIssuance, now_us: i64) -> NewCtIssuance {
 /// A stored verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// The issuance.
+    /// The issuance that was judged.
     pub issuance: CtIssuanceRow,
     /// The watched domain whose rule applied; `None` when none is watched any longer, in which case the issuance is expected.
     pub domain: Option<String>,

@@ -35,7 +35,7 @@ use super::routes::Route;
 use super::site::Site;
 use super::terminator::{Stream, Terminator};
 
-/// The client of a connection.
+/// The client of a connection, with its certificate.
 pub(super) struct ConnectionClient {
     pub(super) client: Client,
     /// The client's certificate, if it sent one.

@@ -41,7 +41,7 @@ pub struct ManagedCertificate {
 /// The served version of a managed certificate changed. Of several served versions the one that expires first counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateServed {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
     /// SHA-256 of the leaf. `None` when no version is verified as served any more.
@@ -51,7 +51,7 @@ pub struct CertificateServed {
 /// The newest version of a managed certificate is not deployed to every target after a tenth of the remaining lifetime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateDeploymentLate {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
     /// Time since which a version is not fully deployed, µs. A renewal in between does not change it.
@@ -77,7 +77,7 @@ pub struct Run {
 /// A managed certificate was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateCreated {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
     /// Actor that created the certificate.
@@ -87,7 +87,7 @@ pub struct CertificateCreated {
 /// A discovered certificate became a managed one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CertificateClaimed {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
     /// SHA-256 of the first version.
@@ -97,10 +97,10 @@ pub struct CertificateClaimed {
 /// The state of a managed certificate's run changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateRun {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// The run.
+    /// The run that caused the event.
     #[serde(flatten)]
     pub run: Run,
 }
@@ -108,7 +108,7 @@ pub struct CertificateRun {
 /// The approval of a run was rejected or expired.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateRejected {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
     /// The approval's id.
@@ -124,13 +124,13 @@ pub struct CertificateRejected {
 /// A run failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateFailed {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// The run.
+    /// The run that caused the event.
     #[serde(flatten)]
     pub run: Run,
-    /// The error. `None` when an agent did not respond in time.
+    /// Error message; `None` when an agent did not respond in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The failed deployment, if the deployment was the cause.
@@ -141,10 +141,10 @@ pub struct CertificateFailed {
 /// The new version is deployed to every target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CertificateDeployed {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// The run.
+    /// The run that caused the event.
     #[serde(flatten)]
     pub run: Run,
     /// The last deployment of the run.
@@ -190,10 +190,10 @@ pub enum CertificateIssued {
 /// A new version of a managed certificate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IssuedVersion {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// The run.
+    /// The run that caused the event.
     #[serde(flatten)]
     pub run: Run,
     /// Serial number in hexadecimal.
@@ -232,7 +232,7 @@ pub enum CertificateRevoked {
 /// The current version of a managed certificate was revoked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RevokedVersion {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
     /// The origin of the revocation.
@@ -268,12 +268,12 @@ pub struct RevokedByAuthority {
 /// The issuer of a managed certificate failed to revoke it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateRevocationFailed {
-    /// The certificate.
+    /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
     /// The run's id.
     pub job: Uuid,
-    /// The error.
+    /// Error message of the failed attempt.
     pub error: String,
     /// Number of attempts so far.
     pub attempts: i64,

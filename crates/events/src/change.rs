@@ -27,7 +27,7 @@ pub struct ChangeDecided {
 /// An approver approved a certificate's or enrollment's plan that needs more approvals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalGiven {
-    /// The approver.
+    /// Actor that approved the plan.
     pub approver: String,
     /// Number of people who approved the plan.
     pub given: u32,

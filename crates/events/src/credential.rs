@@ -23,7 +23,7 @@ pub struct CredentialChange {
 pub struct CredentialRotationFailed {
     /// The credential's path in lower case.
     pub name: String,
-    /// The error.
+    /// Error message of the failed rotation.
     pub error: String,
     /// Time of the next attempt, µs.
     pub again_at_us: i64,

@@ -66,7 +66,7 @@ pub struct EndpointTrouble {
     /// The endpoint and its certificate.
     #[serde(flatten)]
     pub endpoint: EndpointCertificate,
-    /// The condition.
+    /// The condition that requires attention.
     pub condition: Condition,
     /// Code of the rule, such as `chain.untrusted-root`.
     pub code: String,
@@ -82,7 +82,7 @@ pub struct EndpointTrouble {
 pub struct EndpointTroubleOver {
     /// The endpoint as text, such as `www.example.org:443`.
     pub name: String,
-    /// The condition.
+    /// The condition that ended.
     pub condition: Condition,
     /// Owner by the ownership rules.
     #[serde(flatten)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// An EST or SCEP request waits for approval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnrolmentWaiting {
-    /// The profile.
+    /// Name of the profile of the request.
     pub profile: String,
     /// Actor that requested the enrollment.
     pub requester: String,

@@ -17,7 +17,7 @@ use crate::flying::{Ending, Entry, Joined, WorkInFlight};
 /// A value and how long it is valid. With a lifetime of zero, only the current waiters get the value, and it is not cached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fresh<V> {
-    /// The value.
+    /// The result that waiters get.
     pub value: V,
     /// Lifetime from now.
     pub lifetime: Duration,
@@ -26,7 +26,7 @@ pub struct Fresh<V> {
 /// A failure and how long it is cached. Zero: it is not cached.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failed<E> {
-    /// The error.
+    /// The error that waiters get.
     pub error: E,
     /// Lifetime from now.
     pub lifetime: Duration,

@@ -13,7 +13,7 @@ use crate::responder::Responders;
 pub struct IssuerContext {
     /// Database of orders, accounts and health.
     pub store: Store,
-    /// The clock.
+    /// Source of the current time; tests replace it.
     pub clock: Clock,
     /// The internal CA, for issuers of type `internal`.
     pub authority: Authority,

@@ -21,7 +21,7 @@ use crate::wire::Ski;
 /// A key that signs.
 #[derive(Debug)]
 pub struct Key {
-    /// The signer.
+    /// The implementation that signs with the key.
     pub(crate) signer: KeyRef,
     /// Type of the key.
     pub(crate) kind: KeyType,

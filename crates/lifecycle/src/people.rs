@@ -30,7 +30,7 @@ pub struct Person {
     pub quota: Quota,
 }
 
-/// A contact.
+/// An address at which an owner or a team can be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contact {

@@ -18,7 +18,7 @@ pub enum StartError {
     /// The address is in use, or not permitted.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address.
+        /// Address of the listener.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,

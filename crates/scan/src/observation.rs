@@ -47,7 +47,7 @@ pub struct Trust {
 /// The result of probing one endpoint.
 #[derive(Debug)]
 pub struct Observation {
-    /// The target.
+    /// The probed target.
     pub target: Arc<Target>,
     /// The address of the connection attempt, if any.
     pub address: Option<IpAddr>,

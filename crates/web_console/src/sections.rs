@@ -94,7 +94,7 @@ impl Note {
 pub(crate) struct OneTimeSecret {
     /// Description of the secret.
     pub(crate) what: &'static str,
-    /// The secret.
+    /// The secret in plain text.
     pub(crate) secret: String,
     /// The command that uses the secret.
     pub(crate) usage: String,

@@ -52,6 +52,6 @@ pub struct UnwrapView {
     pub version: Option<Uuid>,
     /// Actor that created the token.
     pub wrapped_by: String,
-    /// The value.
+    /// Value of the credential.
     pub value: Value,
 }

@@ -31,9 +31,9 @@ pub struct Transcript {
     pub began: String,
     /// End time, RFC 3339.
     pub ended: String,
-    /// The participants.
+    /// Names of the participants.
     pub operators: Vec<String>,
-    /// The location.
+    /// Place where the ceremony took place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Notes of the plan.
@@ -58,7 +58,7 @@ pub struct CertificateFacts {
     pub file: String,
     /// Subject of the certificate.
     pub subject: String,
-    /// Its serial number.
+    /// Serial number of the certificate.
     pub serial: SerialNumber,
     /// SHA-256 of the certificate in DER.
     pub fingerprint: Fingerprint,

@@ -16,7 +16,7 @@ use crate::teams::Standing;
 pub(crate) struct Enrolment {
     pub(crate) source: Source,
     pub(crate) profile: Arc<Profile>,
-    /// The requester.
+    /// Principal that requests the certificate.
     pub(crate) requester: Principal,
     /// Team on whose behalf the request is made.
     pub(crate) standing: Standing,

@@ -70,7 +70,7 @@ pub struct EnrolmentRow {
     pub protocol: Source,
     /// Profile of the request.
     pub profile: String,
-    /// The requester.
+    /// Actor that requested the certificate.
     pub requester: String,
     /// The CSR in DER.
     pub request: Vec<u8>,

@@ -96,7 +96,7 @@ pub enum Parameters {
 /// A request to generate a value.
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
-    /// The name.
+    /// Name of the credential to set.
     pub name: Name,
     /// The type and its parameters.
     pub parameters: Parameters,

@@ -46,7 +46,7 @@ const CALLS_WITHIN: Duration = HOOK_LIMIT;
 pub struct ShownHook {
     /// Name of the hook.
     pub name: String,
-    /// The URL.
+    /// URL that receives the notifications.
     pub url: String,
     /// See [`Hook::before`].
     pub before: bool,

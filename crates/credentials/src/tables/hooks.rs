@@ -21,9 +21,9 @@ pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid"
 pub struct HookRow {
     /// Identity of the hook. The encryption of its secret is bound to it.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the hook.
     pub name: String,
-    /// The URL.
+    /// URL that receives the notifications.
     pub url: String,
     /// Whether the hook must agree before a value becomes current.
     pub before: bool,

@@ -11,7 +11,7 @@ use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, 
 /// The settings of a permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PermissionSettings {
-    /// The actor.
+    /// Actor that has the permission.
     pub actor: String,
     /// A name, or a path that ends in `/*`, as written.
     pub path: String,

@@ -55,7 +55,7 @@ pub struct MatchedEntry {
     pub index: u64,
     /// Time at which the log accepted the entry, milliseconds since 1970-01-01 UTC.
     pub timestamp_ms: u64,
-    /// The issuance.
+    /// The certificate or precertificate in the entry.
     pub issuance: Issuance,
     /// Numbers of the watched domains in the [`DomainSet`], sorted.
     pub domains: Vec<u32>,

@@ -56,7 +56,7 @@ pub struct CtDomainSettings {
 pub struct CtSearchRow {
     /// Name of the service.
     pub service: String,
-    /// The domain.
+    /// The domain that is searched for.
     pub domain: String,
     /// The service's cursor, JSON.
     pub cursor: String,
@@ -66,7 +66,7 @@ pub struct CtSearchRow {
     pub answered_at_us: Option<i64>,
     /// Number of consecutive failures.
     pub failures: i64,
-    /// The last error.
+    /// Message of the last error.
     pub last_error: Option<String>,
     /// Time of the first of the consecutive failures, µs since 1970-01-01 UTC.
     pub failing_since_us: Option<i64>,

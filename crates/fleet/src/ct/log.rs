@@ -23,7 +23,7 @@ use crate::FleetError;
 /// Options of a simulated log.
 #[derive(Clone, Debug)]
 pub struct CtLogOptions {
-    /// The quota.
+    /// Rate limit of requests.
     pub quota: Quota,
     /// Delay before every response.
     pub latency: Duration,

@@ -31,7 +31,7 @@ pub enum SearchKind {
 pub struct SearchOptions {
     /// API of the service.
     pub kind: SearchKind,
-    /// The quota.
+    /// Rate limit of requests.
     pub quota: Quota,
     /// Delay before every response.
     pub latency: Duration,

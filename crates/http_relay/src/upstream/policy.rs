@@ -35,7 +35,7 @@ impl Default for UpstreamPolicy {
     }
 }
 
-/// Route to an upstream.
+/// Route to an upstream: direct, or through a parent proxy.
 #[derive(Clone, Debug, Default)]
 pub enum UpstreamRoute {
     /// Directly.

@@ -102,7 +102,7 @@ impl Verdict {
 /// A series compared with its baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
-    /// The series.
+    /// The series that was judged.
     pub series: Series,
     /// Summary of the window: the last hour, unless the rule sets another.
     pub last: Option<Figures>,

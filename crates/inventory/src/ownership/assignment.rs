@@ -19,10 +19,10 @@ pub fn is_label(text: &str) -> bool {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Assignment {
-    /// The responsible team.
+    /// Team that owns the matching endpoints and certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// The owner.
+    /// Person who owns the matching endpoints and certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The environment, such as `production`.

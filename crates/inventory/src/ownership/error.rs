@@ -13,7 +13,7 @@ pub enum BadRule {
     Glob {
         /// Name of the condition.
         field: &'static str,
-        /// The error.
+        /// Reason why the pattern is invalid.
         source: BadGlob,
     },
     /// The text is neither a network nor an address.

@@ -54,7 +54,7 @@ impl Rule {
 /// One rule in an explanation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Step<'r> {
-    /// The rule.
+    /// The evaluated rule.
     pub rule: &'r Rule,
     /// Description of the first condition that is not met; `None` when the rule matches.
     pub unmet: Option<String>,

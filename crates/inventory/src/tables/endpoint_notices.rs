@@ -33,7 +33,7 @@ pub struct EndpointNotice {
 pub struct SeenEndpoint {
     /// Row of the endpoint; pages are ordered by it.
     pub row: i64,
-    /// The endpoint.
+    /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
     /// Whether this is the first scan with the endpoint.
     pub new: bool,
@@ -98,7 +98,7 @@ pub struct SeenIssuer {
 pub struct SilentEndpoint {
     /// Row of the endpoint; pages are ordered by it.
     pub row: i64,
-    /// The endpoint.
+    /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
     /// Time of the observation, µs since 1970-01-01 UTC.
     pub at_us: i64,
@@ -119,7 +119,7 @@ pub struct SilentEndpoint {
 pub struct UnseenEndpoint {
     /// Row of the endpoint; pages are ordered by it.
     pub row: i64,
-    /// The endpoint.
+    /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
     /// The last notice about the endpoint.
     pub told: EndpointNotice,

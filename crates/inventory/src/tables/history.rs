@@ -38,7 +38,7 @@ pub struct HistoryRow {
 /// A reported drift that has not ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DriftRow {
-    /// The series.
+    /// Name of the series that drifts.
     pub series: String,
     /// Start of the drift, µs since 1970-01-01 UTC.
     pub began_at_us: i64,

@@ -16,7 +16,7 @@ pub const PAYLOAD_MAX: usize = 16 * 1_024;
 /// Prefix of the signed data, so that other signatures of the key cannot be used as statements.
 const DOMAIN: &[u8] = b"bulla key node statement v1\n";
 
-/// Errors of statements.
+/// Reason why a statement cannot be signed or verified.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StatementError {
     /// The signature is invalid: another control plane signed the statement, or its content was changed.

@@ -47,7 +47,7 @@ pub struct Presented<'a> {
 /// A compiled identity.
 #[derive(Debug)]
 pub struct Identity {
-    /// The name.
+    /// Name of the identity in the policy.
     pub name: Arc<str>,
     /// Teams of the identity.
     pub teams: Vec<Arc<str>>,

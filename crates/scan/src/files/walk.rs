@@ -12,7 +12,7 @@ pub const DEPTH_MAX: usize = 64;
 /// A file that was read, or a directory that could not be read.
 #[derive(Debug)]
 pub struct WalkedFile {
-    /// The path.
+    /// Path of the file or directory.
     pub path: PathBuf,
     /// The contents of the file, or the error.
     pub result: Result<Contents, FileError>,

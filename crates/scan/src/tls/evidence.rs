@@ -101,7 +101,7 @@ pub enum Failure {
     LimitExceeded {
         /// The limited quantity.
         what: &'static str,
-        /// The limit.
+        /// Maximum of the quantity.
         limit: usize,
     },
     /// A message arrived in the wrong order.

@@ -35,9 +35,9 @@ named! {
 /// Permissions within a scope: a grant with its role resolved.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Granted {
-    /// The permissions.
+    /// Permissions of the role.
     pub permissions: Permissions,
-    /// The scope.
+    /// Scope of the grant.
     pub scope: Scope,
 }
 

@@ -192,7 +192,7 @@ impl fmt::Debug for Permissions {
 pub struct BuiltInRole {
     /// Name of the role.
     pub name: &'static str,
-    /// A description.
+    /// Description for people, shown in lists.
     pub description: &'static str,
     /// The permissions of the role.
     pub permissions: Permissions,

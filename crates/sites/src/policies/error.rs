@@ -22,7 +22,7 @@ pub enum PolicyError {
     /// No node satisfies the policy, so no node could open its keys.
     #[error("no enrolled node satisfies `{formula}`; {there_are}")]
     Nobody {
-        /// The formula.
+        /// The formula that no node satisfies.
         formula: String,
         /// Attributes of the enrolled nodes.
         there_are: String,

@@ -16,7 +16,7 @@ use db::{
 pub struct NamedCertificate {
     /// The name that matched.
     pub name: String,
-    /// The certificate.
+    /// Facts about the certificate.
     pub certificate: LeafFacts,
 }
 

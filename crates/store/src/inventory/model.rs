@@ -358,9 +358,9 @@ pub struct ChangeRow {
     pub old_sha256: Option<[u8; 32]>,
     /// SHA-256 of the new certificate. `None` when the endpoint sent none.
     pub new_sha256: Option<[u8; 32]>,
-    /// The previous outcome.
+    /// Outcome of the previous observation.
     pub old_outcome: Option<ProbeOutcome>,
-    /// The new outcome.
+    /// Outcome of this observation.
     pub new_outcome: Option<ProbeOutcome>,
     /// The new severity.
     pub severity: Option<Severity>,

@@ -27,7 +27,7 @@ pub enum ParseError {
 pub struct Crl {
     /// The original DER bytes.
     pub der: Arc<[u8]>,
-    /// The issuer.
+    /// Distinguished name of the issuer.
     pub issuer: DistinguishedName,
     /// Signature algorithm.
     pub signature: SignatureAlgorithm,

@@ -40,7 +40,7 @@ pub enum ResponderError {
 pub struct OcspSingleResponse {
     /// The certificate. `None` if it is identified by a hash other than SHA-1 and SHA-256.
     pub id: Option<CertificateId>,
-    /// The status.
+    /// Revocation status of the certificate.
     pub status: Status,
     /// Time from which the status is known to be correct.
     pub this_update: UnixTime,

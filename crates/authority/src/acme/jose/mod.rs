@@ -33,7 +33,7 @@ pub enum Signer {
 pub struct Jws {
     /// Name of the algorithm in the request.
     alg: String,
-    /// The signer.
+    /// Signer that the protected header identifies.
     pub signer: Signer,
     /// The anti-replay nonce (RFC 8555 section 6.5.2).
     pub nonce: Option<String>,

@@ -45,7 +45,7 @@ const FACETS: &[(&str, &str, &str)] = &[
 /// The API's grouping by day of expiry.
 const EXPIRY: &str = "expiry_day";
 
-/// A facet.
+/// A property of certificates, with the counts of its values.
 pub(super) struct Facet {
     pub(super) name: &'static str,
     pub(super) values: Vec<Bucket>,
