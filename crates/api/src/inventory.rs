@@ -26,7 +26,7 @@ pub struct FoundView {
     /// State of the certificate: `unmanaged`, `managed`, `ignored` (temporarily) or `dismissed` (permanently); null if no
     /// certificate was ever seen.
     pub state: Option<String>,
-    /// Managed certificate of which the found certificate is a version.
+    /// Managed certificate that has the found certificate as a version.
     pub certificate: Option<Uuid>,
     /// Reason why the certificate is ignored or dismissed.
     pub note: Option<String>,

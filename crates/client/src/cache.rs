@@ -244,9 +244,9 @@ impl Cache {
         RequestPosition { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// Returns the number of the last change of any of these names, as far as changes are remembered. Forgotten changes count as multiples
-    /// of `CHANGES_MAX`, rounded up. So changes of other names rarely alter the result. A change of these names always alters it, even
-    /// after that change is forgotten, because a multiple has then been passed.
+    /// Returns the number of the last change of any of these names, if the changes are still remembered. Forgotten changes count as
+    /// multiples of `CHANGES_MAX`, rounded up. So changes of other names rarely alter the result. A change of these names always
+    /// alters it, even after that change is forgotten, because a multiple has then been passed.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();

@@ -228,8 +228,8 @@ impl KeySet {
         self.put_sources(source, keys.into_iter().map(|(name, key)| (name, Source::Own(key))).collect());
     }
 
-    /// Like [`Self::put_named`], for keys of which some are on other nodes. If another source has the key locally, the local key is
-    /// used.
+    /// Like [`Self::put_named`], for a set in which some keys are on other nodes. If another source has the key locally, the local
+    /// key is used.
     pub fn put_sources(&self, source: &str, keys: Vec<(String, Source)>) {
         self.put_all(source, keys.into_iter().map(|(name, key)| (name, key, None)));
     }

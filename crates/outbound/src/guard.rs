@@ -121,7 +121,7 @@ impl Guard {
         }
     }
 
-    /// Parses a URL and checks it as far as the text allows; host names are checked again after resolution.
+    /// Parses a URL and checks its text. Host names are checked again after resolution.
     ///
     /// # Errors
     /// [`Refused`].

@@ -306,7 +306,7 @@ impl Proxy {
         }
     }
 
-    /// Tries to audit a request of which nothing is sent.
+    /// Tries to audit a request that is not sent.
     async fn audit_unsent(&self, audited: Option<&AuditedDecision>) {
         if let Some(audited) = audited {
             let _ = self.requests.audit(|| audited.unsent()).await;

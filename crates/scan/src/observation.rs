@@ -63,7 +63,7 @@ pub struct Observation {
     pub attempts: u8,
     /// Durations of the phases.
     pub timing: Timing,
-    /// Evidence from the handshake, as far as it came.
+    /// Evidence from the handshake. Incomplete if the handshake failed.
     pub session: Option<Box<tls::Evidence>>,
     /// Versions, suites and groups that the server accepts in addition to the negotiated ones; `None`: not probed.
     pub accepted: Option<tls::Accepted>,

@@ -14,8 +14,8 @@ use crate::tls::{Accepted, Evidence};
 /// Maximum cached stacks; about 200 bytes each. At this number the cache is cleared.
 const STACKS_MAX: usize = 65_536;
 
-/// Key of endpoints that behave alike: the socket address and the first response. The address is part of it, because two servers
-/// may respond alike to a modern ClientHello although only one accepts TLS 1.0.
+/// Key of endpoints that behave in the same way: the socket address and the first response. The address is part of it, because two
+/// servers may respond alike to a modern ClientHello although only one accepts TLS 1.0.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct TlsStackKey {
     socket: SocketAddr,

@@ -70,7 +70,7 @@ impl fmt::Debug for SealedKeys {
     }
 }
 
-/// A key of which only the public half is known here.
+/// A key whose private half is not in this process.
 #[derive(Debug)]
 pub(crate) struct PublicOnlyKey {
     pub(crate) kind: KeyType,

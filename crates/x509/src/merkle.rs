@@ -53,7 +53,7 @@ fn taken(digest: &[u8]) -> Hash {
     hash
 }
 
-/// Computes the root over `hashes`: hashes of leaves, or of perfect subtrees of the same size, of which the last may be smaller.
+/// Computes the root over `hashes`: hashes of leaves, or of perfect subtrees of the same size. The last subtree may be smaller.
 #[must_use]
 pub fn root_of(hashes: &[Hash]) -> Hash {
     // Joins neighbours level by level. An unpaired node moves up unchanged, which gives the split at the largest power of two that

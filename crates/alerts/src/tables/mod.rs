@@ -68,7 +68,7 @@ pub struct AlertDocument {
 /// An alert to raise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewAlert {
-    /// Deduplication key. An event with the same key repeats the alert as long as it is not resolved.
+    /// Deduplication key. An event with the same key repeats the alert while the alert is not resolved.
     pub dedup: String,
     /// Kind of the alert, such as `certificate.expiring`.
     pub kind: String,

@@ -18,8 +18,8 @@ use super::kept_certificate;
 use crate::config::ServerSettings;
 use crate::files;
 
-/// Lifetime of a certificate from the own CA. It is short, because issuance costs nothing, and a copy of the data folder does not
-/// reveal its key.
+/// Lifetime of a server certificate from this server's CA. It is short, because issuance costs nothing, and a copy of the data
+/// folder does not reveal its key.
 const LIFE: Duration = Duration::from_secs(7 * 86_400);
 
 /// Pause after a failed renewal, or between two checks of the files.
@@ -38,8 +38,8 @@ enum CertificateSource {
 }
 
 impl ServerCertificate {
-    /// Loads the certificate that the configuration selects: from files, or else from the own CA. A certificate of the own CA is
-    /// stored for the next start, sealed by `ring`.
+    /// Loads the certificate that the configuration selects: from files, or else from this server's CA. A certificate of this
+    /// server's CA is stored for the next start, sealed by `ring`.
     pub(super) async fn of(
         settings: &ServerSettings,
         authority: &Authority,

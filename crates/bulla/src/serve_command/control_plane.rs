@@ -268,7 +268,7 @@ impl ControlPlane {
         })
     }
 
-    /// Roots for client certificates: those of the own CAs, and those that the configuration names.
+    /// Roots for client certificates: the certificates of this server's CAs, and the roots that the configuration names.
     pub(super) async fn client_roots(&self, settings: &ServerSettings) -> Outcome<Vec<Vec<u8>>> {
         let own = self.authority.cas().await.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
         let mut roots: Vec<Vec<u8>> =

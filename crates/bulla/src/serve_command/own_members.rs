@@ -84,7 +84,7 @@ pub(super) async fn prepare_agent(settings: &Settings, control_plane: &RunningCo
     Agent::enroll(&options).await.map(drop).map_err(|error| agent_folder::failed(&error))
 }
 
-/// Returns whether the own CA issued the server's certificate.
+/// Returns whether a CA of this server issued the server's certificate.
 fn has_own_certificate(settings: &ServerSettings) -> bool {
     settings.certificate_file.as_os_str().is_empty()
 }

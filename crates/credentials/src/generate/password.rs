@@ -72,7 +72,7 @@ impl PasswordParameters {
         all.into_iter().filter(|(used, _)| *used).map(|(_, class)| class.as_bytes()).collect()
     }
 
-    /// Generates a password: two characters of each class as far as the length allows, the rest from all classes, in random order.
+    /// Generates a password: two characters of each class if the length allows, the rest from all classes, in random order.
     pub(crate) fn make(&self) -> Result<Secret, CredentialError> {
         let classes = self.classes();
         let all: Vec<u8> = classes.concat();

@@ -24,7 +24,7 @@ use crate::random::Random;
 const PACKET_MAX: usize = 65_535;
 /// Maximum delayed packets; further ones are lost, like in a router with limited memory.
 const UNDER_WAY_MAX: usize = 65_536;
-/// Receive buffer of the socket in bytes, as far as the system allows, for times when the relay is not scheduled.
+/// Receive buffer of the socket in bytes, or less if the system allows less, for times when the relay is not scheduled.
 const SOCKET_OCTETS: usize = 8 << 20;
 /// Seed of packet loss, which is the same in each run.
 const SEED: u64 = 9;

@@ -64,8 +64,8 @@ impl Watches {
 }
 
 impl Runner {
-    /// Renews leases, cancels runs with lost leases, and starts due runs and then parts of other nodes' runs as far as the limit
-    /// allows; returns the number started.
+    /// Renews leases, cancels runs with lost leases, and starts due runs and then parts of other nodes' runs up to the limit;
+    /// returns the number started.
     ///
     /// # Errors
     /// Database errors. Runs in progress continue.

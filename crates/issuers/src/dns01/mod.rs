@@ -107,7 +107,7 @@ impl Solver {
         self.wait(placed, deadline).await
     }
 
-    /// Removes records as far as possible, and deletes removed ones from `placed`. Logs the remaining records.
+    /// Tries to remove all records, and deletes removed ones from `placed`. Logs the remaining records.
     #[crate::boxed]
     pub async fn remove(&self, placed: &mut Vec<TxtRecord>, deadline: Instant) {
         let removing: Vec<_> =

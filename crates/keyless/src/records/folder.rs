@@ -200,7 +200,7 @@ pub struct Verified {
     pub segments: u64,
     /// Number of records in these segments.
     pub records: u64,
-    /// Number of older segments of which only the head is retained.
+    /// Number of older segments with a retained head and deleted records.
     pub pruned: u64,
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::rendezvous::rank;
 use crate::node::{Member, NodeId};
 
-/// Maximum helpers for one destination: of the own site, of the destination's site, and of all other sites.
+/// Maximum helpers for one destination: one limit for each of this node's site, the destination's site, and all other sites.
 const HELPERS: [usize; 3] = [2, 2, 4];
 /// Maximum destinations with detours. If more are lost, this node itself has lost its network, and opens no connections for
 /// detours.
@@ -84,7 +84,7 @@ impl Detours {
     }
 }
 
-/// Returns the helpers of this round; nodes of the own site come first.
+/// Returns the helpers of this round; nodes of this node's site come first.
 fn helpers(
     (own, site): (NodeId, Option<&str>),
     destination: &Member,

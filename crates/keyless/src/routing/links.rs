@@ -32,7 +32,7 @@ pub(super) trait PeerFactory {
 /// The peers of this node: which holders need them, and which of them have a connection.
 pub(super) struct Links {
     own: NodeId,
-    /// Site of the own node, once known.
+    /// Site of this node, once known.
     site: Option<String>,
     peers: HashMap<NodeId, Link>,
     holders: Vec<Weak<Holders>>,
@@ -42,7 +42,7 @@ pub(super) struct Links {
     pod: Pod,
     mates: Vec<NodeId>,
     detours: Detours,
-    /// ID for rendezvous hashing: of the own node, or of the pod, whose nodes choose alike.
+    /// ID for rendezvous hashing: the ID of this node, or of its pod, so that all nodes of the pod choose the same links.
     chooser: NodeId,
     /// The previous chooser, and until when its nodes are used too, because the nodes of the new one are not connected yet.
     former: Option<(NodeId, Instant)>,
@@ -111,12 +111,12 @@ impl Links {
         self.peers.get(&node).map(|link| Arc::clone(&link.peer))
     }
 
-    /// Returns whether the member belongs to the own node's site.
+    /// Returns whether the member belongs to the site of this node.
     fn is_own_site(&self, member: &Member) -> bool {
         self.site.as_ref().is_some_and(|site| *site == member.site)
     }
 
-    /// Sets the site of the own node, as stated by the control plane.
+    /// Sets the site of this node, as stated by the control plane.
     pub(super) fn set_site(&mut self, site: String) {
         self.site = Some(site);
     }

@@ -25,7 +25,7 @@ const HEDGE_MIN: Duration = Duration::from_millis(5);
 /// Assumed round-trip time of a node that was not measured yet.
 const FAR: Duration = Duration::from_millis(250);
 
-/// A node, reached by a direct connection or through a relay: a node of the own [pod](super::pod) with a connection to it.
+/// A node, reached by a direct connection or through a relay: a node of this node's [pod](super::pod) with a connection to it.
 pub(super) struct Peer {
     member: Member,
     pub(super) metrics: SiteMetrics,
@@ -62,7 +62,7 @@ pub(super) struct Peer {
     measurements: Mutex<Measurements>,
 }
 
-/// A node of the own pod that forwards requests to the destination.
+/// A node of the same pod that forwards requests to the destination.
 #[derive(Clone, Debug)]
 pub(super) struct RelayPath {
     pub(super) peer: Arc<Peer>,

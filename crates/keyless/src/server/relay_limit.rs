@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::in_flight::TenantCounts;
 use crate::limits::REMOTE_MAX;
 
-/// Maximum forwarded requests in flight, 2 KB each, in addition to those of the own clients. One tenant may use half.
+/// Maximum forwarded requests in flight, 2 KB each, in addition to the requests of this node's clients. One tenant may use half.
 pub const RELAYED_MAX: usize = REMOTE_MAX / 2;
 
 /// The forwarded requests in flight. Clones share the counts.

@@ -223,7 +223,7 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// Returns the newest [`TOLD_MAX`] records, with equal numbers for each tenant as far as it has them.
+/// Returns the newest [`TOLD_MAX`] records, with equal numbers for each tenant that has enough.
 fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     found.sort_by_key(|record| Reverse(record.at_us));
     let mut ranks: HashMap<Box<str>, usize> = HashMap::new();

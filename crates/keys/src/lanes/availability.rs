@@ -11,8 +11,7 @@ use crate::{Hash, KeyType, Scheme};
 /// Key types with batched signatures.
 pub const BATCH_KINDS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
 
-/// Key types of which a batch was faulty. The types share little arithmetic, so a fault of one type is no sign of a fault of
-/// another.
+/// Key types with a faulty batch. The types share little arithmetic, so a fault of one type is no sign of a fault of another.
 #[derive(Debug, Default)]
 pub(super) struct Faults([AtomicBool; BATCH_KINDS.len()]);
 

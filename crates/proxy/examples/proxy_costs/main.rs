@@ -167,7 +167,7 @@ fn cpu_of(pid: u32) -> Duration {
 struct Load {
     name: &'static str,
     hosts: usize,
-    /// Total number of requests; `None`: until the time is over.
+    /// Total number of requests; `None`: until the time limit.
     requests: Option<usize>,
     clients: usize,
     /// Whether each client uses one keep-alive connection.

@@ -111,7 +111,7 @@ struct Jwks {
     keys: Vec<Value>,
 }
 
-/// Returns whether a text looks like a token: three parts, of which the first starts like an encoded JSON object.
+/// Returns whether a text looks like a token: three parts, the first of which starts like an encoded JSON object.
 pub(super) fn is_jwt(text: &[u8]) -> bool {
     text.starts_with(b"ey") && text.iter().filter(|octet| **octet == b'.').count() == 2
 }

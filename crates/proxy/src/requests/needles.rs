@@ -92,8 +92,8 @@ impl RedactionTexts {
         self.steps > STEPS_MAX
     }
 
-    /// Returns `text` without the secrets. If the text `is_cut`, a secret that continues beyond its end is redacted as far as it is
-    /// present.
+    /// Returns `text` without the secrets. If the text `is_cut`, a secret that continues beyond its end is redacted up to the end
+    /// of the text.
     ///
     /// # Errors
     /// [`TooLong`], from then on for all texts.

@@ -197,7 +197,7 @@ fn masked(text: &[u8], found: &[(usize, usize)], carried: usize) -> Bytes {
 struct Pause {
     /// Start of the current pause; `None` while the stream has bytes.
     since: Option<Instant>,
-    /// Whether the short pause is over.
+    /// Whether the short pause has ended.
     is_long: bool,
     /// Created by the first pause.
     sleep: Option<Pin<Box<Sleep>>>,

@@ -13,7 +13,7 @@ use super::parse::{Spec, spec};
 /// Maximum bytes of a line, far more than a scheme, a name of 253 bytes, a port and a dozen server names need.
 const LINE_MAX: usize = 16_384;
 
-/// Lazy iterator over the targets of a command line. Lists are read only as far as targets are taken.
+/// Lazy iterator over the targets of a command line. Lists are read on demand.
 ///
 /// An invalid target yields an error. The iterator then continues with the next target.
 pub struct Targets {

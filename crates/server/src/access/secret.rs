@@ -74,7 +74,7 @@ pub(crate) fn certificate_hash(matcher: &str) -> [u8; 32] {
     hash(&["certificate", matcher])
 }
 
-/// Returns the lookup key of a name in certificates that the own CA issued with this profile.
+/// Returns the lookup key of a name in certificates that this server's CA issued with this profile.
 pub(crate) fn profiled_certificate_hash(profile: &str, matcher: &str) -> [u8; 32] {
     hash(&["certificate of profile", profile, matcher])
 }

@@ -53,7 +53,7 @@ pub(crate) struct AssertionStart<'a> {
     pub(crate) plan: Option<(Uuid, [u8; 32], &'a str)>,
 }
 
-/// A verified assertion, of which the use is not stored yet.
+/// A verified assertion whose use is not stored yet.
 pub(crate) struct ProvedKey {
     pub(crate) user: Identity,
     pub(crate) key: SecurityKey,

@@ -36,7 +36,7 @@ pub(super) struct RegistryState {
     pub(super) passes: tokio::sync::Mutex<PassState>,
     /// Number of wraps that the last pass could not create.
     pub(super) unmade: AtomicUsize,
-    /// Number of keys that the last pass could not seal again, and of policies of which it could seal none.
+    /// Number of keys that the last pass could not seal again, and number of policies whose keys all failed.
     pub(super) stuck: AtomicUsize,
     /// Time of the last log line about stuck policies.
     pub(super) stuck_told: Mutex<Option<Instant>>,

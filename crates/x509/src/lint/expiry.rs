@@ -7,7 +7,7 @@ use crate::{DAY, Severity, UnixTime};
 pub enum ExpiryThreshold {
     /// This fraction of the lifetime is left, 0 to 1.
     Fraction(f64),
-    /// This number of days is left. Ignored for certificates of which it is more than a third of the lifetime.
+    /// This number of days is left. Ignored for certificates whose lifetime is less than three times this number.
     Days(u32),
 }
 

@@ -268,7 +268,7 @@ impl IssuerSource for Fakes {
     }
 }
 
-/// A simulation of our own CA, as far as these tests need one.
+/// A simulation of our own CA, reduced to the functions that these tests use.
 pub(crate) struct Own {
     pub(crate) profiles: Mutex<HashMap<String, ProfileFacts>>,
     /// The number of certificates and the reason of each call.

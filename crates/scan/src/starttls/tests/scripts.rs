@@ -10,7 +10,7 @@ pub(super) enum Turn {
     Hear(Heard),
 }
 
-/// Expected input from the client, as far as all clients send the same.
+/// The part of the expected input that all clients send unchanged.
 #[derive(Debug)]
 pub(super) enum Heard {
     /// A line that starts with these words.
