@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// How often the configuration file is checked.
+/// Interval of checks of the configuration file.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The modification time, the length and the inode of a file; `None` without a file. A different stamp means different content.

@@ -26,10 +26,10 @@ const ENTRY_OCTETS: usize = 512;
 /// Names without a credential have additional memory, this part of the memory for values. So lookups of such names evict no value.
 const ABSENT_PART: u64 = 4;
 
-/// How long an entry is fresh while the stream of changes is unbroken.
+/// Time for which an entry is fresh while the stream of changes is unbroken.
 const FOLLOWED_FRESH: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long an entry stays in memory, unless its space is needed.
+/// Time for which an entry stays in memory, unless its space is needed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// A credential; `None` if it does not exist.

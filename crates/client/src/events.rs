@@ -14,7 +14,7 @@ use crate::cache::Cache;
 use crate::transport::{StoreRequest, Transport, jitter};
 use crate::{Error, Name};
 
-/// How many changes a subscriber may be behind. Beyond that it is notified that anything may have changed.
+/// Maximum changes that a subscriber may be behind. Beyond that the subscriber is notified that anything may have changed.
 const BEHIND_MAX: usize = 1_024;
 /// Maximum bytes of one event.
 const EVENT_MAX: usize = 64 << 10;

@@ -5,14 +5,14 @@ use std::time::Duration;
 /// Lifetimes and sizes of the cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// How long a cached credential is fresh, minus a random part.
+    /// Time for which a cached credential is fresh, minus a random part.
     pub ttl: Duration,
-    /// How long the absence of a credential is cached, minus a random part. A new permission takes effect after this time at the
-    /// latest.
+    /// Time for which the absence of a credential is cached, minus a random part. A new permission takes effect after this time at
+    /// the latest.
     pub negative_ttl: Duration,
     /// After `ttl`: how long a stale credential is still served while it is refreshed.
     pub revalidate: Duration,
-    /// How long a credential is served while the store does not respond, counted from its last read.
+    /// Time for which a credential is served while the store does not respond, counted from its last read.
     pub lifetime: Duration,
     /// Maximum number of cached names, in addition to the memory limit.
     pub entries_max: u64,

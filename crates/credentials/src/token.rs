@@ -26,7 +26,7 @@ const REFRESH_FOR: i64 = 30 * 86_400;
 const TOKEN_MAX: usize = 4_096;
 /// Context string for the derivation of the signing key.
 const PURPOSE: &str = "bulla credential token 1";
-/// How long the result of a revocation check is cached.
+/// Time for which the result of a revocation check is cached.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 /// The subject of a token.

@@ -28,7 +28,7 @@ pub const WRAP_MAX_S: u32 = 86_400;
 const PREFIX: &str = "bullawrap_";
 /// Maximum bytes of a token. Longer tokens are rejected.
 const TOKEN_MAX: usize = 128;
-/// How long records of reads are kept, µs: thirty days.
+/// Time for which records of reads are kept, µs: thirty days.
 const READ_KEPT_US: i64 = 30 * 86_400_000_000;
 
 /// A single-use token and the value it reads.

@@ -371,7 +371,7 @@ pub enum Unasked {
 /// Fraction of a certificate's lifetime after which a certificate with a new key counts as its renewal. ACME clients renew after
 /// two thirds, and the windows of RFC 9773 are later still; one half allows for early renewals.
 const RENEWED_AFTER: (i64, i64) = (1, 2);
-/// How long after expiry a new certificate still counts as a renewal, in seconds.
+/// Seconds after expiry in which a new certificate still counts as a renewal.
 pub(super) const LATE_RENEWAL: i64 = 30 * x509::DAY;
 
 /// Judges whether `issuance`, which matched `domain`, was expected. `known` contains the relevant known certificates: the same

@@ -16,8 +16,8 @@ use crate::tables::{
     CtIssuanceRow, CtVerdict, NewCtIssuance, ct_expected, ct_known, judge_ct_issuances, record_ct_issuances,
 };
 
-/// How long an issuance waits for its verdict. A precertificate is logged before the issuer responds, so our own renewals appear in
-/// logs before they are in the database. Deployment and the next scan are later still.
+/// Time for which an issuance waits for its verdict. A precertificate is logged before the issuer responds, so our own renewals
+/// appear in logs before they are in the database. Deployment and the next scan are later still.
 pub const GRACE: Duration = Duration::from_secs(900);
 
 /// Microseconds per second.

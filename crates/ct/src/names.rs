@@ -24,7 +24,7 @@ pub enum Name<'a> {
     Ip(IpAddr),
 }
 
-/// How much of a certificate was read.
+/// The part of a certificate that was read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reading {
     /// All parts that can contain names were read.

@@ -34,7 +34,7 @@ pub struct Options {
     /// File of session ticket keys, shared by all terminators that serve the same names. Default: `None`, which generates keys in
     /// memory.
     pub ticket_keys_file: Option<PathBuf>,
-    /// How long a ticket key from memory encrypts new tickets. It decrypts tickets for twice as long. Default: 12 h.
+    /// Time for which a ticket key from memory encrypts new tickets. It decrypts tickets for twice as long. Default: 12 h.
     pub ticket_key_life: Duration,
     /// Interval at which the folder and the ticket keys are read again. Default: 10 s.
     pub reload: Duration,
@@ -53,7 +53,7 @@ pub struct Options {
     pub idle: Duration,
     /// Timeout of a request's header, from its first byte. Default: 10 s.
     pub head_timeout: Duration,
-    /// How long a client connection may be idle before its first request, and with HTTP/1 before each next one. Default: 75 s.
+    /// Idle timeout of a client connection before its first request, and with HTTP/1 before each next request. Default: 75 s.
     pub keep_alive: Duration,
     /// Timeout of a response's header, from the end of the request, or while the upstream accepts no more of the request. Default:
     /// 60 s.
@@ -65,7 +65,7 @@ pub struct Options {
     pub upstream_per_host_max: Option<usize>,
     /// Maximum idle upstream connections. The least recently used one is closed first. Default: 512.
     pub upstream_idle_max: usize,
-    /// How long an upstream connection may be idle before the terminator closes it. Default: 30 s.
+    /// Idle timeout of an upstream connection; then the terminator closes it. Default: 30 s.
     pub upstream_idle: Duration,
     /// Networks of trusted load balancers. The terminator reads the client's address from their PROXY protocol headers (version 2),
     /// and forwards their header fields about the client. Default: none.

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::FleetError;
 use crate::kind::{Fault, Relic};
 
-/// How long a silent server keeps the connection open: longer than the timeouts of any scanner here.
+/// Time for which a silent server keeps the connection open: longer than the timeouts of any scanner here.
 const HELD: Duration = Duration::from_secs(60);
 /// Bytes of the ClientHello that are read before a response.
 const HELLO_READ: usize = 4_096;

@@ -28,9 +28,9 @@ pub struct LifecycleOptions {
     pub tick: Duration,
     /// Timeout of an order at an issuer.
     pub order_patience: Duration,
-    /// How long cached policies are valid. Changes by this process take effect immediately.
+    /// Time for which cached policies are valid. Changes by this process take effect immediately.
     pub cache_lifetime: Duration,
-    /// How long runs may continue after a shutdown request. Another process takes over the remaining runs.
+    /// Time for which runs may continue after a shutdown request. Another process takes over the remaining runs.
     pub stop_patience: Duration,
 }
 

@@ -51,7 +51,7 @@ pub struct SuggestedRenewalWindow {
     pub end_us: i64,
 }
 
-/// How long before expiry a certificate is renewed.
+/// Time before expiry at which a certificate is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lead {
@@ -69,7 +69,7 @@ pub enum Lead {
 pub struct RenewalRule {
     /// Whether the scheduler renews automatically.
     pub auto_renew: bool,
-    /// How long before expiry a certificate is renewed. Default: one third of the lifetime.
+    /// Time before expiry at which a certificate is renewed. Default: one third of the lifetime.
     pub renew_before: Lead,
     /// Whether the issuer's suggestion (ARI) has priority over `renew_before`.
     pub obey_issuer: bool,

@@ -21,8 +21,8 @@ const QUIET_MAX_US: i64 = 15 * MINUTE_US;
 /// bucket holds one second's worth, it has accepted at most twice its rate, so one half would suffice. The rest allows for network
 /// jitter.
 const LEARNED_PART: f64 = 0.45;
-/// How long a learned rate is unchanged, microseconds; then it grows by a tenth per minute. Long compared with one run, so that a
-/// run is throttled only once; short enough to notice a raised quota.
+/// Time for which a learned rate is unchanged, microseconds; then it grows by a tenth per minute. Long compared with one run, so
+/// that a run is throttled only once; short enough to notice a raised quota.
 const LEARNED_HOLDS_US: i64 = 10 * MINUTE_US;
 /// Lowest learned rate per minute: some progress is needed to detect improvements.
 const LEARNED_MIN_PER_MINUTE: f64 = 6.0;

@@ -32,7 +32,7 @@ use crate::dial::{self, DialError};
 pub const SESSIONS_MAX: u64 = 4_096;
 /// Maximum TLS 1.3 tickets cached per peer. Each is used once (RFC 8446 appendix C.4); servers send two to four.
 const TICKETS_PER_PEER_MAX: usize = 4;
-/// How long to wait after the handshake for TLS 1.3 tickets, which arrive with the first data. Without them the next check cannot
+/// Time to wait after the handshake for TLS 1.3 tickets, which arrive with the first data. Without them the next check cannot
 /// resume. Counts towards the caller's limit.
 const TICKET_PATIENCE: Duration = Duration::from_millis(50);
 

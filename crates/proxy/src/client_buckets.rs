@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 /// Maximum clients with buckets in memory. The least recently active client is evicted first.
 const CLIENTS_MAX: u64 = 65_536;
-/// How long a client stays in memory after its buckets are full again.
+/// Time for which a client stays in memory after its buckets are full again.
 const REMEMBERED_FULL: Duration = Duration::from_secs(60);
 
 /// `N` token buckets for each client. Clones share them.

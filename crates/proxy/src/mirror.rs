@@ -19,9 +19,9 @@ use super::options::Options;
 use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use crate::mint::{MirrorTemplate, MirrorTemplateError, VALIDITY_MIN};
 
-/// How long a server's certificate is cached. A replaced certificate is noticed after this time.
+/// Time for which a server's certificate is cached. A replaced certificate is noticed after this time.
 const SEEN_FOR: Duration = Duration::from_secs(300);
-/// How long a failure to connect or verify is cached.
+/// Time for which a failure to connect or verify is cached.
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
 /// Maximum bytes of the cache: about 20,000 servers with usual certificates. The least recently used entry is evicted first.
 const OCTETS_MAX: u64 = 32 << 20;

@@ -34,11 +34,11 @@ pub struct Options {
     pub policy: Policy,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
-    /// How long leaf certificates are valid. Default: 7 days.
+    /// Validity of leaf certificates. Default: 7 days.
     pub leaf_validity: Duration,
     /// Scope in which leaf certificates share a key. Default: all leaf certificates of one key's lifetime.
     pub leaf_keys: LeafKeySharing,
-    /// How long new leaf certificates are issued for the same key. Default: 1 hour.
+    /// Time for which new leaf certificates are issued for the same key. Default: 1 hour.
     pub leaf_key_life: Duration,
     /// Maximum bytes of leaf certificates in memory. Default: 64 MiB.
     pub store_octets_max: u64,
@@ -54,8 +54,8 @@ pub struct Options {
     pub upstreams: UpstreamPolicies,
     /// Addresses that the proxy never connects to, for any client. Default: link-local addresses and metadata addresses of clouds.
     pub guard: Guard,
-    /// How long the proxy tunnels a client's connections to a host after the client has rejected a leaf certificate for that host.
-    /// Default: `None`, which disables it.
+    /// Time for which the proxy tunnels a client's connections to a host after the client has rejected a leaf certificate for that
+    /// host. Default: `None`, which disables it.
     pub auto_tunnel: Option<Duration>,
     /// Maximum connections of clients. The proxy closes further connections immediately. Default: 8,192.
     pub connections_max: usize,
@@ -71,14 +71,14 @@ pub struct Options {
     /// Maximum idle upstream connections. The least recently used one is closed first. Keep it below
     /// [`Self::upstream_per_host_max`], so that idle connections under other names of a host leave slots free. Default: 512.
     pub upstream_idle_max: usize,
-    /// How long an upstream connection may be idle before the proxy closes it. Default: 60 s.
+    /// Idle timeout of an upstream connection; then the proxy closes it. Default: 60 s.
     pub upstream_idle: Duration,
     /// Timeouts of a client's TLS: for the ClientHello after CONNECT, and for the rest of the handshake. Default: 10 s.
     pub handshake_timeout: Duration,
     /// Timeout of a request's header, from its first byte. For the first request on a connection to the proxy itself, from the
     /// start of the connection. Default: 10 s.
     pub head_timeout: Duration,
-    /// How long a client's HTTP/1 connection may be idle before its next request; after CONNECT and TLS, also before the first one.
+    /// Idle timeout of a client's HTTP/1 connection before its next request; after CONNECT and TLS, also before the first request.
     /// Default: 75 s.
     pub keep_alive: Duration,
     /// Timeout of connecting to an upstream: name resolution, TCP and TLS together. Default: 10 s.

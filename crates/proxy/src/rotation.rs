@@ -12,8 +12,8 @@ use super::audited::AuditedDecision;
 use super::proxy::Proxy;
 use super::requests::{Destination, Injected, MatchedRules, Secrets, record_credential_outcome};
 
-/// How often a request is sent again: with the version that the source has, and with the other one. A server may switch between two
-/// tries, so that the first one is right then.
+/// Maximum number of times that a request is sent again: with the version that the source has, and with the other one. A server may
+/// switch between two tries, so that the first one is right then.
 const MORE_TRIES: usize = 2;
 /// Maximum bytes of a 401 that is read before the next try, and kept for the client if nothing of the next try can be sent.
 const REFUSAL_OCTETS_MAX: usize = 64 << 10;

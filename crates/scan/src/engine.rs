@@ -43,7 +43,7 @@ const SECOND_PASS_MAX: usize = 131_072;
 /// Maximum targets remembered to skip duplicates; 8 bytes each. Duplicates beyond it are probed again, which only costs time.
 const REMEMBERED_MAX: usize = 4_194_304;
 
-/// How long the remaining targets are read after the deadline, to report each as not scanned.
+/// Time for which the remaining targets are read after the deadline, to report each as not scanned.
 const READ_AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Minimum delay between an immediate failure and the second probe: longer than the resolver caches SERVFAIL (one second).

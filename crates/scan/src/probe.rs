@@ -32,7 +32,8 @@ use events::ProbeOutcome;
 const READ_CHUNK: usize = 17 * 1_024;
 /// Maximum addresses tried in one probe. With `--all-addresses` each address has its own probe.
 const ADDRESSES_TRIED_MAX: usize = 4;
-/// How long the standard ClientHello in two packets has to get a response before the single-packet one is sent, in the last probe.
+/// Time in which the standard ClientHello (two packets) must get a response in the last probe. After it, the single-packet
+/// ClientHello is sent.
 const HEAD_START: Duration = Duration::from_secs(2);
 /// Minimum and maximum timeout of a short handshake that tests what else a server accepts.
 const INQUIRY_LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));

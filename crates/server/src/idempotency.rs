@@ -23,7 +23,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Maximum length of a key, in bytes.
 const KEY_MAX: usize = 255;
 
-/// How long responses are stored, µs: a day, so that a job that failed at night can be retried in the morning.
+/// Time for which responses are stored, µs: a day, so that a job that failed at night can be retried in the morning.
 const KEPT_US: i64 = 24 * 3_600 * 1_000_000;
 
 /// A request that has not finished after this time, µs, counts as lost with its server, and a repeat runs again. Longer than any

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long an undelivered result is kept, for callers that must retry later.
+/// Time for which an undelivered result is kept, for callers that must retry later.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Result of a rotation.

@@ -18,7 +18,7 @@ use x509::GeneralName;
 
 use crate::place::{openssl, pem};
 
-/// How long profiles are cached, as in production. Another node sees a change after this time.
+/// Time for which profiles are cached, as in production. Another node sees a change after this time.
 const CACHED_FOR: Duration = Duration::from_millis(50);
 
 /// Runs each test on both databases: `both! { case … }`, each `async fn case(office: Office)`.

@@ -20,7 +20,7 @@ const VERIFY_EVERY: u64 = 720;
 const TRIM_EVERY: u64 = 120;
 /// Lease of the process that checks, in µs: three intervals.
 const LEASE_US: i64 = 90_000_000;
-/// How long events are stored for consumers that lag behind, in µs.
+/// Time for which events are stored for consumers that lag behind, in µs.
 const EVENTS_KEPT_US: i64 = 7 * DAY_US;
 /// Number of rows read at a time.
 const PAGE: usize = 1_000;

@@ -32,7 +32,7 @@ const TRY_PARTS: u32 = 2;
 const PASS_WITHIN: Duration = Duration::from_secs(120);
 /// Maximum delay before the second attempt; doubled before each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
-/// How long no request is sent to the store after a failure: the first pause, which doubles up to a maximum.
+/// First pause after a failure, in which no request is sent to the store. The pause doubles up to a maximum.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Maximum pause after a failure.
 const PAUSE_MAX: Duration = Duration::from_secs(5);

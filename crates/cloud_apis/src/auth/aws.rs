@@ -27,7 +27,7 @@ use super::http::{HttpClient, HttpError};
 use super::lasting::{Fetching, Lasting};
 use outbound::pool::Verdict;
 
-/// How long credentials without an expiry are cached.
+/// Time for which credentials without an expiry are cached.
 const CREDENTIALS_KEPT: Duration = Duration::from_secs(15 * 60);
 /// Media type of requests to JSON services.
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";

@@ -29,7 +29,7 @@ const TRY_LIMIT: Duration = Duration::from_secs(20);
 const FETCH_LIMIT: Duration = Duration::from_secs(60);
 /// Retry policy after a temporary failure.
 const RETRY: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(2), retries: 6 };
-/// How long a failure is cached, so that many callers do not all send requests to a failing service.
+/// Time for which a failure is cached, so that many callers do not all send requests to a failing service.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
 /// A fetched value and its expiry.

@@ -26,7 +26,7 @@ use crate::{CredentialError, Credentials};
 
 /// A hook that fails after more than this time gets no further request in the same round, because it would delay all others.
 const SLOW: Duration = Duration::from_secs(5);
-/// How long a hook may read the new value if it does not respond earlier, µs.
+/// Time for which a hook may read the new value if it does not respond earlier, µs.
 const CANDIDATE_US: i64 = 300_000_000;
 /// Maximum concurrent hook calls per process.
 const HOOK_AT_ONCE: usize = 8;

@@ -33,7 +33,7 @@ pub struct RotationPolicy {
     pub before_expiry_s: Option<u32>,
     /// Rotate certificates when this part of their lifetime remains, in percent: 1 to 90.
     pub before_expiry_percent: Option<u32>,
-    /// How long both certificates of a CA are trusted before each further step, s. At most a third of the remaining lifetime.
+    /// Time for which both certificates of a CA are trusted before each further step, s. At most a third of the remaining lifetime.
     pub overlap_s: Option<u32>,
     /// Name of the hook that must agree or is notified.
     pub hook: Option<String>,

@@ -34,7 +34,7 @@ pub struct RotationPolicyRow {
     pub before_s: Option<i64>,
     /// Rotate a certificate when this part of its lifetime remains, in percent.
     pub before_percent: Option<i64>,
-    /// How long both certificates of a CA are trusted before the next step, s.
+    /// Time for which both certificates of a CA are trusted before the next step, s.
     pub overlap_s: i64,
     /// Name of the hook that must agree or is notified.
     pub hook: Option<String>,

@@ -22,8 +22,8 @@ pub struct FollowOptions {
     pub tiles_at_once: usize,
     /// Maximum tiles of one step, which the caller stores in one transaction.
     pub tiles_a_step: usize,
-    /// How long entries may wait in a partial tile before it is read. Reading partial tiles immediately would fetch them again with
-    /// every checkpoint.
+    /// Time for which entries may wait in a partial tile before it is read. Reading partial tiles immediately would fetch them
+    /// again with every checkpoint.
     pub partial_patience: Duration,
     /// Rate limit of requests.
     pub pace: Pace,

@@ -28,9 +28,9 @@ const BEHIND_EVERY: u64 = 12;
 const AGAIN_EVERY: u64 = 120;
 /// Rounds between two clean-ups: an hour.
 const TRIM_EVERY: u64 = 720;
-/// How long an unexpected issuance is judged again: longer than the interval between scans.
+/// Time for which an unexpected issuance is judged again: longer than the interval between scans.
 const AGAIN_FOR: Duration = Duration::from_secs(30 * 86_400);
-/// How long issuances are stored after expiry. The renewal of a 90-day certificate is issued well before that.
+/// Time for which issuances are stored after expiry. The renewal of a 90-day certificate is issued well before that.
 const KEPT_AFTER_END: Duration = Duration::from_secs(90 * 86_400);
 /// Maximum rows deleted in one transaction.
 const TRIMMED: usize = 1_000;

@@ -62,11 +62,11 @@ pub struct MonitorOptions {
     /// Minimum interval between two searches for a domain; a service may require a longer one. A tenth is added, depending on a
     /// hash, so that domains added together are not searched at the same time.
     pub poll_every: Duration,
-    /// How long an issuance waits for its verdict: see [`GRACE`].
+    /// Time for which an issuance waits for its verdict: see [`GRACE`].
     pub grace: Duration,
     /// Interval between two checkpoints of a log.
     pub checkpoint_every: Duration,
-    /// How long a service or a log may fail or lag before an alert.
+    /// Time for which a service or a log may fail or lag before an alert is raised.
     pub behind_after: Duration,
     /// Options for following logs; the merge delay comes from each log.
     pub follow: FollowOptions,

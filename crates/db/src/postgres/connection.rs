@@ -115,7 +115,7 @@ fn percent_decoded(text: &str) -> Result<String, String> {
     String::from_utf8(octets).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
-/// When PostgreSQL plans a prepared statement.
+/// Time at which PostgreSQL plans a prepared statement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StatementPlanning {
     /// The statement is planned on each execution, for the actual parameters.

@@ -162,7 +162,7 @@ pub struct Clouds {
 pub struct WatchOptions {
     /// Maximum concurrent runs; at least 1.
     pub at_once: usize,
-    /// How long the database may be unavailable before a run fails.
+    /// Time for which the database may be unavailable before a run fails.
     pub patience: Duration,
     /// Endpoints of a part: a run with more is split into parts that nodes share.
     pub part_endpoints: u64,

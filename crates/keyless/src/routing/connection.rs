@@ -131,7 +131,8 @@ fn failed(failure: Failure) -> PeerError {
     }
 }
 
-/// Pings the peer until a ping times out. Pings to nodes of the pod contain the wanted nodes; replies contain the reachable ones.
+/// Pings the peer until a ping times out. Pings to nodes of the pod list the destinations that this node wants to reach; replies
+/// list the destinations that the peer reaches.
 async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, options: &RouterOptions) -> Status {
     let node = peer.member().id;
     let router = || inner.upgrade();

@@ -46,7 +46,7 @@ pub(super) struct Links {
     chooser: NodeId,
     /// The previous chooser, and until when its nodes are used too, because the nodes of the new one are not connected yet.
     former: Option<(NodeId, Instant)>,
-    /// When the sharing of connections last started or stopped.
+    /// Time at which the sharing of connections last started or stopped.
     grouped: Option<Instant>,
     /// Number of nodes used at a site, if it is more than [`PER_SITE_MAX`].
     widths: HashMap<String, usize>,
@@ -243,8 +243,8 @@ impl Links {
     }
 
     /// Decides whether the pod shares connections. Returns whether the choice of nodes changed. The decision depends on the number
-    /// of destinations, which itself depends on the chooser. Therefore it is held for some time, and sharing ends only at half of
-    /// the number at which it began.
+    /// of destinations, which itself depends on the chooser. To prevent flapping, the decision is kept for some time, and sharing
+    /// ends only at half of the number at which it began.
     fn group(&mut self, members: &HashMap<NodeId, Member>, now: Instant) -> bool {
         let is_over = self.former.is_some_and(|(_, until)| until <= now);
         if is_over {
@@ -338,7 +338,7 @@ impl Links {
         link.peer.set_relays(through.collect(), owners, may_come);
     }
 
-    /// Notifies the pod of the wanted nodes, if they changed.
+    /// Notifies the pod of the wanted destinations, if they changed.
     fn notify_pod(&mut self) {
         let mut wanted = self.pod.wanted(self.own);
         self.detours.add_wanted(&mut wanted);

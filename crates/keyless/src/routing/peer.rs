@@ -185,7 +185,7 @@ impl Peer {
         self.is_doubted.store(false, Relaxed);
     }
 
-    /// Records that other nodes do not hear this node. It ranks last until it replies, and is pinged immediately.
+    /// Records that other nodes reported this node as silent. The node ranks last until it replies, and is pinged immediately.
     pub(super) fn doubt(&self) {
         self.is_doubted.store(true, Relaxed);
         self.wake();
@@ -197,7 +197,7 @@ impl Peer {
         replied > 0 && self.born + Duration::from_micros(replied) > then
     }
 
-    /// Triggers an immediate ping, which also sends the wanted nodes.
+    /// Triggers an immediate ping, which also sends the wanted destinations.
     pub(super) fn wake(&self) {
         self.woken.notify_one();
     }
@@ -242,7 +242,7 @@ impl Peer {
         self.measurements.lock().replies.quantile(95).unwrap_or(way * 3).max(HEDGE_MIN)
     }
 
-    /// Returns the number of own requests so far, without those forwarded for others.
+    /// Returns the number of requests of this node so far, without requests forwarded for other nodes.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Relaxed)
     }

@@ -13,8 +13,8 @@ use crate::node::NodeId;
 use crate::tenant::Identity;
 
 impl Router {
-    /// Records what another node wants to reach through this one. Returns the reachable nodes with round-trip times; `None` if the
-    /// caller is not a node. Ignores entries beyond [`WANTED_MAX`].
+    /// Records the destinations that another node wants to reach through this node. Returns the destinations that this node
+    /// reaches, with round-trip times; `None` if the caller is not a node. Ignores entries beyond [`WANTED_MAX`].
     pub(crate) fn record_wanted_nodes(
         &self,
         identity: &Identity,

@@ -20,7 +20,7 @@ use crate::node::{Member, NodeId};
 
 pub(super) struct RouterState {
     pub(super) options: RouterOptions,
-    /// The own node, which receives no routed requests.
+    /// This node. It receives no routed requests.
     pub(super) own: NodeId,
     pub(super) tls: RwLock<Arc<ClientConfig>>,
     pub(super) members: RwLock<HashMap<NodeId, Member>>,

@@ -124,7 +124,7 @@ impl Lifecycle {
     /// Returns a page of approvals in a state, newest first.
     ///
     /// # Errors
-    /// A database error with [`StoreError::BadCursor`], and other database errors.
+    /// [`StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn approvals(
         &self,

@@ -130,7 +130,7 @@ impl Lifecycle {
     /// Returns a page of the inventory, with the management state of each endpoint.
     ///
     /// # Errors
-    /// A database error with [`StoreError::BadCursor`], and other database errors.
+    /// [`StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn found(
         &self,
@@ -150,7 +150,7 @@ impl Lifecycle {
     /// or none, and still have a next page.
     ///
     /// # Errors
-    /// A database error with [`StoreError::BadCursor`], and other database errors.
+    /// [`StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn found_of(
         &self,

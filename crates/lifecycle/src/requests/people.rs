@@ -116,7 +116,7 @@ impl Lifecycle {
     /// Returns a page of owners or teams, sorted by name.
     ///
     /// # Errors
-    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
+    /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn people(
         &self,

@@ -112,7 +112,7 @@ impl Lifecycle {
     /// Returns a page of policies, sorted by name.
     ///
     /// # Errors
-    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
+    /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn policies(
         &self,
@@ -211,7 +211,7 @@ impl Lifecycle {
     /// Returns a page of violations.
     ///
     /// # Errors
-    /// A database error with [`store::StoreError::BadCursor`], and other database errors.
+    /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
     #[crate::boxed]
     pub async fn violations(
         &self,

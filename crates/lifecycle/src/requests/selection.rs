@@ -38,7 +38,7 @@ pub const IDS_MAX: usize = 10_000;
 /// Maximum reasons in a report. The number of refusals is always complete.
 const REASONS_MAX: usize = 100;
 
-/// How long to wait for a revocation that another process carries out, before it is counted as in progress.
+/// Time to wait for a revocation that another process carries out, before it is counted as in progress.
 const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
 /// First pause between checks. It doubles up to 16 times this value.
 const REVOKE_PAUSE: Duration = Duration::from_millis(5);

@@ -194,8 +194,7 @@ impl Lifecycle {
     /// Accepts the CSR of an agent.
     ///
     /// # Errors
-    /// [`CsrError::BadCsr`] says what is wrong with the CSR; a data error with [`DataError::NotFound`] if the job belongs to
-    /// another agent.
+    /// [`CsrError::BadCsr`] says what is wrong with the CSR; [`DataError::NotFound`] if the job belongs to another agent.
     #[crate::boxed]
     pub async fn accept_csr(&self, job: JobId, agent: Uuid, csr_der: &[u8]) -> Result<(), CsrError> {
         let now_us = self.now_us();

@@ -183,7 +183,7 @@ impl Lifecycle {
         stream::iter(jobs.into_iter().map(one)).buffer_unordered(AT_ONCE).collect().await
     }
 
-    /// Revocations with the same reason and actor share a call.
+    /// Revokes certificates at the internal CA. Revocations with the same reason and actor share a call.
     async fn revoke_internal(
         &self,
         jobs: Vec<JobRow>,

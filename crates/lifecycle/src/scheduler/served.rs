@@ -17,7 +17,7 @@ use crate::transition::described;
 /// Certificates checked in one tick, in addition to those with changes seen by scans. 100,000 certificates take 40 minutes, at a
 /// few milliseconds a tick.
 const SWEEP: i64 = 200;
-/// How far back changes are read, in µs. Scan results are stored within seconds, and the sweep over all certificates finds the
+/// Age in µs up to which changes are read. Scan results are stored within seconds, and the sweep over all certificates finds the
 /// rest.
 const LOOK_BACK_US: i64 = 120_000_000;
 

@@ -52,7 +52,7 @@ const PREFETCH_LIFE_MIN: Duration = Duration::from_secs(5);
 const PREFETCHES_MAX: usize = 64;
 /// Timeout of a prefetch.
 const PREFETCH_LIMIT: Duration = Duration::from_secs(5);
-/// How long to wait for the second address family after the first. RFC 8305 section 3 recommends 50 ms for interactive use; a scan
+/// Time to wait for the second address family after the first. RFC 8305 section 3 recommends 50 ms for interactive use; a scan
 /// prefers complete results.
 const OTHER_FAMILY_PATIENCE: Duration = Duration::from_millis(500);
 

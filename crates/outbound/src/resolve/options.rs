@@ -9,8 +9,8 @@ pub struct Options {
     pub cache_entries: u64,
     /// Maximum concurrent queries; further ones wait.
     pub in_flight: usize,
-    /// How long a failure (SERVFAIL, REFUSED, malformed response) is cached, so that a thousand targets in one broken zone need one
-    /// query. RFC 2308 section 7 allows five minutes.
+    /// Time for which a failure (SERVFAIL, REFUSED, malformed response) is cached, so that a thousand targets in one broken zone
+    /// need one query. RFC 2308 section 7 allows five minutes.
     pub failure_lifetime: Duration,
     /// Search domains for names with fewer dots than `ndots`.
     pub search: Vec<String>,

@@ -22,9 +22,9 @@ const TOKEN_OCTETS_MAX: usize = 16 << 10;
 const KEYS_OCTETS_MAX: usize = 256 << 10;
 /// Maximum keys of an issuer.
 const KEYS_MAX: usize = 64;
-/// How long fetched keys are used before they are refreshed.
+/// Time for which fetched keys are used before they are refreshed.
 const KEYS_FRESH: Duration = Duration::from_secs(600);
-/// How long keys are used if they cannot be refreshed.
+/// Time for which keys are used if they cannot be refreshed.
 const KEYS_STALE: Duration = Duration::from_secs(86_400);
 /// Minimum interval between fetches because of a token with an unknown key.
 const KEYS_AGAIN: Duration = Duration::from_secs(30);

@@ -48,7 +48,7 @@ use attempts::FailedAttemptLimit;
 use passwords::CREDENTIAL_OCTETS_MAX;
 use tls::ProxyTlsAcceptor;
 
-/// How long verified passwords are cached.
+/// Time for which verified passwords are cached.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// Timeout for waiting in the queue of password checks.
 const WAIT: Duration = Duration::from_secs(10);

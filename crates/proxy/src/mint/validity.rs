@@ -1,4 +1,4 @@
-//! How long leaf certificates are valid.
+//! Validity of leaf certificates.
 
 use std::time::Duration;
 

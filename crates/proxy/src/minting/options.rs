@@ -39,7 +39,7 @@ pub struct Options {
     pub streams_max: usize,
     /// Maximum names of one stream; further ones are rejected.
     pub names_per_stream_max: usize,
-    /// How long new leaves of a consumer use the same key.
+    /// Time for which new leaves of a consumer use the same key.
     pub key_life: Duration,
     /// Consumers that get RSA leaves, by their subject or another name of their certificate; `local` for consumers on this machine.
     pub rsa_consumers: Vec<String>,

@@ -33,7 +33,7 @@ use service::{DecisionError, PermissionService};
 use silence::Silence;
 use x509::HostOrIp;
 
-/// How long a missing response is cached.
+/// Time for which a missing response is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
 /// Reason why the permission service does not permit a leaf certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

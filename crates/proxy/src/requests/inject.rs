@@ -27,15 +27,15 @@ use super::setting::{InvalidSetting, header_name, invalid};
 use super::spellings::ValueEncodings;
 use crate::policy::Grants;
 
-/// How long the version before the current one is used for servers that reject the current one.
+/// Time for which the previous version is still used for servers that reject the current one.
 const GRACE: Duration = Duration::from_secs(600);
-/// How long after a change a read of the version before counts as one that began before the change.
+/// Time after a change in which a read of the previous version counts as a read that began before the change.
 const STALE_READ: Duration = Duration::from_secs(5);
 /// Minimum time between two reloads of a value that servers reject.
 const RELOAD_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum bytes of a file with a credential.
 const FILE_OCTETS_MAX: u64 = 64 << 10;
-/// How long the content of a file is cached.
+/// Time for which the content of a file is cached.
 const FILE_FRESH: Duration = Duration::from_secs(5);
 
 /// Future of a requested credential.
@@ -122,8 +122,8 @@ impl Version {
 }
 
 impl Versions {
-    /// Takes the version that was read, and returns the one to send, and whether the version that was read is a new one. `refused`:
-    /// the version that the server has just rejected.
+    /// Chooses the version to send after `read` was read. Also returns whether `read` is a new version. `refused`: the version that
+    /// the server has just rejected.
     fn choose(&mut self, read: Version, refused: Option<[u8; 32]>) -> (Version, bool) {
         let is_stale = self
             .previous
@@ -433,7 +433,7 @@ impl Injected {
         self.version.as_deref()
     }
 
-    /// Returns whether the same value was sent last, of the credentials `sent`.
+    /// Returns whether the last of the credentials `sent` has the same value.
     pub(crate) fn was_sent_last(&self, sent: &[Self]) -> bool {
         let last = sent.iter().rev().find(|one| Arc::ptr_eq(&one.injection, &self.injection));
         last.is_some_and(|last| last.digest == self.digest)

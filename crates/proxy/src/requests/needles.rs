@@ -344,8 +344,8 @@ fn reference(rest: &[u8]) -> Option<(u32, usize)> {
     Some((meant, end + 1))
 }
 
-/// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may mean, for a search that
-/// compares no more texts than it must. The sequence must be complete.
+/// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may mean, so that the search
+/// compares as few texts as possible. The sequence must be complete.
 pub(super) fn meant_by(rest: &[u8], with: &mut dyn FnMut(u8)) {
     match rest.first() {
         Some(b'%') => {

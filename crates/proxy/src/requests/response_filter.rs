@@ -19,8 +19,8 @@ use super::spellings::ValueEncodings;
 /// Codings that are decoded here.
 const READ_HERE: [&str; 3] = ["gzip", "x-gzip", "identity"];
 
-/// Prepares a request that gets a credential: the response must be one that can be searched. Compressed only with gzip, complete
-/// (parts of a value are not found), and of a WebSocket uncompressed.
+/// Prepares a request with an injected credential, so that its response can be searched. The response must be complete, because a
+/// part of a value is not found, and uncompressed or compressed with gzip. WebSocket messages must be uncompressed.
 pub(crate) fn make_searchable(headers: &mut HeaderMap) {
     headers.remove(RANGE);
     headers.remove(IF_RANGE);
@@ -45,7 +45,8 @@ pub(crate) fn make_searchable(headers: &mut HeaderMap) {
     }
 }
 
-/// Decoded bytes after which other tasks get their turn: a response may be compressed to a thousandth, and its search is work.
+/// Decoded bytes after which the task yields to others. A response may be compressed by a factor of 1,000, and the search takes
+/// processor time.
 const TURN_OCTETS: usize = 64 << 10;
 
 /// The response has a content coding that cannot be searched.

@@ -12,11 +12,12 @@ use super::spellings::{SearchBudget, TooMuch, ValueEncodings};
 
 /// Maximum bytes that are held back until it is decided whether they are a value.
 const HELD_MAX: usize = 256 << 10;
-/// Pause of the stream after which less than the shortest masked part of a value is passed on: the client may have to answer it.
+/// Pause after which held bytes are passed on if they are shorter than the shortest masked part of a value. The client may need
+/// these bytes to answer.
 const PAUSE_SHORT: Duration = Duration::from_millis(20);
 /// Pause of the stream after which a longer part of a value is masked and passed on.
 const PAUSE_LONG: Duration = Duration::from_secs(1);
-/// Replaces each byte of a value. The length stays, so that lengths that were sent before stay true.
+/// Byte that replaces each byte of a value. The length stays the same, because it may already have been sent.
 const MASK: u8 = b'*';
 
 /// Masks injected values in a stream of bytes.
@@ -25,9 +26,10 @@ pub struct Scrubber {
     values: Vec<Arc<ValueEncodings>>,
     /// Bytes that are held back because they may be part of a value.
     held: Vec<u8>,
-    /// How much of `held` is masked already, as the end of a value that began before it, or in a pause.
+    /// Number of bytes at the start of `held` that are masked already: the end of an earlier value, or bytes masked in a pause.
     masked: usize,
-    /// How much of `held` was passed on in a pause. It stays in `held`, so that the rest of a value is masked.
+    /// Number of bytes at the start of `held` that were passed on in a pause. They stay in `held`, so that the rest of a value is
+    /// recognized.
     sent: usize,
     pause: Pause,
     steps: SearchBudget,
@@ -60,7 +62,7 @@ impl Scrubber {
         self.found
     }
 
-    /// Takes the next bytes, and returns those that are decided, without values.
+    /// Takes the next bytes. Returns the bytes that can no longer be a part of a value, with complete values masked.
     ///
     /// # Errors
     /// [`TooMuch`]: nothing more of the stream may be passed on.
@@ -68,8 +70,8 @@ impl Scrubber {
         self.advance(data, false)
     }
 
-    /// Takes the last bytes of a message, and returns all that is left of it, without values. The rest of a value that it begins is
-    /// masked in the next message.
+    /// Takes the last bytes of a message. Returns the remaining bytes of the message, with values masked. If a value continues in
+    /// the next message, its rest is masked there.
     ///
     /// # Errors
     /// As [`Self::pass`].
@@ -81,7 +83,7 @@ impl Scrubber {
         }
     }
 
-    /// Takes the last bytes of the stream, and returns all that is left, without values.
+    /// Takes the last bytes of the stream. Returns the remaining bytes, with values masked.
     ///
     /// # Errors
     /// As [`Self::pass`].
@@ -89,8 +91,8 @@ impl Scrubber {
         self.advance(data, true)
     }
 
-    /// Returns held bytes after a pause of the stream. Pending if none are held, or the pause is too short yet. To be called while
-    /// the stream has no more bytes.
+    /// Returns held bytes after a pause of the stream. Pending if none are held, or the pause is too short yet. Call it while the
+    /// stream has no more bytes.
     ///
     /// # Errors
     /// As [`Self::pass`].
@@ -162,7 +164,7 @@ impl Scrubber {
         Ok(masked(&text[..decided], &found, carried).slice(from..))
     }
 
-    /// Returns `data`, a text of its own, without values.
+    /// Masks values in `data`, which is searched separately from the stream.
     ///
     /// # Errors
     /// [`TooMuch`]

@@ -39,7 +39,8 @@ struct StreamFilter {
 }
 
 impl<S> ScrubbedStream<S> {
-    /// Removes what `filter` finds; it says whether the stream is a WebSocket.
+    /// Creates a stream from which the scrubber of `filter` removes values. The flag says whether the stream is a WebSocket. `None`
+    /// leaves the stream unchanged.
     pub(crate) fn new(stream: S, filter: Option<(Scrubber, bool)>) -> Self {
         let filter = filter.map(|(scrubber, is_websocket)| StreamFilter {
             scrubber,

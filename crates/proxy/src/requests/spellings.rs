@@ -69,7 +69,7 @@ impl SearchBudget {
     }
 }
 
-/// The search exceeded its limit of work or memory: what follows may contain the value and must not be passed on.
+/// The search exceeded its limit of work or memory. The rest of the text may contain the value, and must not be passed on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the search for an injected credential in the response exceeds its limit")]
 pub struct TooMuch;
@@ -127,8 +127,8 @@ impl ValueEncodings {
         self.all.push(Text { octets: Zeroizing::new(text.to_vec()), has_breaks, is_exact });
     }
 
-    /// Collects the ranges of the value in `text` in `found`. Returns the length of the text that is decided: from there on, the
-    /// value may begin and continue in later text. If the text `is_whole`, all is decided.
+    /// Collects the ranges of the value in `text` in `found`. Returns the number of decided bytes: after them, a value may begin
+    /// and continue in later text. With `is_whole`, all bytes are decided.
     ///
     /// # Errors
     /// [`TooMuch`]
@@ -299,7 +299,7 @@ mod tests {
         ValueEncodings::of([text.as_bytes()].into_iter())
     }
 
-    /// Returns what of `text` is decided, and the ranges that are found.
+    /// Returns the decided part of `text`, and the found ranges.
     fn searched(spellings: &ValueEncodings, text: &[u8], is_whole: bool) -> (usize, Vec<(usize, usize)>) {
         let (mut steps, mut found) = (SearchBudget::default(), Vec::new());
         let decided = spellings.search(text, is_whole, &mut steps, &mut found).unwrap();

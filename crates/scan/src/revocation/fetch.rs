@@ -22,9 +22,9 @@ use super::verdict::Cause;
 pub const KEEP_MAX: Duration = Duration::from_secs(4 * 3_600);
 /// Shortest cache time, so that a CRL that is about to expire is not fetched for every certificate.
 const KEEP_MIN: Duration = Duration::from_secs(60);
-/// How long a temporary failure is cached: no response, or an HTTP status.
+/// Time for which a temporary failure is cached: no response, or an HTTP status.
 pub const FAILURE_KEPT: Duration = Duration::from_secs(300);
-/// How long a defect of the CRL itself is cached: an invalid signature, not a CRL, too long.
+/// Time for which a defect of the CRL itself is cached: an invalid signature, not a CRL, too long.
 pub const DEFECT_KEPT: Duration = Duration::from_secs(3_600);
 
 /// Longest response in bytes that is read with high concurrency. Public partitioned CRLs are smaller.

@@ -26,7 +26,7 @@ use crate::problem::Problem;
 /// Lifetime of a cached credential. A credential that another process revokes stops working within this time.
 pub const BELIEVED: Duration = Duration::from_secs(5);
 
-/// How long an unknown credential is cached as unknown.
+/// Time for which an unknown credential is cached as unknown.
 const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
 
 /// Maximum number of callers' credentials in the cache, a few hundred bytes each.
@@ -38,7 +38,7 @@ const USED_COARSENESS_US: i64 = 3_600_000_000;
 /// Maximum noted uses that are not written yet. More uses than cached credentials can only occur through cache eviction.
 const NOTED_MAX: usize = 16_384;
 
-/// How long signatures of approvers are stored, µs: as long as their votes. The audit log has them too.
+/// Time for which signatures of approvers are stored, µs: as long as their votes. The audit log has them too.
 const SIGNATURES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
 
 /// Interval of writing the noted uses.

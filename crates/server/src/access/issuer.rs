@@ -26,7 +26,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const ANSWER_MAX: usize = 1 << 20;
 /// Lifetime of the cached metadata and keys.
 const BELIEVED: Duration = Duration::from_secs(3_600);
-/// How long a failure is cached, so that not every login sends a request to an unavailable issuer.
+/// Time for which a failure is cached, so that not every login sends a request to an unavailable issuer.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(5);
 /// Minimum interval between refreshes for an unknown key, because anyone can send a token that names one.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);

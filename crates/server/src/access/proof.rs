@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use store::{Session, SignInMethod};
 
-/// How long after its user's last proof of identity a session may use permissions that are marked as dangerous.
+/// Time after its user's last proof of identity in which a session may use permissions that are marked as dangerous.
 pub const PROOF_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// [`PROOF_LIFETIME`] in µs.

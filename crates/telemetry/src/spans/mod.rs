@@ -23,7 +23,7 @@ use tokio::time::Instant;
 pub const QUEUE_MAX: usize = 4_096;
 /// Maximum number of requests whose spans one message contains: about 500 KB.
 const BATCH_MAX: usize = 256;
-/// How long the first entry of a batch waits for others.
+/// Time for which the first entry of a batch waits for others.
 const LINGER: Duration = Duration::from_secs(1);
 /// Delays before a batch is sent again after a retryable error (OTLP 1.x, "Retryable Response Codes").
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];

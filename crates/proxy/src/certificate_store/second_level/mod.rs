@@ -65,7 +65,7 @@ const TIDY_BATCHES_MAX: usize = 100;
 const KEYS_OPEN_MAX: u64 = 1_024;
 /// Time after which a key is stored again with a later expiry.
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
-/// How long a key is stored: leaves may use it until it is replaced, and are valid for that long after.
+/// Time for which a key is stored: the time in which new leaves use it, plus the maximum validity of a leaf.
 const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);
 /// Maximum attempts to store a leaf after the lease was lost, before it is used without being shared.
 const PUTS_MAX: usize = 2;
@@ -124,7 +124,7 @@ pub struct SecondLevelCounts {
     pub away: bool,
 }
 
-/// The second level behind memory. Clones share it.
+/// The second level of the certificate store, behind the memory cache. Clones share it.
 #[derive(Clone)]
 pub struct SecondLevel(Arc<LevelState>);
 
@@ -252,7 +252,7 @@ impl SecondLevel {
         }
     }
 
-    /// Returns whether such leaves are stored in the backend.
+    /// Returns whether leaves with such an identity are stored in the backend.
     pub(super) fn keeps(&self, id: &LeafId) -> bool {
         !(self.0.options.is_shared && id.key_goes_to == KeyRecipients::ThisMachine)
     }
