@@ -60,7 +60,7 @@ impl Default for AuthorityOptions {
             delta_crls: true,
             ocsp_lifetime: DAY / 2,
             ocsp_responder_lifetime: 14 * DAY,
-            // About 100,000 responses: a response signed with P-256 has some 600 bytes.
+            // About 100,000 responses: a response signed with P-256 has about 600 bytes.
             ocsp_cache_octets: 64 << 20,
             cache_lifetime: Duration::from_secs(5),
             private_suffixes: Vec::new(),

@@ -29,7 +29,7 @@ pub type KeyId = Uuid;
 const OPEN_KEYS_MAX: u64 = 4_096;
 /// Lifetime of a cached key. After a key is blocked on one node, other nodes may use it for this time.
 const OPEN_FOR: Duration = Duration::from_secs(60);
-/// Number of values that are re-wrapped in one transaction: some 100 KB, well under a second.
+/// Number of values that are re-wrapped in one transaction: about 100 KB, well under a second.
 const REWRAP_ROWS: usize = 500;
 /// Provider name in the rows of keys that are stored encrypted in the database.
 const SEALED: &str = "sealed";

@@ -19,7 +19,7 @@ use x509::UnixTime;
 use crate::config::HttpConfig;
 use crate::error::HttpError;
 
-/// Maximum bytes of a response body. Certificate chains with many alternates have some tens of thousands.
+/// Maximum bytes of a response body. Certificate chains with many alternates have tens of thousands.
 const BODY_MAX: usize = 1024 * 1024;
 /// Maximum redirects that are followed, all to the same host.
 const REDIRECTS_MAX: usize = 3;

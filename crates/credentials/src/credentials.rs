@@ -29,7 +29,7 @@ use crate::tables::{
 };
 use crate::version::Version;
 
-/// Maximum versions in one transaction; each takes some KiB.
+/// Maximum versions in one transaction; each takes a few KiB.
 const BATCH_MAX: usize = 256;
 /// Maximum versions in the queue. When it is full, callers wait.
 const WAITING_MAX: usize = 4_096;

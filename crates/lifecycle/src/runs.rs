@@ -21,7 +21,7 @@ use crate::tables::managed::ManagedRow;
 /// time.
 pub(crate) const LEASE_US: i64 = 120_000_000;
 
-/// Certificates changed in one transaction: half a second of work, and some MiB.
+/// Certificates changed in one transaction: half a second of work, and a few MiB.
 pub(crate) const CHUNK: usize = 2_000;
 
 /// Data needed to plan the next run within a transaction.

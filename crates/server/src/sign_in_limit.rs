@@ -41,8 +41,8 @@ pub struct SignInRates {
 }
 
 impl Default for SignInRates {
-    /// Returns the default limits. A user who mistypes waits at most ten seconds; an attacker has some nine thousand attempts a day
-    /// for one name.
+    /// Returns the default limits. A user who mistypes waits at most ten seconds; an attacker has about nine thousand attempts a
+    /// day for one name.
     fn default() -> Self {
         Self {
             pair: SlowRate { every: Duration::from_secs(10), burst: 5 },

@@ -18,8 +18,8 @@ use crate::tables;
 use crate::tables::{Insertion, NewIssued, Source, UsedIdempotencyKey};
 use crate::tree::Ca;
 
-/// Maximum number of certificates in one transaction, and of lookups in one statement. A certificate has some 3 KiB, so a batch has
-/// less than 1 MiB.
+/// Maximum number of certificates in one transaction, and of lookups in one statement. A certificate has about 3 KiB, so a batch
+/// has less than 1 MiB.
 const BATCH_MAX: usize = 256;
 /// Capacity of each queue. When a queue is full, callers wait for a slot.
 const WAITING_MAX: usize = 4_096;

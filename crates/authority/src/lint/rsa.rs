@@ -215,7 +215,7 @@ mod tests {
                 break;
             }
         }
-        // It has some 2,032 bits: the test uses the residues, not the length.
+        // It has about 2,032 bits: the test uses the residues, not the length.
         let residues = TABLES.residues(&power);
         assert!(TABLES.roca.iter().zip(&residues).all(|(powers, (_, residue))| powers[*residue as usize]));
         let sound = TABLES.residues(&sound());

@@ -338,7 +338,7 @@ impl Credentials<'_> {
         Ok(all)
     }
 
-    /// Destroys up to [`DESTROYED_MAX`] versions of credentials that were deleted by `deleted_by_us`, and credentials without a
+    /// Destroys a batch of versions (at most 500) of credentials that were deleted by `deleted_by_us`, and credentials without a
     /// version. Returns the number destroyed; 0 when none is left.
     ///
     /// # Errors
@@ -362,7 +362,7 @@ impl Credentials<'_> {
             .await
     }
 
-    /// Returns up to [`DESTROYED_MAX`] versions that expired by `ended_by_us`, for [`destroy_expired_versions`].
+    /// Returns a batch of versions (at most 500) that expired by `ended_by_us`, for [`destroy_expired_versions`].
     ///
     /// # Errors
     /// Errors of the database.

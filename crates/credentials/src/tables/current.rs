@@ -11,7 +11,7 @@ use db::{BulkStatement, Cost, StoreError};
 /// Maximum bytes of encrypted values in one response.
 pub const SEALED_OCTETS_MAX: i64 = 64 << 20;
 
-/// Number of names, or versions of one name, that always fit into [`SEALED_OCTETS_MAX`]: a value has at most a MiB and some KiB.
+/// Number of names, or versions of one name, that always fit into [`SEALED_OCTETS_MAX`]: a value has at most one MiB and a few KiB.
 pub const NAMES_UNBOUNDED: usize = 63;
 
 macro_rules! current {

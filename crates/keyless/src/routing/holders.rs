@@ -64,7 +64,7 @@ impl Holders {
         *self.peers.write() = peers;
     }
 
-    /// Returns up to [`TRIES_MAX`] reachable nodes, nearest first. Takes some nanoseconds for each holder.
+    /// Returns up to [`TRIES_MAX`] reachable nodes, nearest first. Takes a few nanoseconds for each holder.
     pub(super) fn nearest(&self) -> Vec<Arc<Peer>> {
         let peers = self.linked();
         let mut nearest: Vec<(Rank, &Arc<Peer>)> = Vec::with_capacity(TRIES_MAX + 1);

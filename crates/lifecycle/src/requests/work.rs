@@ -49,7 +49,7 @@ pub enum CsrError {
 
 from_data!(CsrError);
 
-/// Maximum attempts of a deployment. With the pauses between them they take some hours.
+/// Maximum attempts of a deployment. With the pauses between them they take a few hours.
 const DEPLOY_ATTEMPTS_MAX: i64 = 10;
 
 /// Converts the outcome of a deployment to its value in the database.

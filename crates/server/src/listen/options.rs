@@ -33,7 +33,7 @@ pub struct ServerOptions {
     /// Reverse proxies whose PROXY protocol header and `X-Forwarded-For` are trusted. Their client certificates are not: a client
     /// with a certificate must connect to this server by TLS directly.
     pub trusted_proxies: TrustedProxies,
-    /// Maximum connections of each listener, some 30 KiB each. A further connection evicts the one that has been idle the longest.
+    /// Maximum connections of each listener, about 30 KiB each. A further connection evicts the one that has been idle the longest.
     pub connections_max: usize,
     /// Maximum connections of each listener from one address (for IPv6, one /64). Further ones are closed immediately. Default:
     /// `None`, which is an eighth of `connections_max`.

@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::routing::endpoint;
 use crate::state::State;
 
-/// Maximum bytes of a protocol request. A SCEP message with an RSA-4096 request has some 10 KiB, an ACME request with a hundred
+/// Maximum bytes of a protocol request. A SCEP message with an RSA-4096 request has about 10 KiB, an ACME request with a hundred
 /// names has less. EST and ACME have lower limits of their own.
 const BODY_MAX: usize = 256 << 10;
 

@@ -16,7 +16,7 @@ use super::scope::may_see;
 use crate::access::{Caller, Permission};
 use crate::problem::Problem;
 
-/// Maximum certificates that one request compares for a caller who does not see everything: some 100 ms of processor time.
+/// Maximum certificates that one request compares for a caller who does not see everything: about 100 ms of processor time.
 const LOOKED_MAX: usize = 5_000;
 /// Certificates read by one statement.
 const AT_ONCE: usize = 1_000;
