@@ -76,7 +76,7 @@ pub enum OpenError {
     BaseUrl {
         /// The URL as configured.
         text: String,
-        /// The error.
+        /// Reason why the URL is invalid.
         reason: &'static str,
     },
 }

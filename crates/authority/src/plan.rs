@@ -4,8 +4,8 @@ use api::plan::{ISSUANCE_PLAN, encoded};
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-/// The certificate that is issued after the approval. Names and targets keep their order, because the first name may become the
-/// common name.
+/// Plan of a certificate that is issued after the approval. Names and targets keep their order, because the first name may become
+/// the common name.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct IssuancePlan {
     /// Object of the plan: `certificate/UUID` or `enrolment/UUID`.

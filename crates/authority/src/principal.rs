@@ -10,7 +10,7 @@ const NAMES_MAX: usize = 32;
 /// An actor with all identifiers of the same person: the name of the actor, the owner of a token, the subject at an OIDC
 /// provider, a verified email address, and a client certificate with its key and names.
 ///
-/// Two principals that share an identifier count as the same person. People who share a certificate, key, owner or address therefore count
+/// Two principals that share an identifier count as the same person. So people who share a certificate, key, owner or address count
 /// as one person.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Principal {

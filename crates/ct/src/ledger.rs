@@ -136,7 +136,7 @@ pub struct Judged {
     pub issuance: CtIssuanceRow,
     /// The watched domain whose rule applied; `None` when none is watched any longer, in which case the issuance is expected.
     pub domain: Option<String>,
-    /// Whether the issuance was expected.
+    /// Verdict: whether the issuance was expected.
     pub verdict: Verdict,
 }
 

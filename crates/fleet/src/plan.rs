@@ -62,11 +62,11 @@ pub enum Latency {
     CertPulse,
     /// Custom ranges.
     Custom {
-        /// From DNS query to response.
+        /// Time from the DNS query to the response.
         dns: RangeInclusive<Duration>,
-        /// From SYN to the established connection.
+        /// Time from the SYN to the established connection.
         dial: RangeInclusive<Duration>,
-        /// From ClientHello to the server's first flight.
+        /// Time from the ClientHello to the server's first flight.
         handshake: RangeInclusive<Duration>,
     },
 }

@@ -153,7 +153,7 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
 pub struct Attempt {
     /// The address of the attempt.
     pub address: IpAddr,
-    /// The error.
+    /// Reason why the attempt failed.
     pub error: DialError,
 }
 

@@ -62,7 +62,7 @@ pub enum TlsError {
     BadName {
         /// The name as given by the caller.
         name: String,
-        /// The error.
+        /// Reason why the name is invalid.
         #[source]
         source: InvalidDnsNameError,
     },
@@ -71,7 +71,7 @@ pub enum TlsError {
     Handshake {
         /// The address of the peer.
         address: SocketAddr,
-        /// The error.
+        /// The error of the TLS library or the socket.
         #[source]
         source: io::Error,
     },

@@ -73,7 +73,7 @@ pub enum ExternalKeyError {
     Bad {
         /// Name of the invalid field.
         field: &'static str,
-        /// The error.
+        /// Reason why the value of the field is invalid.
         reason: String,
     },
     /// The name is in use. The caller must choose another name.

@@ -47,7 +47,7 @@ pub enum BadOverride {
     Bad {
         /// Name of the invalid field.
         field: &'static str,
-        /// The error.
+        /// Reason why the value of the field is invalid.
         reason: String,
     },
     /// An error of the database.

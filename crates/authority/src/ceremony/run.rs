@@ -51,7 +51,7 @@ pub enum CeremonyError {
     Request {
         /// Name of the intermediate in the plan.
         name: String,
-        /// The error.
+        /// Reason why the CSR cannot be signed.
         reason: String,
     },
     /// The directory contains no valid root.
@@ -59,7 +59,7 @@ pub enum CeremonyError {
     Root {
         /// Path of the directory.
         path: PathBuf,
-        /// The error.
+        /// Reason why the root is invalid.
         reason: String,
     },
     /// The key cannot be generated or decrypted.

@@ -57,7 +57,7 @@ pub enum TranscriptError {
     Certificate {
         /// Name of the file.
         file: String,
-        /// The error.
+        /// Description of the difference.
         reason: String,
     },
 }

@@ -110,7 +110,7 @@ pub enum ImportError {
     Certificate {
         /// Position in the input, from 1.
         position: usize,
-        /// The error.
+        /// Reason why the certificate is invalid.
         reason: String,
     },
     /// The first certificate is not a CA certificate.

@@ -111,7 +111,7 @@ pub enum BadCa {
     Limit {
         /// The text as the caller wrote it.
         text: String,
-        /// The error.
+        /// Reason why the text is invalid.
         reason: String,
     },
     /// A list has too many entries.

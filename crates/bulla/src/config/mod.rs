@@ -508,8 +508,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns warnings about valid settings that may have surprising effects. They are logged at startup, and printed by `bulla
-    /// config check`.
+    /// Returns warnings about valid settings that may have surprising effects. They are logged at startup and by `bulla config
+    /// check`.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let standby_without_values =
             !self.store.replica_url.is_empty() && self.credentials.audit == credentials::ReadAudit::Durable;

@@ -64,7 +64,7 @@ pub enum AgentError {
     UnusableSocket {
         /// The socket or its folder.
         path: PathBuf,
-        /// The reason.
+        /// Reason why the path cannot be used.
         why: &'static str,
     },
     /// An operation of the system failed.

@@ -55,7 +55,7 @@ pub enum UpstreamConnectError {
     Parent {
         /// The parent's URL.
         parent: String,
-        /// The reason.
+        /// Reason why the parent proxy cannot be used.
         why: ParentProxyError,
     },
     /// All connection slots are in use.

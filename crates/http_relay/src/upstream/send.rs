@@ -17,7 +17,7 @@ const KEPT_TRIES: usize = 3;
 
 /// Reason why a request got no response from the upstream.
 pub struct Unanswered {
-    /// The reason.
+    /// Reason why there is no response.
     pub error: NoAnswer,
     /// The request, if no part of it was sent.
     pub unsent: Option<Box<Request<RequestBody>>>,

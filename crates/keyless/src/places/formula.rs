@@ -24,7 +24,7 @@ pub const DEPTH_MAX: usize = 32;
 pub struct FormulaError {
     /// Column of the error in characters, from 1.
     pub column: usize,
-    /// The error.
+    /// Description of the syntax error.
     pub trouble: Trouble,
 }
 

@@ -79,7 +79,7 @@ struct PermissionState {
     no_for: Duration,
     when_away: WhenAway,
     names_clients: bool,
-    /// Whether the last request got a response.
+    /// Whether the permission service answered the last request.
     answers_now: AtomicBool,
     metrics: PermissionMetrics,
 }

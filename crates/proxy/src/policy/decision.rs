@@ -17,7 +17,7 @@ pub struct PolicyRequest<'a> {
     pub identity: Option<&'a Identity>,
     /// The verified host of the connection, never an unverified header.
     pub host: &'a HostOrIp,
-    /// The port.
+    /// The TCP port of the request.
     pub port: u16,
     /// Known part of the request.
     pub phase: Phase<'a>,
@@ -56,7 +56,7 @@ pub struct Decision {
     pub action: Action,
     /// The rule that decided.
     pub rule: Option<Arc<str>>,
-    /// The reason.
+    /// Kind of reason for the decision, such as a rule or the default.
     pub reason: Reason,
 }
 

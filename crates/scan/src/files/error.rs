@@ -39,7 +39,7 @@ pub enum FileError {
     Malformed {
         /// The detected format.
         format: Format,
-        /// The error.
+        /// Reason why the file cannot be parsed.
         why: String,
     },
     /// The file is readable and contains no certificate.

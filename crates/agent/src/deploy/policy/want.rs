@@ -34,7 +34,7 @@ pub enum DeniedAction {
     Never {
         /// The refused object.
         what: String,
-        /// The reason.
+        /// Reason why no policy line can allow the action.
         why: &'static str,
     },
 }
