@@ -111,7 +111,7 @@ pub struct Retiring {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Retired {
-    /// New state: `retiring` (the CA issues no more certificates) or `retired` (the CA signs nothing any more).
+    /// New state: `retiring` (the CA issues no more certificates) or `retired` (the CA no longer signs anything).
     pub state: String,
 }
 
@@ -161,7 +161,7 @@ pub struct AuthorityView {
     pub created_at: String,
     /// Time after which the CA issues no more certificates.
     pub retiring_at: Option<String>,
-    /// Time after which the CA signs nothing any more.
+    /// Time after which the CA no longer signs anything.
     pub retired_at: Option<String>,
 }
 
@@ -229,7 +229,7 @@ pub struct CrlStatusView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ResponderStatusView {
-    /// `current`, or `expired`: the next response is preceded by the issue of a new responder certificate.
+    /// `current`, or `expired`: a new responder certificate is issued before the next response.
     #[cfg_attr(feature = "schemas", schema(example = "current"))]
     pub state: String,
     /// Start of the responder certificate's validity, RFC 3339.

@@ -28,7 +28,7 @@ pub struct IssuerPatch {
     /// New name.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 100))]
     pub name: Option<String>,
-    /// New settings. They replace all present settings, except that absent secrets are kept. If the URL, the trusted roots or the
+    /// New settings. They replace all current settings, except that absent secrets are kept. If the URL, the trusted roots or the
     /// login change, the secrets must be given again. A secret that is null is removed.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub config: Option<Map<String, Value>>,

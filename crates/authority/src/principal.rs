@@ -7,7 +7,7 @@ use x509::{Certificate, GeneralName};
 /// Maximum number of names of a certificate that count as identifiers.
 const NAMES_MAX: usize = 32;
 
-/// An actor with all identifiers of the same person: the name of the actor, the owner of a token, the subject at an OIDC
+/// An actor with all identifiers (marks) of the same person: the name of the actor, the owner of a token, the subject at an OIDC
 /// provider, a verified email address, and a client certificate with its key and names.
 ///
 /// Two principals that share an identifier count as the same person. So people who share a certificate, key, owner or address count
@@ -59,12 +59,12 @@ impl Principal {
         &self.actor
     }
 
-    /// Returns all marks, including the name of the actor.
+    /// Returns all identifiers (marks), including the name of the actor.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         self.marks.iter().map(String::as_str)
     }
 
-    /// Returns whether at least one of these marks belongs to the person.
+    /// Returns whether at least one of these identifiers belongs to the person.
     #[must_use]
     pub fn has_any_mark<'a>(&self, mut marks: impl Iterator<Item = &'a str>) -> bool {
         marks.any(|mark| self.marks.contains(mark))
@@ -77,9 +77,9 @@ impl Principal {
     }
 }
 
-/// Formats a subject alternative name as a mark, for example `dns:www.example`. DNS names and email addresses are in lower case.
-/// Returns `None` for kinds of names that identify no person. The mapping from client certificates to identities uses the same
-/// text.
+/// Formats a subject alternative name as an identifier (mark), for example `dns:www.example`. DNS names and email addresses are in
+/// lower case. Returns `None` for kinds of names that identify no person. The mapping from client certificates to identities uses
+/// the same text.
 #[must_use]
 pub fn name_mark(name: &GeneralName) -> Option<String> {
     match name {

@@ -57,7 +57,7 @@ impl Sink {
         (known.marker == marker && !known.chain.is_empty()).then(|| Chain::Unchanged(known.chain.clone()))
     }
 
-    /// Returns the known tags of a resource whose marker is unchanged. `None`: read them.
+    /// Returns the known tags of a resource whose marker is unchanged. `None`: the tags must be read.
     #[must_use]
     pub fn known_tags(&self, place: &CloudResource, marker: &str) -> Option<Tags> {
         let known = self.since.get(place).filter(|known| known.marker == marker)?;

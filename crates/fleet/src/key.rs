@@ -125,7 +125,7 @@ impl Key {
         }
     }
 
-    /// Signs a message; `encoding` applies to RSA only, other key types have a single one.
+    /// Signs a message; `encoding` applies to RSA only; other key types have a single encoding.
     fn sign(&self, encoding: &'static dyn RsaEncoding, message: &[u8]) -> Result<Vec<u8>, FleetError> {
         let failed = |_| FleetError::Sign;
         match self {

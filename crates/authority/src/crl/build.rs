@@ -54,7 +54,7 @@ impl CrlMetadata {
 
 impl Authority {
     /// Creates and stores the CRL that `state` describes, and with a full CRL its delta. Returns false if another node was faster
-    /// or if the CA signs nothing any more.
+    /// or if the CA no longer signs anything.
     pub(crate) async fn make_crl(&self, state: &CrlState) -> Result<bool, CrlError> {
         let ca = match self.ca_by_id(state.ca).await {
             Ok(ca) if ca.publishes() => ca,

@@ -36,7 +36,7 @@ pub struct CaRow {
     pub created_at_us: i64,
     /// Time in microseconds after which the CA issues no more certificates.
     pub retiring_at_us: Option<i64>,
-    /// Time in microseconds after which the CA signs nothing any more.
+    /// Time in microseconds after which the CA no longer signs anything.
     pub retired_at_us: Option<i64>,
 }
 
@@ -291,7 +291,7 @@ pub async fn begin_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool
     changed(tx, moved).await
 }
 
-/// Retires a retiring CA completely, so that it signs nothing any more. Returns false if it is not retiring.
+/// Retires a retiring CA completely, so that it no longer signs anything. Returns false if it is not retiring.
 ///
 /// # Errors
 /// Fails if the database fails.

@@ -18,7 +18,7 @@ named! {
         Active => "active",
         /// Issues no more certificates, but still signs CRLs and OCSP responses.
         Retiring => "retiring",
-        /// Signs nothing any more.
+        /// The CA no longer signs anything.
         Retired => "retired",
     }
 }
@@ -59,7 +59,7 @@ pub struct Ca {
     pub created_at_us: i64,
     /// Time in microseconds after which the CA issues no more certificates.
     pub retiring_at_us: Option<i64>,
-    /// Time in microseconds after which the CA signs nothing any more.
+    /// Time in microseconds after which the CA no longer signs anything.
     pub retired_at_us: Option<i64>,
 }
 

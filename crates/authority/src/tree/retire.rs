@@ -19,7 +19,7 @@ use crate::tables;
 pub enum Retirement {
     /// The CA issues no more certificates, but still signs CRLs and OCSP responses.
     Begun,
-    /// The CA signs nothing any more.
+    /// The CA no longer signs anything.
     Done,
 }
 
@@ -31,8 +31,8 @@ const NAMED_MAX: usize = 5;
 const PROFILES_PAGE: usize = 100;
 
 impl Authority {
-    /// Retires a CA (identifier or name) one step further: an active CA then issues no more certificates, and a retiring CA signs
-    /// nothing any more. The first step requires another CA that issues, and that no profile names this CA. The second step
+    /// Retires a CA (identifier or name) one step further: an active CA then issues no more certificates, and a retiring CA no
+    /// longer signs anything. The first step requires another CA that issues, and that no profile names this CA. The second step
     /// requires that all its certificates are expired or revoked.
     ///
     /// # Errors

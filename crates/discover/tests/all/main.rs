@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-/// Runs `bulla-scan` with an own home folder, and a configuration file that also has sections for other programs.
+/// Runs `bulla-scan` with its own home folder, and a configuration file that also has sections for other programs.
 fn bulla_scan(arguments: &[&str]) -> Output {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("bulla.toml");

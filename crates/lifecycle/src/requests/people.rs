@@ -23,7 +23,7 @@ use crate::tables::policies::NamedDocument;
 pub struct PersonRecord {
     /// Name of the owner or team.
     pub name: String,
-    /// Content of the owner or team.
+    /// Properties of the owner or team.
     pub person: Person,
     /// Increases with every change.
     pub revision: i64,

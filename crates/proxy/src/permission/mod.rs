@@ -194,7 +194,7 @@ impl PermissionState {
         }
     }
 
-    /// Logs the first failure until the next response, because each request fails while the service is unavailable.
+    /// Logs only the first failure of an outage, because every request fails while the service is unavailable.
     fn note(&self, answer: &Result<bool, DecisionError>) {
         match answer {
             Ok(_) => {

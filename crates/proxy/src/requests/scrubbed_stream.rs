@@ -113,7 +113,7 @@ struct WebSocketFrames {
     left: u64,
     /// Whether the current frame is the last of its message.
     is_final: bool,
-    /// Opcode of the current message, or of the one before: the rest of a value is searched in messages of the same kind.
+    /// Opcode of the current or previous message: the rest of a value is searched in messages of the same kind.
     opcode: u8,
     /// The next pieces of the stream: headers, and lengths of payloads that the scrubber returns.
     order: VecDeque<Piece>,

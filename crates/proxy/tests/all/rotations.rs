@@ -133,8 +133,8 @@ async fn no_request_fails_during_twenty_credential_rotations() {
 const UNAUTHORIZED: &[u8] =
     b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 4\r\n\r\nnone";
 
-/// Returns the response to a POST that a server refuses with the version before. With the current one, the server reads it and
-/// breaks off (`listens`), or cannot be reached.
+/// Simulates a server that rejects a POST with the previous version. With the current version, the server reads the request and
+/// closes the connection (`listens`), or cannot be reached.
 async fn posted(listens: bool) -> String {
     let (_, root) = authority();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -91,7 +91,7 @@ impl<'a> Store<'a> {
         self.number()
     }
 
-    /// Skips a secret key: a serialized Java object of unknown length. The next readable entry ends it.
+    /// Skips a secret key: a serialized Java object of unknown length, which ends at the next readable entry.
     fn skip_object(&mut self, more: u32) -> Option<()> {
         if !self.rest.starts_with(SERIALIZED) {
             return None;

@@ -35,7 +35,7 @@ pub struct UsableIdentity {
     pub has_password: bool,
 }
 
-/// Waits for all open transactions that called this. On SQLite there is only one writer anyway.
+/// Waits for all open transactions that called this function. Does nothing on SQLite, which has only one writer.
 ///
 /// # Errors
 /// Database errors.
