@@ -3,6 +3,7 @@
 use api::access::Grant;
 use authority::Authority;
 use authority::profile::{Profile, StoredProfile, profiles_requiring_approval};
+use authority::tree::CaError;
 use store::IdentitySettings;
 
 use super::change::GateChange;
@@ -155,10 +156,43 @@ impl Gates {
         }
         let before = self.document(&format!("profile/{}", profile.name)).await?;
         let before = before.and_then(|before| serde_json::from_value::<Profile>(before.value).ok());
-        let evaded = |(_, one): &&StoredProfile| {
-            one.as_ref().is_none_or(|guarded| profile.bypasses_approval(before.as_ref(), guarded))
+        // Without its CA, the profile issued nothing before.
+        let before = match before {
+            Some(before) => self.with_ca_key(&before).await?,
+            None => None,
         };
-        Ok(guarded.iter().filter(evaded).map(|(name, _)| name.clone()).collect())
+        let any_ca = |profile: &Profile| Profile { ca: None, ..profile.clone() };
+        let profile = self.with_ca_key(profile).await?.unwrap_or_else(|| any_ca(profile));
+        let mut evaded = Vec::new();
+        for (name, one) in guarded {
+            let bypasses = match one {
+                Some(one) => {
+                    let one = self.with_ca_key(one).await?.unwrap_or_else(|| any_ca(one));
+                    profile.bypasses_approval(before.as_ref(), &one)
+                }
+                None => true,
+            };
+            if bypasses {
+                evaded.push(name.clone());
+            }
+        }
+        Ok(evaded)
+    }
+
+    /// Returns the profile with the key of its CA in place of the CA's name or ID; `None` if the CA does not exist. A CA has several
+    /// names: its ID, its name, and those of its renewed certificates.
+    async fn with_ca_key(&self, profile: &Profile) -> Result<Option<Profile>, Problem> {
+        let (Some(ca), Some(authority)) = (&profile.ca, &self.authority) else {
+            return Ok(Some(profile.clone()));
+        };
+        match authority.ca(ca).await {
+            Ok(found) => {
+                let ca = Some(found.certificate.public_key.spki_sha256.to_string());
+                Ok(Some(Profile { ca, ..profile.clone() }))
+            }
+            Err(CaError::Unknown(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn issuer_name(&self, id: uuid::Uuid) -> Result<Vec<String>, Problem> {

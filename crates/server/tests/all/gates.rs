@@ -8,6 +8,7 @@ use agent::{Agents, AgentsParts};
 use authority::Authority;
 use authority::principal::Principal;
 use authority::profile::Profile;
+use authority::tree::NewCa;
 use enrollment::AuthorityCertifier;
 use futures_util::FutureExt;
 use http::Method;
@@ -120,6 +121,7 @@ testbed::on_both! {
     token_for_a_guarded_profile_is_usable_after_approval
     change_requires_the_number_of_approvals_of_the_profile
     every_route_that_changes_a_guarded_object_requires_approval
+    profile_of_the_same_ca_by_another_name_requires_approval
 }
 
 async fn guarded_profile_change_requires_approval_and_is_applied_as_shown(house: House) {
@@ -232,6 +234,29 @@ async fn change_requires_the_number_of_approvals_of_the_profile(house: House) {
     let whole = house.approve(&carl, &change, plan).await.expect(200).json();
     assert_eq!(whole["state"], "applied");
     assert_eq!(house.shown(VIP).await["approvals"], 1);
+}
+
+async fn profile_of_the_same_ca_by_another_name_requires_approval(house: House) {
+    let second = NewCa::root("second", "CN=Second");
+    house.authority.create_root(&second, "test").await.unwrap();
+    let root = house.authority.ca("root").await.unwrap().id.to_string();
+    let of = |ca: &str, profile: Profile| Profile { ca: Some(ca.to_owned()), ..profile };
+    let vip = Profile { requires_approval: true, ..profile("vip", ".vip.example") };
+    house.authority.put_profile(of("root", vip), None, "test").await.unwrap();
+    let ghost = of("ghost", profile("ghost", ".vip.example"));
+    let put = async |new: &Profile| {
+        let body = serde_json::to_value(new).unwrap();
+        house.ask(Method::POST, "/api/v1/profiles", &body).await
+    };
+    for ca in ["root", root.as_str(), "ghost"] {
+        let answer = put(&of(ca, profile("loose", ".vip.example"))).await;
+        assert_eq!(answer.status, 202, "{ca}: {answer:?}");
+    }
+    put(&of("second", profile("loose", ".vip.example"))).await.expect(201);
+    // A profile of a CA that does not exist issued nothing before.
+    house.authority.put_profile(ghost.clone(), None, "test").await.unwrap();
+    let body = serde_json::to_value(Profile { ca: None, ..ghost }).unwrap();
+    house.ask(Method::PUT, "/api/v1/profiles/ghost", &body).await.expect(202);
 }
 
 /// The behavior of a route that writes a gate, once a profile that requires approval depends on the gate.
