@@ -45,7 +45,8 @@ pub use db::{
     AuditBounds, AuditEvent, AuditFilter, AuditHead, AuditRow, AuditVerification, Batcher, BatcherOptions,
     CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor, Disk, Lease,
     NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError,
-    StoreOptions, StoreUrl, Tx, WorkAborted, audit, audit_and_emit, audit_if, emit, outbox_advance,
+    StoreOptions, StoreUrl, Tx, VisiblePage, WorkAborted, audit, audit_and_emit, audit_if, emit,
+    outbox_advance, visible_page,
 };
 pub use events::{new_event, read_event};
 pub use inventory::certificates::NamedCertificate;

@@ -446,6 +446,49 @@ async fn issuance_by_api_and_est_is_isolated_between_teams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn issued_certificates_of_a_shared_profile_are_isolated_between_teams() {
+    for database in databases().await {
+        let house = House::new(database).await;
+        house.two_teams().await;
+        let mut ids = Vec::new();
+        for name in ["x.a.example", "x.b.example", "x.c.example", "y.c.example"] {
+            let body = csr(name, name);
+            let path = "/api/v1/profiles/shared/certificates";
+            let issued = house.post(&house.admin, path, &body).await.expect(201).json();
+            ids.push(issued["id"].as_str().unwrap().to_owned());
+        }
+        let shared = house.token("operator", "profile:shared").await;
+        let mut seen = Vec::new();
+        let mut next = String::new();
+        loop {
+            let path = format!("/api/v1/issued?profile=shared&limit=1&order=asc{next}");
+            let page = house.get(&shared, &path).await.expect(200).json();
+            seen.extend(page["items"].as_array().unwrap().iter().map(|item| item["id"].clone()));
+            let Some(cursor) = page["next"].as_str() else { break };
+            next = format!("&cursor={cursor}");
+        }
+        assert_eq!(seen, [ids[2].as_str(), ids[3].as_str()]);
+        let of_a = "/api/v1/issued?profile=shared&name=a.example&limit=1";
+        let page = house.get(&shared, of_a).await.expect(200).json();
+        assert_eq!((page["items"].as_array().unwrap().len(), &page["next"]), (0, &Value::Null));
+
+        let all = json!({ "filter": { "profile": "shared" }, "reason": "superseded" });
+        let revoked = house.post(&shared, "/api/v1/revocations", &all).await.expect(200).json();
+        assert_eq!(revoked["count"], 2, "{revoked}");
+        for (id, status) in ids.iter().zip(["good", "good", "revoked", "revoked"]) {
+            let shown = house.get(&house.admin, &format!("/api/v1/issued/{id}")).await.expect(200).json();
+            assert_eq!(shown["status"], status, "{shown}");
+        }
+        let none = json!({ "filter": { "profile": "shared", "name": "a.example" }, "reason": "superseded" });
+        let revoked = house.post(&shared, "/api/v1/revocations", &none).await.expect(200).json();
+        assert_eq!(revoked["count"], 0, "{revoked}");
+        let revoked = house.post(&house.admin, "/api/v1/revocations", &all).await.expect(200).json();
+        assert_eq!(revoked["count"], 2, "{revoked}");
+        house.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn external_ca_certificates_enroll_only_permitted_profiles_and_names() {
     let house = House::new(Database::sqlite()).await;
     house.two_teams().await;

@@ -6,12 +6,12 @@ use authority::Authority;
 use authority::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use authority::revoke::{CertificateStatus, status_of};
 use authority::tables::{IssuedFilter, IssuedOrder};
+use authority::teams::OwnedKind;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::{HeaderValue, LOCATION};
 use http::{HeaderMap, StatusCode};
-use store::Clock;
-use store::Store;
+use store::{Clock, Cursor, Store};
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, SerialNumber, SpkiHash, UnixTime};
@@ -193,7 +193,18 @@ async fn list(
         Some(Direction::Asc) => IssuedOrder::OldestFirst,
     };
     let issued = authority::tables::Issued::of(&store);
-    let page = issued.sorted_page(&filter, order, paging.after.as_ref(), paging.limit).await?;
+    let place = (paging.after.as_ref(), paging.limit);
+    let page = if covers_profiles(&caller, Permission::CertificateRead) {
+        issued.sorted_page(&filter, order, place.0, place.1).await?
+    } else {
+        let read = |after: Option<Cursor>, limit| {
+            let filter = &filter;
+            async move { issued.sorted_page(filter, order, after.as_ref(), limit).await }
+        };
+        let sees = |record: &IssuedRecord| caller.may(Permission::CertificateRead, object_of(record)).is_ok();
+        // The cursor has only the time of a row, which may be shown.
+        store::visible_page(place, read, sees).await?.page
+    };
     let now_us = clock.now_us();
     Ok(Json(listing(page, |record| issued_view(record, now_us))))
 }
@@ -210,6 +221,12 @@ async fn get_one(
     let record = find(&authority, &id).await?;
     caller.may(Permission::CertificateRead, object_of(&record))?;
     Ok(Json(issued_view(record, clock.now_us())))
+}
+
+/// Returns whether a caller with the permission on a profile has it on every certificate of the profile. Otherwise a team may own the
+/// names of some of them.
+pub(super) fn covers_profiles(caller: &Caller, permission: Permission) -> bool {
+    caller.has_permission_everywhere(permission) || !caller.ownership().owns_any(OwnedKind::Name)
 }
 
 /// Returns the object of a certificate for permission checks: its profile and names.

@@ -5,14 +5,16 @@ use api::revocations::{
     RevocationView, RevokedView,
 };
 use authority::Authority;
-use authority::issue::IssuedRef;
-use authority::revoke::{RevocationDates, RevocationFilter, Revoked, Selection};
-use authority::tables::{RevocationEntry, Revocations};
+use authority::issue::{IssuedRecord, IssuedRef};
+use authority::revoke::{IDS_MAX, RevocationDates, RevocationFilter, Revoked, Selection};
+use authority::tables::{Issued, IssuedFilter, IssuedOrder, RevocationEntry, Revocations};
 use axum::extract::State as With;
 use store::Store;
+use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
 
+use super::issued::covers_profiles;
 use crate::access::{Caller, Object, Permission};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, PageQuery, Paging, listing};
@@ -20,6 +22,9 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
+
+/// Certificates read by one statement.
+const AT_ONCE: usize = 1_000;
 
 pub(super) fn routes() -> Api {
     Api::area("revocations")
@@ -91,6 +96,7 @@ fn revocation_view(revoked: Revoked) -> RevocationView {
     responses((status = 200, body = RevocationView)))]
 async fn revoke(
     Component(authority): Component<Authority>,
+    With(store): With<Store>,
     caller: Caller,
     Json(body): Json<NewRevocation>,
 ) -> Result<Json<RevocationView>, Problem> {
@@ -99,7 +105,7 @@ async fn revoke(
         revoked_at: seconds(body.revoked_at.as_deref())?,
         invalid_since: seconds(body.invalid_since.as_deref())?,
     };
-    let selection = selected(&authority, &caller, body).await?;
+    let selection = selected((&authority, &store), &caller, body).await?;
     let done = authority.revoke_with_invalidity_date(selection, reason, dates, caller.actor()).await?;
     Ok(Json(revocation_view(done)))
 }
@@ -110,9 +116,12 @@ fn seconds(text: Option<&str>) -> Result<Option<UnixTime>, Problem> {
 }
 
 /// Returns the selection, after checking that the caller may revoke everything it can match.
-async fn selected(authority: &Authority, caller: &Caller, body: NewRevocation) -> Result<Selection, Problem> {
+async fn selected(
+    (authority, store): (&Authority, &Store),
+    caller: &Caller,
+    body: NewRevocation,
+) -> Result<Selection, Problem> {
     let everywhere = || caller.may(Permission::CertificateRevoke, Object::default());
-    // A filter by profile matches certificates with any names.
     let within = |profile: &str| caller.may(Permission::CertificateRevoke, Object::profile(profile));
     match (body.certificate, body.serial, body.certificates, body.key, body.filter) {
         (Some(id), None, None, None, None) => {
@@ -139,11 +148,51 @@ async fn selected(authority: &Authority, caller: &Caller, body: NewRevocation) -
                 Some(profile) => within(profile)?,
                 None => everywhere()?,
             }
-            filter(authority, conditions).await.map(Selection::Filter)
+            let filter = filter(authority, conditions).await?;
+            if covers_profiles(caller, Permission::CertificateRevoke) {
+                return Ok(Selection::Filter(filter));
+            }
+            permitted_matches(store, caller, filter).await.map(Selection::Ids)
         }
         _ => Err(Problem::unprocessable(
             "give exactly one of certificate, serial, certificates, key or filter",
         )),
+    }
+}
+
+/// Returns the matching certificates that the caller may revoke. Those with names of another team are left out, as in listings.
+async fn permitted_matches(
+    store: &Store,
+    caller: &Caller,
+    filter: RevocationFilter,
+) -> Result<Vec<Uuid>, Problem> {
+    let us = |time: UnixTime| time.0.saturating_mul(1_000_000);
+    let filter = IssuedFilter {
+        ca: filter.ca,
+        profile: filter.profile,
+        requester: filter.requester,
+        source: filter.source,
+        name_suffix: filter.name_suffix,
+        issued_from_us: filter.issued_after.map(us),
+        issued_before_us: filter.issued_before.map(us),
+        ..IssuedFilter::default()
+    };
+    let (issued, mut ids, mut after) = (Issued::of(store), Vec::new(), None);
+    loop {
+        let page = issued.sorted_page(&filter, IssuedOrder::OldestFirst, after.as_ref(), AT_ONCE).await?;
+        let may = |record: &&IssuedRecord| {
+            caller.may(Permission::CertificateRevoke, super::issued::object_of(record)).is_ok()
+        };
+        ids.extend(page.rows.iter().filter(may).map(|record| record.id));
+        if ids.len() > IDS_MAX {
+            return Err(Problem::unprocessable(format_args!(
+                "the filter matches more than {IDS_MAX} certificates: give a shorter time or fewer names"
+            )));
+        }
+        after = page.next;
+        if after.is_none() {
+            return Ok(ids);
+        }
     }
 }
 
