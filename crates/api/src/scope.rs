@@ -182,7 +182,8 @@ impl Scope {
                 !names.is_empty() && names.iter().all(|name| name_matches(pattern, host_of(name)))
             }),
             Self::Target(pattern) => object.targets.as_ref().is_some_and(|targets| {
-                targets.iter().all(|name| name == pattern || matches_prefix_pattern(pattern, name))
+                !targets.is_empty()
+                    && targets.iter().all(|name| name == pattern || matches_prefix_pattern(pattern, name))
             }),
             Self::Path(pattern) => object.path.as_ref().is_some_and(|path| {
                 let path = path.to_lowercase();
@@ -418,7 +419,7 @@ mod tests {
             ("target:web-*", &["web-"], false),
             ("target:web-1", &["web-1"], true),
             ("target:web-1", &["web-11"], false),
-            ("target:web-1", &[], true),
+            ("target:web-1", &[], false),
         ] {
             assert_eq!(scope(text).reaches(&deployed(targets)), reached, "{text} {targets:?}");
         }

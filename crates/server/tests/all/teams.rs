@@ -489,6 +489,26 @@ async fn issued_certificates_of_a_shared_profile_are_isolated_between_teams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_for_targets_exclude_certificates_without_a_target() {
+    let house = House::new(Database::sqlite()).await;
+    let target = house.target("host-a").await;
+    let mut places = Vec::new();
+    for (name, targets) in [("x.example", json!([])), ("y.example", json!([target]))] {
+        let body = json!({ "names": [name], "profile": "shared", "targets": targets, "issue": false });
+        let made = house.post(&house.admin, CERTIFICATES, &body).await.expect(201).json();
+        places.push(format!("{CERTIFICATES}/{}", made["id"].as_str().unwrap()));
+    }
+    let token = house.token("operator", "target:host-*").await;
+    house.get(&token, &places[0]).await.expect(404);
+    house.get(&token, &places[1]).await.expect(200);
+    let removed = json!({ "targets": [] });
+    send(house.ask(&token, Method::PATCH, &places[1]).json(&removed)).await.expect(403);
+    let new = json!({ "names": ["z.example"], "profile": "shared", "issue": false });
+    house.post(&token, CERTIFICATES, &new).await.expect(403);
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn external_ca_certificates_enroll_only_permitted_profiles_and_names() {
     let house = House::new(Database::sqlite()).await;
     house.two_teams().await;
