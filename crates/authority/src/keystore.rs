@@ -8,6 +8,9 @@ mod masters;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use db::{Cursor, Value};
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
 use keys::{
@@ -31,6 +34,8 @@ const OPEN_KEYS_MAX: u64 = 4_096;
 const OPEN_FOR: Duration = Duration::from_secs(60);
 /// Number of values that are re-wrapped in one transaction: about 100 KB, well under a second.
 const REWRAP_ROWS: usize = 500;
+/// Context of encrypted cursors, which are stored nowhere.
+const HIDDEN_CURSOR: Context<'static> = Context { table: "hidden", row: &[], column: "cursor" };
 /// Provider name in the rows of keys that are stored encrypted in the database.
 const SEALED: &str = "sealed";
 
@@ -187,6 +192,28 @@ impl KeyStore {
     #[must_use]
     pub fn keyring(&self) -> &Keyring {
         &self.inner.keyring
+    }
+
+    /// Encrypts a cursor after a row that its caller may not see. [`Self::reveal_cursor`] decrypts it.
+    #[must_use]
+    pub fn hide_cursor(&self, cursor: &Cursor) -> Cursor {
+        let sealed = self.keyring().seal(&HIDDEN_CURSOR, cursor.to_string().as_bytes());
+        Cursor::new(HIDDEN_CURSOR.table, &[Value::Text(URL_SAFE_NO_PAD.encode(sealed))])
+    }
+
+    /// Decrypts a cursor of [`Self::hide_cursor`]. Returns any other cursor unchanged.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`] for an encrypted cursor that this server did not make.
+    pub fn reveal_cursor(&self, cursor: &Cursor) -> Result<Cursor, StoreError> {
+        let Ok(key) = cursor.key(HIDDEN_CURSOR.table, &[Value::Text(String::new())]) else {
+            return Ok(cursor.clone());
+        };
+        let [Value::Text(sealed)] = &key[..] else { return Err(StoreError::BadCursor) };
+        let sealed = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| StoreError::BadCursor)?;
+        let opened = self.keyring().open_sealed(&HIDDEN_CURSOR, &sealed);
+        let opened = opened.map_err(|_| StoreError::BadCursor)?;
+        std::str::from_utf8(&opened).map_err(|_| StoreError::BadCursor)?.parse()
     }
 
     /// Returns the master keys as a shared handle, for code that encrypts data without access to this store.

@@ -209,6 +209,10 @@ impl Credentials {
         &self.0.store
     }
 
+    pub(crate) fn keystore(&self) -> &KeyStore {
+        &self.0.keystore
+    }
+
     pub(crate) fn keyring(&self) -> &Keyring {
         self.0.keystore.keyring()
     }

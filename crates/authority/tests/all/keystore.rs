@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use authority::keystore::{KeyStore, KeyStoreError, MasterKeyCheckError, RotationProgress};
 use authority::tree::NewCa;
+use db::{Cursor, Value};
 use futures_util::future::BoxFuture;
 use keys::{
     KeyProvider, KeyRef, KeyType, MasterKeySource, OpenError, PrivateKey, ProvidedKey, SignError, Signer,
@@ -276,4 +277,18 @@ pub(crate) async fn concurrent_first_starts_with_different_master_keys_admit_one
     let (first, second) = tokio::join!(one.verify_master_keys(), two.verify_master_keys());
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
     assert_eq!(canaries(&place).await.len(), 1);
+}
+
+#[tokio::test]
+async fn hidden_cursor_is_revealed_only_with_the_master_key() {
+    let place = Fixture::sqlite().await;
+    let cursor = Cursor::new("managed-name", &[Value::Text("secret.example".to_owned())]);
+    let hidden: Cursor = place.keystore.hide_cursor(&cursor).to_string().parse().unwrap();
+    let key = hidden.key("hidden", &[Value::Text(String::new())]).unwrap();
+    assert!(!format!("{key:?}").contains(cursor.to_string().as_str()));
+    assert_eq!(place.keystore_with(&["master"]).reveal_cursor(&hidden).unwrap(), cursor);
+    place.keystore_with(&["other"]).reveal_cursor(&hidden).unwrap_err();
+    let forged = Cursor::new("hidden", &[Value::Text("AAAA".to_owned())]);
+    place.keystore.reveal_cursor(&forged).unwrap_err();
+    assert_eq!(place.keystore.reveal_cursor(&cursor).unwrap(), cursor);
 }

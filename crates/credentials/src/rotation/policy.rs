@@ -163,10 +163,11 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<RotationPolicyRow>, CredentialError> {
-        tables::Credentials::of(self.store())
-            .rotation_policies(requester, after, limit)
-            .await
-            .map_err(map_cursor_error)
+        let tables = tables::Credentials::of(self.store());
+        let read = |after: Option<Cursor>, limit| async move {
+            tables.rotation_policies(requester, after.as_ref(), limit).await
+        };
+        self.visible(requester, (after, limit), read, |policy| &policy.path).await
     }
 
     /// Returns a page of the planned rotations below a path that the caller may read, earliest first.
@@ -181,10 +182,11 @@ impl Credentials {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<PlannedRotation>, CredentialError> {
-        tables::Credentials::of(self.store())
-            .rotations(requester, path.key(), after, limit)
-            .await
-            .map_err(map_cursor_error)
+        let tables = tables::Credentials::of(self.store());
+        let read = |after: Option<Cursor>, limit| async move {
+            tables.rotations(requester, path.key(), after.as_ref(), limit).await
+        };
+        self.visible(requester, (after, limit), read, |planned| &planned.name).await
     }
 
     /// Makes a name, or all planned names below a path, due now, if the caller may write them and their rotation has not begun.
@@ -227,6 +229,27 @@ impl Credentials {
         }
         self.rotation_requested().notify_one();
         Ok(count)
+    }
+
+    /// Reads a page of the rows that are within the caller's limits.
+    async fn visible<T, F>(
+        &self,
+        requester: &Requester,
+        (after, limit): (Option<&Cursor>, usize),
+        read: impl Fn(Option<Cursor>, usize) -> F,
+        name: impl Fn(&T) -> &String,
+    ) -> Result<Page<T>, CredentialError>
+    where
+        F: Future<Output = Result<Page<T>, StoreError>>,
+    {
+        let keystore = self.keystore();
+        let after = after.map(|cursor| keystore.reveal_cursor(cursor)).transpose();
+        let after = after.map_err(map_cursor_error)?;
+        let found =
+            store::visible_page((after.as_ref(), limit), read, |row| requester.lists(name(row))).await;
+        let found = found.map_err(map_cursor_error)?;
+        let hide = |next| if found.is_cursor_secret { keystore.hide_cursor(&next) } else { next };
+        Ok(Page { rows: found.page.rows, next: found.page.next.map(hide) })
     }
 
     async fn require_write(

@@ -507,7 +507,8 @@ pub async fn rotation_policy_with_hook(tx: &mut Tx, hook: &str) -> Result<Option
 }
 
 impl Credentials<'_> {
-    /// Returns the policies at paths that the caller may read, sorted by path, after `after` (a path in lower case).
+    /// Returns the policies at paths that the caller may read, sorted by path, after `after` (a path in lower case). The caller filters
+    /// the rows by [`Requester::lists`].
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.
@@ -522,16 +523,15 @@ impl Credentials<'_> {
         let (limit, ask) = limit_of(limit);
         parameters.extend(requester.listing_parameters());
         let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
-        let mut page = page(rows, limit, LISTING, |row| {
+        page(rows, limit, LISTING, |row| {
             let policy = policy_of(row)?;
             let key = vec![Value::Text(policy.path_key.clone())];
             Ok((policy, key))
-        })?;
-        page.rows.retain(|policy| requester.lists(&policy.path));
-        Ok(page)
+        })
     }
 
-    /// Returns the rotations planned below a path (lower case) that the caller may read, earliest first.
+    /// Returns the rotations planned below a path (lower case) that the caller may read, earliest first. The caller filters the rows by
+    /// [`Requester::lists`].
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.
@@ -549,7 +549,7 @@ impl Credentials<'_> {
         parameters.extend([from.into(), before.into()]);
         parameters.extend(requester.listing_parameters());
         let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
-        let mut page = page(rows, limit, LISTING, |mut row| {
+        page(rows, limit, LISTING, |mut row| {
             let planned = PlannedRotation {
                 name: row.text()?,
                 kind: row.named("credentials.kind")?,
@@ -562,9 +562,7 @@ impl Credentials<'_> {
             };
             let key = vec![Value::Int(planned.due_at_us), Value::Text(row.text()?)];
             Ok((planned, key))
-        })?;
-        page.rows.retain(|planned| requester.lists(&planned.name));
-        Ok(page)
+        })
     }
 
     /// Returns due rotations, the longest overdue first.

@@ -107,6 +107,28 @@ impl Lifecycle {
         Ok(Page { rows, next: page.next })
     }
 
+    /// Returns a page of the certificates that match and that the caller may see: see [`db::visible_page`].
+    ///
+    /// # Errors
+    /// An error for a cursor of another sort order; database errors.
+    #[crate::boxed]
+    pub async fn visible_page(
+        &self,
+        filter: &ManagedFilter,
+        sort: ManagedSort,
+        (after, limit): (Option<&Cursor>, usize),
+        sees: &(dyn for<'c> Fn(&'c ManagedCertificate) -> bool + Sync),
+    ) -> Result<CertificatePage, DataError> {
+        let keystore = &self.inner.keystore;
+        let after = after.map(|cursor| keystore.reveal_cursor(cursor)).transpose()?;
+        let read = |after: Option<Cursor>, limit| async move {
+            self.sorted_page(filter, sort, after.as_ref(), limit).await
+        };
+        let found = db::visible_page((after.as_ref(), limit), read, sees).await?;
+        let hide = |next| if found.is_cursor_secret { keystore.hide_cursor(&next) } else { next };
+        Ok(Page { rows: found.page.rows, next: found.page.next.map(hide) })
+    }
+
     /// Counts the certificates that match, up to a limit.
     ///
     /// # Errors

@@ -489,6 +489,33 @@ async fn issued_certificates_of_a_shared_profile_are_isolated_between_teams() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_and_cursors_reveal_no_certificates_outside_of_a_scope() {
+    for database in databases().await {
+        let house = House::new(database).await;
+        house.two_teams().await;
+        for name in ["aa.b.example", "bb.b.example", "x.a.example", "zz.b.example"] {
+            let body = json!({ "names": [name], "profile": "shared", "issue": false });
+            house.post(&house.admin, CERTIFICATES, &body).await.expect(201);
+        }
+        let token = house.token("viewer", "name:*.a.example").await;
+        let names = |page: &Value| -> Vec<String> {
+            let items = page["items"].as_array().unwrap().iter();
+            items.map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+        };
+        for query in ["limit=1&sort=name", "limit=1&sort=name&order=desc", "limit=1"] {
+            let page = house.get(&token, &format!("{CERTIFICATES}?{query}")).await.expect(200).json();
+            assert_eq!((names(&page), &page["next"]), (vec!["x.a.example".to_owned()], &Value::Null));
+        }
+        let secret = format!("{CERTIFICATES}?limit=1&contains=b.example");
+        let page = house.get(&token, &secret).await.expect(200).json();
+        assert_eq!((names(&page).len(), &page["next"]), (0, &Value::Null), "{page}");
+        let page = house.get(&house.admin, &secret).await.expect(200).json();
+        assert!(names(&page).len() == 1 && page["next"].is_string(), "{page}");
+        house.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_for_targets_exclude_certificates_without_a_target() {
     let house = House::new(Database::sqlite()).await;
     let target = house.target("host-a").await;

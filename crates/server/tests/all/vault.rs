@@ -97,6 +97,7 @@ testbed::on_both! { super::CredentialServer:
     paths_are_listed_and_custom_metadata_is_stored
     credhub_api_lists_versions_and_restores_deleted_ones
     tokens_are_limited_to_their_paths_in_both_apis
+    cursors_reveal_no_names_outside_of_the_paths_of_a_token
 }
 
 async fn unauthenticated_and_cross_site_requests_are_rejected(place: CredentialServer) {
@@ -631,4 +632,21 @@ async fn tokens_are_limited_to_their_paths_in_both_apis(place: CredentialServer)
     }
     // Operations on the whole store are rejected for tokens with limited paths.
     place.by(&by_team, "POST", "/management", json!({ "read_only_mode": true })).await.expect(403);
+}
+
+async fn cursors_reveal_no_names_outside_of_the_paths_of_a_token(place: CredentialServer) {
+    for path in ["/0/*", "/a/*", "/b/*"] {
+        let policy = json!({ "path": path, "every_s": 86_400 });
+        place.ask("PUT", "/api/v1/rotation-policies", policy).await.expect(200);
+    }
+    let body = json!({ "name": "a", "grants": [{ "role": "admin", "scope": "path:/a/*" }] });
+    let made = place.world.post("/api/v1/tokens", body).await.expect(201).json();
+    let token = made["token"].as_str().unwrap();
+    let listed = place.by(token, "GET", "/api/v1/rotation-policies?limit=1", Value::Null).await;
+    let listed = listed.expect(200).json();
+    let paths: Vec<&Value> = listed["items"].as_array().unwrap().iter().map(|item| &item["path"]).collect();
+    assert_eq!((paths, &listed["next"]), (vec![&json!("/a/*")], &Value::Null), "{listed}");
+    let all = place.get("/api/v1/rotation-policies?limit=2").await.expect(200).json();
+    let next = format!("/api/v1/rotation-policies?limit=2&cursor={}", all["next"].as_str().unwrap());
+    assert_eq!(place.get(&next).await.expect(200).json()["items"][0]["path"], "/b/*");
 }
