@@ -11,10 +11,11 @@ use lifecycle::approval::{Approval, ApprovalState};
 use uuid::Uuid;
 use x509::Fingerprint;
 
-use crate::access::{AccessControl, Caller, Permission, Scope};
+use crate::access::{AccessControl, Caller, Permission};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routes::certificates::check_permission;
 use crate::routes::plan_signature;
 use crate::routing::{Access, Api, routes};
 use crate::state::{Component, State};
@@ -88,7 +89,7 @@ async fn permitted(
     // Checked first, so that the difference between 403 and 404 reveals nothing.
     let _ = caller.reach(permission);
     let approval = lifecycle.approval(id).await?;
-    caller.may(permission, &[Scope::profile(approval.profile.clone())])?;
+    check_permission(lifecycle, caller, permission, approval.certificate).await?;
     Ok(approval)
 }
 

@@ -10,11 +10,13 @@ use axum::extract::State as With;
 use axum::response::Response;
 use http::request::Parts;
 use serde::Deserialize;
+use store::Cursor;
 use utoipa::IntoParams;
 use uuid::Uuid;
 use x509::Fingerprint;
+use x509::csr::CertificateRequest;
 
-use crate::access::{AccessControl, Caller, Permission, Reach, Scope};
+use crate::access::{AccessControl, Caller, Object, Permission, Reach};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
@@ -104,12 +106,19 @@ async fn list(
     paging: Paging,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Listing<EnrolmentView>>, Problem> {
-    let reach = caller.reach(Permission::ApprovalRead);
-    let mut page =
-        authority.enrolments(enrolment_state(filter.state), paging.after.as_ref(), paging.limit).await?;
-    if let Reach::Only(scopes) = reach {
-        page.rows.retain(|row| scopes.contains(&Scope::profile(row.profile.clone())));
-    }
+    let (state, place) = (enrolment_state(filter.state), (paging.after.as_ref(), paging.limit));
+    let page = match caller.reach(Permission::ApprovalRead) {
+        Reach::Everything => authority.enrolments(state, place.0, place.1).await?,
+        Reach::Only(_) => {
+            let read = |after: Option<Cursor>, limit| {
+                let authority = &authority;
+                async move { authority.enrolments(state, after.as_ref(), limit).await }
+            };
+            let sees = |row: &EnrolmentRow| caller.may(Permission::ApprovalRead, object_of(row)).is_ok();
+            // The cursor has only the number of a row, which may be shown.
+            store::visible_page(place, read, sees).await?.page
+        }
+    };
     Ok(Json(listing(page, enrolment_view)))
 }
 
@@ -191,7 +200,16 @@ async fn shown(
     Ok(Json(EnrolmentView { approvers, signatures, ..enrolment_view(row) }))
 }
 
-/// Returns the enrollment, if the caller has this permission on its profile.
+/// Returns the object of an enrollment for permission checks: its profile and its names.
+fn object_of(row: &EnrolmentRow) -> Object {
+    let object = Object::profile(row.profile.clone());
+    match CertificateRequest::parse(&row.request) {
+        Ok(request) => object.with_names(request.names()),
+        Err(_) => object,
+    }
+}
+
+/// Returns the enrollment, if the caller has this permission on its profile and its names.
 async fn found(
     authority: &Authority,
     caller: &Caller,
@@ -199,7 +217,6 @@ async fn found(
     id: Uuid,
 ) -> Result<EnrolmentRow, Problem> {
     let row = authority.enrolment(id).await?;
-    let scopes: Vec<Scope> = row.iter().map(|row| Scope::profile(row.profile.clone())).collect();
-    caller.may(permission, &scopes)?;
+    caller.may(permission, row.as_ref().map_or_else(Object::default, object_of))?;
     row.ok_or_else(|| Problem::not_found(format_args!("enrolment {id}")))
 }

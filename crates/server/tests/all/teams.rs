@@ -516,6 +516,35 @@ async fn pages_and_cursors_reveal_no_certificates_outside_of_a_scope() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn approvals_are_isolated_between_teams() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    let of_profile = house.token("approver", "profile:vip").await;
+    let (a, b) = (house.token("approver", "team:a").await, house.token("approver", "team:b").await);
+    let names = json!({ "dns_allowed": [{ "suffix": "example", "wildcards": true }] });
+    let vip = Profile::for_servers("vip", serde_json::from_value(names).unwrap());
+    let vip = Profile { requires_approval: true, ..vip };
+    house.post(&house.admin, "/api/v1/profiles", &serde_json::to_value(vip).unwrap()).await.expect(201);
+    let new = json!({ "names": ["x.b.example"], "profile": "vip", "team": "b" });
+    house.post(&house.admin, CERTIFICATES, &new).await.expect(201);
+    let id = testbed::until_some("an approval", async || {
+        let open = house.get(&house.admin, "/api/v1/approvals").await.expect(200).json();
+        open["items"][0]["id"].as_str().map(str::to_owned)
+    });
+    let path = format!("/api/v1/approvals/{}", id.await);
+    let approve = format!("{path}/approve");
+    // No team owns the profile, but the team b owns the name.
+    for token in [&of_profile, &a] {
+        house.get(token, &path).await.expect(403);
+        house.post(token, &approve, &json!({})).await.expect(403);
+    }
+    house.get(&b, &path).await.expect(200);
+    let approved = house.post(&b, &approve, &json!({})).await.expect(200).json();
+    assert_eq!(approved["state"], "approved");
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grants_for_targets_exclude_certificates_without_a_target() {
     let house = House::new(Database::sqlite()).await;
     let target = house.target("host-a").await;

@@ -97,6 +97,17 @@ async fn permitted(
     found.map_err(Problem::from)
 }
 
+/// Checks that the caller has this permission on a certificate with all its properties, as for the certificate itself.
+pub(crate) async fn check_permission(
+    lifecycle: &Lifecycle,
+    caller: &Caller,
+    permission: Permission,
+    id: Uuid,
+) -> Result<(), Problem> {
+    let certificate = lifecycle.get(id).await?;
+    caller.may(permission, &Facts::of(&certificate).whole(lifecycle.store(), caller).await?)
+}
+
 /// Returns a certificate with its ETag. It contains the revision, which `If-Match` compares, and the run, which changes without a
 /// new revision.
 fn tagged(certificate: ManagedCertificate) -> Response {
