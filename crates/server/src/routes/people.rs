@@ -1,5 +1,7 @@
 //! Owners and teams of certificates.
 
+use std::collections::BTreeSet;
+
 use api::path::segment;
 use api::people::{ContactBody, NewPerson, OwnsBody, PersonBody, PersonView, QuotaBody};
 use authority::teams::{Owns, Quota};
@@ -9,7 +11,7 @@ use http::header::{HeaderValue, LOCATION};
 use lifecycle::people::{Contact, PeopleKind, Person};
 use lifecycle::{Lifecycle, PersonRecord};
 
-use crate::access::{Caller, Permission};
+use crate::access::{Caller, Permission, forbidden};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::paging::{Listing, PageQuery, Paging, listing};
@@ -79,6 +81,17 @@ fn person_view(record: PersonRecord) -> PersonView {
     }
 }
 
+/// Checks that the caller may change the credential paths that a team owns. They decide which callers have access to credentials, so
+/// that their change needs full access to credentials.
+fn check_paths(caller: &Caller, before: &[String], after: &[String]) -> Result<(), Problem> {
+    let set = |paths: &[String]| -> BTreeSet<String> { paths.iter().cloned().collect() };
+    if set(before) == set(after) || caller.has_permission_everywhere(Permission::CredentialManage) {
+        return Ok(());
+    }
+    Err(forbidden(Permission::CredentialManage)
+        .detail("a change of the credential paths that a team owns needs the permission credential.manage"))
+}
+
 async fn listed(
     lifecycle: &Lifecycle,
     kind: PeopleKind,
@@ -97,6 +110,7 @@ async fn created(
 ) -> Result<Response, Problem> {
     let (name, body) = into_name_and_body(new);
     let person = person(body);
+    check_paths(caller, &[], &person.owns.paths)?;
     let made = lifecycle.put_person(kind, &name, &person, None, caller.actor()).await?;
     let place = format!("/api/v1/{place}/{}", segment(&made.name));
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
@@ -116,10 +130,11 @@ async fn replaced(
     if_match: &IfMatch,
     body: PersonBody,
 ) -> Result<Revision<PersonView>, Problem> {
-    let revision = lifecycle.person(kind, name).await?.revision;
-    if_match.check(revision)?;
+    let before = lifecycle.person(kind, name).await?;
+    if_match.check(before.revision)?;
     let person = person(body);
-    let record = lifecycle.put_person(kind, name, &person, Some(revision), caller.actor()).await?;
+    check_paths(caller, &before.person.owns.paths, &person.owns.paths)?;
+    let record = lifecycle.put_person(kind, name, &person, Some(before.revision), caller.actor()).await?;
     Ok(Revision(record.revision, person_view(record)))
 }
 
@@ -130,7 +145,9 @@ async fn deleted(
     name: &str,
     if_match: &IfMatch,
 ) -> Result<StatusCode, Problem> {
-    if_match.check(lifecycle.person(kind, name).await?.revision)?;
+    let before = lifecycle.person(kind, name).await?;
+    if_match.check(before.revision)?;
+    check_paths(caller, &before.person.owns.paths, &[])?;
     lifecycle.delete_person(kind, name, caller.actor()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -565,6 +565,26 @@ async fn grants_for_targets_exclude_certificates_without_a_target() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paths_of_teams_are_changed_only_with_access_to_credentials() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    let operator = house.token("operator", "any").await;
+    let new = json!({ "name": "c", "owns": { "paths": ["/c"] } });
+    house.post(&operator, "/api/v1/teams", &new).await.expect(403);
+    let put = async |owns: Value| {
+        send(house.ask(&operator, Method::PUT, "/api/v1/teams/a").json(&json!({ "owns": owns }))).await
+    };
+    for paths in [json!(["/a", "/payroll"]), json!([]), json!(["/"])] {
+        let refused = put(json!({ "names": ["a.example"], "paths": paths })).await;
+        assert_eq!(refused.status, 403, "{paths}: {refused:?}");
+    }
+    put(json!({ "names": ["a.example", "c.example"], "paths": ["/a"] })).await.expect(200);
+    send(house.ask(&operator, Method::DELETE, "/api/v1/teams/a")).await.expect(403);
+    send(house.ask(&house.admin, Method::DELETE, "/api/v1/teams/a")).await.expect(204);
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn external_ca_certificates_enroll_only_permitted_profiles_and_names() {
     let house = House::new(Database::sqlite()).await;
     house.two_teams().await;
