@@ -34,6 +34,14 @@ pub struct PermissionRow {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PermissionsFingerprint([i64; 3]);
 
+impl PermissionsFingerprint {
+    /// Returns whether the actor has no permission.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0[0] == 0
+    }
+}
+
 pub(super) const INSERT: &str = "-- credential_permission_insert
 INSERT INTO credential_permissions (uuid, actor, path, path_key, prefix, operations, created_at, granted_by)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (actor, path_key) DO NOTHING";

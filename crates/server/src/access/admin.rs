@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::access::grant;
 use crate::access::managers::{self, AccessRemoval};
-use crate::access::{AccessControl, Caller, Granted, Permissions, Scope};
+use crate::access::{AccessControl, Caller, Granted, Permission, Permissions, Scope};
 use crate::conditional::IfMatch;
 use crate::problem::Problem;
 
@@ -200,6 +200,36 @@ pub(crate) fn name(text: &str) -> Result<String, Problem> {
     Ok(text.to_owned())
 }
 
+/// Rejects a name of a new or renamed identity that has permissions for credentials already, for example of a deleted token or of a
+/// client of a UAA. Otherwise anyone who may manage access could read these credentials.
+pub(crate) async fn check_credential_permissions(
+    access: &AccessControl,
+    caller: &Caller,
+    kind: IdentityKind,
+    name: &str,
+) -> Result<(), Problem> {
+    if caller.has_permission_everywhere(Permission::CredentialManage) {
+        return Ok(());
+    }
+    let actors = match kind {
+        // A token also logs in as a user: see `routes::credhub::login`.
+        IdentityKind::Token | IdentityKind::User => {
+            [format!("uaa-client:{name}"), format!("uaa-user:{name}")]
+        }
+        IdentityKind::Certificate => [format!("certificate:{name}"), String::new()],
+    };
+    let credentials = credentials::tables::Credentials::of(access.store());
+    for actor in actors {
+        if !credentials.permissions_fingerprint(&actor).await?.is_empty() {
+            return Err(Problem::forbidden(format_args!(
+                "{actor} has permissions for credentials: an identity with this name needs credential.manage"
+            ))
+            .hint("choose another name, or ask an administrator"));
+        }
+    }
+    Ok(())
+}
+
 /// Parses an expiry, which must be in the future.
 pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i64>, Problem> {
     let end = text.map(crate::time::parsed).transpose()?;
@@ -223,12 +253,13 @@ fn given(settings: &IdentitySettings) -> Result<Value, Problem> {
 }
 
 /// Prepares the creation of an identity.
-pub(crate) fn create(
+pub(crate) async fn create(
     access: &AccessControl,
     caller: &Caller,
     new: NewIdentityValues,
 ) -> Result<CheckedChange, Problem> {
     let NewIdentityValues { kind, key_hash, label, settings } = new;
+    check_credential_permissions(access, caller, kind, &settings.name).await?;
     let id = Uuid::now_v7();
     let details = json!({ "name": settings.name, "label": label, "grants": given(&settings)? });
     let stored = NewIdentity {
@@ -278,8 +309,12 @@ pub(crate) async fn update(
             before.grants
         }
     };
+    let name = patch.name.as_deref().map_or_else(|| Ok(before.name.clone()), name)?;
+    if name != before.name {
+        check_credential_permissions(access, caller, kind, &name).await?;
+    }
     let settings = IdentitySettings {
-        name: patch.name.as_deref().map_or(Ok(before.name), name)?,
+        name,
         email: patch.email.unwrap_or(before.email),
         grants,
         enabled: patch.enabled.unwrap_or(before.enabled),

@@ -75,7 +75,7 @@ async fn create(
     let new = NewIdentityValues { kind: KIND, key_hash, label, settings };
     created(
         "/api/v1/client-certificates",
-        gates.identity(&caller, admin::create(&access, &caller, new)?).await?,
+        gates.identity(&caller, admin::create(&access, &caller, new).await?).await?,
     )
 }
 

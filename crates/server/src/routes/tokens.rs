@@ -64,7 +64,7 @@ async fn create(
     let token = new_token()?;
     let new =
         NewIdentityValues { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
-    let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
+    let written = gates.identity(&caller, admin::create(&access, &caller, new).await?).await?;
     token_secret_response(written, token.as_str(), StatusCode::CREATED)
 }
 

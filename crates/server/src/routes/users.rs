@@ -72,7 +72,7 @@ async fn create(
         expires_at_us: None,
     };
     let new = NewIdentityValues { kind: KIND, key_hash, label, settings };
-    created("/api/v1/users", gates.identity(&caller, admin::create(&access, &caller, new)?).await?)
+    created("/api/v1/users", gates.identity(&caller, admin::create(&access, &caller, new).await?).await?)
 }
 
 /// Returns the lookup key and label of a user: from issuer and subject, or for a local user from a random UUID.

@@ -98,6 +98,7 @@ testbed::on_both! { super::CredentialServer:
     credhub_api_lists_versions_and_restores_deleted_ones
     tokens_are_limited_to_their_paths_in_both_apis
     cursors_reveal_no_names_outside_of_the_paths_of_a_token
+    identities_with_names_of_permitted_actors_need_access_to_credentials
 }
 
 async fn unauthenticated_and_cross_site_requests_are_rejected(place: CredentialServer) {
@@ -649,4 +650,42 @@ async fn cursors_reveal_no_names_outside_of_the_paths_of_a_token(place: Credenti
     let all = place.get("/api/v1/rotation-policies?limit=2").await.expect(200).json();
     let next = format!("/api/v1/rotation-policies?limit=2&cursor={}", all["next"].as_str().unwrap());
     assert_eq!(place.get(&next).await.expect(200).json()["items"][0]["path"], "/b/*");
+}
+
+async fn identities_with_names_of_permitted_actors_need_access_to_credentials(place: CredentialServer) {
+    place.set("/x", "value", json!("secret")).await;
+    place.grant("uaa-client:gone", "/*", &["read"]).await;
+    place.grant("uaa-user:ann", "/*", &["read"]).await;
+    place.grant("certificate:laptop", "/*", &["read"]).await;
+    let role = json!({ "permissions": ["access.manage", "access.read"] });
+    send(place.world.with(&place.world.admin, Method::PUT, "/api/v1/roles/people").json(&role))
+        .await
+        .expect(201);
+    let manager = place.world.token("manager", "people", "any").await;
+    let post = async |token: &str, path: &str, body: Value| {
+        send(place.world.with(token, Method::POST, path).json(&body)).await
+    };
+    let new = |name: &str| json!({ "name": name, "grants": [] });
+    for (path, body) in [
+        ("/api/v1/tokens", new("gone")),
+        // A token also logs in as a user with its name.
+        ("/api/v1/tokens", new("ann")),
+        ("/api/v1/users", new("ann")),
+        (
+            "/api/v1/client-certificates",
+            json!({ "name": "laptop", "match": "dns:laptop.example", "grants": [] }),
+        ),
+    ] {
+        let refused = post(&manager, path, body.clone()).await.expect(403);
+        assert!(refused.text.contains("credential.manage"), "{path}: {refused:?}");
+    }
+    let other = post(&manager, "/api/v1/tokens", new("other")).await.expect(201).json();
+    let renamed = format!("/api/v1/tokens/{}", other["id"].as_str().unwrap());
+    let rename = json!({ "name": "gone" });
+    send(place.world.with(&manager, Method::PATCH, &renamed).json(&rename)).await.expect(403);
+    let token = other["token"].as_str().unwrap();
+    place.by(token, "GET", "/api/v1/data?name=/x", Value::Null).await.expect(404);
+    // An administrator has access to all credentials anyway.
+    send(place.world.with(&place.world.admin, Method::PATCH, &renamed).json(&rename)).await.expect(200);
+    place.by(token, "GET", "/api/v1/data?name=/x", Value::Null).await.expect(200);
 }
