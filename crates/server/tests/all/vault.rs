@@ -99,6 +99,7 @@ testbed::on_both! { super::CredentialServer:
     tokens_are_limited_to_their_paths_in_both_apis
     cursors_reveal_no_names_outside_of_the_paths_of_a_token
     identities_with_names_of_permitted_actors_need_access_to_credentials
+    tokens_with_the_former_name_of_an_api_token_are_invalid
 }
 
 async fn unauthenticated_and_cross_site_requests_are_rejected(place: CredentialServer) {
@@ -688,4 +689,28 @@ async fn identities_with_names_of_permitted_actors_need_access_to_credentials(pl
     // An administrator has access to all credentials anyway.
     send(place.world.with(&place.world.admin, Method::PATCH, &renamed).json(&rename)).await.expect(200);
     place.by(token, "GET", "/api/v1/data?name=/x", Value::Null).await.expect(200);
+}
+
+async fn tokens_with_the_former_name_of_an_api_token_are_invalid(place: CredentialServer) {
+    place.set("/x", "value", json!("secret")).await;
+    place.grant("uaa-user:before", "/*", &["read"]).await;
+    let body = json!({ "name": "before", "grants": [] });
+    let made = place.world.post("/api/v1/tokens", body).await.expect(201).json();
+    let (id, secret) = (made["id"].as_str().unwrap(), made["token"].as_str().unwrap());
+    let login = async |form: String| {
+        let request = place.bare("POST", "/oauth/token").body(form);
+        send(request.header("content-type", "application/x-www-form-urlencoded")).await
+    };
+    let tokens =
+        login(format!("grant_type=password&username=before&password={secret}")).await.expect(200).json();
+    let access = tokens["access_token"].as_str().unwrap();
+    let refresh =
+        format!("grant_type=refresh_token&refresh_token={}", tokens["refresh_token"].as_str().unwrap());
+    place.by(access, "GET", "/api/v1/data?name=/x", Value::Null).await.expect(200);
+    login(refresh.clone()).await.expect(200);
+    let path = format!("/api/v1/tokens/{id}");
+    let rename = json!({ "name": "after" });
+    send(place.world.with(&place.world.admin, Method::PATCH, &path).json(&rename)).await.expect(200);
+    place.by(access, "GET", "/api/v1/data?name=/x", Value::Null).await.expect(401);
+    login(refresh).await.expect(401);
 }

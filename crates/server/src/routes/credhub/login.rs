@@ -18,7 +18,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::context::{Context, host};
-use super::principal::{actor_of, bad_token, refused};
+use super::principal::{actor_of, bad_token, refused, token_of};
 use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
 use crate::credhub::Refused;
 use crate::peer::address;
@@ -73,8 +73,8 @@ async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Gra
             let grant = context.hub().credentials().refresh_token(token.expose()).await.map_err(|_| {
                 Refused::oauth(StatusCode::UNAUTHORIZED, "invalid_token", "The refresh token is not valid")
             })?;
-            // An API token that was removed meanwhile gets no new token.
-            context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
+            // An API token that was removed or renamed meanwhile gets no new token.
+            token_of(context, &grant).await?;
             Ok((grant, true))
         }
         Some(_) => Err(Refused::oauth(

@@ -3,7 +3,7 @@
 
 use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
-use credentials::{Requester, TokenError};
+use credentials::{Grant, Requester, TokenError};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -149,8 +149,16 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
         }
         (Err(error), _) => return Err(bad_token(error)),
     };
-    let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
+    let caller = token_of(context, &grant).await?;
     paced(context, Some(&caller), caller_requester(&caller, grant.actor))
+}
+
+/// Returns the API token for which a token of the embedded issuer was issued. A renamed API token is another actor, so that tokens
+/// with its former name are invalid.
+pub(super) async fn token_of(context: &Context, grant: &Grant) -> Result<Caller, Refused> {
+    let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
+    let name = caller.actor().split_once(':').map_or(caller.actor(), |(_, name)| name);
+    if name == grant.name { Ok(caller) } else { Err(bad_token(TokenError::Ended)) }
 }
 
 /// Returns the identity of a browser session, with exactly its permissions. Unsafe requests need the session's CSRF token.
