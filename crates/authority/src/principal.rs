@@ -77,9 +77,15 @@ impl Principal {
     }
 }
 
-/// Formats a subject alternative name as an identifier (mark), for example `dns:www.example`. DNS names and email addresses are in
-/// lower case. Returns `None` for kinds of names that identify no person. The mapping from client certificates to identities uses
-/// the same text.
+/// Returns whether an actor may be a person: a user, or a client certificate. Tokens are for programs.
+#[must_use]
+pub fn is_person(actor: &str) -> bool {
+    actor.starts_with("user:") || actor.starts_with("certificate:")
+}
+
+/// Formats a subject alternative name as a mark, for example `dns:www.example`. DNS names and email addresses are in lower case.
+/// Returns `None` for kinds of names that identify no person. The mapping from client certificates to identities uses the same
+/// text.
 #[must_use]
 pub fn name_mark(name: &GeneralName) -> Option<String> {
     match name {

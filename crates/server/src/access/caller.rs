@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use authority::VerifiedClient;
-use authority::principal::Principal;
+use authority::principal::{Principal, is_person};
 use authority::teams::{OwnedKind, Ownership, Standing};
 use axum::extract::FromRequestParts;
 use coded::named;
@@ -113,9 +113,10 @@ impl Caller {
         &self.0.principal
     }
 
-    /// Returns the user who created the caller's token, directly or through another token; otherwise the caller itself.
+    /// Returns the user or client certificate that created the caller's token, directly or through another token; otherwise the
+    /// caller itself.
     pub(crate) fn owner(&self) -> &str {
-        self.0.principal.marks().find(|mark| mark.starts_with("user:")).unwrap_or_else(|| self.actor())
+        self.0.principal.marks().find(|mark| is_person(mark)).unwrap_or_else(|| self.actor())
     }
 
     /// Returns the same caller, authenticated by this certificate.

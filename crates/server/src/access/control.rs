@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::access::Grant;
 use authority::VerifiedClient;
-use authority::principal::Principal;
+use authority::principal::{Principal, is_person};
 use authority::teams::TeamDirectory;
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
@@ -401,8 +401,8 @@ impl fmt::Debug for AccessControl {
     }
 }
 
-/// Returns the principal of an identity. A token that a user created is that user. An email address that an administrator entered
-/// is verified; one from a login is not.
+/// Returns the principal of an identity. A token that a user or a client certificate created is that user or certificate. An email
+/// address that an administrator entered is verified; one from a login is not.
 pub(crate) fn identity_principal(identity: &Identity) -> Principal {
     let actor = format!("{}:{}", identity.kind, identity.name);
     let principal = Principal::from_actor(&actor).with(format!("identity:{}", identity.id));
@@ -412,7 +412,7 @@ pub(crate) fn identity_principal(identity: &Identity) -> Principal {
         IdentityKind::Token | IdentityKind::Certificate => principal,
     };
     match identity.kind {
-        IdentityKind::Token if identity.created_by.starts_with("user:") => {
+        IdentityKind::Token if is_person(&identity.created_by) => {
             principal.with(identity.created_by.as_str())
         }
         IdentityKind::Token => principal,
@@ -452,4 +452,39 @@ fn unreadable(error: UnreadableAccess) -> Failed<Problem> {
 /// Returns a database error, which is not cached.
 pub(crate) fn at_once(error: store::StoreError) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: Duration::ZERO }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(kind: IdentityKind, name: &str, created_by: &str) -> Identity {
+        Identity {
+            id: Uuid::now_v7(),
+            kind,
+            name: name.to_owned(),
+            key_hash: [0; 32],
+            label: format!("label of {name}"),
+            email: None,
+            grants: "[]".to_owned(),
+            enabled: true,
+            revision: 1,
+            created_at_us: 0,
+            created_by: created_by.to_owned(),
+            expires_at_us: None,
+            last_used_at_us: None,
+        }
+    }
+
+    #[test]
+    fn token_is_the_person_who_created_it() {
+        let of = |kind, name: &str, created_by: &str| identity_principal(&identity(kind, name, created_by));
+        for (kind, creator) in
+            [(IdentityKind::User, "user:ann"), (IdentityKind::Certificate, "certificate:ann")]
+        {
+            let person = of(kind, "ann", "token:admin");
+            assert!(of(IdentityKind::Token, "a", creator).is_same_person(&person), "{creator}");
+            assert!(!of(IdentityKind::Token, "b", "token:admin").is_same_person(&person), "{creator}");
+        }
+    }
 }
