@@ -3,7 +3,7 @@
 //! A CA has one active version and at most one transitional version. The `ca` of each certificate it signed contains both versions,
 //! the signing one first. Each change of the transitional flag adds a version with the new `ca` to its direct children.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -92,8 +92,7 @@ impl Credentials {
         name: &Name,
     ) -> Result<CertificateView, CredentialError> {
         let rows = self.certificate_rows(requester, name).await?;
-        let signs = self.signed_by(name).await?;
-        let signs = signs.into_iter().map(|name| name.as_str().to_owned()).collect();
+        let signs = self.readable(requester, self.signed_by(name).await?).await?;
         let signed_by = match rows[0].signed_by.clone().map(Name::stored) {
             Some(signer) => self.display_name(&signer).await?,
             None => String::new(),
@@ -101,6 +100,22 @@ impl Credentials {
         let (id, name) = (rows[0].credential, rows[0].name.clone());
         let versions = rows.into_iter().map(VersionView::from).collect();
         Ok(CertificateView { id, name, signed_by, signs, versions })
+    }
+
+    /// Returns those of the names that the caller may read. Uses one statement.
+    async fn readable(
+        &self,
+        requester: &Requester,
+        names: Vec<Name>,
+    ) -> Result<Vec<String>, CredentialError> {
+        let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
+        let actors = HashSet::from([requester.actor.clone()]);
+        let readers = tables::Credentials::of(self.store()).readers(actors, &keys).await?;
+        let may = |name: &Name| match requester.at(name.key()) {
+            (true, _) => true,
+            (false, actor) => readers.may(actor, name.key()).unwrap_or(false),
+        };
+        Ok(names.into_iter().filter(may).map(|name| name.as_str().to_owned()).collect())
     }
 
     /// Lists every certificate that the caller may read. Reads one page at a time and decrypts no value.

@@ -91,6 +91,13 @@ pub(crate) async fn transitional_ca_version_rotates_trust_without_a_gap(place: F
     let view = place.credentials.certificate(&admin(), &name("/ca")).await.unwrap();
     assert_eq!((view.signed_by.as_str(), view.versions.len()), ("/ca", 2));
     assert_eq!(view.signs, ["/leaf", "/other"]);
+    // A caller sees the names of only those certificates that it may read.
+    for at in ["/ca", "/other"] {
+        let (at, read) = (PermissionPath::parse(at).unwrap(), Operations::parse(&["read"]).unwrap());
+        place.credentials.grant(&admin(), "uaa-client:reader", &at, read).await.unwrap();
+    }
+    let view = place.credentials.certificate(&client("reader"), &name("/ca")).await.unwrap();
+    assert_eq!(view.signs, ["/other"]);
     let all = place.credentials.certificates(&admin()).await.unwrap();
     assert_eq!(all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["/ca", "/leaf", "/other"]);
     assert_eq!((all[0].signs.len(), all[1].signed_by.as_str(), all[1].id), (2, "/ca", leaf.credential));
