@@ -56,7 +56,9 @@ impl Guard {
     /// # Errors
     /// Describes the forbidden kind of address.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
-        if self.allow.iter().any(|net| net.contains(&address)) {
+        // A network of a translator allows only those of its addresses whose embedded addresses are allowed too.
+        let allowed = |candidate: IpAddr| self.allow.iter().any(|net| net.contains(&candidate));
+        if address_and_embedded(address).all(allowed) {
             return Ok(());
         }
         for candidate in address_and_embedded(address) {
@@ -116,6 +118,20 @@ mod tests {
         ] {
             assert!(!allowed(&guard, bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn allowed_translator_network_does_not_allow_the_addresses_behind_it() {
+        let of = |networks: &[&str]| {
+            let allow_networks = networks.iter().map(|net| net.parse().unwrap()).collect();
+            Guard::new(&ValidationOptions { allow_networks, ..ValidationOptions::default() })
+        };
+        let translator = of(&["64:ff9b::/96"]);
+        assert!(allowed(&translator, "64:ff9b::8.8.8.8"));
+        for address in ["64:ff9b::169.254.169.254", "64:ff9b::127.0.0.1"] {
+            assert!(!allowed(&translator, address), "{address}");
+        }
+        assert!(allowed(&of(&["64:ff9b::/96", "127.0.0.1/32"]), "64:ff9b::127.0.0.1"));
     }
 
     #[test]
