@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flight::{Cache, Failed, Fresh};
 use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
@@ -173,6 +175,7 @@ impl Issuer {
     /// 401 for an invalid token; 503 when the issuer does not respond.
     pub(crate) async fn signed<T: DeserializeOwned>(&self, token: &str) -> Result<T, Problem> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| refused("the token cannot be parsed"))?;
+        reject_critical(token)?;
         if !ALGORITHMS.contains(&header.alg) {
             return Err(refused(format_args!(
                 "the token's signature algorithm {:?} is not supported",
@@ -256,6 +259,19 @@ impl Description {
     }
 }
 
+/// Rejects a token with critical header parameters: it must not be accepted by a recipient that does not know them (RFC 7515 section
+/// 4.1.11), and none is known here.
+fn reject_critical(token: &str) -> Result<(), Problem> {
+    let header = token.split('.').next().unwrap_or_default();
+    let header = URL_SAFE_NO_PAD.decode(header).ok();
+    let header: Option<serde_json::Value> = header.and_then(|json| serde_json::from_slice(&json).ok());
+    match header {
+        Some(header) if header.get("crit").is_none() => Ok(()),
+        Some(_) => Err(refused("the token has critical header parameters (crit), which are not supported")),
+        None => Err(refused("the token cannot be parsed")),
+    }
+}
+
 /// Selects the key of a token. A token without a key ID is valid only if there is exactly one key.
 fn choose(keys: &[Jwk], kid: Option<&str>) -> Option<Jwk> {
     match kid {
@@ -324,6 +340,15 @@ pub(crate) fn refused(why: impl fmt::Display) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_with_critical_header_parameters_are_rejected() {
+        let token = |header: &str| format!("{}.e30.AA", URL_SAFE_NO_PAD.encode(header));
+        assert!(reject_critical(&token(r#"{"alg":"ES256","kid":"a"}"#)).is_ok());
+        for bad in [r#"{"alg":"ES256","crit":["b64"],"b64":false}"#, r#"{"crit":null}"#, "x"] {
+            assert!(reject_critical(&token(bad)).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn issuer_urls_must_be_https_or_loopback() {
