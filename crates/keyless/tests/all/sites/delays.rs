@@ -1,7 +1,6 @@
 //! Network delay: which requests it affects, and which it must not affect.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -9,61 +8,55 @@ use fleet::network::{Way, alone};
 use futures_util::future::join_all;
 use keyless::client::{Client, ClientMetrics, ClientOptions, Server};
 use keyless::native::proto::SignRequest;
+use keyless::routing::RouterOptions;
 use keyless::wire::MessageItems;
 use keys::KeyRef;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::{Fixture, Load, PORT, World};
+use super::{Fixture, Load, PORT, World, calm};
 use crate::native::{EC, patient, request};
 use crate::peer::{PATIENCE, key, ski, until};
 
 /// Requests per second on one connection.
-const RATE: u32 = 2_000;
+const RATE: u32 = 200;
 /// One request in this many goes to the distant node.
 const FAR_EVERY: u32 = 20;
 
-/// Sends requests for a local key, and among them some for a distant one. Returns the durations of the local requests, and how many
-/// were answered before an earlier distant request.
+/// Sends requests for a local key, and among them some for a distant one. Returns the durations of the local requests, and the
+/// distant requests, which may still be in flight.
 async fn mixed(
     client: &Client,
     near: MessageItems<'static>,
     far: Option<MessageItems<'static>>,
-) -> (Load, usize) {
+) -> (Load, JoinSet<()>) {
     const COUNT: u32 = 2 * RATE;
-    let (asked, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (mut nears, mut fars) = (JoinSet::new(), JoinSet::new());
     let began = Instant::now();
     for number in 0..COUNT {
         let due = began + Duration::from_secs(1) / RATE * number;
         tokio::time::sleep_until(due.into()).await;
         if let Some(far) = far.filter(|_| number % FAR_EVERY == 0) {
-            let (client, done) = (client.clone(), Arc::clone(&done));
-            asked.fetch_add(1, Relaxed);
+            let client = client.clone();
             fars.spawn(async move {
-                client.call(&far, due + PATIENCE).await.unwrap();
-                done.fetch_add(1, Relaxed);
+                client.call(&far, due + 2 * PATIENCE).await.unwrap();
             });
         }
-        let (client, before, done) = (client.clone(), asked.load(Relaxed), Arc::clone(&done));
+        let client = client.clone();
         nears.spawn(async move {
             client.call(&near, due + PATIENCE).await.unwrap();
-            (due.elapsed(), done.load(Relaxed) < before)
+            due.elapsed()
         });
     }
-    let (mut load, mut overtook) = (Load::default(), 0);
-    while let Some(done) = nears.join_next().await {
-        let (took, is_first) = done.unwrap();
-        load.took.push(took);
-        overtook += usize::from(is_first);
+    let mut load = Load::default();
+    while let Some(took) = nears.join_next().await {
+        load.took.push(took.unwrap());
     }
-    while let Some(done) = fars.join_next().await {
-        done.unwrap();
-    }
-    (load, overtook)
+    (load, fars)
 }
 
-/// Failure 1: requests of one connection served one after the other.
+/// Failure 1: requests of one connection served one after the other. All local requests are answered while the distant ones, which
+/// were sent before them, wait for their key.
 #[test]
 fn requests_to_a_distant_node_do_not_delay_local_requests() {
     alone(|| {
@@ -73,6 +66,7 @@ fn requests_to_a_distant_node_do_not_delay_local_requests() {
         let socket = Server::Unix(world.home.node.folder.path().join("keys.sock"));
         let options = ClientOptions {
             servers: vec![socket],
+            in_flight_max: 8_192,
             connect_timeout: PATIENCE,
             ping_every: PATIENCE,
             ping_timeout: PATIENCE,
@@ -81,21 +75,22 @@ fn requests_to_a_distant_node_do_not_delay_local_requests() {
         let of =
             |ski| MessageItems { opcode: 0x15, ski: Some(ski), payload: &[7; 32], ..MessageItems::default() };
         let (near, far) = (of(ski(own)), of(ski(&world.key)));
+        world.gates[0].send_replace(false);
         world.clients.block_on(async {
             let client = Client::start(&options, ClientMetrics::default()).unwrap();
             let (quiet, _) = mixed(&client, near, None).await;
-            let (beside, overtook) = mixed(&client, near, Some(far)).await;
+            let (beside, fars) = mixed(&client, near, Some(far)).await;
             assert_eq!(world.home.node.figure("bulla_keyless_connections"), 1.0);
-            let count = beside.took.len();
             println!(
-                "row 1: near work at {RATE}/s on one connection: {}; with {} % that goes 200 ms: {}; {overtook} of {count} \
-                 answered before far ones that were asked for earlier",
+                "row 1: near work at {RATE}/s on one connection: {}; with {} % that goes 200 ms and waits: {}",
                 quiet.shown(),
                 100 / FAR_EVERY,
                 beside.shown(),
             );
-            // In sequential processing, no request would overtake another.
-            assert!(overtook * 2 > count, "{overtook} of {count}");
+            // None of them has been answered.
+            until(|| world.asked()[0] == fars.len()).await;
+            world.gates[0].send_replace(true);
+            fars.join_all().await;
             client.stop().await;
         });
         assert_eq!(world.held[0].signed.load(Relaxed), 2 * (RATE / FAR_EVERY) as usize);
@@ -142,13 +137,15 @@ fn one_connection_carries_many_concurrent_requests() {
 fn deadline_error_names_the_last_hop_and_nothing_is_signed_later() {
     const MANY: usize = 50;
     alone(|| {
-        let mut world = World::new(&[100]);
+        // A stall of this machine that is shorter than the margin does not change which hop reports the timeout.
+        let router = RouterOptions { margin: Duration::from_secs(5), ..calm() };
+        let mut world = World::with(&[100], router, Vec::new());
         let outside = world.network.site().unwrap();
         world.network.set(&outside, &world.home.site, Way::round_trip(Duration::from_millis(50)));
         world.gates[0].send_replace(false);
         let there = outside.runtime().unwrap();
         let client = world.client_of("outside", &there);
-        let late = SignRequest { timeout_ms: 2_500, ..request(0, &world.key, EC, &[1; 32]) };
+        let late = SignRequest { timeout_ms: 15_000, ..request(0, &world.key, EC, &[1; 32]) };
         let one = move || {
             let (client, late) = (client.clone(), late.clone());
             async move { client.sign(late, patient()).await }
