@@ -230,7 +230,7 @@ fn requests_for_other_hosts_are_rejected_with_421_or_400() {
 #[test]
 fn request_smuggling_is_rejected() {
     let upstream = RecordingServer::start();
-    let (world, edge) = world(&upstream.address, "head_timeout_ms = 2000\n");
+    let (world, edge) = world(&upstream.address, "");
     let hidden = "GET /hidden HTTP/1.1\r\nHost: a.example\r\n\r\n";
     let post = "POST /first HTTP/1.1\r\nHost: a.example\r\n";
     for (fields, body) in [
@@ -293,10 +293,15 @@ fn slow_and_oversized_request_heads_are_rejected() {
     }
     let mut h2 = world.connect_h2(&edge, "a.example");
     assert_eq!(ask(&mut h2, "PRI * HTTP/2.0\r\n", ""), "");
-    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    // One read that ends by its own timeout takes this long.
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
     until("all are gone", || sum(&edge.figures(), "bulla_intercept_edge_connections ", "") == 0.0);
     assert!(ends("no-request") >= 2.0, "{}", edge.figures());
     assert!(upstream.heard().is_empty());
+    // With a short timeout, a stall of this machine would decide whether the next ones get a response.
+    drop(edge);
+    world.configure(&format!("[edge]\nmode = \"http\"\nupstream = \"{}\"\n", upstream.address));
+    let edge = world.edge(&["--config", "edge.toml"]);
     // Too many header lines, or a head that is too large. A client that sends too much may be disconnected before it gets the
     // response.
     for (fields, may_be_cut_off) in
@@ -347,7 +352,7 @@ fn closed_idle_upstream_connections_fail_no_request() {
 #[test]
 fn upstream_failures_return_502_503_or_504_with_the_reason() {
     let upstream = RecordingServer::start();
-    let more = "response_timeout_ms = 1500\nupstream_connections_max = 1\n[[edge.routes]]\nnames = [\"b.example\"]\n\
+    let more = "response_timeout_ms = 10000\nupstream_connections_max = 1\n[[edge.routes]]\nnames = [\"b.example\"]\n\
                 upstream = \"127.0.0.1:1\"\n";
     let (world, edge) = world(&upstream.address, more);
     let code = ["-w", "%{http_code}", "--http2"];

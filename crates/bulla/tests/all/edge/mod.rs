@@ -351,15 +351,18 @@ fn slow_clients_and_excess_connections_are_closed() {
     let refused = || sum(&edge.figures(), "bulla_intercept_edge_refused_connections_total", "");
     let late = || sum(&edge.figures(), "bulla_intercept_edge_handshakes_total", "late");
     let began = Instant::now();
-    let mut slow = connect();
-    slow.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
-    until("it has a place", || open() == 1.0);
-    let silent = connect();
-    assert!(is_told_nothing(slow), "who has been silent the longest makes room for others");
-    until("it is counted", || refused() == 1.0);
-    assert!(is_told_nothing(silent), "nothing is said to who says nothing");
-    until("a ClientHello is waited for no longer", || late() == 1.0 && open() == 0.0);
+    // A stall of this machine may let the first client's time for a ClientHello end before the second one connects.
+    until("the client that has been silent the longest makes room for another", || {
+        let mut slow = connect();
+        slow.write_all(&[0x16, 3, 1, 2, 0, 1]).unwrap();
+        let silent = connect();
+        assert!(is_told_nothing(slow), "nothing is said to who makes room");
+        assert!(is_told_nothing(silent), "nothing is said to who says nothing");
+        refused() >= 1.0
+    });
+    until("a ClientHello is waited for no longer", || late() >= 1.0 && open() == 0.0);
     assert!(began.elapsed().as_secs() < HANDSHAKE_S, "{:?}", began.elapsed());
+    let before = refused();
     // Connections with a completed handshake are not evicted. The client completes the handshake before the terminator does. A
     // response shows that both have completed it.
     let held = [(); 2].map(|()| {
@@ -372,7 +375,7 @@ fn slow_clients_and_excess_connections_are_closed() {
         third.set_read_timeout(Some(PATIENCE)).unwrap();
         assert!(is_told_nothing(third), "there is no place");
     }
-    until("it is counted too", || refused() == 2.0);
+    until("it is counted too", || refused() > before);
     drop(held);
     until("both are gone", || open() == 0.0);
     assert_eq!(world.curl(&edge, "a.example", &[]), "hello");

@@ -49,7 +49,7 @@ fn servers_are_used_in_turn_and_a_dead_server_is_ejected() {
     let (one, two, (_held, gone)) = (saying("one"), saying("two"), nobody());
     let (world, edge) = started(&format!(
         "[edge]\nupstream = \"shop\"\nmode = \"http\"\naccess_log_file = \"access\"\n[[edge.upstreams]]\nname = \"shop\"\n\
-         servers = [\"{one}\", \"{gone}\", \"{two}\"]\nhealth_interval_s = 0\n\
+         servers = [\"{one}\", \"{gone}\", \"{two}\"]\nhealth_interval_s = 0\neject_s = 3600\n\
          [[edge.routes]]\nnames = [\"tcp.a.example\"]\nupstream = \"shop\"\nmode = \"tcp\"\n"
     ));
     let answered = bodies(&world, &edge, 12);
@@ -97,7 +97,7 @@ fn server_with_failed_health_checks_gets_no_requests_until_healthy() {
     let (world, edge) = started(&format!(
         "[edge]\nupstream = \"shop\"\nmode = \"http\"\n[[edge.upstreams]]\nname = \"shop\"\n\
          servers = [\"{ill}\", \"{well}\"]\nbalance = \"least-requests\"\nhealth_path = \"/healthz\"\nhealth_interval_s = 1\n\
-         healthy_after = 1\nunhealthy_after = 2\neject_after = 0\n"
+         health_timeout_ms = 60000\nhealthy_after = 1\nunhealthy_after = 2\neject_after = 0\n"
     ));
     let both = bodies(&world, &edge, 6);
     assert!(both.contains(&"ill".to_owned()) && both.contains(&"well".to_owned()), "{both:?}");
