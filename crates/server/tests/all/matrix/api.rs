@@ -73,9 +73,12 @@ async fn ask(
     };
     let response = router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
     let status = response.status().as_u16();
-    // Streams without an end are cut off.
+    // Event streams have no end, and are cut off.
+    let content_type = response.headers().get("content-type").map(|value| value.as_bytes().to_vec());
+    let is_stream = content_type.is_some_and(|value| value.starts_with(b"text/event-stream"));
+    let limit = Duration::from_secs(if is_stream { 1 } else { 60 });
     let read = axum::body::to_bytes(response.into_body(), 16 << 20);
-    let body = tokio::time::timeout(Duration::from_secs(1), read).await;
+    let body = tokio::time::timeout(limit, read).await;
     let text = body.ok().and_then(Result::ok).map(|body| String::from_utf8_lossy(&body).into_owned());
     (status, text.unwrap_or_default())
 }
