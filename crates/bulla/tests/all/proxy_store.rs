@@ -39,6 +39,8 @@ fn serial(world: &World, proxy: &Proxy, name: &str) -> String {
 fn shared(world: &World, url: &str) -> Command {
     let mut command = world.command(&[]);
     command.env("BULLA_PROXY_STORE_BACKEND", "database").env("BULLA_PROXY_STORE_URL", url);
+    // Long enough for a loaded machine: a proxy whose query takes longer mints for itself.
+    command.env("BULLA_PROXY_STORE_TIMEOUT_MS", "5000").env("BULLA_PROXY_HANDSHAKE_TIMEOUT_MS", "60000");
     command
 }
 
@@ -65,7 +67,7 @@ fn two_proxies_on_postgresql_present_the_same_leaf() {
     assert_eq!(serial(&world, &second, "localhost"), shown, "from memory");
     assert!(serial(&world, &second, "new.example").contains("serial="), "minted here");
     assert_eq!(figure(&second, "bulla_intercept_store_away"), 1);
-    assert_eq!(figure(&second, "bulla_intercept_store_without_total"), 1);
+    assert!(figure(&second, "bulla_intercept_store_without_total") >= 1);
     cluster.resume();
     until("it is back", || figure(&second, "bulla_intercept_store_away") == 0);
     // The other proxy may not have noticed the outage. Its next query detects it.
@@ -87,8 +89,8 @@ fn second_proxy_mints_when_the_first_is_killed_while_minting() {
     let with = |arguments: &[&str]| {
         let mut command = world.command(arguments);
         command.env("BULLA_PROXY_STORE_BACKEND", "database").env("BULLA_PROXY_STORE_URL", url.to_string());
-        // The timeout is long enough for a loaded machine. The lease is then 11 s.
-        command.env("BULLA_PROXY_STORE_TIMEOUT_MS", "2000").env("BULLA_PROXY_HANDSHAKE_TIMEOUT_MS", "60000");
+        // The timeout is long enough for a loaded machine.
+        command.env("BULLA_PROXY_STORE_TIMEOUT_MS", "5000").env("BULLA_PROXY_HANDSHAKE_TIMEOUT_MS", "60000");
         command
     };
     let first = World::start(with(&["--ca-certificate", "ca.pem"]).env("BULLA_PROXY_AUTHORITY_KEYS", socket));

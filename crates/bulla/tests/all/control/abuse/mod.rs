@@ -33,8 +33,8 @@ impl Fixture {
     fn new() -> Self {
         let mut house = House::prepared("", None);
         for (name, value) in [
-            ("BULLA_SERVER_HEAD_TIMEOUT_S", "2"),
-            ("BULLA_SERVER_READ_TIMEOUT_S", "2"),
+            ("BULLA_SERVER_HEAD_TIMEOUT_S", "10"),
+            ("BULLA_SERVER_READ_TIMEOUT_S", "10"),
             ("BULLA_SERVER_CONNECTIONS_MAX", "64"),
             ("BULLA_SERVER_CONNECTIONS_PER_ADDRESS_MAX", "16"),
             ("BULLA_SERVER_ANSWER_MEMORY_MB", "16"),
