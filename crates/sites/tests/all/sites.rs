@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use enrollment::{Certified, Certify, CertifyError};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use keyless::places::{SignedStatement, Statement};
 use keys::sealed::NodeKey;
 use keys::{KeyType, Keyring, PrivateKey, Signer};
@@ -316,8 +316,17 @@ async fn told_by_every_server(world: World) {
         assert!(began.elapsed() < PATIENCE, "{told:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    let listed = here.nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
-    assert!(listed.iter().all(|node| node.present), "{listed:?}");
+    // A stall of this machine may let a lease expire before the nodes are listed.
+    let began = Instant::now();
+    let listed = loop {
+        b.beat(there, 0).await;
+        a.beat(here, 0).await;
+        let listed = here.nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
+        if listed.iter().all(|node| node.present) {
+            break listed;
+        }
+        assert!(began.elapsed() < PATIENCE, "{listed:?}");
+    };
     // Node b stops its heartbeats. Both servers report it as gone to nodes that know it.
     let last_heard = listed.iter().find(|node| node.id == b.id()).unwrap().lease_until_us;
     for server in [here, there] {
@@ -328,7 +337,9 @@ async fn told_by_every_server(world: World) {
                 assert!(!news.anew && news.since > told.since);
                 break;
             }
-            assert!(news.gone.is_empty() && began.elapsed() < PATIENCE, "{news:?}");
+            // After a stall of this machine, the lease of node a has expired, too. Its heartbeat renews it.
+            let is_known = |gone: &Uuid| [a.id(), b.id()].contains(gone);
+            assert!(news.gone.iter().all(is_known) && began.elapsed() < PATIENCE, "{news:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -476,8 +487,8 @@ async fn servers_starting_together_share_one_statement_key() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn database_statements_scale_with_rounds_not_heartbeats() {
-    const NODES: usize = 60;
-    const BEATS: usize = 50;
+    const NODES: usize = 10;
+    const BEATS: usize = 150;
     let world = World::with(1).await;
     let places = world.places();
     world.site("berlin", &[]).await;
@@ -487,17 +498,13 @@ async fn database_statements_scale_with_rounds_not_heartbeats() {
     }
     let began = Instant::now();
     while places.counts() != (NODES, 0) {
-        for node in &nodes {
-            node.beat(places, 0).await;
-        }
+        join_all(nodes.iter().map(|node| node.beat(places, 0))).await;
         assert!(began.elapsed() < PATIENCE, "{:?}", places.counts());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let (began, before) = (Instant::now(), world.store.statements_sent());
     for _ in 0..BEATS {
-        for node in &nodes {
-            node.beat(places, 1).await;
-        }
+        join_all(nodes.iter().map(|node| node.beat(places, 1))).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let sent = world.store.statements_sent() - before;
