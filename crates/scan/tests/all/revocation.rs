@@ -738,9 +738,15 @@ async fn nothing_is_fetched_for_an_untrusted_chain() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn handshakes_do_not_wait_for_crls() {
     /// Longer than all handshakes take on a slow machine. There are four CRLs.
-    const LIMIT: Duration = Duration::from_secs(15);
-    let plan =
-        Plan { endpoints: 100, mix: Mix::Healthy, dead_fraction: 0.0, revocation: true, ..Plan::default() };
+    const LIMIT: Duration = Duration::from_secs(30);
+    const ENDPOINTS: usize = 30;
+    let plan = Plan {
+        endpoints: ENDPOINTS,
+        mix: Mix::Healthy,
+        dead_fraction: 0.0,
+        revocation: true,
+        ..Plan::default()
+    };
     let world = World::of(&plan).await;
     let server = world.fleet.revocation().unwrap();
     for path in ["/issuing.crl", "/rsa.crl", "/deep.crl", "/crossed.crl"] {
@@ -763,12 +769,12 @@ async fn handshakes_do_not_wait_for_crls() {
         }
         assert_eq!(cause(verdict), "timed-out", "{}", observation.label());
         if waited == 0 {
-            assert_eq!(run.progress.snapshot().finished, 100, "all looks were over before");
+            assert_eq!(run.progress.snapshot().finished, ENDPOINTS as u64, "all looks were over before");
         }
         waited += 1;
     }
-    assert!(waited > 80, "{waited}");
-    assert_eq!(observations, 100);
+    assert!(waited > ENDPOINTS / 2, "{waited}");
+    assert_eq!(observations, ENDPOINTS);
     assert!(began.elapsed() < 4 * LIMIT, "{:?}: each waits its limit, all together", began.elapsed());
     world.fleet.stop().await;
 }
