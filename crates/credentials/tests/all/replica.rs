@@ -154,11 +154,12 @@ async fn busy_primary_does_not_cause_failover_to_standby() {
     let sql = |statement: &'static str| pair.primary.psql("bulla_1", statement);
     let while_it_is_busy = || {
         std::thread::scope(|scope| {
-            // Locks longer than a read may take: reads of the audit log wait for this lock.
+            assert!(sql("CREATE TABLE released ()"));
+            // Reads of the audit log wait for this lock, until the test releases it. At most three minutes, if the test fails.
             scope.spawn(|| {
-                assert!(sql(
-                    "BEGIN; LOCK TABLE audit_events IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(8); COMMIT"
-                ));
+                assert!(sql("BEGIN; LOCK TABLE audit_events IN ACCESS EXCLUSIVE MODE; DO $$ BEGIN
+                    FOR waited IN 1..18000 LOOP EXIT WHEN EXISTS (SELECT 1 FROM released); PERFORM pg_sleep(0.01); END LOOP;
+                    END $$; COMMIT"));
             });
             let began = std::time::Instant::now();
             while !sql("DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'audit_events'::regclass
@@ -174,7 +175,13 @@ async fn busy_primary_does_not_cause_failover_to_standby() {
                     assert!(began.elapsed() < PATIENCE, "nobody reads the log");
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
-                assert_eq!(pair.value().await.unwrap(), text("one"));
+                // Longer than a read may take once it has a connection.
+                let release = async {
+                    tokio::time::sleep(Duration::from_secs(6)).await;
+                    assert!(sql("INSERT INTO released DEFAULT VALUES"));
+                };
+                let (value, ()) = tokio::join!(pair.value(), release);
+                assert_eq!(value.unwrap(), text("one"));
                 assert_eq!(pair.store.replica_is_read(), Some(false));
                 slow.await.unwrap().unwrap();
             });
