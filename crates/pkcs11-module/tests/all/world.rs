@@ -19,8 +19,8 @@ use x509::{DistinguishedName, SerialNumber, UnixTime};
 
 /// A longer wait means that the test hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
-/// Timeout of a whole case. It is longer, so that the case itself reports the failure.
-const CASE: Duration = Duration::from_secs(60);
+/// Timeout of a whole case. It is longer than all waits of a case, so that the case itself reports the failure.
+const CASE: Duration = Duration::from_secs(600);
 
 /// The key types that the module shows. RSA with 3,072 and 4,096 bits is left out, because its keys take long to generate.
 pub(crate) const KINDS: [KeyType; 5] =
