@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::time::{Duration as AzureDuration, OffsetDateTime};
@@ -11,7 +12,7 @@ use clouds::{CloudSource, Pools};
 use fleet::cloud::azure::{AzureCloud, AzurePlan, SUBSCRIPTION};
 use fleet::cloud::{CloudBehavior, Quota};
 
-use crate::world::{list, pools, survives_faults};
+use crate::world::{learned, list, pools, survives_faults};
 
 /// A credential whose tokens the simulated cloud accepts.
 struct Tokens(Arc<AzureCloud>);
@@ -71,15 +72,22 @@ async fn listing_finds_every_certificate_and_reads_each_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_after_of_a_vault_is_obeyed_and_lowers_the_rate() {
-    let quota = Quota { per_second: Some(10), per_minute: None, retry_after: Some(2) };
-    let manners = CloudBehavior { quotas: vec![("KeyVault", quota)], ..CloudBehavior::default() };
+    // The vault throttles one call, however fast the calls come.
+    let quota = Quota { retry_after: Some(2), ..Quota::default() };
+    let manners = CloudBehavior {
+        quotas: vec![("KeyVault", quota)],
+        throttled_calls: vec![("KeyVault", 5)],
+        ..CloudBehavior::default()
+    };
     let cloud =
         Arc::new(AzureCloud::start(&AzurePlan { vaults: 1, manners, ..AzurePlan::default() }).unwrap());
-    let found = list(&[source(&cloud, &pools()).0], HashMap::new()).await;
+    let (pools, began) = (pools(), Instant::now());
+    let found = list(&[source(&cloud, &pools).0], HashMap::new()).await;
     assert_eq!(found.truth(), cloud.truth());
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
     let counts = cloud.counts();
     let (_, vault) = counts.iter().find(|((operation, _), _)| *operation == "KeyVault").unwrap();
-    assert!(vault.throttled > 0 && vault.throttled_later == 0, "{vault:?}");
+    assert_eq!((vault.throttled, learned(&pools)), (1, 1), "{vault:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

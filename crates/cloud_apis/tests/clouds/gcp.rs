@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cloud_apis::sources::gcp::{GcpOptions, GcpProject, GcpSource};
 use clouds::{CloudSource, Pools};
@@ -49,21 +50,24 @@ async fn unreachable_location_is_reported_and_keeps_its_certificates() {
 }
 
 /// The official client does not retry by itself. The pool retries when the quota's minute is over. This test shortens the minute:
-/// the quota is per second, and its response asks for two seconds.
+/// one call is throttled, and its response asks for two seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn retry_after_is_obeyed() {
-    let quota = Quota { per_second: Some(2), per_minute: None, retry_after: Some(2) };
-    let quotas = vec![("CertificateManager", quota)];
-    let cloud = GcpCloud::start(&GcpPlan {
-        manners: CloudBehavior { quotas, page_max: 2, ..CloudBehavior::default() },
-        ..GcpPlan::default()
-    })
-    .unwrap();
+    let quota = Quota { retry_after: Some(2), ..Quota::default() };
+    let manners = CloudBehavior {
+        quotas: vec![("CertificateManager", quota)],
+        throttled_calls: vec![("CertificateManager", 3)],
+        page_max: 2,
+        ..CloudBehavior::default()
+    };
+    let cloud = GcpCloud::start(&GcpPlan { manners, ..GcpPlan::default() }).unwrap();
+    let began = Instant::now();
     let found = list(&[source(&cloud, "fleet", &pools()).await], HashMap::new()).await;
     assert_eq!(found.truth(), cloud.truth());
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
     let counts = cloud.counts();
     let (_, manager) = counts.iter().find(|((operation, _), _)| *operation == "CertificateManager").unwrap();
-    assert!(manager.throttled > 0 && manager.throttled_later == 0, "{manager:?}");
+    assert_eq!(manager.throttled, 1, "{manager:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,6 +23,13 @@ pub(crate) fn pools_of(settings: PoolSettings) -> Pools {
     Pools::new(settings, Machine { descriptors: 2_048, database: None }).unwrap()
 }
 
+/// Returns the number of operations whose rate was learned from a throttling response.
+pub(crate) fn learned(pools: &Pools) -> usize {
+    let all = pools.gauges();
+    let counts = all.iter().flat_map(|pool| &pool.operations);
+    counts.filter(|(_, counts)| counts.learned_per_minute.is_some()).count()
+}
+
 /// Pools with high rate limits, for tests that are not about rates.
 pub(crate) fn quick_pools() -> Pools {
     pools_of(quick())

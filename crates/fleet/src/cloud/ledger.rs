@@ -53,8 +53,14 @@ struct Account {
 pub(crate) struct Ledger(Mutex<BTreeMap<(&'static str, String), Account>>);
 
 impl Ledger {
-    /// Counts a request; `Err` when it exceeds the quota.
-    pub(crate) fn enter(&self, operation: &'static str, whose: &str, quota: Quota) -> Result<(), Quota> {
+    /// Counts a request; `Err` when it exceeds the quota, or when its number is in `throttled`.
+    pub(crate) fn enter(
+        &self,
+        operation: &'static str,
+        whose: &str,
+        quota: Quota,
+        throttled: &[u64],
+    ) -> Result<(), Quota> {
         let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
         let now = Instant::now();
         let mut accounts = self.0.lock();
@@ -66,7 +72,9 @@ impl Ledger {
             let recent = account.seen.iter().rev().take_while(|(at, _)| now.duration_since(*at) < span);
             recent.filter(|(_, taken)| *taken).count() as u32
         };
-        let over = quota.per_second.is_some_and(|most| taken_within(second) >= most)
+        let number = account.counts.taken + account.counts.throttled + 1;
+        let over = throttled.contains(&number)
+            || quota.per_second.is_some_and(|most| taken_within(second) >= most)
             || quota.per_minute.is_some_and(|most| taken_within(minute) >= most);
         account.seen.push_back((now, !over));
         let within = |span| {

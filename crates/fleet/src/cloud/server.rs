@@ -131,9 +131,11 @@ impl Gate {
         let quota = own.map_or(documented, |(_, quota)| *quota);
         if ask.throttled {
             let none = Quota { per_second: Some(0), ..quota };
-            return self.ledger.enter(operation, whose, none);
+            return self.ledger.enter(operation, whose, none, &[]);
         }
-        self.ledger.enter(operation, whose, quota)
+        let throttled = self.manners.throttled_calls.iter().filter(|(name, _)| *name == operation);
+        let throttled: Vec<u64> = throttled.map(|(_, number)| *number).collect();
+        self.ledger.enter(operation, whose, quota, &throttled)
     }
 
     pub(crate) fn page_max(&self) -> usize {
