@@ -141,9 +141,12 @@ async fn approve(
     permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
     let shown = plan_signature::shown(body.plan_sha256.as_deref())?;
     let plan = plan_signature::signed(&state, &caller, &parts, id, shown, body.security_key.as_ref()).await?;
-    let approvers = lifecycle.approval(id).await?.approvers;
-    plan_signature::check_earlier(&state, id, plan, &approvers).await?;
-    lifecycle.approve(id, plan, body.note.as_deref(), caller.principal()).await?;
+    let before = lifecycle.approval(id).await?;
+    let is_open = before.state == ApprovalState::Open;
+    if !(is_open && plan.completes(&caller, before.plan_sha256, &before.approvers)) {
+        plan_signature::check_earlier(&state, id, plan.sha256, &before.approvers).await?;
+        lifecycle.approve(id, plan.sha256, body.note.as_deref(), caller.principal()).await?;
+    }
     let signatures = plan_signature::views(state.access(), id).await?;
     Ok(Json(ApprovalView { signatures, ..approval_view(lifecycle.approval(id).await?) }))
 }

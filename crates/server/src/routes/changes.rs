@@ -133,9 +133,12 @@ async fn approve(
     found(&authority, &caller, Permission::ApprovalDecide, id).await?;
     let plan = plan_signature::shown(body.plan_sha256.as_deref())?;
     let plan = plan_signature::signed(&state, &caller, &parts, id, plan, body.security_key.as_ref()).await?;
-    let approvers = authority.pending_change(id).await?.approvers;
-    plan_signature::check_earlier(&state, id, plan, &approvers).await?;
-    gates.approve(&authority, id, plan, body.note.as_deref(), caller.principal()).await?;
+    let before = authority.pending_change(id).await?;
+    let is_open = before.state == ChangeState::Open;
+    if !(is_open && plan.completes(&caller, Some(before.plan_sha256), &before.approvers)) {
+        plan_signature::check_earlier(&state, id, plan.sha256, &before.approvers).await?;
+        gates.approve(&authority, id, plan.sha256, body.note.as_deref(), caller.principal()).await?;
+    }
     shown(state.access(), authority.pending_change(id).await?).await
 }
 

@@ -168,8 +168,12 @@ async fn approve(
     let plan = plan_signature::shown(body.plan_sha256.as_deref())?;
     let plan = plan_signature::signed(&state, &caller, &parts, id, plan, body.security_key.as_ref()).await?;
     let approvers = authority.enrolment_approvers(&row).await?;
-    plan_signature::check_earlier(&state, id, plan, &approvers).await?;
-    let row = authority.decide_enrolment(id, Decision::Approve, plan, &body.note, caller.principal()).await?;
+    if row.state == EnrolmentState::Open && plan.completes(&caller, row.plan_sha256, &approvers) {
+        return shown(&authority, state.access(), row).await;
+    }
+    plan_signature::check_earlier(&state, id, plan.sha256, &approvers).await?;
+    let by = caller.principal();
+    let row = authority.decide_enrolment(id, Decision::Approve, plan.sha256, &body.note, by).await?;
     shown(&authority, state.access(), row).await
 }
 

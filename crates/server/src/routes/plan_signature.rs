@@ -54,8 +54,25 @@ pub(crate) async fn begin(
     Ok(response)
 }
 
-/// Verifies and stores the signature of an approval. Returns the SHA-256 of the approved plan: that of the signature or, if the
-/// approval is not signed, that of the plan shown to the approver.
+/// The plan that a person approves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ApprovedPlan {
+    /// SHA-256 of the plan: of the signed one, otherwise of the shown one.
+    pub(crate) sha256: Option<[u8; 32]>,
+    /// Whether this is the person's first signature of the plan.
+    is_first_signature: bool,
+}
+
+impl ApprovedPlan {
+    /// Returns whether the caller approved this plan before without a signature, so that the signature completes that approval.
+    pub(crate) fn completes(self, caller: &Caller, plan: Option<[u8; 32]>, approvers: &[String]) -> bool {
+        self.is_first_signature
+            && self.sha256 == plan
+            && approvers.iter().any(|approver| approver == caller.actor())
+    }
+}
+
+/// Verifies and stores the signature of an approval, if it has one.
 ///
 /// # Errors
 /// 403 if the configuration requires a signature and there is none; 401 for a signature that is not accepted.
@@ -66,7 +83,7 @@ pub(crate) async fn signed(
     subject: Uuid,
     shown: Option<[u8; 32]>,
     given: Option<&SecurityKeyAssertion>,
-) -> Result<Option<[u8; 32]>, Problem> {
+) -> Result<ApprovedPlan, Problem> {
     let Some(given) = given else {
         if state.signed_approvals() {
             return Err(Problem::forbidden(
@@ -74,7 +91,7 @@ pub(crate) async fn signed(
             )
             .hint("approve in the console, with \"Approve and sign\"; keys are added at /console/account"));
         }
-        return Ok(shown);
+        return Ok(ApprovedPlan { sha256: shown, is_first_signature: false });
     };
     let access = state.access();
     let (user, session) = security_key::own_session(caller)?;
@@ -90,8 +107,11 @@ pub(crate) async fn signed(
         )
         .hint("read the plan again, then sign it"));
     }
+    let before = store::Access::of(access.store()).approval_signatures(subject).await?;
+    let is_own = |row: &ApprovalSignatureRow| row.actor == caller.actor() && row.plan_sha256 == plan_sha256;
+    let is_first_signature = !before.iter().any(is_own);
     store(access, caller, &ceremony, key, (subject, plan_sha256)).await?;
-    Ok(Some(plan_sha256))
+    Ok(ApprovedPlan { sha256: Some(plan_sha256), is_first_signature })
 }
 
 /// Checks that the earlier approvers of a plan signed it too, if the configuration requires signatures. An approval from before the

@@ -366,7 +366,9 @@ async fn approvals_from_before_signatures_were_required_do_not_count() {
     let refused = sign(1).await.expect(409);
     assert!(refused.text.contains("no signature") && refused.text.contains("user:ann"), "{refused:?}");
     assert_eq!(house.shown(VIP).await["requires_approval"], true);
-    // Her approval counts once she signs too.
+    // Her approval counts once she signs too; a second signature is a second approval.
+    let completed = sign(0).await.expect(200).json();
+    assert_eq!((&completed["state"], &completed["approvals_given"]), (&json!("open"), &json!(1)));
     sign(0).await.expect(409);
     assert_eq!(sign(1).await.expect(200).json()["state"], "applied");
 }
