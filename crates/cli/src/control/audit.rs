@@ -1,19 +1,21 @@
 //! Commands for the audit log.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use api::audit::{
-    AuditKeyView, AuditQuery, AuditView, HeadsQuery, InclusionProof, ProofQuery, SegmentView,
+    AuditKeyView, AuditQuery, AuditView, HeadsQuery, InclusionProof, ProofQuery, SegmentLine, SegmentView,
     VerificationView,
 };
 use audit_proof::kept::StoredHeads;
 use audit_proof::{export, inclusion};
 use clap::Subcommand;
+use jiff::Timestamp;
 use reqwest::Method;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::Run;
 use crate::columns;
@@ -26,6 +28,7 @@ use crate::units::counted;
 pub enum AuditCommand {
     /// List events, newest first
     ///
+    /// The server lists events that are not sealed yet; an export has the sealed ones too.
     /// With --export without the server: bulla audit list --export proxy-audit.jsonl --action proxy.request.outcome
     List {
         /// List this file offline: of `bulla audit export`, or the audit_file of a proxy
@@ -252,11 +255,15 @@ impl EventFilter<'_> {
     }
 }
 
+/// The place of an event in a listing: its time, its position in its chain, and its line. Exports of a server are newest first, logs
+/// of a proxy oldest first.
+type Place = (i64, i64, u64);
+
 /// The matching events of an export, and what a listing of them leaves out.
 #[derive(Debug, Default)]
 struct ExportedEvents {
-    /// The last matching events, the last one first.
-    last: VecDeque<Value>,
+    /// The newest matching events, oldest first.
+    newest: BTreeMap<Place, Value>,
     /// Number of other matching events.
     others: u64,
     /// Number of lines that are neither an event nor a line of a segment.
@@ -270,7 +277,7 @@ struct ExportedEvents {
 impl ExportedEvents {
     fn read(lines: impl BufRead, wanted: &EventFilter<'_>, rows_max: usize) -> std::io::Result<Self> {
         let mut found = Self::default();
-        for line in lines.split(b'\n') {
+        for (number, line) in (0..).zip(lines.split(b'\n')) {
             let line = line?;
             if line.trim_ascii().is_empty() {
                 continue;
@@ -279,21 +286,28 @@ impl ExportedEvents {
                 found.damaged += 1;
                 continue;
             };
-            // Segments of a server's log have lines of other forms.
+            let event = unsealed(event);
             if !event["action"].is_string() {
                 found.of_other_kinds += 1;
                 continue;
             }
             found.events += 1;
             if wanted.matches(&event) {
-                found.last.push_front(event);
-                if found.last.len() > rows_max {
-                    found.last.pop_back();
+                let at = event["at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+                let sequence = event["sequence"].as_i64().unwrap_or_default();
+                found.newest.insert((at.unwrap_or_default().as_microsecond(), sequence, number), event);
+                if found.newest.len() > rows_max {
+                    found.newest.pop_first();
                     found.others += 1;
                 }
             }
         }
         Ok(found)
+    }
+
+    /// Returns the events to list, newest first.
+    fn into_rows(self) -> Vec<Value> {
+        self.newest.into_values().rev().collect()
     }
 
     /// Returns what the listing leaves out, for people.
@@ -310,7 +324,23 @@ impl ExportedEvents {
     }
 }
 
-/// Lists the events of an export, the last one first.
+/// Converts a line of a sealed segment to the event that it stands for. Returns other lines unchanged.
+fn unsealed(line: Value) -> Value {
+    let at = |us: i64| Timestamp::from_microsecond(us).ok().map(|at| at.to_string());
+    match SegmentLine::deserialize(&line) {
+        Ok(SegmentLine::Event { sequence, at_us, actor, action, resource, details, hash }) => json!({
+            "at": at(at_us), "actor": actor, "action": action, "resource": resource, "details": details,
+            "sequence": sequence, "hash": hash,
+        }),
+        Ok(SegmentLine::Reads { actor, resource, version, times, first_us, last_us, .. }) => json!({
+            "at": at(first_us), "actor": actor, "action": "credential.read", "resource": resource,
+            "details": { "version": version, "times": times, "until_us": last_us },
+        }),
+        Ok(SegmentLine::Point { .. }) | Err(_) => line,
+    }
+}
+
+/// Lists the events of an export, newest first.
 fn list_export(path: &Path, wanted: &EventFilter<'_>, listing: &Listing) -> Outcome<()> {
     if let Some(flag) = listing.flag_of_servers() {
         return Err(Problem::usage(format_args!(
@@ -328,7 +358,7 @@ fn list_export(path: &Path, wanted: &EventFilter<'_>, listing: &Listing) -> Outc
     for line in found.left_out() {
         eprintln!("{line}");
     }
-    listing.print_documents(found.last.into(), COLUMNS)
+    listing.print_documents(found.into_rows(), COLUMNS)
 }
 
 /// Verifies an export, and that it continues the stored heads.
@@ -373,14 +403,62 @@ mod tests {
         let mut text: Vec<u8> = (0..5).flat_map(|number| event(number).into_bytes()).collect();
         text.extend_from_slice(b"{\"segment\":1}\n\n{\"action\":\"a\",\"act\n\xff\n7\n");
         let found = ExportedEvents::read(&text[..], &ALL, 2).unwrap();
-        let actors: Vec<&Value> = found.last.iter().map(|event| &event["actor"]).collect();
-        assert_eq!(actors, ["4", "3"]);
         assert_eq!((found.others, found.damaged, found.of_other_kinds, found.events), (3, 3, 1, 5));
         let left_out = found.left_out();
+        assert_eq!(actors(found), ["4", "3"]);
         assert!(left_out[0].contains("3 events left out") && left_out[0].contains("--all"), "{left_out:?}");
         assert!(left_out[1].contains("3 lines"), "{left_out:?}");
         let all = ExportedEvents::read(&text[..text.len() - 2], &ALL, usize::MAX).unwrap();
-        assert_eq!((all.last.len(), all.others), (5, 0));
+        assert_eq!((all.newest.len(), all.others), (5, 0));
+    }
+
+    /// The actors of the listed events, in order.
+    fn actors(found: ExportedEvents) -> Vec<Value> {
+        found.into_rows().iter_mut().map(|event| event["actor"].take()).collect()
+    }
+
+    #[test]
+    fn events_of_each_kind_of_file_are_listed_newest_first() {
+        let event = |at: &str, sequence: u32| {
+            format!("{{\"at\":\"{at}\",\"actor\":\"{sequence}\",\"action\":\"a\",\"sequence\":{sequence}}}\n")
+        };
+        let oldest_first = [
+            event("2026-01-01T00:00:00Z", 4),
+            event("2026-01-01T00:00:00Z", 5),
+            event("2026-01-01T00:00:00.5Z", 6),
+            event("2026-01-01T00:00:01Z", 7),
+        ];
+        let newest_first: String = oldest_first.iter().rev().cloned().collect();
+        let line = |line: &SegmentLine| audit_proof::segment::line_text(line) + "\n";
+        let sealed = SegmentLine::Event {
+            sequence: 1,
+            at_us: 1_700_000_000_000_000,
+            actor: "1".to_owned(),
+            action: "a".to_owned(),
+            resource: "r".to_owned(),
+            details: json!({}),
+            hash: String::new(),
+        };
+        let reads = SegmentLine::Reads {
+            actor: "2".to_owned(),
+            resource: "r".to_owned(),
+            version: "v".to_owned(),
+            times: 9,
+            records: 1,
+            first_us: 1_700_000_000_000_001,
+            last_us: 1_700_000_000_000_002,
+        };
+        let server = newest_first + "{\"format\":\"bulla-audit-segment\"}\n" + &line(&sealed) + &line(&reads);
+        let read = |text: &str, rows_max| ExportedEvents::read(text.as_bytes(), &ALL, rows_max).unwrap();
+        assert_eq!(actors(read(&server, usize::MAX)), ["7", "6", "5", "4", "2", "1"]);
+        assert_eq!(actors(read(&server, 2)), ["7", "6"]);
+        assert_eq!(actors(read(&oldest_first.concat(), 3)), ["7", "6", "5"]);
+        let rows = read(&server, usize::MAX).into_rows();
+        assert_eq!(rows[5]["at"], "2023-11-14T22:13:20Z");
+        assert_eq!(
+            (&rows[4]["action"], &rows[4]["details"]["times"]),
+            (&json!("credential.read"), &json!(9))
+        );
     }
 
     #[test]
