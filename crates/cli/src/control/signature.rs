@@ -7,25 +7,24 @@ use api::plan::{CHANGE_PLAN, ISSUANCE_PLAN, encoded};
 use api::security_keys::ApprovalSignatureView;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use uuid::Uuid;
 use webauthn::approval::ApprovalSignature;
 use x509::Fingerprint;
 
 use super::{decision, input};
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Output, document_of, read_as};
+use crate::connection::{Client, Columns, DocumentRow, Output, document_of};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::printer::Printer;
 
 /// The options of `verify`.
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("document").args(["id", "file"]).required(true)))]
 pub struct VerifyArgs {
     /// Id of the approval
-    #[arg(required_unless_present = "file")]
     id: Option<String>,
     /// Verify this document of `bulla approval show ID -o json` offline
-    #[arg(long, value_name = "FILE", conflicts_with = "id")]
+    #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     rules: Rules,
@@ -80,16 +79,22 @@ impl VerifyArgs {
     /// Verifies a document without a server, if the command names one.
     pub(super) fn run_offline(&self) -> Option<Outcome<()>> {
         let file = self.file.as_deref()?;
-        Some(input::document(file).and_then(|document| self.verify(&document)))
+        Some(input::document(file).and_then(|document| {
+            let signed = Signed::deserialize(&document).map_err(|error| {
+                Problem::usage(format_args!("{} is not an approval: {error}", file.display()))
+                    .hint("give the whole output of `bulla approval show ID -o json` or `bulla change show ID -o json`")
+            })?;
+            self.verify(&signed)
+        }))
     }
 
     /// Verifies the signatures of the approval that the server returns.
     pub(super) async fn run(&self, client: &Client, path: &str) -> Outcome<()> {
         let id = self.id.as_deref().unwrap_or_default();
-        self.verify(&client.get(&decision::object(path, id), &()).await?)
+        self.verify(&client.fetch(&decision::object(path, id), &()).await?)
     }
 
-    fn verify(&self, document: &Value) -> Outcome<()> {
+    fn verify(&self, signed: &Signed) -> Outcome<()> {
         const COLUMNS: Columns = columns!(
             Checked:
             ("Approver", approver),
@@ -99,7 +104,7 @@ impl VerifyArgs {
             ("Host", host),
             ("Public key SHA-256", public_key_sha256),
         );
-        let checked = self.rules.check(&read_as(document)?)?;
+        let checked = self.rules.check(signed)?;
         let rows = checked.rows.iter().map(|row| document_of(row).map(DocumentRow::of));
         let rows = rows.collect::<Outcome<Vec<_>>>()?;
         let mut printer = Printer::new(self.show.output, self.show.color)?;
@@ -248,7 +253,7 @@ impl Checked {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -347,6 +352,46 @@ mod tests {
         assert_eq!(one(&rules(true, &[&bob]), &document), (UNCHECKED, true));
         assert!(pinned_key("user:ann").is_err() && pinned_key(&format!("={KEY}")).is_err());
         assert_eq!(pinned_key(&format!("user:a=b={KEY}")).unwrap().0, "user:a=b");
+    }
+
+    #[test]
+    fn verification_needs_an_approval_or_a_file() {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            verify: VerifyArgs,
+        }
+        let parse = |arguments: &str| {
+            let line = format!("verify {arguments}");
+            <Line as clap::Parser>::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())
+        };
+        let missing = parse("").unwrap_err();
+        assert!(missing.contains("<ID|--file <FILE>>"), "{missing}");
+        assert!(parse("7 --file a.json").is_err());
+        for arguments in ["--file a.json --key ", "--require-signatures --key "] {
+            let id = if arguments.contains("--file") { "" } else { " 7" };
+            let parsed = parse(&format!("{arguments}user:ann={KEY}{id}")).unwrap();
+            assert_eq!(parsed.verify.rules.keys.len(), 1);
+        }
+    }
+
+    #[test]
+    fn another_file_is_refused_by_its_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "{\"name\":\"a\"}").unwrap();
+        let verify = VerifyArgs {
+            id: None,
+            file: Some(file.path().to_owned()),
+            rules: Rules::default(),
+            show: Output {
+                output: crate::format::Format::Json,
+                color: crate::terminal::Colour::Never,
+                query: None,
+            },
+        };
+        let refused = verify.run_offline().unwrap().unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+        assert!(refused.message.contains("is not an approval: missing field"), "{}", refused.message);
     }
 
     #[test]

@@ -64,11 +64,12 @@ pub enum WatchCommand {
 
 /// A watch to create.
 #[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("subject").args(["targets", "source"]).required(true).multiple(true)))]
 pub struct NewWatch {
     /// Name of the watch
     name: String,
     /// Hosts, addresses, networks and URLs, as for `bulla scan`; @FILE is a list of them on this machine
-    #[arg(value_name = "TARGET", required_unless_present = "source")]
+    #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// Clouds and clusters of the server's watch.clouds_file: aws/123456789012, aws, all
     #[arg(long, value_name = "SOURCE", value_delimiter = ',')]

@@ -20,12 +20,13 @@ const GRACE: Duration = Duration::from_secs(8);
 
 /// Arguments of `bulla credential agent`.
 #[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("listener").args(["socket", "listen"]).required(true)))]
 pub(super) struct AgentArgs {
     /// Listen on this Unix socket, in a folder that only its owner may write to: /run/bulla/agent.sock
-    #[arg(long, value_name = "PATH", required_unless_present = "listen")]
+    #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Listen on this address with TLS, for clients that log in with the agent's own token: 127.0.0.1:8844
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "socket", requires_all = ["tls_certificate", "tls_key"])]
+    #[arg(long, value_name = "ADDRESS", requires_all = ["tls_certificate", "tls_key"])]
     listen: Option<SocketAddr>,
     /// With --listen: the certificate with its chain (PEM)
     #[arg(long, value_name = "FILE", requires = "listen")]
