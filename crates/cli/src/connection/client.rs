@@ -105,6 +105,7 @@ impl Client {
     /// Creates a client for an address. Token and trust anchors come from the flags, else from the configuration, else from the data
     /// folder.
     fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
+        check_address(base)?;
         if is_unencrypted(base) {
             return Err(Problem::usage(format_args!("the token would be sent to {base} unencrypted"))
                 .hint("use https"));
@@ -263,7 +264,22 @@ impl Client {
     }
 }
 
-/// Returns a path with its query.
+/// Checks that the address of a server is a URL for HTTP.
+fn check_address(base: &str) -> Outcome<()> {
+    let wrong = |reason: &str| {
+        let host = base.split_once("://").map_or(base, |(_, host)| host);
+        Problem::usage(format_args!("{base:?} is not an address of a server: {reason}"))
+            .hint(format!("write https://{}", if host.is_empty() { "HOST:PORT" } else { host }))
+    };
+    match reqwest::Url::parse(base) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
+        _ if !base.contains("://") => Err(wrong("it has no scheme")),
+        Ok(url) => Err(wrong(&format!("the scheme {} is not https", url.scheme()))),
+        Err(error) => Err(wrong(&error.to_string())),
+    }
+}
+
+/// A path with its query.
 fn with_query(path: &str, query: &impl Serialize) -> Outcome<String> {
     let query = serde_urlencoded::to_string(query).map_err(|error| Problem::new(Exit::Machine, error))?;
     Ok(if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })
@@ -362,6 +378,8 @@ fn waits(status: StatusCode, body: &Value) -> Option<String> {
 fn lost(base: &str, error: &reqwest::Error) -> Problem {
     let hint = if error.is_timeout() {
         "the server is slow or unreachable: see its log"
+    } else if base.starts_with("http://") && !error.is_connect() {
+        "the server probably speaks HTTPS: use https:// in the address"
     } else {
         "check that the server runs (`bulla up`), the address, and --server-ca"
     };
@@ -408,6 +426,23 @@ mod tests {
     use api::listing::PageQuery;
 
     use super::*;
+
+    #[test]
+    fn address_without_the_scheme_of_http_is_refused() {
+        let refused = |base: &str| {
+            let problem = check_address(base).err().unwrap();
+            (problem.message, problem.hint.unwrap_or_default())
+        };
+        for base in ["localhost:8443", "pki.example", "10.0.0.1:8443"] {
+            let (message, hint) = refused(base);
+            assert!(message.contains("no scheme"), "{message}");
+            assert_eq!(hint, format!("write https://{base}"));
+        }
+        assert_eq!(refused("ftp://a").1, "write https://a");
+        assert_eq!(refused("").1, "write https://HOST:PORT");
+        assert!(refused("https://").0.contains("empty host"), "{:?}", refused("https://"));
+        assert!(check_address("https://a:1").is_ok() && check_address("http://[::1]").is_ok());
+    }
 
     #[test]
     fn query_string_has_only_the_given_parameters() {
