@@ -31,14 +31,19 @@ pub struct Printer {
     rows: u64,
 }
 
+/// Refuses a format that only scans have.
+pub(crate) fn no_html(format: Format) -> Outcome<()> {
+    if format != Format::Html {
+        return Ok(());
+    }
+    Err(Problem::usage("this command has no HTML output")
+        .hint("use table, json, jsonl, csv, yaml or name; `bulla scan … --output html` creates a report"))
+}
+
 impl Printer {
     /// Creates a printer of rows in `format`.
     pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
-        if format == Format::Html {
-            return Err(Problem::usage("these rows have no HTML output").hint(
-                "use table, json, jsonl, csv, yaml or name; `bulla scan … --output html` creates a report",
-            ));
-        }
+        no_html(format)?;
         let paint = Paint(colour.applies_to_stdout());
         Ok(Self { out: BufWriter::new(io::stdout()), format, paint, rows: 0 })
     }
@@ -108,7 +113,7 @@ impl Printer {
                 let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
                 let mut shown = table(if first { &heads } else { &[] }, self.paint, width());
                 for row in rows {
-                    shown.add_row(row.fields(columns));
+                    shown.add_row(row.cells(columns));
                 }
                 writeln!(self.out, "{}", shown.trim_fmt())?;
             }

@@ -135,10 +135,13 @@ pub fn table(head: &[&str], paint: Paint, width: Option<u16>) -> comfy_table::Ta
     } else {
         table.force_no_tty();
     }
-    table.set_header(head.iter().map(|title| {
-        let cell = Cell::new(title);
-        if paint.0 { cell.add_attribute(Attribute::Bold) } else { cell }
-    }));
+    // An empty heading would be an empty line.
+    if !head.is_empty() {
+        table.set_header(head.iter().map(|title| {
+            let cell = Cell::new(title);
+            if paint.0 { cell.add_attribute(Attribute::Bold) } else { cell }
+        }));
+    }
     table
 }
 
@@ -150,6 +153,13 @@ mod tests {
     fn control_characters_are_replaced_in_terminal_output() {
         assert_eq!(clean("plain"), "plain");
         assert_eq!(clean("a\x1b[2Jb\u{202e}c\n"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}");
+    }
+
+    #[test]
+    fn table_without_a_heading_begins_with_its_first_row() {
+        let mut shown = table(&[], Paint(false), None);
+        shown.add_row(["a", "b"]);
+        assert_eq!(shown.trim_fmt(), " a  b");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
+use api::csv::Csv;
 use api::listing::PageQuery;
 use clap::Args;
 use comfy_table::Cell;
@@ -10,10 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Client;
-use super::row::{Columns, DocumentRow, text};
+use super::row::{Columns, DocumentRow, Style, text};
 use crate::exit::{Exit, Outcome, Problem, print};
 use crate::format::Format;
-use crate::printer::Printer;
+use crate::printer::{Printer, no_html};
 use crate::query::Query;
 use crate::terminal::{Colour, Paint, table, width};
 use crate::{units, yaml};
@@ -38,7 +39,7 @@ pub struct Output {
 #[command(next_help_heading = "Pages")]
 pub struct Listing {
     /// Rows per page
-    #[arg(long, value_name = "ROWS", default_value_t = 50)]
+    #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Continue after a page: the cursor that it printed
     #[arg(long, value_name = "CURSOR")]
@@ -165,6 +166,7 @@ pub fn show_one(document: &Value, output: &Output) -> Outcome<()> {
     if let Some(query) = &output.query {
         return print_query_result(query, document);
     }
+    no_html(output.output)?;
     let mut out = std::io::stdout().lock();
     let mut print = || -> std::io::Result<()> {
         match (output.output, document) {
@@ -172,9 +174,18 @@ pub fn show_one(document: &Value, output: &Output) -> Outcome<()> {
             (Format::Table, Value::Object(members)) => {
                 let mut shown = table(&[], Paint(output.color.applies_to_stdout()), width());
                 for (name, value) in members.iter().filter(|(_, value)| !empty(value)) {
-                    shown.add_row(vec![Cell::new(name.replace('_', " ")), Cell::new(text(value))]);
+                    shown.add_row(vec![
+                        Cell::new(name.replace('_', " ")),
+                        Cell::new(text(value, Style::Table)),
+                    ]);
                 }
                 writeln!(out, "{}", shown.trim_fmt())
+            }
+            (Format::Csv, Value::Object(members)) => {
+                let mut csv = Csv::new(&mut out);
+                csv.record(members.keys().map(String::as_str))?;
+                let fields: Vec<String> = members.values().map(|value| text(value, Style::Program)).collect();
+                csv.record(fields.iter().map(String::as_str))
             }
             (Format::Jsonl, _) => writeln!(out, "{document}"),
             (Format::Yaml, _) => out.write_all(yaml::document(document).as_bytes()),
@@ -191,8 +202,36 @@ pub fn show_one(document: &Value, output: &Output) -> Outcome<()> {
 fn empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
+        Value::String(text) => text.is_empty(),
         Value::Array(all) => all.is_empty(),
         Value::Object(all) => all.is_empty(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn page_has_at_least_one_row() {
+        #[derive(Debug, Parser)]
+        struct Line {
+            #[command(flatten)]
+            listing: Listing,
+        }
+        let limit = |text: &str| Line::try_parse_from(["x", "--limit", text]).map(|line| line.listing.limit);
+        assert_eq!(limit("1").unwrap(), 1);
+        assert!(limit("0").unwrap_err().to_string().contains("--limit"));
+    }
+
+    #[test]
+    fn documents_without_a_value_have_no_row() {
+        for value in [Value::Null, serde_json::json!(""), serde_json::json!([]), serde_json::json!({})] {
+            assert!(empty(&value), "{value}");
+        }
+        assert!(!empty(&serde_json::json!(false)) && !empty(&serde_json::json!(0)));
     }
 }

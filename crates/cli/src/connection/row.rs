@@ -51,13 +51,24 @@ impl DocumentRow {
         Self { item }
     }
 
-    /// Returns the cells of a table or the fields of a CSV record.
+    /// The cells of a table.
+    pub fn cells(&self, columns: Columns) -> Vec<String> {
+        self.texts(columns, Style::Table)
+    }
+
+    /// The fields of a CSV record: times and truth values as in JSON.
     pub fn fields(&self, columns: Columns) -> Vec<String> {
-        columns.iter().map(|(_, pointer)| text(self.item.pointer(pointer).unwrap_or(&Value::Null))).collect()
+        self.texts(columns, Style::Program)
+    }
+
+    fn texts(&self, columns: Columns, style: Style) -> Vec<String> {
+        let value = |pointer: &str| self.item.pointer(pointer).unwrap_or(&Value::Null);
+        columns.iter().map(|(_, pointer)| text(value(pointer), style)).collect()
     }
 
     /// Returns the document's name, else its id, else the value in the first of `columns`.
     pub fn name(&self, columns: Columns) -> String {
+        let text = |value: &Value| text(value, Style::Table);
         let member = |name| self.item.get(name).filter(|value| !value.is_null()).map(text);
         let first = || columns.first().and_then(|(_, pointer)| self.item.pointer(pointer)).map(text);
         member("name").or_else(|| member("id")).or_else(first).unwrap_or_default()
@@ -69,28 +80,37 @@ impl DocumentRow {
     }
 }
 
-/// Returns a value as a cell: times to the minute, lists joined, objects as `key=value`.
-pub(super) fn text(value: &Value) -> String {
+/// The readers of a value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Style {
+    /// People: times to the minute, yes and no.
+    Table,
+    /// Programs: scalars as in JSON.
+    Program,
+}
+
+/// A value as text: lists joined, objects as `key=value`.
+pub(super) fn text(value: &Value, style: Style) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => minute(text).unwrap_or_else(|| text.clone()),
-        Value::Array(all) => all.iter().map(text).collect::<Vec<_>>().join(", "),
+        Value::String(string) if style == Style::Table => minute(string).unwrap_or_else(|| string.clone()),
+        Value::String(string) => string.clone(),
+        Value::Array(all) => all.iter().map(|one| text(one, style)).collect::<Vec<_>>().join(", "),
         Value::Object(all) => all
             .iter()
             .filter(|(_, value)| !value.is_null())
-            .map(|(key, value)| format!("{key}={}", text_of_member(value)))
+            .map(|(key, value)| format!("{key}={}", text_of_member(value, style)))
             .collect::<Vec<_>>()
             .join(" "),
-        Value::Bool(true) => "yes".to_owned(),
-        Value::Bool(false) => "no".to_owned(),
-        Value::Number(number) => number.to_string(),
+        Value::Bool(yes) if style == Style::Table => if *yes { "yes" } else { "no" }.to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
-fn text_of_member(value: &Value) -> String {
+fn text_of_member(value: &Value, style: Style) -> String {
     match value {
         Value::Object(_) | Value::Array(_) => value.to_string(),
-        other => text(other),
+        other => text(other, style),
     }
 }
 
@@ -106,13 +126,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn table_values_are_formatted_as_text() {
+    fn values_are_formatted_for_people_in_tables_and_as_in_json_in_csv() {
         let document = DocumentRow {
             item: json!({ "a": { "b": ["x", "y"] }, "at": "2026-11-21T05:06:07Z", "yes": true, "tags": { "k": "v" } }),
         };
         let columns: Columns =
             &[("B", "/a/b"), ("At", "/at"), ("Yes", "/yes"), ("Tags", "/tags"), ("No", "/no")];
-        assert_eq!(document.fields(columns), ["x, y", "2026-11-21 05:06", "yes", "k=v", ""]);
+        assert_eq!(document.cells(columns), ["x, y", "2026-11-21 05:06", "yes", "k=v", ""]);
+        assert_eq!(document.fields(columns), ["x, y", "2026-11-21T05:06:07Z", "true", "k=v", ""]);
     }
 
     #[test]
