@@ -199,6 +199,7 @@ impl Run for OrderCommand {
             AcmeOrderView:
             ("Names", names),
             ("Status", status),
+            ("Error", error, "/detail"),
             ("Profile", profile),
             ("Created", created_at),
             ("Account", account),

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::activity::{self, SeriesArgs};
 use super::{Run, input};
 use crate::columns;
-use crate::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, Listing, Output, document_of, path_of, read_as, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
@@ -416,7 +416,7 @@ pub struct NewCertificate {
     /// Create the key on the host of the first target's agent; it stays there
     #[arg(long, requires = "target")]
     key_on_agent: bool,
-    /// Id of a deployment target; may be repeated
+    /// Name or id of a deployment target; may be repeated
     #[arg(long, value_name = "TARGET")]
     target: Vec<String>,
     /// Validity of each version: 6d
@@ -437,7 +437,7 @@ impl NewCertificate {
         let mut targets = Vec::new();
         let mut first_agent = None;
         for target in &self.target {
-            let path = format!("/api/v1/targets/{}", input::segment(target));
+            let path = path_of(client, "/api/v1/targets", "target", target).await?;
             let DeployTargetView { id, agent, .. } = client.fetch(&path, &()).await?;
             first_agent.get_or_insert(agent);
             targets.push(TargetBody::Deploy { target: id, agent });

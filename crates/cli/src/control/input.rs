@@ -29,6 +29,12 @@ pub(super) fn document(path: &Path) -> Outcome<Value> {
             .read_to_string(&mut text)
             .map_err(|error| refuse(error.to_string()))?;
     }
+    if text.len() as u64 >= DOCUMENT_OCTETS_MAX {
+        return Err(refuse(format!(
+            "it has {} MiB or more, too many for a document",
+            DOCUMENT_OCTETS_MAX >> 20
+        )));
+    }
     if path.extension().is_some_and(|end| end == "toml") {
         let table: toml::Table = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
         return serde_json::to_value(table).map_err(|error| refuse(error.to_string()));
@@ -40,7 +46,7 @@ pub(super) fn document(path: &Path) -> Outcome<Value> {
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("give key=value".to_owned()),
+        _ => Err("give a name, then = and its value".to_owned()),
     }
 }
 

@@ -85,6 +85,7 @@ enum CredentialCommand {
         show: Output,
     },
     /// Find credentials by name or path, newest first
+    #[command(visible_alias = "list")]
     Find {
         /// Only names below this path
         #[arg(long, value_name = "PATH", default_value = "/")]
