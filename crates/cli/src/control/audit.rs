@@ -21,7 +21,7 @@ use super::Run;
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
-use crate::units::counted;
+use crate::units::{self, counted};
 
 /// Commands for the audit log.
 #[derive(Debug, Subcommand)]
@@ -46,6 +46,12 @@ pub enum AuditCommand {
         /// Only events of this resource: certificate/ID
         #[arg(long, value_name = "RESOURCE")]
         resource: Option<String>,
+        /// Only events since this time: an age (2d), a date or a time
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        from: Option<Timestamp>,
+        /// Only events before this time: an age (2d), a date or a time
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        before: Option<Timestamp>,
         #[command(flatten)]
         listing: Listing,
     },
@@ -133,12 +139,13 @@ impl Run for AuditCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         match self {
             Self::List { export: Some(_), .. } => Ok(()),
-            Self::List { actor, action, resource, listing, .. } => {
+            Self::List { actor, action, resource, from, before, listing, .. } => {
                 let query = AuditQuery {
                     actor: actor.clone(),
                     action: action.clone(),
                     resource: resource.clone(),
-                    ..AuditQuery::default()
+                    from: from.map(|from| from.to_string()),
+                    before: before.map(|before| before.to_string()),
                 };
                 listing.print(client, "/api/v1/audit", &query, COLUMNS).await
             }
@@ -183,12 +190,14 @@ impl Run for AuditCommand {
 
     fn run_offline(&self) -> Option<Outcome<()>> {
         match self {
-            Self::List { export: Some(export), request, actor, action, resource, listing } => {
+            Self::List { export: Some(export), request, actor, action, resource, from, before, listing } => {
                 let wanted = EventFilter {
                     actor: actor.as_deref(),
                     action: action.as_deref(),
                     resource: resource.as_deref(),
                     request: request.as_deref(),
+                    from: *from,
+                    before: *before,
                 };
                 Some(list_export(export, &wanted, listing))
             }
@@ -243,12 +252,17 @@ struct EventFilter<'a> {
     resource: Option<&'a str>,
     /// `request` of the details.
     request: Option<&'a str>,
+    from: Option<Timestamp>,
+    before: Option<Timestamp>,
 }
 
 impl EventFilter<'_> {
     fn matches(&self, event: &Value) -> bool {
         let is = |wanted: Option<&str>, found: &Value| wanted.is_none_or(|wanted| *found == wanted);
-        is(self.actor, &event["actor"])
+        let at = time_of(event);
+        self.from.is_none_or(|from| at >= from)
+            && self.before.is_none_or(|before| at < before)
+            && is(self.actor, &event["actor"])
             && is(self.action, &event["action"])
             && is(self.resource, &event["resource"])
             && is(self.request, &event["details"]["request"])
@@ -293,9 +307,8 @@ impl ExportedEvents {
             }
             found.events += 1;
             if wanted.matches(&event) {
-                let at = event["at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
                 let sequence = event["sequence"].as_i64().unwrap_or_default();
-                found.newest.insert((at.unwrap_or_default().as_microsecond(), sequence, number), event);
+                found.newest.insert((time_of(&event).as_microsecond(), sequence, number), event);
                 if found.newest.len() > rows_max {
                     found.newest.pop_first();
                     found.others += 1;
@@ -322,6 +335,17 @@ impl ExportedEvents {
         });
         others.into_iter().chain(damaged).collect()
     }
+}
+
+/// The time of an event; 1970 if it has none.
+fn time_of(event: &Value) -> Timestamp {
+    event["at"].as_str().and_then(|at| at.parse().ok()).unwrap_or_default()
+}
+
+/// Parses a time, or an age.
+fn time(text: &str) -> Result<Timestamp, String> {
+    let at_us = units::moment(text, units::now_us())?;
+    Timestamp::from_microsecond(at_us).map_err(|error| error.to_string())
 }
 
 /// Converts a line of a sealed segment to the event that it stands for. Returns other lines unchanged.
@@ -395,7 +419,8 @@ fn verify_proof(path: &Path, head: Option<&Path>, key: Option<&Path>) -> Outcome
 mod tests {
     use super::*;
 
-    const ALL: EventFilter<'_> = EventFilter { actor: None, action: None, resource: None, request: None };
+    const ALL: EventFilter<'_> =
+        EventFilter { actor: None, action: None, resource: None, request: None, from: None, before: None };
 
     #[test]
     fn what_a_listing_of_an_export_leaves_out_is_counted() {
@@ -453,6 +478,14 @@ mod tests {
         assert_eq!(actors(read(&server, usize::MAX)), ["7", "6", "5", "4", "2", "1"]);
         assert_eq!(actors(read(&server, 2)), ["7", "6"]);
         assert_eq!(actors(read(&oldest_first.concat(), 3)), ["7", "6", "5"]);
+        let of_a_second = EventFilter {
+            from: Some(time("2026-01-01").unwrap()),
+            before: Some(time("2026-01-01T00:00:01Z").unwrap()),
+            ..ALL
+        };
+        let found = ExportedEvents::read(server.as_bytes(), &of_a_second, usize::MAX).unwrap();
+        assert_eq!(actors(found), ["6", "5", "4"]);
+        assert!(time("yesterday").is_err());
         let rows = read(&server, usize::MAX).into_rows();
         assert_eq!(rows[5]["at"], "2023-11-14T22:13:20Z");
         assert_eq!(
