@@ -50,8 +50,19 @@ pub fn pages(api: Router, credentials: Option<Router>) -> Router {
         .with_state(Api::new(api, credentials))
         .merge(assets::routes())
         .route("/console/{*rest}", get(nothing_here))
+        .method_not_allowed_fallback(only_forms)
         .route("/", get(async || Redirect::to("/console")))
+        .route("/console/", get(async || Redirect::to("/console")))
         .layer(from_fn(headers::add_page_headers))
+}
+
+/// A form's address in the browser's address bar, such as after a sign-in.
+async fn only_forms(uri: Uri) -> Failure {
+    Failure::refused(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("{} has no page: a form is sent to it", uri.path()),
+        "go back to the page with the form",
+    )
 }
 
 async fn nothing_here(uri: Uri) -> Failure {

@@ -162,6 +162,11 @@ impl<'a> Page<'a> {
     }
 }
 
+/// Quotes a word of a command line for a shell.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 fn navigation(session: &Session) -> Vec<(&'static str, Vec<(&'static NavigationItem, bool)>)> {
     let path = session.path.split('?').next().unwrap_or_default();
     let is_here = |item: &NavigationItem| {

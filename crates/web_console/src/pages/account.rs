@@ -58,7 +58,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
             .plain(&everywhere)?;
     }
     let mut page =
-        Page::new(&session, "Your account").command("bulla api GET /api/v1/auth/me").reads("/api/v1/auth/me");
+        Page::new(&session, "Your account").command("bulla api /api/v1/auth/me").reads("/api/v1/auth/me");
     if is_user {
         page = page.reads(security_keys::path_of(id));
     }

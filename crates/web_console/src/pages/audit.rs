@@ -19,7 +19,7 @@ use crate::listing::Listing;
 use crate::query::{parameter, with_query};
 use crate::sections::{Note, Sections};
 use crate::session::Session;
-use crate::shell::Page;
+use crate::shell::{Page, quoted};
 use crate::table::Table;
 
 const PAGE: &str = "/console/audit";
@@ -36,9 +36,22 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/audit/heads", post(sign))
 }
 
+/// The filters of the form, the API and the command.
+const FILTERS: [&str; 5] = ["actor", "action", "resource", "from", "before"];
+
+/// Returns the command that lists the same events.
+fn list_command(query: Option<&str>) -> String {
+    let flags = FILTERS.into_iter().filter_map(|name| {
+        let value: String = parameter(query, name);
+        let value = value.trim();
+        (!value.is_empty()).then(|| format!(" --{name} {}", quoted(value)))
+    });
+    format!("bulla audit list{}", flags.collect::<String>())
+}
+
 /// Converts the filters of the form for the API: days become times.
 fn api_filters(query: Option<&str>) -> String {
-    let pairs = ["actor", "action", "resource", "from", "before"].into_iter().filter_map(|name| {
+    let pairs = FILTERS.into_iter().filter_map(|name| {
         let value: String = parameter(query, name);
         let value = value.trim();
         let day = matches!(name, "from" | "before") && value.len() == "2026-11-29".len();
@@ -62,7 +75,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let parts =
         Sections::default().plain(&filter_form(query))?.plain(&actions)?.section("list", "Events", &table)?;
     Page::new(&session, "Audit")
-        .command("bulla audit list")
+        .command(list_command(query))
         .command("bulla audit export")
         .reads(listing.path())
         .show(&parts)
@@ -280,6 +293,15 @@ async fn sign(session: Session, form: FormData) -> Result<Response, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn command_has_the_filters_of_the_page() {
+        assert_eq!(list_command(None), "bulla audit list");
+        assert_eq!(
+            list_command(Some("actor=user%3A%24%28id%29&from=2026-11-29&before=&cursor=x")),
+            "bulla audit list --actor 'user:$(id)' --from '2026-11-29'"
+        );
+    }
 
     #[test]
     fn audit_filter_dates_become_timestamps() {

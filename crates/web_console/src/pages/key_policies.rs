@@ -19,7 +19,7 @@ use crate::json;
 use crate::listing::Listing;
 use crate::query::{item, parameter};
 use crate::session::Session;
-use crate::shell::Page;
+use crate::shell::{Page, quoted};
 use crate::table::Table;
 
 pub(crate) const PAGE: &str = "/console/key-policies";
@@ -80,11 +80,6 @@ fn path_of(policy: &str) -> String {
 
 fn href(policy: &str) -> String {
     item(PAGE, policy)
-}
-
-/// Quotes a word of a command line for a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 fn row(session: &Session, policy: &Value) -> Vec<Cell> {

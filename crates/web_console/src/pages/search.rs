@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::json;
 use crate::query::parameter;
 use crate::session::Session;
-use crate::shell::Page;
+use crate::shell::{Page, quoted};
 use crate::table::Table;
 
 /// Minimum characters of a search.
@@ -41,11 +41,10 @@ async fn page(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     };
     let hits = found.as_ref().map(|found| hits(&session, found));
     let more = found.as_ref().is_some_and(|found| json::flag(found, "/more"));
-    Page::new(&session, "Search").command(format!("bulla search {asked:?}")).reads(path).show(&Search {
-        query: asked,
-        hits,
-        more,
-    })
+    Page::new(&session, "Search")
+        .command(format!("bulla search {}", quoted(&asked)))
+        .reads(path)
+        .show(&Search { query: asked, hits, more })
 }
 
 fn hits(session: &Session, found: &Value) -> Table {

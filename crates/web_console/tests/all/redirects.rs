@@ -52,3 +52,18 @@ async fn sign_in_redirects_to_the_requested_console_page() {
         assert_eq!(signed_in(elsewhere).await, "/console", "{elsewhere}");
     }
 }
+
+#[tokio::test]
+async fn address_of_a_form_explains_itself_to_a_browser() {
+    let answer = Console::new().get("/console/audit/verify").await;
+    assert_eq!(answer.status, 405);
+    assert!(answer.body.contains("a form is sent to it"), "{}", answer.body);
+}
+
+#[tokio::test]
+async fn addresses_without_a_page_of_their_own_lead_to_the_overview() {
+    let console = Console::new();
+    for path in ["/", "/console/"] {
+        assert_eq!(console.get(path).await.header("location"), "/console", "{path}");
+    }
+}
