@@ -2,12 +2,12 @@
 
 use events::{AcmeAccountRevoked, Event};
 use futures_util::FutureExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{AuditEvent, Cursor, Page, StoreError, audit, emit, new_event};
 use uuid::Uuid;
 
 use super::Acme;
-use super::state::OrderState;
+use super::state::{OrderState, order_error};
 use crate::tables;
 use crate::tables::acme::{AcmeAccount, AcmeAccountChange, AcmeAccountStatus, AcmeOrder, set_acme_account};
 
@@ -18,6 +18,8 @@ pub struct OrderWithStatus {
     pub order: AcmeOrder,
     /// Current `status` of the order object: `pending`, `ready`, `processing`, `valid` or `invalid`.
     pub status: &'static str,
+    /// Why the order is invalid: the problem document that its client sees.
+    pub error: Option<Value>,
 }
 
 impl Acme {
@@ -110,7 +112,8 @@ impl Acme {
         let now_us = self.0.now_us();
         let with = |order: AcmeOrder| {
             let of = authorizations.remove(&order.id).unwrap_or_default();
-            OrderWithStatus { status: OrderState::of(&order, &of, now_us).name(), order }
+            let state = OrderState::of(&order, &of, now_us);
+            OrderWithStatus { status: state.name(), error: order_error(&order, &of, state), order }
         };
         Ok(orders.into_iter().map(with).collect())
     }

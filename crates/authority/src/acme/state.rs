@@ -202,7 +202,11 @@ impl Server {
 }
 
 /// Returns the error of the order, or the errors of its authorizations.
-fn order_error(order: &AcmeOrder, authorizations: &[AcmeAuthorization], state: OrderState) -> Option<Value> {
+pub(super) fn order_error(
+    order: &AcmeOrder,
+    authorizations: &[AcmeAuthorization],
+    state: OrderState,
+) -> Option<Value> {
     if let Some(own) = &order.error {
         return serde_json::from_str(own).ok();
     }

@@ -68,7 +68,7 @@ fn acme_account_view(account: AcmeAccount) -> AcmeAccountView {
     }
 }
 
-fn acme_order_view(OrderWithStatus { order, status }: OrderWithStatus) -> AcmeOrderView {
+fn acme_order_view(OrderWithStatus { order, status, error }: OrderWithStatus) -> AcmeOrderView {
     AcmeOrderView {
         id: order.id,
         account: order.account,
@@ -79,7 +79,7 @@ fn acme_order_view(OrderWithStatus { order, status }: OrderWithStatus) -> AcmeOr
         expires_at: time::shown(order.expires_at_us),
         certificate: order.certificate,
         replaces: order.replaces,
-        error: order.error.and_then(|text| serde_json::from_str(&text).ok()),
+        error,
     }
 }
 

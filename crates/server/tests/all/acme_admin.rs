@@ -147,6 +147,8 @@ async fn acme_accounts_and_orders_are_listed_and_accounts_revoked() {
         assert_eq!(listed["items"][0]["id"], json!(order), "{query}");
         // The order has expired, so its status is `invalid`, as ACME clients see it.
         assert_eq!(listed["items"][0]["status"], "invalid", "{query}");
+        let detail = listed["items"][0]["error"]["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains("create a new order"), "{listed}");
     }
     let other = format!("/api/v1/acme/orders?account={}", Uuid::nil());
     assert_eq!(api.ask(Method::GET, &other, Value::Null).await.1["items"], json!([]));
