@@ -82,6 +82,18 @@ mod tests {
     use http::StatusCode;
 
     #[tokio::test]
+    async fn path_without_an_id_is_refused_in_plain_words() {
+        let show = axum::routing::get(async |Path(id): Path<uuid::Uuid>| id.to_string());
+        let router = axum::Router::<()>::new().route("/{id}", show);
+        let request = http::Request::get("/web%20one").body(Body::empty()).unwrap();
+        let response = tower::ServiceExt::oneshot(router, request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let text = String::from_utf8_lossy(&body);
+        assert!(text.contains(r#"\"web one\" is not an ID"#) && text.contains("hint"), "{text}");
+    }
+
+    #[tokio::test]
     async fn json_bodies_require_a_json_content_type() {
         let of = |kind: Option<&'static str>| {
             let mut request = http::Request::post("/");
@@ -93,6 +105,10 @@ mod tests {
         for good in ["application/json", "application/json; charset=utf-8", "application/merge-patch+json"] {
             assert_eq!(of(Some(good)).await.unwrap().0, 7, "{good}");
         }
+        let mut request = http::Request::post("/").body(Body::from("\"7\"")).unwrap();
+        request.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        let wrong = Json::<u8>::from_request(request, &()).await.unwrap_err().text();
+        assert!(wrong.contains("the JSON document: invalid type"), "{wrong}");
         for bad in [None, Some("text/plain"), Some("json"), Some("application/jsonx")] {
             let problem = of(bad).await.unwrap_err();
             assert_eq!(problem.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{bad:?}");

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use api::problem::ProblemDocument;
+use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -112,7 +113,13 @@ impl Problem {
     /// 404: `what` does not exist, for example `certificate 0190…`.
     #[must_use]
     pub fn not_found(what: impl fmt::Display) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not-found", "Not found").detail(format_args!("there is no {what}"))
+        Self::missing(format_args!("there is no {what}"))
+    }
+
+    /// 404 with a whole sentence.
+    #[must_use]
+    pub fn missing(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not-found", "Not found").detail(detail)
     }
 
     /// 409: the current state of the object does not allow the request.
@@ -285,7 +292,12 @@ impl From<StoreError> for Problem {
 impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Self {
         let status = rejection.status();
-        let problem = Self::of_status(status, Some(rejection.body_text()));
+        let text = rejection.body_text();
+        let text = match text.strip_prefix("Failed to deserialize the JSON body into the target type: ") {
+            Some(reason) => format!("the JSON document: {reason}"),
+            None => text,
+        };
+        let problem = Self::of_status(status, Some(text));
         if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return problem.hint("send JSON as `Content-Type: application/json`");
         }
@@ -301,6 +313,13 @@ impl From<QueryRejection> for Problem {
 
 impl From<PathRejection> for Problem {
     fn from(rejection: PathRejection) -> Self {
+        if let PathRejection::FailedToDeserializePathParams(failed) = &rejection
+            && let ErrorKind::DeserializeError { value, message, .. } = failed.kind()
+            && message.starts_with("UUID")
+        {
+            return Self::bad_request(format_args!("{value:?} is not an ID"))
+                .hint("give the ID (a UUID) that the list shows");
+        }
         Self::bad_request(rejection.body_text())
     }
 }

@@ -64,7 +64,7 @@ pub enum OwnershipError {
     #[error("{0}")]
     Invalid(String),
     /// The rule does not exist.
-    #[error("ownership rule {0}")]
+    #[error("there is no ownership rule {0}")]
     Unknown(String),
     /// Another rule has the name. Caller: choose another name.
     #[error("another ownership rule is called {0}")]

@@ -191,7 +191,7 @@ pub enum WatchError {
     #[error("{0}")]
     Invalid(String),
     /// The watch does not exist.
-    #[error("watch {0}")]
+    #[error("there is no watch {0}")]
     Unknown(String),
     /// Another watch has the name. Caller: choose another name.
     #[error("another watch is called {0}")]

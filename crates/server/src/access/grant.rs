@@ -113,7 +113,7 @@ pub(crate) fn check(grants: &[Grant], roles: &RoleTable) -> Result<(), Problem> 
     for grant in grants {
         if built_in_role(&grant.role).is_none() && !roles.contains_key(&grant.role) {
             return Err(Problem::unprocessable(format_args!("there is no role {:?}", grant.role))
-                .hint("GET /api/v1/roles lists the roles"));
+                .hint("`bulla user roles`, or GET /api/v1/roles, lists the roles"));
         }
     }
     Ok(())

@@ -60,7 +60,7 @@ impl From<AuditError> for Problem {
     fn from(error: AuditError) -> Self {
         match error {
             AuditError::Store(error) => error.into(),
-            AuditError::NoSegment(_) | AuditError::NoLine { .. } => Self::not_found(error),
+            AuditError::NoSegment(_) | AuditError::NoLine { .. } => Self::missing(error),
             AuditError::Pruned(_) => Self::conflict(error),
             AuditError::Crowded => Self::unavailable(error, CROWDED_RETRY_SECONDS),
             AuditError::Key(_)

@@ -37,7 +37,7 @@ impl From<OwnershipError> for Problem {
         match error {
             OwnershipError::Store(error) => error.into(),
             OwnershipError::Invalid(why) => Self::unprocessable(why),
-            OwnershipError::Unknown(_) => Self::not_found(error),
+            OwnershipError::Unknown(_) => Self::missing(error),
             OwnershipError::Taken(_) | OwnershipError::Full => Self::conflict(error),
             OwnershipError::Changed => Self::precondition_failed(error),
         }

@@ -55,7 +55,7 @@ impl From<MonitorError> for Problem {
         match error {
             MonitorError::Store(error) => error.into(),
             MonitorError::Invalid(why) => Self::unprocessable(why),
-            MonitorError::Unknown(_) => Self::not_found(error),
+            MonitorError::Unknown(_) => Self::missing(error),
             MonitorError::Taken(_) | MonitorError::Full | MonitorError::NotNow(_) | MonitorError::Decided => {
                 Self::conflict(error)
             }

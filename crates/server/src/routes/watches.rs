@@ -40,7 +40,7 @@ impl From<WatchError> for Problem {
         match error {
             WatchError::Store(error) => error.into(),
             WatchError::Invalid(why) => Self::unprocessable(why),
-            WatchError::Unknown(_) => Self::not_found(error),
+            WatchError::Unknown(_) => Self::missing(error),
             WatchError::Taken(_) | WatchError::Full | WatchError::NotNow => Self::conflict(error),
             WatchError::Changed => Self::precondition_failed(error),
         }
