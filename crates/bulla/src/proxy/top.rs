@@ -69,6 +69,10 @@ struct Log<'a> {
     /// The beginning of a line.
     begun: Vec<u8>,
     rows: VecDeque<Row>,
+    /// Whether a whole line was read.
+    is_begun: bool,
+    /// Whether a line was an event of a proxy.
+    is_of_proxy: bool,
 }
 
 /// Runs `bulla proxy top`.
@@ -86,13 +90,17 @@ pub(super) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome<Exit> {
             ErrorKind::NotFound => {
                 "the proxy creates its audit log at startup: check the path, and that the proxy runs"
             }
-            _ => "only the user of the proxy may read its audit log: run this as that user",
+            ErrorKind::PermissionDenied => {
+                "only the user of the proxy may read its audit log: run this as that user"
+            }
+            _ => "give the file that proxy.requests.audit_file of the proxy names",
         })
     };
     let mut log = Log::open(&path).map_err(unreadable)?;
     let is_screen = std::io::stdout().is_terminal() && !args.once;
     loop {
         log.read().map_err(unreadable)?;
+        log.check()?;
         let shown = match is_screen {
             true => format!("{CLEAR}{}", log.screen(args)),
             false => log.lines(args),
@@ -102,6 +110,9 @@ pub(super) fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome<Exit> {
             written => written.map_err(|error| Problem::output(&error))?,
         }
         if args.once {
+            if shown.is_empty() {
+                eprintln!("note: {}", log.why_empty());
+            }
             return Ok(Exit::Ok);
         }
         std::thread::sleep(args.every);
@@ -115,7 +126,7 @@ impl<'a> Log<'a> {
         let from = file.metadata()?.len().saturating_sub(HISTORY);
         file.seek(SeekFrom::Start(from))?;
         // The first line is not whole, and not read therefore: it is no JSON.
-        Ok(Self { path, file, begun: Vec::new(), rows: VecDeque::new() })
+        Ok(Self { path, file, begun: Vec::new(), rows: VecDeque::new(), is_begun: false, is_of_proxy: false })
     }
 
     /// Reads what was written since. Opens the file again after a rotation.
@@ -137,10 +148,28 @@ impl<'a> Log<'a> {
         }
     }
 
+    /// Checks that the file is the audit log of a proxy, as far as it was read.
+    fn check(&self) -> Outcome<()> {
+        if self.is_of_proxy || !self.is_begun {
+            return Ok(());
+        }
+        Err(Problem::usage(format_args!("{} holds no events of a proxy", self.path.display()))
+            .hint("give the file that proxy.requests.audit_file of the proxy names"))
+    }
+
+    /// Returns why there is nothing to print.
+    fn why_empty(&self) -> String {
+        match self.rows.len() {
+            0 => "the log holds no decisions yet".to_owned(),
+            count => format!("of the last {}, none matches", units::counted(count as u64, "decision")),
+        }
+    }
+
     fn take(&mut self, read: &[u8]) {
         let whole = read.iter().rposition(|octet| *octet == b'\n').map_or(0, |at| at + 1);
         self.begun.extend_from_slice(&read[..whole]);
         if whole > 0 {
+            self.is_begun = true;
             let lines = std::mem::take(&mut self.begun);
             lines.split(|octet| *octet == b'\n').for_each(|line| self.event(line));
         }
@@ -149,6 +178,7 @@ impl<'a> Log<'a> {
 
     fn event(&mut self, line: &[u8]) {
         let Ok(event) = serde_json::from_slice::<Value>(line) else { return };
+        self.is_of_proxy |= event["action"].as_str().is_some_and(|action| action.starts_with("proxy."));
         let Some(request) = event["details"]["request"].as_str().map(str::to_owned) else { return };
         if event["action"].as_str().is_some_and(|action| action.ends_with(".outcome")) {
             if let Some(row) = self.rows.iter_mut().rev().find(|row| row.request == request) {
@@ -254,5 +284,32 @@ impl Row {
             self.asked(),
         );
         clean(&line).trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_events_of_a_proxy_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            let mut log = Log::open(file.path()).unwrap();
+            log.read().unwrap();
+            let refused = log.check().err().map(|problem| problem.message);
+            (refused, log.why_empty())
+        };
+        for other in ["-----BEGIN CERTIFICATE-----\n", "{\"action\":\"profile.put\"}\n", "\n"] {
+            let refused = read(other).0.unwrap();
+            assert!(refused.contains("no events of a proxy"), "{refused}");
+        }
+        // An empty log, and one whose first line is not written completely.
+        for begun in ["", "{\"action\":\"proxy.req"] {
+            assert_eq!(read(begun), (None, "the log holds no decisions yet".to_owned()));
+        }
+        let (refused, why) = read("{\"action\":\"proxy.request.allow\",\"details\":{\"request\":\"a\"}}\n");
+        assert_eq!((refused, why.as_str()), (None, "of the last 1 decision, none matches"));
     }
 }
