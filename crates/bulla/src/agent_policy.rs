@@ -36,7 +36,7 @@ enum PolicyCommand {
     Show(ShowArgs),
     /// Show what the targets of this agent need, and the lines that are missing in the policy
     #[command(
-        after_help = "Exit code 6: the policy lacks something.\n\nExamples:\n  bulla agent policy check\n  bulla agent \
+        after_help = "Exit code 6: the policy lacks something; 5: a target cannot be checked.\n\nExamples:\n  bulla agent policy check\n  bulla agent \
          policy check --lines >> /etc/bulla/agent.toml   # after you have reviewed the lines\n  bulla agent policy check \
          --target target.json"
     )]
@@ -129,8 +129,12 @@ fn show(args: &ShowArgs) -> Outcome<Exit> {
 
 async fn check(args: &CheckArgs) -> Outcome<Exit> {
     let policy = Arc::new(load(&args.policy, &args.folder)?);
-    let (mut text, mut all) = (String::new(), Vec::new());
-    for (name, target) in targets(args).await? {
+    let (mut text, mut all, mut unchecked) = (String::new(), Vec::new(), false);
+    let targets = targets(args).await?;
+    if targets.is_empty() {
+        eprintln!("{} is valid; this agent has no targets to check yet", policy.file_path().display());
+    }
+    for (name, target) in targets {
         match missing_rules(&policy, &target).await {
             Ok(missing) if missing.is_empty() => text += &format!("{name}: allowed\n"),
             Ok(missing) => {
@@ -138,7 +142,10 @@ async fn check(args: &CheckArgs) -> Outcome<Exit> {
                 missing.iter().for_each(|want| text += &format!("  {want}\n"));
                 all.extend(missing);
             }
-            Err(error) => text += &format!("{name}: cannot be checked: {error}\n"),
+            Err(error) => {
+                text += &format!("{name}: cannot be checked: {error}\n");
+                unchecked = true;
+            }
         }
     }
     let lines = policy.policy_lines_for(&all);
@@ -148,7 +155,11 @@ async fn check(args: &CheckArgs) -> Outcome<Exit> {
         text += &format!("\nLines missing from {}:\n{lines}", policy.file_path().display());
     }
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Problem::output(&error))?;
-    Ok(if all.is_empty() || args.lines { Exit::Ok } else { Exit::Refused })
+    Ok(match all.is_empty() || args.lines {
+        true if unchecked => Exit::Machine,
+        true => Exit::Ok,
+        false => Exit::Refused,
+    })
 }
 
 /// Returns the targets to check, each with its name.
