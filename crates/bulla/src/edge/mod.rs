@@ -10,6 +10,7 @@ use cli::GlobalArgs;
 use cli::connection::ServerArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
+use cli::units::counted;
 use edge::{EdgeMetrics, LoadedCertificates, Options, Running, StapleOptions};
 use keyless::client::{Client, ClientMetrics, ClientOptions, ClientTls, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -160,8 +161,8 @@ impl RunningEdge {
             tracing::info!(name = file.name, ski = %file.ski, kind = %file.kind, names = ?file.names, "presenting a certificate");
         }
         eprintln!(
-            "bulla terminates TLS with {} certificates at {}, keys at {}",
-            self.loaded.certificates.len(),
+            "bulla terminates TLS with {} at {}, keys at {}",
+            counted(self.loaded.certificates.len() as u64, "certificate"),
             self.running.address,
             self.key_server_names()
         );

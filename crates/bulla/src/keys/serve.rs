@@ -8,6 +8,7 @@ use clap::Args;
 use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
+use cli::units::counted;
 use keyless::records::Recorder;
 use keyless::server::{HANDSHAKES_MAX, NodesOptions, Options, Running, TlsOptions};
 use keyless::tenant::TenantOptions;
@@ -241,7 +242,8 @@ impl RunningKeys {
         for (ski, kind) in &keys {
             tracing::info!(%ski, %kind, "signing with a key");
         }
-        eprintln!("bulla signs with {} keys at {}", keys.len(), self.listeners()?.join(" and "));
+        let count = counted(keys.len() as u64, "key");
+        eprintln!("bulla signs with {count} at {}", self.listeners()?.join(" and "));
         if keys.is_empty() {
             explain(&self.settings, &self.sources, self.node.as_ref());
         }
@@ -266,7 +268,7 @@ impl RunningKeys {
     pub(crate) fn description(&self) -> Outcome<Description> {
         let mut places = self.listeners()?;
         places.extend(self.figures_url.clone());
-        let mut notes = vec![format!("{} keys", self.set.list().len())];
+        let mut notes = vec![counted(self.set.list().len() as u64, "key")];
         notes.extend(self.node.as_ref().map(Node::described));
         Ok(Description { places, notes })
     }

@@ -192,7 +192,7 @@ fn key_folder_is_sufficient_and_is_reloaded_while_running() {
     let p256 = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
     std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
     let said = place.serve(&["--dir", "keys"]);
-    assert!(said.contains("bulla signs with 1 keys at unix:"), "{said}");
+    assert!(said.contains("bulla signs with 1 key at unix:"), "{said}");
     assert!(said.contains("warning: no key in keys/broken.key"), "{said}");
     let mut stream = place.socket();
     let digest = [7; 32];

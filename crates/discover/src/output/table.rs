@@ -214,10 +214,7 @@ fn ranks(tally: &Tally, paint: Paint) -> String {
 fn notes(closing: &ScanSummary) -> Vec<String> {
     let mut notes = Vec::new();
     if closing.invalid_targets > 0 {
-        notes.push(format!(
-            "{} could not be read and were left out",
-            counted(closing.invalid_targets, "target")
-        ));
+        notes.push(format!("{} left out: not readable", counted(closing.invalid_targets, "target")));
     }
     if closing.repeated_targets > 0 {
         notes.push(format!(

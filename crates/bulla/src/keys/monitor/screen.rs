@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use cli::terminal::{Paint, clean, table};
+use cli::units::counted;
 use comfy_table::{Cell, CellAlignment, Table};
 
 use super::figures::{CostClassRates, Destination, OpcodeRates, Site, Tenant, View};
@@ -51,8 +52,13 @@ fn summary(view: &View, paint: Paint) -> String {
         String::new()
     };
     lines.push(format!(
-        "{} services, {} keys{broken}, {} of {} connections, {} of {} requests to external keys",
-        view.services, view.keys, view.connections, view.connections_max, view.elsewhere, view.elsewhere_max,
+        "{}, {}{broken}, {} of {} connections, {} of {} requests to external keys",
+        counted(view.services as u64, "service"),
+        counted(view.keys as u64, "key"),
+        view.connections,
+        view.connections_max,
+        view.elsewhere,
+        view.elsewhere_max,
     ));
     if view.retried_per_s + view.hedged_per_s + view.out_of_budget_per_s > 0.0 {
         lines.push(format!(

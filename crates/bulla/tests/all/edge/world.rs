@@ -100,7 +100,8 @@ impl World {
         }
         // Reads later output, so that the process never blocks on it.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        let address = said.split(" certificates at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
+        let line = said.split("bulla terminates TLS").nth(1).unwrap();
+        let address = line.split(" at ").nth(1).unwrap().split(',').next().unwrap().to_owned();
         Edge { process, address, said }
     }
 
