@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use cli::candidates::CompleteArgs;
 use cli::exit::EXIT_CODES;
 use cli::help::{self, Group};
 use cli::shell::CompletionsCommand;
@@ -76,7 +77,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses the command line of this process. Exits on an error or a request for help.
     pub(crate) fn of_process() -> Self {
-        let (line, renamed) = spelling::renewed(std::env::args_os().collect(), RENAMED);
+        let (line, renamed) = spelling::renewed(spelling::with_help(std::env::args_os().collect()), RENAMED);
         let command = help::grouped(Self::command(), GROUPS);
         let cli =
             Self::from_arg_matches(&command.get_matches_from(line)).unwrap_or_else(|error| error.exit());
@@ -142,6 +143,9 @@ pub(crate) enum Command {
     /// Install or print completions for your shell
     #[command(subcommand)]
     Completions(CompletionsCommand),
+    /// Print the names that a word may become, for the completion scripts
+    #[command(hide = true)]
+    Complete(CompleteArgs),
     /// Write the manual pages to a folder
     Man {
         /// The folder; it is created if it does not exist

@@ -89,6 +89,10 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Rules(args) => rules::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Completions(command) => command.run(Cli::command()),
+        Command::Complete(args) => {
+            let settings = Configuration::load_client_settings(global)?.client;
+            block_on(Box::pin(async move { args.run(Cli::command(), &settings).await }))
+        }
         Command::Man { folder } => shell::man(folder, Cli::command()),
     }
 }

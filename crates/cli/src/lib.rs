@@ -3,6 +3,7 @@
 //!
 //! This crate only depends on the API over the network: it uses no database, no authority, no scanner.
 
+pub mod candidates;
 mod commands;
 pub mod configuration;
 pub mod connection;

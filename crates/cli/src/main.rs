@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use cli::candidates::CompleteArgs;
 use cli::configuration::ClientConfiguration;
 use cli::control::{self, AgentServerCommand, AuthorityCommand, KeyCommand, Noun};
 use cli::exit::{EXIT_CODES, Exit, Outcome};
 use cli::shell::CompletionsCommand;
-use cli::{AccessCommand, GlobalArgs, IssuanceCommand, OperationCommand, shell};
+use cli::{AccessCommand, GlobalArgs, IssuanceCommand, OperationCommand, shell, spelling};
 
 /// Manages certificates, credentials and keys on a Bulla server.
 #[derive(Debug, Parser)]
@@ -49,6 +50,9 @@ enum Command {
     /// Install or print completions for your shell
     #[command(subcommand)]
     Completions(CompletionsCommand),
+    /// Print the names that a word may become, for the completion scripts
+    #[command(hide = true)]
+    Complete(CompleteArgs),
     /// Write the manual pages into a folder
     Man {
         /// The folder; it is created if it does not exist
@@ -57,7 +61,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    cli::conclude(run(&Cli::parse()))
+    cli::conclude(run(&Cli::parse_from(spelling::with_help(std::env::args_os().collect()))))
 }
 
 fn run(cli: &Cli) -> Outcome<Exit> {
@@ -71,6 +75,9 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Key(command) => cli::block_on(command.run(&configuration()?.client)),
         Command::Access(command) => cli::block_on(command.run(&configuration()?)),
         Command::Completions(command) => command.run(Cli::command()),
+        Command::Complete(args) => {
+            cli::block_on(Box::pin(args.run(Cli::command(), &configuration()?.client)))
+        }
         Command::Man { folder } => shell::man(folder, Cli::command()),
     }
 }

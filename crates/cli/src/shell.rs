@@ -47,11 +47,72 @@ impl CompletionsCommand {
     }
 }
 
+/// Returns the script of clap, which knows commands and options, with the names of the server's objects for the shells that
+/// [`CompletionsCommand::Install`] supports.
 fn script(shell: Shell, mut command: clap::Command) -> String {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
-    clap_complete::generate(shell, &mut command, name, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    clap_complete::generate(shell, &mut command, &name, &mut script);
+    let script = String::from_utf8_lossy(&script);
+    match shell {
+        Shell::Bash => format!("{script}{}", BASH.replace("PROGRAM", &name)),
+        Shell::Fish => format!("{script}{}", FISH.replace("PROGRAM", &name)),
+        Shell::Zsh => zsh(&script, &name),
+        _ => script.into_owned(),
+    }
+}
+
+/// Adds names where the script of clap completes no option. Bash gets them as they are: `compgen -W` would expand them.
+const BASH: &str = r#"
+_PROGRAM_names() {
+    _PROGRAM "$@"
+    local word="${COMP_WORDS[COMP_CWORD]}" names name
+    [[ "$word" == -* ]] && return
+    mapfile -t names < <(PROGRAM complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    (( ${#names[@]} )) && COMPREPLY=()
+    for name in "${names[@]}"; do
+        COMPREPLY+=("$name")
+    done
+    return 0
+}
+complete -F _PROGRAM_names -o bashdefault -o default PROGRAM
+"#;
+
+const FISH: &str = r#"
+function __PROGRAM_names
+    set -l words (commandline -opc) (commandline -ct)
+    PROGRAM complete -- $words[2..-1] 2>/dev/null
+end
+complete -c PROGRAM -n 'not string match -q -- "-*" (commandline -ct)' -a '(__PROGRAM_names)'
+"#;
+
+const ZSH: &str = r#"_PROGRAM_names() {
+    local -a names
+    names=("${(@f)$(PROGRAM complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "$names" ]]; then
+        compadd -a names
+    else
+        _default
+    fi
+}
+
+"#;
+
+/// Replaces the files that the script of clap offers for positional arguments by names. Their function follows the first line,
+/// `#compdef`.
+fn zsh(script: &str, name: &str) -> String {
+    let is_positional = |line: &str| line.starts_with("':") || line.starts_with("'*:");
+    let mut text = String::new();
+    for (at, line) in script.lines().enumerate() {
+        match line.strip_suffix(":_default' \\").filter(|_| is_positional(line)) {
+            Some(start) => text.extend([start, ":_", name, "_names' \\\n"]),
+            None => text.extend([line, "\n"]),
+        }
+        if at == 0 {
+            text.push_str(&ZSH.replace("PROGRAM", name));
+        }
+    }
+    text
 }
 
 /// Writes the script to the user's completion folder of the shell.
@@ -97,4 +158,28 @@ pub fn man(folder: &Path, command: clap::Command) -> Outcome<Exit> {
         },
     )?;
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Arg, Command};
+
+    use super::*;
+
+    fn of(shell: Shell) -> String {
+        let show = Command::new("show").arg(Arg::new("name").required(true));
+        let read = Command::new("read").arg(Arg::new("file").value_hint(clap::ValueHint::FilePath));
+        script(shell, Command::new("it").subcommands([show, read]))
+    }
+
+    #[test]
+    fn scripts_of_installed_shells_ask_for_names() {
+        for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+            let text = of(shell);
+            assert!(text.contains("it complete -- ") && !text.contains("PROGRAM"), "{text}");
+        }
+        let zsh = of(Shell::Zsh);
+        assert!(zsh.starts_with("#compdef it\n_it_names() {\n"), "{zsh}");
+        assert_eq!(zsh.matches(":_it_names' \\\n").count(), 1, "files are completed as before: {zsh}");
+    }
 }

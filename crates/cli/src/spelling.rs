@@ -1,4 +1,4 @@
-//! Renamed commands. The old names still work, with a warning.
+//! Command lines in other spellings. Renamed commands still work, with a warning; `help COMMAND` is `COMMAND --help`.
 
 use std::ffi::OsString;
 
@@ -26,7 +26,17 @@ pub fn renewed(
     (words, Some(entry))
 }
 
-/// Returns the index of the command's name, after the program and its options.
+/// The command line with `help COMMAND…` replaced by `COMMAND… --help`. Commands of this name would be in the help of each command.
+pub fn with_help(mut line: Vec<OsString>) -> Vec<OsString> {
+    let at = command_index(&line);
+    if line.get(at).is_some_and(|word| word == "help") {
+        line.remove(at);
+        line.push("--help".into());
+    }
+    line
+}
+
+/// The index of the command's name, after the program and its options.
 fn command_index(line: &[OsString]) -> usize {
     let mut at = 1;
     while let Some(word) = line.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {
@@ -47,6 +57,19 @@ mod tests {
         let (words, entry) = renewed(words, RENAMED);
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         (words.join(" "), entry.is_some())
+    }
+
+    #[test]
+    fn help_of_a_command_can_be_written_before_it() {
+        let of = |line: &str| {
+            let words = with_help(line.split(' ').map(OsString::from).collect());
+            words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(of("bulla help"), "bulla --help");
+        assert_eq!(of("bulla --config help help cert create"), "bulla --config help cert create --help");
+        for same in ["bulla", "bulla scan help", "bulla run -- help"] {
+            assert_eq!(of(same), same);
+        }
     }
 
     #[test]
