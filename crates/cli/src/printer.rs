@@ -29,6 +29,10 @@ pub struct Printer {
     format: Format,
     paint: Paint,
     rows: u64,
+    /// The columns of documents that the terminal has room for; empty before the first page.
+    shown: Vec<usize>,
+    /// The heading of a column with values that is left out.
+    left_out: Option<&'static str>,
 }
 
 /// Refuses a format that only scans have.
@@ -45,7 +49,14 @@ impl Printer {
     pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
         no_html(format)?;
         let paint = Paint(colour.applies_to_stdout());
-        Ok(Self { out: BufWriter::new(io::stdout()), format, paint, rows: 0 })
+        Ok(Self {
+            out: BufWriter::new(io::stdout()),
+            format,
+            paint,
+            rows: 0,
+            shown: Vec::new(),
+            left_out: None,
+        })
     }
 
     /// Prints a page of rows.
@@ -110,10 +121,14 @@ impl Printer {
         let first = self.rows == 0;
         match self.format {
             Format::Table | Format::Html if !rows.is_empty() => {
-                let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+                let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(columns)).collect();
+                if first {
+                    (self.shown, self.left_out) = fitting(columns, &cells, width());
+                }
+                let heads: Vec<&str> = self.shown.iter().map(|at| columns[*at].0).collect();
                 let mut shown = table(if first { &heads } else { &[] }, self.paint, width());
-                for row in rows {
-                    shown.add_row(row.cells(columns));
+                for mut row in cells {
+                    shown.add_row(self.shown.iter().map(|at| std::mem::take(&mut row[*at])));
                 }
                 writeln!(self.out, "{}", shown.trim_fmt())?;
             }
@@ -149,6 +164,9 @@ impl Printer {
 
     /// Prints the end of the output. `next` is the cursor of the next page.
     pub fn end(mut self, next: Option<&str>) -> io::Result<()> {
+        if let Some(head) = self.left_out {
+            eprintln!("the terminal has no room for the column {head}: --output json has it");
+        }
         match (self.format, next) {
             (Format::Json, _) => {
                 if self.rows == 0 {
@@ -162,5 +180,56 @@ impl Printer {
             _ => {}
         }
         self.out.flush()
+    }
+}
+
+/// Returns the columns that a terminal of this width has room for, and the heading of one that has values and is left out. Empty
+/// columns are left out first, from the right; then the ID of objects that have a name.
+fn fitting(columns: Columns, rows: &[Vec<String>], width: Option<u16>) -> (Vec<usize>, Option<&'static str>) {
+    /// Spaces on both sides of a cell.
+    const PADDING: usize = 2;
+    let all = || 0..columns.len();
+    let longest = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or_default();
+    let room = |shown: &[usize]| -> usize {
+        shown.iter().map(|at| longest(*at).max(columns[*at].0.chars().count()) + PADDING).sum()
+    };
+    let mut shown: Vec<usize> = all().collect();
+    let Some(width) = width.map(usize::from) else { return (shown, None) };
+    for at in all().rev().filter(|at| longest(*at) == 0) {
+        if room(&shown) <= width {
+            return (shown, None);
+        }
+        shown.retain(|one| *one != at);
+    }
+    let place = |pointer: &str| all().find(|at| columns[*at].1 == pointer);
+    let is_named = place("/name").is_some_and(|name| rows.iter().all(|row| !row[name].is_empty()));
+    match place("/id") {
+        Some(id) if is_named && room(&shown) > width => {
+            shown.retain(|one| *one != id);
+            (shown, Some(columns[id].0))
+        }
+        _ => (shown, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_terminals_get_fewer_columns() {
+        const COLUMNS: Columns =
+            &[("Name", "/name"), ("Owner", "/owner"), ("Error", "/error"), ("Id", "/id")];
+        let id = "x".repeat(36);
+        let row = |name: &str| [name, "", "", &id].map(str::to_owned).to_vec();
+        let rows = [row("a.example"), row("b.example")];
+        let of = |rows: &[Vec<String>], width| fitting(COLUMNS, rows, width);
+        assert_eq!(of(&rows, None), (vec![0, 1, 2, 3], None));
+        assert_eq!(of(&rows, Some(63)), (vec![0, 1, 2, 3], None));
+        assert_eq!(of(&rows, Some(62)), (vec![0, 1, 3], None));
+        assert_eq!(of(&rows, Some(49)), (vec![0, 3], None));
+        assert_eq!(of(&rows, Some(48)), (vec![0], Some("Id")));
+        // The ID is the only way to name an object without a name.
+        assert_eq!(of(&[row("")], Some(20)), (vec![3], None));
     }
 }

@@ -117,6 +117,9 @@ impl Client {
                 .map(|path| read(&path))
                 .transpose()?,
         };
+        if let Some(token) = &token {
+            check_token(token)?;
+        }
         let roots = args
             .server_ca
             .clone()
@@ -264,6 +267,17 @@ impl Client {
     }
 }
 
+/// Checks that a token can be sent in a header.
+fn check_token(token: &str) -> Outcome<()> {
+    let token = token.trim();
+    if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    let what = if token.is_empty() { "is empty" } else { "has spaces or other characters that no token has" };
+    Err(Problem::usage(format_args!("the API token {what}"))
+        .hint("check --token-file (client.token_file), or BULLA_CLIENT_TOKEN"))
+}
+
 /// Checks that the address of a server is a URL for HTTP.
 fn check_address(base: &str) -> Outcome<()> {
     let wrong = |reason: &str| {
@@ -345,6 +359,10 @@ fn http(roots: Option<&Path>, socket: Option<&Path>) -> Outcome<reqwest::Client>
             Problem::usage(format_args!("{} contains no certificates: {error}", path.display()))
                 .hint("give a PEM file of certificates")
         })?;
+        if certificates.is_empty() {
+            return Err(Problem::usage(format_args!("{} contains no certificates", path.display()))
+                .hint("give a PEM file of certificates"));
+        }
         builder = builder.tls_certs_only(certificates);
     }
     builder
@@ -426,6 +444,18 @@ mod tests {
     use api::listing::PageQuery;
 
     use super::*;
+
+    #[test]
+    fn tokens_and_trust_anchors_of_another_kind_are_refused() {
+        assert!(check_token(" bulla_Ab-9\n").is_ok());
+        for bad in ["", "\n", "two words", "a\u{1}b", "é"] {
+            assert!(check_token(bad).is_err(), "{bad:?}");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "{}").unwrap();
+        let refused = http(Some(file.path()), None).unwrap_err();
+        assert!(refused.message.contains("contains no certificates"), "{}", refused.message);
+    }
 
     #[test]
     fn address_without_the_scheme_of_http_is_refused() {
