@@ -7,6 +7,7 @@ mod show;
 
 use clap::{Args, Subcommand};
 use cli::exit::{Exit, Outcome, Problem};
+use cli::format::Format;
 use cli::units::{self, now_us};
 use store::{InventoryFilter, InventoryOrder, Store};
 use uuid::Uuid;
@@ -39,6 +40,16 @@ enum InventoryCommand {
         /// Print JSON
         #[arg(long)]
         json: bool,
+        /// Output format: table or json
+        #[arg(
+            long,
+            short,
+            value_enum,
+            value_name = "FORMAT",
+            default_value = "table",
+            hide_possible_values = true
+        )]
+        output: Format,
         /// When to use colour
         #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
         color: cli::terminal::Colour,
@@ -113,7 +124,10 @@ pub async fn run(args: &InventoryArgs, settings: &StoreSettings) -> Outcome<Exit
     let store = database::open(&url, settings).await?;
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,
-        InventoryCommand::Show { what, json, color } => show::run(&store, what, *json, *color).await?,
+        InventoryCommand::Show { what, json, output, color } => {
+            let json = *json || is_json(*output)?;
+            show::run(&store, what, json, *color).await?;
+        }
         InventoryCommand::Export { what } => export::run(&store, what).await?,
         InventoryCommand::Diff(args) => diff(&store, args).await?,
         InventoryCommand::History { endpoint, pages } => history(&store, endpoint, pages).await?,
@@ -131,6 +145,16 @@ pub async fn run(args: &InventoryArgs, settings: &StoreSettings) -> Outcome<Exit
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Whether the details of one object are printed as JSON.
+fn is_json(format: Format) -> Outcome<bool> {
+    match format {
+        Format::Table => Ok(false),
+        Format::Json => Ok(true),
+        _ => Err(Problem::usage("one certificate or host is printed as a table or as JSON")
+            .hint("give --output json; `bulla inventory list` has the other formats")),
+    }
 }
 
 async fn endpoints(store: &Store, args: &ListArgs) -> Outcome<()> {
@@ -222,4 +246,15 @@ async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<V
         .await
         .map_err(|error| database::problem(&error))?;
     Ok(page.rows.into_iter().map(|row| row.endpoint).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_object_is_printed_as_table_or_json() {
+        assert!(is_json(Format::Json).unwrap() && !is_json(Format::Table).unwrap());
+        assert_eq!(is_json(Format::Csv).unwrap_err().exit, Exit::Usage);
+    }
 }
