@@ -249,7 +249,13 @@ impl Row {
         outcome.and_then(|outcome| outcome["details"]["credentials_removed"].as_u64()).unwrap_or(0)
     }
 
+    /// The decision. `answered`: policy allowed the request, and a rule of the proxy answered it, such as `block`.
     fn action(&self) -> &str {
+        let action = self.policy_action();
+        if action == "allow" && self.decision["details"]["sent"] == false { "answered" } else { action }
+    }
+
+    fn policy_action(&self) -> &str {
         self.decision["action"].as_str().and_then(|action| action.rsplit('.').next()).unwrap_or_default()
     }
 
@@ -310,6 +316,9 @@ mod tests {
             assert_eq!(read(begun), (None, "the log holds no decisions yet".to_owned()));
         }
         let (refused, why) = read("{\"action\":\"proxy.request.allow\",\"details\":{\"request\":\"a\"}}\n");
+        let mut log = Log::open(file.path()).unwrap();
+        log.event(br#"{"action":"proxy.request.allow","details":{"request":"b","sent":false}}"#);
+        assert_eq!(log.rows[0].action(), "answered");
         assert_eq!((refused, why.as_str()), (None, "of the last 1 decision, none matches"));
     }
 }
