@@ -39,6 +39,9 @@ const LISTINGS: [(&str, &str); 11] = [
     ("watch", "/api/v1/watches"),
 ];
 
+/// The arguments that name an object of the command's noun.
+const NAMES: [&str; 7] = ["name", "names", "id", "ids", "given", "certificate", "certificates"];
+
 /// `bulla complete`
 #[derive(Args, Debug)]
 pub struct CompleteArgs {
@@ -92,14 +95,15 @@ fn listing_of(program: &Command, words: &[String]) -> Option<&'static str> {
         }
     }
     if let Some(option) = option {
-        return listing(option.get_long()?);
+        let name = option.get_long()?;
+        return listing(name.strip_prefix("by-").unwrap_or(name));
     }
     let [noun, verb] = commands[..] else { return None };
     let all: Vec<_> = command.get_positionals().collect();
     let next = all
         .get(positionals)
         .or_else(|| all.last().filter(|last| last.get_action().takes_values() && is_list(last)))?;
-    let names_an_object = matches!(next.get_id().as_str(), "name" | "names" | "id" | "ids");
+    let names_an_object = NAMES.contains(&next.get_id().as_str());
     if names_an_object && !matches!(verb, "create" | "add") { listing(noun) } else { None }
 }
 
@@ -173,6 +177,29 @@ mod tests {
             ["", "cert", "cert create", "cert show a", "cert show --config", "alert channel show", "x y"]
         {
             assert_eq!(of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn names_follow_the_commands_for_objects() {
+        use crate::control::{CertificateCommand, TokenCommand, WatchCommand};
+        use clap::Subcommand as _;
+        let mut program = Command::new("it").subcommands([
+            CertificateCommand::augment_subcommands(Command::new("cert")),
+            TokenCommand::augment_subcommands(Command::new("token")),
+            WatchCommand::augment_subcommands(Command::new("watch")),
+        ]);
+        program.build();
+        for (line, path) in [
+            ("cert show", CERTIFICATES),
+            ("cert renew", CERTIFICATES),
+            ("cert export", CERTIFICATES),
+            ("cert list --by-profile", "/api/v1/profiles"),
+            ("token delete", "/api/v1/tokens"),
+            ("watch run", "/api/v1/watches"),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(listing_of(&program, &words), Some(path), "{line}");
         }
     }
 
