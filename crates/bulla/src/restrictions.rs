@@ -263,6 +263,7 @@ impl Role {
                 beside.extend([
                     proxy.requests.access_log_file.clone().into(),
                     proxy.requests.audit_file.clone(),
+                    proxy.control_socket.clone(),
                     proxy.minting.listen.strip_prefix("unix:").unwrap_or_default().into(),
                 ]);
                 folders.extend([proxy.store.folder.clone(), proxy.requests.record_folder.clone()]);

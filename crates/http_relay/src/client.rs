@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::now;
+use super::hangup::HangupSignal;
 
 /// Seconds that open connections may continue after the expiry of their client's JSON Web Token. A client cannot present a new
 /// token on an open connection.
@@ -66,17 +67,37 @@ pub struct Client {
     pub credential: Credential,
     /// Whether the client has its own network namespace, so that its loopback addresses differ from those of this machine.
     confined: bool,
+    /// Signals that the client has closed its connection.
+    hangup: HangupSignal,
 }
 
 impl Client {
     /// Creates a client that has not authenticated.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, user: None, credential: Credential::None, confined: false }
+        Self {
+            address,
+            user: None,
+            credential: Credential::None,
+            confined: false,
+            hangup: HangupSignal::default(),
+        }
     }
 
     /// Creates a client in its own network namespace, in which all clients are `user`.
     pub fn confined(address: SocketAddr, user: Arc<str>) -> Self {
-        Self { address, user: Some(user), credential: Credential::None, confined: true }
+        let hangup = HangupSignal::default();
+        Self { address, user: Some(user), credential: Credential::None, confined: true, hangup }
+    }
+
+    /// Returns the same client with a signal for the end of its connection.
+    #[must_use]
+    pub fn with_hangup(self, hangup: HangupSignal) -> Self {
+        Self { hangup, ..self }
+    }
+
+    /// Waits until the client has closed its connection. Never returns for a client without a signal.
+    pub async fn hung_up(&self) {
+        self.hangup.closed().await;
     }
 
     /// Returns the same client with the user name `user`.

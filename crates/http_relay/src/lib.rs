@@ -15,6 +15,7 @@ pub mod client_body;
 pub mod clock;
 pub mod fields;
 mod framing;
+pub mod hangup;
 pub mod names;
 pub mod next_head;
 pub mod opening;

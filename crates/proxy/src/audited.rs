@@ -12,10 +12,11 @@ use uuid::Uuid;
 use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
+use super::holds::HoldRecord;
 use super::requests::{AuditEvent, AuditLog, AuditWriteError, Injected};
 
 /// Maximum bytes of a path in an event.
-const PATH_OCTETS_MAX: usize = 2_048;
+pub(super) const PATH_OCTETS_MAX: usize = 2_048;
 /// Maximum bytes of a method in an event.
 const METHOD_OCTETS_MAX: usize = 32;
 
@@ -83,12 +84,7 @@ impl AuditedDecision {
         port: u16,
         judgement: Option<&Judgement>,
     ) -> Self {
-        let identity = judgement.and_then(|judgement| judgement.identity.as_ref());
-        let actor = match (identity, &client.user) {
-            (Some(identity), _) => format!("identity:{identity}"),
-            (None, Some(user)) => format!("user:{user}"),
-            (None, None) => format!("address:{}", client.ip()),
-        };
+        let actor = actor_of(judgement.and_then(|judgement| judgement.identity.as_deref()), client);
         let decision = judgement.map_or("allow", |judgement| judgement.decision);
         let id: Arc<str> = Uuid::now_v7().to_string().into();
         // Members are sorted, because the hash covers them in this order.
@@ -105,6 +101,35 @@ impl AuditedDecision {
         });
         let (action, resource) = (format!("proxy.{kind}.{decision}"), format!("{name}:{port}"));
         Self { event: AuditEvent { actor, action, resource, details }, id }
+    }
+
+    /// Marks the decision as that about a held request: with its id in the audit log, and the person who decided.
+    pub(super) fn of_held(mut self, record: Option<&HoldRecord>) -> Self {
+        let Some(record) = record else { return self };
+        let details = &mut self.event.details;
+        details["hold"] = (*record.hold).into();
+        if let Some(by) = &record.by {
+            details["decided_by"] = (**by).into();
+        }
+        if let Some(request) = &record.request {
+            details["request"] = (**request).into();
+            self.id = Arc::clone(request);
+        }
+        self
+    }
+
+    /// Returns the id that joins the events of the request.
+    pub(super) fn id(&self) -> Arc<str> {
+        Arc::clone(&self.id)
+    }
+
+    /// Returns the event of a refusal, of the same kind as this decision.
+    pub(super) fn denied(&self, reason: &'static str) -> AuditEvent {
+        let mut event = self.refused(reason);
+        if let Some((kind, _)) = event.action.rsplit_once('.') {
+            event.action = format!("{kind}.deny");
+        }
+        event
     }
 
     /// Returns the outcome to be written when the exchange ends.
@@ -137,12 +162,21 @@ impl AuditedDecision {
     }
 }
 
+/// Returns the actor of a client's events.
+pub(super) fn actor_of(identity: Option<&str>, client: &Client) -> String {
+    match (identity, &client.user) {
+        (Some(identity), _) => format!("identity:{identity}"),
+        (None, Some(user)) => format!("user:{user}"),
+        (None, None) => format!("address:{}", client.ip()),
+    }
+}
+
 /// Returns the response to a request whose audit event cannot be written.
 pub(super) fn audit_failure_response(error: AuditWriteError) -> Response<Body> {
     let detail = format!("{error}; the request was not sent");
     page::problem(StatusCode::SERVICE_UNAVAILABLE, "proxy_internal_error", &detail)
 }
 
-fn cut(text: &str, most: usize) -> &str {
+pub(super) fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }

@@ -14,7 +14,6 @@ use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
 use super::metrics::Handshake;
-use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 use super::serving::ended;
@@ -99,8 +98,8 @@ impl Proxy {
             return self.metrics.handshake(Handshake::NoLeaf);
         }
         let mirrored = match action {
-            // No connection is opened to a server that the policy denies.
-            Action::Mirror if self.may_be_admitted(&client, &target, &name, Phase::Connect) => {
+            // No connection is opened to a server that the policy denies, or of which it holds all requests.
+            Action::Mirror if self.may_be_probed(&client, &target, &name) => {
                 self.mirrors.of(&target, &name, hello.http2, &client).await
             }
             _ => None,

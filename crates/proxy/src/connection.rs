@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http_relay::client::{Client, Credential};
 use http_relay::client_body::ClientBody;
+use http_relay::hangup::HangupWatch;
 use http_relay::opening::{self, Opening, RewoundStream};
 use http_relay::page::{self, Body};
 use http_relay::serve::Websockets;
@@ -62,6 +63,7 @@ impl Proxy {
         if !self.lets_in(&client) {
             return End::Refused;
         }
+        let (client, _watch) = self.watched(client, &stream);
         let Ok(at) = stream.local_addr() else { return End::NoRequest };
         let Some((opening, stream)) = self.opening(stream, &client, self.first_bytes_timeout()).await else {
             return End::NoRequest;
@@ -109,6 +111,17 @@ impl Proxy {
     pub(super) fn lets_in(&self, client: &Client) -> bool {
         let nets = &self.options.clients;
         nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
+    }
+
+    /// Returns the client with a signal for the end of its connection, if the policy may hold its requests. The watch must live as
+    /// long as the connection.
+    pub(super) fn watched(&self, client: Client, stream: &TcpStream) -> (Client, Option<HangupWatch>) {
+        let is_watched = self.rules.now().policy.holds();
+        let watch = is_watched.then(|| HangupWatch::of(stream).ok()).flatten();
+        match &watch {
+            Some(one) => (client.with_hangup(one.signal()), watch),
+            None => (client, None),
+        }
     }
 
     /// Returns the timeout of the client's first bytes: that of a ClientHello if only TLS is served.

@@ -60,15 +60,17 @@ impl Proxy {
             let detail = "CONNECT is not allowed within an intercepted connection";
             return page::problem(StatusCode::METHOD_NOT_ALLOWED, "http_request_error", detail);
         }
-        let began = Instant::now();
-        let rules = self.rules.now();
+        let mut began = Instant::now();
+        let mut rules = self.rules.now();
         let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
         let server = way.origin.server.as_ref();
         let mut judged = None;
         let authority = authority_of(&request);
-        // The decision comes first: nothing is resolved or dialled for a denied request.
+        // The decision comes first: nothing is resolved or dialled for a request that is denied or held.
         let admitted = match &authority {
-            Ok((_, host)) => self.admit(&rules, way, &request, host),
+            Ok((_, host)) => {
+                self.admit_or_hold(&mut rules, way, &request, host, (&mut began, &mut entry)).await
+            }
             Err(_) => Ok(Admission::default()),
         };
         let mut admission = match admitted {
@@ -78,7 +80,8 @@ impl Proxy {
         let audited = self
             .requests
             .has_audit_log()
-            .then(|| AuditedDecision::request(&request, way, admission.judgement.as_ref()));
+            .then(|| AuditedDecision::request(&request, way, admission.judgement.as_ref()))
+            .map(|audited| audited.of_held(admission.approved.as_ref()));
         if admission.spending.is_some() || audited.is_some() {
             entry.get_or_insert_with(|| self.requests.counted_entry(&request, &way.client));
         }
@@ -184,8 +187,11 @@ impl Proxy {
     ) -> Response<Body> {
         self.metrics.rejected();
         // The request is refused even if the audit event cannot be written.
-        let event =
-            || AuditedDecision::request(request, way, Some(&refused.judgement)).refused(refused.page.reason);
+        let event = || {
+            AuditedDecision::request(request, way, Some(&refused.judgement))
+                .of_held(refused.held.as_ref())
+                .refused(refused.page.reason)
+        };
         let _ = self.requests.audit(event).await;
         let response = refused.page.page(request.headers());
         if let Some(mut entry) = entry {

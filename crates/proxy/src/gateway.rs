@@ -1,6 +1,8 @@
 //! The agent gateway: one policy decision for every request, CONNECT and tunnel.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_relay::access_log::{Entry, Judgement};
 use http_relay::client::{Client, Credential};
@@ -9,11 +11,13 @@ use http_relay::clock::now;
 use http_relay::target::Target;
 use hyper::body::Body as _;
 use hyper::{HeaderMap, Request, StatusCode};
+use jiff::Timestamp;
 use x509::HostOrIp;
 
-use super::audited::{AuditedDecision, Outcome};
+use super::audited::{AuditedDecision, Outcome, PATH_OCTETS_MAX, actor_of, cut};
 use super::budgets::BudgetUse;
 use super::connection_context::ConnectionContext;
+use super::holds::{Approval, HeldRequest, HoldKey, HoldRecord};
 use super::policy::{
     Action, Decision, Evidence, Grantee, Identity, Phase, Policy, PolicyRequest, Presented, Reason,
     RequestFacts,
@@ -30,6 +34,8 @@ pub(super) struct Admission {
     pub(super) spending: Option<BudgetUse>,
     /// Outcome of a tunnel, to be audited when it ends.
     pub(super) outcome: Option<Box<Outcome>>,
+    /// The approval of a request that a rule holds.
+    pub(super) approved: Option<HoldRecord>,
 }
 
 impl Admission {
@@ -56,6 +62,40 @@ impl Admission {
 pub(super) struct Refused {
     pub(super) page: PolicyRefusal,
     pub(super) judgement: Judgement,
+    /// The hold that ended in this refusal.
+    pub(super) held: Option<HoldRecord>,
+}
+
+/// Why a request is not admitted now.
+pub(super) enum NotAdmitted {
+    /// It is refused.
+    Refused(Box<Refused>),
+    /// It has to wait for an approval.
+    Held(Box<HoldOrder>),
+}
+
+impl From<Box<Refused>> for NotAdmitted {
+    fn from(refused: Box<Refused>) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// A request to be held.
+pub(super) struct HoldOrder {
+    pub(super) key: HoldKey,
+    pub(super) request: HeldRequest,
+    pub(super) hold_for: Duration,
+    /// The rule that holds.
+    pub(super) rule: Option<Arc<str>>,
+    /// The refusal if nobody approves the request, still without its texts.
+    pub(super) refusal: Box<Refused>,
+}
+
+impl HoldOrder {
+    /// Returns the decision to hold the request, for logs.
+    pub(super) fn judgement(&self) -> Judgement {
+        Judgement { decision: Action::Hold.name(), ..self.refusal.judgement.clone() }
+    }
 }
 
 impl Refused {
@@ -74,17 +114,20 @@ struct Subject<'a> {
     port: u16,
     method: &'a str,
     path: &'a str,
+    /// Scheme of a request; `None` for a connection.
+    scheme: Option<&'static str>,
 }
 
 impl Proxy {
-    /// Decides about a request, before anything is resolved or dialled.
+    /// Decides about a request, before anything is resolved or dialled. `approval` is that of the request, if it was held.
     pub(super) fn admit(
         &self,
         rules: &RuleSet,
         way: &ConnectionContext,
         request: &Request<ClientBody>,
         host: &HostOrIp,
-    ) -> Result<Admission, Box<Refused>> {
+        approval: Option<&Approval>,
+    ) -> Result<Admission, NotAdmitted> {
         let policy = &rules.policy;
         if !policy.is_active() {
             return Ok(Admission::default());
@@ -92,7 +135,8 @@ impl Proxy {
         let identity = identify(policy, &way.client);
         let (method, path) = (request.method().as_str(), request.uri().path());
         let port = way.origin.target.port;
-        let subject = Subject { client: &way.client, identity, host, port, method, path };
+        let scheme = Some(if way.origin.server.is_some() { "https" } else { "http" });
+        let subject = Subject { client: &way.client, identity, host, port, method, path, scheme };
         let verified = verified_host(way, host).map_err(|mismatch| subject.host_mismatch(&mismatch))?;
         let subject = Subject { host: verified, ..subject };
         let facts = RequestFacts {
@@ -103,32 +147,46 @@ impl Proxy {
             body_bytes: request.body().size_hint().exact(),
         };
         let decision = subject.decide(policy, Phase::Request(facts));
-        self.begin(policy, &subject, &decision)
+        self.begin(policy, &subject, &decision, approval)
     }
 
-    /// Decides about a tunnel to `target` for the host `name`, and audits it. Logs a refusal.
-    pub(super) async fn admit_tunnel(
+    /// Decides about a tunnel to `target` for the host `name`. `approval` is that of the tunnel, if it was held.
+    pub(super) fn judge_tunnel(
         &self,
         client: &Client,
         target: &Target,
         name: &HostOrIp,
-    ) -> Option<Admission> {
+        approval: Option<&Approval>,
+    ) -> Result<Admission, NotAdmitted> {
         let rules = self.rules.now();
         let policy = &rules.policy;
-        let identity = identify(policy, client);
-        let subject =
-            Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
-        let admitted = match target.redirected || target.name == *name {
-            _ if !policy.is_active() => Ok(Admission::default()),
-            true => self.begin(policy, &subject, &subject.decide(policy, Phase::Tunnel)),
-            false => Err(subject
-                .host_mismatch(&Mismatch::Connect { connect: target.name.clone(), server: name.clone() })),
-        };
+        if !policy.is_active() {
+            return Ok(Admission::default());
+        }
+        let subject = connection(policy, client, target, name);
+        match target.redirected || target.name == *name {
+            true => self.begin(policy, &subject, &subject.decide(policy, Phase::Tunnel), approval),
+            false => {
+                let mismatch = Mismatch::Connect { connect: target.name.clone(), server: name.clone() };
+                Err(subject.host_mismatch(&mismatch).into())
+            }
+        }
+    }
+
+    /// Audits a tunnel that was decided. Returns `None` if it must not be opened. Logs a refusal.
+    pub(super) async fn note_tunnel(
+        &self,
+        client: &Client,
+        target: &Target,
+        name: &HostOrIp,
+        admitted: Result<Admission, Box<Refused>>,
+    ) -> Option<Admission> {
         match admitted {
             Ok(mut admission) => {
                 if let Some(log) = self.requests.audit_log() {
                     let judgement = admission.judgement.as_ref();
-                    let audited = AuditedDecision::connection("tunnel", client, (target, name), judgement);
+                    let audited = AuditedDecision::connection("tunnel", client, (target, name), judgement)
+                        .of_held(admission.approved.as_ref());
                     log.record(audited.sent(&[])).await.ok()?;
                     admission.outcome = Some(audited.outcome(log));
                 }
@@ -141,15 +199,14 @@ impl Proxy {
         }
     }
 
-    /// Returns whether the policy admits a connection to `target` as `name`, without a check of the budget.
-    pub(super) fn may_be_admitted(
-        &self,
-        client: &Client,
-        target: &Target,
-        name: &HostOrIp,
-        phase: Phase<'_>,
-    ) -> bool {
-        admits(&self.rules.now().policy, client, target, name, phase)
+    /// Returns whether the proxy may connect to `target` as `name` on its own, to copy the server's certificate: the policy may allow
+    /// a request of the client without an approval.
+    pub(super) fn may_be_probed(&self, client: &Client, target: &Target, name: &HostOrIp) -> bool {
+        let rules = self.rules.now();
+        let policy = &rules.policy;
+        let is_same = target.redirected || target.name == *name;
+        let decide = || connection(policy, client, target, name).decide(policy, Phase::Probe);
+        !policy.is_active() || is_same && decide().action.permits_immediately()
     }
 
     /// Decides about the target of CONNECT or SOCKS5. Logs a refusal. A tunnel is decided again when it starts.
@@ -163,9 +220,7 @@ impl Proxy {
         if !rules.policy.is_active() {
             return Ok(());
         }
-        let identity = identify(&rules.policy, client);
-        let subject =
-            Subject { client, identity, host: &target.name, port: target.port, method: "CONNECT", path: "" };
+        let subject = connection(&rules.policy, client, target, &target.name);
         let decision = subject.decide(&rules.policy, phase);
         if decision.action.permits() {
             return Ok(());
@@ -178,8 +233,10 @@ impl Proxy {
     /// Audits and logs a connection that the policy refuses.
     async fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
         self.metrics.rejected();
-        let audited =
-            || AuditedDecision::connection("connection", client, (target, name), Some(&refused.judgement));
+        let audited = || {
+            AuditedDecision::connection("connection", client, (target, name), Some(&refused.judgement))
+                .of_held(refused.held.as_ref())
+        };
         let _ = self.requests.audit(|| audited().refused(refused.page.reason)).await;
         if let Some(mut entry) = self.requests.tunnel(client, target, name) {
             refused.note(&mut entry);
@@ -193,16 +250,22 @@ impl Proxy {
         policy: &Policy,
         subject: &Subject<'_>,
         decision: &Decision,
-    ) -> Result<Admission, Box<Refused>> {
+        approval: Option<&Approval>,
+    ) -> Result<Admission, NotAdmitted> {
         if !decision.action.permits() {
-            return Err(subject.denied(decision));
+            return Err(subject.denied(decision).into());
         }
+        let approved = match decision.action {
+            Action::Hold => Some(self.approved(subject, decision, approval)?),
+            _ => None,
+        };
         if decision.action == Action::Log {
             let Subject { client, host, port, method, path, .. } = subject;
             tracing::warn!(%client, %host, port, method, path, rule = decision.rule.as_deref(), "the policy allowed a \
              request and requires that it is logged");
         }
-        let judgement = subject.judgement(decision.action, decision.rule.clone());
+        let action = if approved.is_some() { Action::Allow } else { decision.action };
+        let judgement = subject.judgement(action, decision.rule.clone());
         let spending = match subject.identity.map(|identity| self.budgets.begin(identity)) {
             Some(Err((why, wait))) => {
                 let mut refused = subject.refused(StatusCode::TOO_MANY_REQUESTS, "budget", None);
@@ -213,13 +276,30 @@ impl Proxy {
                  limit: budget in [[proxy.policy.identities]]."
                         .into();
                 refused.page.retry_after = Some(wait);
-                return Err(refused);
+                refused.held = approved;
+                return Err(refused.into());
             }
             Some(Ok(spending)) => spending,
             None => None,
         };
         let grantee = Grantee { identity: subject.identity.cloned(), needs_grant: policy.has_identities() };
-        Ok(Admission { grantee, judgement: Some(judgement), spending, outcome: None })
+        Ok(Admission { grantee, judgement: Some(judgement), spending, outcome: None, approved })
+    }
+
+    /// Returns the approval of a request that a rule holds: its own, or a remembered one.
+    fn approved(
+        &self,
+        subject: &Subject<'_>,
+        decision: &Decision,
+        approval: Option<&Approval>,
+    ) -> Result<HoldRecord, NotAdmitted> {
+        // After a reload, another rule may hold the request.
+        if let Some(approval) = approval.filter(|approval| approval.rule == decision.rule) {
+            return Ok(approval.record.clone());
+        }
+        let order = subject.hold_order(decision);
+        let remembered = self.options.holds.as_ref().and_then(|holds| holds.remembered(&order.key));
+        remembered.ok_or_else(|| NotAdmitted::Held(Box::new(order)))
     }
 }
 
@@ -273,9 +353,57 @@ impl Subject<'_> {
         refused
     }
 
+    /// Returns the order to hold the request.
+    fn hold_order(&self, decision: &Decision) -> HoldOrder {
+        let Self { client, host, port, method, path, .. } = *self;
+        let rule = decision.rule.as_deref().unwrap_or_default();
+        let identity = self.identity.map(|identity| &*identity.name);
+        let actor = actor_of(identity, client);
+        let place = match host {
+            HostOrIp::Ip(IpAddr::V6(address)) => format!("[{address}]"),
+            host => host.to_string(),
+        };
+        let url = |path: &str| match (self.scheme, port) {
+            (Some(scheme @ "https"), 443) | (Some(scheme @ "http"), 80) => {
+                format!("{scheme}://{place}{path}")
+            }
+            (Some(scheme), _) => format!("{scheme}://{place}:{port}{path}"),
+            (None, _) => format!("{place}:{port}"),
+        };
+        let key = HoldKey::new(&actor, rule, method, &url(path));
+        let path = cut(path, PATH_OCTETS_MAX);
+        let hold_for = Duration::from_secs(decision.hold_for_s.into());
+        let since = Timestamp::now();
+        let request = HeldRequest {
+            id: String::new(),
+            client: actor,
+            identity: identity.map(str::to_owned),
+            method: shown(method),
+            url: url(path),
+            host: host.to_string(),
+            port,
+            path: path.to_owned(),
+            rule: rule.to_owned(),
+            since,
+            deadline: since.saturating_add(hold_for).unwrap_or(since),
+        };
+        let refusal = self.unlogged_refusal(StatusCode::FORBIDDEN, "hold-deadline", decision.rule.clone());
+        HoldOrder { key, request, hold_for, rule: decision.rule.clone(), refusal }
+    }
+
     fn refused(&self, status: StatusCode, reason: &'static str, rule: Option<Arc<str>>) -> Box<Refused> {
         let Self { client, host, port, method, path, .. } = self;
         tracing::info!(%client, %host, port, method, path, reason, rule = rule.as_deref(), "the policy denied a request");
+        self.unlogged_refusal(status, reason, rule)
+    }
+
+    fn unlogged_refusal(
+        &self,
+        status: StatusCode,
+        reason: &'static str,
+        rule: Option<Arc<str>>,
+    ) -> Box<Refused> {
+        let Self { method, path, .. } = self;
         let judgement = self.judgement(Action::Deny, rule.clone());
         let page = PolicyRefusal {
             title: "The policy of this proxy denies the request",
@@ -288,9 +416,10 @@ impl Subject<'_> {
             host: self.host.to_string(),
             method: shown(method),
             path: shown(path),
+            hold: None,
             retry_after: None,
         };
-        Box::new(Refused { page, judgement })
+        Box::new(Refused { page, judgement, held: None })
     }
 }
 
@@ -331,10 +460,20 @@ pub(super) fn admits(
     name: &HostOrIp,
     phase: Phase<'_>,
 ) -> bool {
-    let identity = identify(policy, client);
-    let subject = Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
+    let subject = connection(policy, client, target, name);
     let is_same = target.redirected || target.name == *name;
     !policy.is_active() || is_same && subject.decide(policy, phase).action.permits()
+}
+
+/// Returns the subject of a decision about a connection to `target` as `name`.
+fn connection<'a>(
+    policy: &'a Policy,
+    client: &'a Client,
+    target: &Target,
+    name: &'a HostOrIp,
+) -> Subject<'a> {
+    let identity = identify(policy, client);
+    Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "", scheme: None }
 }
 
 pub(super) fn identify<'a>(policy: &'a Policy, client: &Client) -> Option<&'a Arc<Identity>> {

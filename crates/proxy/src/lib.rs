@@ -12,7 +12,7 @@
 //! 8. `exchange`: one request and its response; [`requests`]: the rules on requests.
 //!
 //! `gateway` applies the [`policy`], if there is one, to every request, CONNECT and tunnel; `budgets` counts the usage of
-//! identities.
+//! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]).
 //!
 //! [`minting`] issues leaf certificates from the same store to other TLS servers. [`revocation`] checks client certificates against
 //! CRLs.
@@ -29,6 +29,9 @@ mod decision;
 mod destination;
 mod exchange;
 mod gateway;
+mod hold_end;
+mod holding;
+pub mod holds;
 mod metrics;
 pub mod mint;
 pub mod minting;

@@ -130,6 +130,8 @@ struct MetricFamilies {
     upstream_requests: Family<ConnectionLabel, Counter>,
     redirected: Counter,
     tunnels: Counter,
+    held: Gauge,
+    holds: Family<OutcomeLabel, Counter>,
     octets: Family<DirectionLabel, Counter>,
     rules: RequestMetrics,
     store: Arc<OnceLock<CertificateStore>>,
@@ -153,6 +155,8 @@ impl Default for MetricFamilies {
             upstream_requests: Family::default(),
             redirected: Counter::default(),
             tunnels: Counter::default(),
+            held: Gauge::default(),
+            holds: Family::default(),
             octets: Family::default(),
             rules: RequestMetrics::default(),
             store: Arc::default(),
@@ -219,6 +223,8 @@ impl ProxyMetrics {
             "Connections passed through without interception",
             inner.tunnels.clone(),
         );
+        registry.register("held", "Requests that wait for an approval", inner.held.clone());
+        registry.register("holds", "Held requests that were decided, by outcome", inner.holds.clone());
         registry.register("tunnel_octets", "Bytes of tunnels and upgraded connections", inner.octets.clone());
     }
 
@@ -284,6 +290,17 @@ impl ProxyMetrics {
 
     pub(super) fn denied(&self, denied: Denied) {
         self.0.denied.get_or_create(&WhyLabel { why: denied.name() }).inc();
+    }
+
+    /// Counts a request while it is held.
+    pub(super) fn held(&self) -> Open {
+        self.0.held.inc();
+        Open(self.0.held.clone())
+    }
+
+    /// Counts the outcome of a hold.
+    pub(super) fn hold_ended(&self, outcome: &'static str) {
+        self.0.holds.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// Counters of pooled and new upstream connections.

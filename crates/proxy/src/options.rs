@@ -9,6 +9,7 @@ use outbound::guard::Guard;
 
 use crate::access::AccessOptions;
 use crate::certificate_store::{self, SecondLevel};
+use crate::holds::Holds;
 use crate::mint::{LEAF_KEY_LIFE, LeafKeySharing, VALIDITY_MAX};
 use crate::policy::Policy;
 use crate::redirect::TransparentOptions;
@@ -32,6 +33,9 @@ pub struct Options {
     pub rules: Rules,
     /// Policy that lists which identity may send which request. Default: none; all requests are permitted.
     pub policy: Policy,
+    /// The requests that rules of the policy hold, for whoever approves them. Default: `None`; requests that a rule holds are
+    /// refused immediately.
+    pub holds: Option<Holds>,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
     /// Validity of leaf certificates. Default: 7 days.
@@ -106,6 +110,7 @@ impl Default for Options {
             access: AccessOptions::default(),
             rules: Rules::default(),
             policy: Policy::default(),
+            holds: None,
             requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_keys: LeafKeySharing::Shared,

@@ -28,6 +28,9 @@ pub(crate) struct PolicyRefusal {
     pub(crate) host: String,
     pub(crate) method: String,
     pub(crate) path: String,
+    /// Id of the held request, if it was held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hold: Option<Arc<str>>,
     #[serde(skip)]
     pub(crate) retry_after: Option<Duration>,
 }
@@ -57,12 +60,13 @@ impl PolicyRefusal {
             None => String::new(),
         };
         format!(
-            "<!DOCTYPE html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1><p>{detail}</p><p>{advice}</p><dl>{}{}{}{}{}</dl></html>\n",
+            "<!DOCTYPE html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1><p>{detail}</p><p>{advice}</p><dl>{}{}{}{}{}{}</dl></html>\n",
             row("Host", Some(&self.host)),
             row("Method", Some(&self.method)),
             row("Path", Some(&self.path)),
             row("Identity", self.identity.as_deref()),
             row("Rule", self.rule.as_deref()),
+            row("Held request", self.hold.as_deref()),
             title = self.title,
             detail = escaped(&self.detail),
             advice = escaped(&self.advice),

@@ -60,6 +60,7 @@ impl Proxy {
         if self.is_ours(&client, destination) {
             return End::Loop;
         }
+        let (client, _watch) = self.watched(client, &stream);
         let target = Target::redirected(destination);
         self.metrics.redirected();
         let action = self.rules.now().names.of_target(&target);

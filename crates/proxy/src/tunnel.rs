@@ -15,6 +15,15 @@ use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 
+/// Check of a tunnel's address before it is dialled.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum AddressCheck {
+    /// The target is the name.
+    None,
+    /// The address must belong to the name.
+    ByName,
+}
+
 impl Proxy {
     /// Tunnels a connection for the server name in its ClientHello. The tunnel leads to that name instead of the CONNECT target:
     /// otherwise a tunneled name could reach any server. A redirected connection always leads to its original address, so that
@@ -31,14 +40,7 @@ impl Proxy {
             let named = Target { name: name.clone(), ..target.clone() };
             return self.tunnel(stream, &named, name, client).await;
         }
-        if !self.may_be_admitted(client, target, name, Phase::Tunnel)
-            || self.is_address_of(target, name, client).await
-        {
-            return self.tunnel(stream, target, name, client).await;
-        }
-        self.metrics.rejected();
-        self.requests.log_misdirected(client, target, name);
-        tracing::info!(%client, %target, %name, "closed a connection: its address does not belong to the name in the ClientHello");
+        self.tunnel_after(AddressCheck::ByName, stream, target, name, client).await;
     }
 
     /// Returns whether the address of a redirected connection belongs to the name: by DNS, or by the certificate of the server.
@@ -62,7 +64,30 @@ impl Proxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Some(mut admission) = self.admit_tunnel(client, target, name).await else { return };
+        self.tunnel_after(AddressCheck::None, stream, target, name, client).await;
+    }
+
+    async fn tunnel_after<S>(
+        &self,
+        check: AddressCheck,
+        stream: S,
+        target: &Target,
+        name: &HostOrIp,
+        client: &Client,
+    ) where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let admitted = self.judge_or_hold_tunnel(client, target, name).await;
+        // Checked after the decision: nothing is resolved or dialled for a connection that is denied or held.
+        if admitted.is_ok()
+            && check == AddressCheck::ByName
+            && !self.is_address_of(target, name, client).await
+        {
+            self.metrics.rejected();
+            self.requests.log_misdirected(client, target, name);
+            return tracing::info!(%client, %target, %name, "closed a connection: its address does not belong to the name in the ClientHello");
+        }
+        let Some(mut admission) = self.note_tunnel(client, target, name, admitted).await else { return };
         let octets = self.metrics.tunnel();
         let mut entry = match admission.is_counted() {
             true => Some(self.requests.counted_tunnel(client, target, name)),

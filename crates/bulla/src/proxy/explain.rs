@@ -49,7 +49,11 @@ enum ExplainFormat {
 #[derive(Debug, Serialize)]
 struct Explanation {
     decision: &'static str,
+    /// Whether the request is sent without an approval.
     permitted: bool,
+    /// Seconds until the deadline of a held request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_for_s: Option<u16>,
     rule: Option<String>,
     reason: &'static str,
     detail: String,
@@ -107,7 +111,8 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
     };
     let explanation = Explanation {
         decision: if permitted { decision.action.name() } else { Action::Deny.name() },
-        permitted,
+        permitted: permitted && decision.action.permits_immediately(),
+        hold_for_s: (permitted && decision.action == Action::Hold).then_some(decision.hold_for_s),
         detail: detail(&decision, action),
         rule: decision.rule.as_deref().map(str::to_owned),
         reason: if action == ConnectionAction::Reject { "proxy.reject" } else { decision.reason.name() },
@@ -187,6 +192,9 @@ impl Explanation {
             let _ = writeln!(text, "{name:<12}{value}");
         };
         row("decision", self.decision);
+        if let Some(seconds) = self.hold_for_s {
+            row("deadline", &format!("{seconds} s to approve it: bulla proxy approve"));
+        }
         row("rule", self.rule.as_deref().unwrap_or("none"));
         row("reason", &self.detail);
         row("identity", self.identity.as_deref().unwrap_or("none"));

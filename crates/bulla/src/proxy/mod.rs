@@ -2,7 +2,10 @@
 
 mod arguments;
 pub(crate) mod authority;
+mod control;
 mod explain;
+mod held;
+mod hold_webhook;
 pub(crate) mod leaf_store;
 mod rules;
 mod top;
@@ -24,10 +27,12 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::arguments::ProxyArgs;
 use self::arguments::ProxyCommand;
+use self::control::ControlServer;
 use self::rules::ConfiguredRules;
 pub(crate) use self::rules::StoreSecrets;
 use crate::component::{Description, DrainOutcome};
 use crate::config::{Configuration, ProxySettings, Settings};
+use crate::data_folder;
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{
@@ -42,6 +47,9 @@ pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> 
     match &args.command {
         Some(ProxyCommand::Explain(explain)) => return explain::run(explain, global),
         Some(ProxyCommand::Top(top)) => return top::run(top, global),
+        Some(ProxyCommand::Held(held)) => return held::list(held, global),
+        Some(ProxyCommand::Approve(approve)) => return held::approve(approve, global),
+        Some(ProxyCommand::Reject(reject)) => return held::reject(reject, global),
         None => {}
     }
     let mut configuration = Configuration::load(global.config.as_deref())?;
@@ -74,6 +82,7 @@ pub(crate) struct RunningProxy {
     keys: Option<keyless::client::Client>,
     figures_url: Option<String>,
     background: JoinSet<()>,
+    control: Option<ControlServer>,
     stop: CancellationToken,
 }
 
@@ -100,12 +109,18 @@ pub(crate) async fn start(
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, configuration)?;
-    let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets)?;
+    let control = open_control(&settings, &stop).await?;
+    options.holds = control.as_ref().map(|control| control.holds().clone());
+    let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets, control.is_some())?;
     // Bind the metrics listener first, because the proxy refuses connections to its address.
     let figures = bind_metrics_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = bind(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
+    if let (Some(webhook), Some(control)) = (settings.policy.webhook()?, &control) {
+        let guard = all.outbound.guard();
+        background.spawn(hold_webhook::run(webhook, guard, control.holds().news(), stop.clone())?);
+    }
     crls.into_iter().for_each(|crls| drop(background.spawn(crls.keep(stop.clone()))));
     let figures_url = figures.as_ref().and_then(figures_url);
     if let Some(listener) = figures {
@@ -117,7 +132,40 @@ pub(crate) async fn start(
         background.spawn(server::listen::serve_metrics(listener, all, None, stop.clone()));
     }
     let (certificate, keys, args) = (made.certificate, made.client, args.clone());
-    Ok(RunningProxy { settings, running, rules, args, certificate, keys, figures_url, background, stop })
+    Ok(RunningProxy {
+        settings,
+        running,
+        rules,
+        args,
+        certificate,
+        keys,
+        figures_url,
+        background,
+        control,
+        stop,
+    })
+}
+
+/// Opens the control socket of a proxy with a policy. Without a rule that holds, the proxy works without the socket.
+async fn open_control(settings: &ProxySettings, stop: &CancellationToken) -> Outcome<Option<ControlServer>> {
+    let Some(path) = settings.control_socket()?.filter(|_| settings.policy.is_active()) else {
+        return Ok(None);
+    };
+    if path.parent() == Some(&*cli::data::folder()?) {
+        data_folder::folder()?;
+    }
+    match ControlServer::start(&path, stop.clone()).await {
+        Ok(control) => Ok(Some(control)),
+        Err(error) if settings.policy()?.holds() => {
+            Err(Problem::new(Exit::Machine, format_args!("cannot listen on {}: {error}", path.display())).hint(
+                "a rule holds requests, and approvals need this socket: set proxy.control_socket, a separate path for each proxy",
+            ))
+        }
+        Err(error) => {
+            tracing::info!(path = %path.display(), %error, "no control socket: rules with action = \"hold\" need one");
+            Ok(None)
+        }
+    }
 }
 
 impl ProxySettings {
@@ -172,6 +220,9 @@ impl RunningProxy {
             keys.stop().await;
         }
         while self.background.join_next().await.is_some() {}
+        if let Some(control) = self.control {
+            control.stop().await;
+        }
         drained.into()
     }
 }

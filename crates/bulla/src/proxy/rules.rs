@@ -91,20 +91,28 @@ struct FixedSettings {
     opened: Option<Vec<IpNet>>,
     /// Whether clients must authenticate.
     asks: bool,
+    /// Whether the control socket is open, so that held requests can be approved.
+    has_control: bool,
 }
 
 impl FixedSettings {
-    fn of(settings: &ProxySettings) -> Self {
-        Self { opened: settings.policy.opened(), asks: settings.access.asks() }
+    fn of(settings: &ProxySettings, has_control: bool) -> Self {
+        Self { opened: settings.policy.opened(), asks: settings.access.asks(), has_control }
     }
 
     fn check(&self, settings: &ProxySettings) -> Outcome<()> {
-        let new = Self::of(settings);
+        let new = Self::of(settings, self.has_control);
         if new.opened != self.opened {
             return Err(Problem::usage(
                 "the policy was added or removed, or proxy.policy.allow_networks was changed",
             )
             .hint("restart the proxy: the networks that clients may connect to are set at startup"));
+        }
+        if !self.has_control && settings.policy()?.holds() {
+            return Err(Problem::usage(
+                "a rule of proxy.policy has action = \"hold\", but the proxy has no control socket",
+            )
+            .hint("restart the proxy: the socket for approvals is opened at startup"));
         }
         if new.asks != self.asks {
             return Err(Problem::usage(
@@ -131,12 +139,13 @@ impl ConfiguredRules {
         configuration: &Configuration,
         metrics: RequestMetrics,
         secrets: StoreSecrets,
+        has_control: bool,
     ) -> Outcome<Self> {
         let failed = |error| Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}"));
         let hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let file = configuration.file().map(PathBuf::from);
         let watch = FileWatch::new(stamp(file.as_deref()));
-        let fixed = FixedSettings::of(&configuration.settings.proxy);
+        let fixed = FixedSettings::of(&configuration.settings.proxy, has_control);
         Ok(Self { file, watch, metrics, secrets, fixed, hangup })
     }
 

@@ -186,13 +186,18 @@ impl<'a> Log<'a> {
             }
             return;
         }
+        let is_of_request = |row: &&mut Row| row.request == request && row.is_held();
+        if let Some(row) = self.rows.iter_mut().rev().find(is_of_request) {
+            *row = Row { request, decision: event, outcome: None, is_printed: false };
+            return;
+        }
         if self.rows.len() == ROWS_MAX {
             self.rows.pop_front();
         }
         self.rows.push_back(Row { request, decision: event, outcome: None, is_printed: false });
     }
 
-    /// Returns the rows that are not printed yet: refusals immediately, requests with their outcome.
+    /// Returns the rows that are not printed yet: refusals and held requests at once, requests with their outcome.
     fn lines(&mut self, args: &TopArgs) -> String {
         let mut text = String::new();
         for row in &mut self.rows {
@@ -212,9 +217,10 @@ impl<'a> Log<'a> {
         let found: Vec<_> = self.rows.iter().rev().filter(|row| row.matches(args)).collect();
         let running = found.iter().filter(|row| row.is_running()).count();
         let denied = found.iter().filter(|row| row.is_denied()).count();
+        let held = found.iter().filter(|row| row.is_held()).count();
         let removed = found.iter().filter(|row| row.removed() > 0).count();
         let mut text = format!(
-            "{} decisions: {denied} denied, {running} under way, {removed} with a credential in the response    Ctrl-C ends\n\n",
+            "{} decisions: {denied} denied, {held} held, {running} under way, {removed} with a credential in the response    Ctrl-C ends\n\n",
             found.len()
         );
         let _ = writeln!(text, "{}", shorten(HEAD, width));
@@ -238,6 +244,11 @@ impl Row {
 
     fn is_denied(&self) -> bool {
         self.action() == "deny"
+    }
+
+    /// Returns whether the request waits for an approval.
+    fn is_held(&self) -> bool {
+        self.action() == "hold"
     }
 
     fn is_running(&self) -> bool {
@@ -275,9 +286,11 @@ impl Row {
             let value = details.and_then(|details| details[key].as_u64());
             value.map_or_else(|| "-".to_owned(), |value| value.to_string())
         };
-        let rule = match self.decision["details"]["rule"].as_str() {
-            Some(rule) => format!("  ({rule})"),
-            None => String::new(),
+        let text = |key: &str| self.decision["details"][key].as_str();
+        let rule = match (text("rule"), text("decided_by")) {
+            (Some(rule), Some(by)) => format!("  ({rule}, by {by})"),
+            (Some(rule), None) => format!("  ({rule})"),
+            (None, _) => String::new(),
         };
         let line = format!(
             "{time}  {:<16}  {:<8}  {:<6}  {:<6}  {:<8}  {:<8}  {}{rule}",

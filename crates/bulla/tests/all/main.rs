@@ -18,6 +18,7 @@ mod proxy;
 mod proxy_ask;
 mod proxy_doors;
 mod proxy_gateway;
+mod proxy_holds;
 mod proxy_minting;
 mod proxy_mirror;
 mod proxy_rules;

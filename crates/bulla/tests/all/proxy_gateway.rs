@@ -22,7 +22,7 @@ use crate::world::{bulla, describe, run, stderr, stdout};
 const SECRET: &str = "canary-of-the-gateway-81f4";
 
 /// The heads of all requests that the server received.
-type Seen = Arc<Mutex<Vec<String>>>;
+pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
 
 /// Starts a server at `localhost` and 127.0.0.1. It speaks TLS and plain HTTP on one port, and echoes requests.
 fn echo(certificate: &Path, key: &Path, seen: &Seen) -> u16 {
@@ -76,14 +76,14 @@ fn say(mut stream: impl Read + Write, seen: &Seen) {
         .and_then(|()| stream.flush());
 }
 
-struct World {
-    place: Fixture,
-    port: u16,
-    seen: Seen,
+pub(crate) struct World {
+    pub(crate) place: Fixture,
+    pub(crate) port: u16,
+    pub(crate) seen: Seen,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let place = Fixture::new();
         place.certified("DNS:localhost,IP:127.0.0.1");
         let secret = place.path("secret");
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Returns the configuration of two agents with `more` rules. Only `ci` has the credential.
-    fn configuration(&self, networks: &str, more: &str) -> String {
+    pub(crate) fn configuration(&self, networks: &str, more: &str) -> String {
         let (port, secret) = (self.port, self.place.path("secret").display().to_string());
         let digest = |name: &str| x509::Fingerprint::of(format!("token-of-{name}").as_bytes());
         format!(
@@ -117,7 +117,7 @@ impl World {
         )
     }
 
-    fn start(&self, configuration: &str) -> Proxy {
+    pub(crate) fn start(&self, configuration: &str) -> Proxy {
         std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
         let mut command = proxy_command(&self.place);
         command.args(["--config", "bulla.toml"]);
@@ -155,7 +155,7 @@ impl World {
         text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1)
     }
 
-    fn verify(&self) -> Output {
+    pub(crate) fn verify(&self) -> Output {
         let mut verify = bulla();
         run(verify.current_dir(self.place.folder.path()).args(["audit", "verify", "--export", "audit.jsonl"]))
     }
@@ -167,11 +167,11 @@ impl World {
         assert!(kill.args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success());
     }
 
-    fn authority(&self) -> PathBuf {
+    pub(crate) fn authority(&self) -> PathBuf {
         self.place.path("data/proxy-ca.pem")
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("https://localhost:{}{path}", self.port)
     }
 

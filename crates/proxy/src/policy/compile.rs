@@ -11,7 +11,9 @@ use super::identity::{Identity, IdentityIndex, Presented};
 use super::index::{Index, Rules};
 use super::path::normalised;
 use super::rule::{Methods, RareConditions, Rule};
-use super::text::{Action, BadPolicy, Grants, IdentityText, PolicyRuleText, PolicyText};
+use super::text::{
+    Action, BadPolicy, Grants, HOLD_FOR_S, HOLD_FOR_S_MAX, IdentityText, PolicyRuleText, PolicyText,
+};
 use crate::rule_index::HostPattern;
 use crate::setting::{InvalidSetting, invalid, methods};
 
@@ -133,6 +135,12 @@ impl Policy {
         !self.0.identities.is_empty()
     }
 
+    /// Returns whether a rule holds requests.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.0.rules.iter().any(|rule| rule.action == Action::Hold)
+    }
+
     /// Returns the number of rules.
     #[must_use]
     pub fn rules(&self) -> usize {
@@ -163,12 +171,13 @@ impl Policy {
     #[must_use]
     pub fn decide(&self, request: &PolicyRequest<'_>, now: i64) -> Decision {
         if request.identity.is_some_and(|identity| identity.has_expired(now)) {
-            return Decision { action: Action::Deny, rule: None, reason: Reason::Expired };
+            return Decision { action: Action::Deny, rule: None, reason: Reason::Expired, hold_for_s: 0 };
         }
         match request.phase {
             Phase::Request(facts) => self.0.of_request(request, &facts),
-            Phase::Connect => self.0.of_connection(request, Action::Allow),
-            Phase::Tunnel => self.0.of_connection(request, Action::Deny),
+            Phase::Connect => self.0.of_connection(request, Action::permits),
+            Phase::Probe => self.0.of_connection(request, Action::permits_immediately),
+            Phase::Tunnel => self.0.of_tunnel(request),
         }
     }
 }
@@ -190,35 +199,44 @@ impl Compiled {
                 // Find the first rule that matches everything but the path. If it has no path condition, the path does not matter.
                 let test = |rule: &Rule| rule.is_for_port(request.port) && rule.matches(facts, None);
                 match self.first(request, None, test) {
-                    Some(rule) if !rule.paths.is_empty() => Decision {
-                        action: Action::Deny,
-                        rule: Some(Arc::clone(&rule.name)),
-                        reason: Reason::Path(*why),
-                    },
+                    Some(rule) if !rule.paths.is_empty() => denied(rule, Reason::Path(*why)),
                     found => self.decided(found, Reason::Rule),
                 }
             }
         }
     }
 
-    /// Decides about a connection whose requests are unknown. Rules with conditions on requests apply only if their action is
-    /// `counted`: allow for a connection that is intercepted, whose requests are decided later; deny for a tunnel.
-    fn of_connection(&self, request: &PolicyRequest<'_>, counted: Action) -> Decision {
+    /// Decides about a connection whose requests are decided later. Rules with conditions on requests apply only if their action
+    /// `counts`.
+    fn of_connection(&self, request: &PolicyRequest<'_>, counts: fn(Action) -> bool) -> Decision {
         let test = |rule: &Rule| {
-            let counts = rule.action.permits() == counted.permits();
+            rule.is_for_port(request.port) && (counts(rule.action) || !rule.has_request_conditions())
+        };
+        self.decided(self.first(request, None, test), Reason::Rule)
+    }
+
+    /// Decides about a tunnel, whose requests stay unknown. Rules with conditions on requests apply only if they deny or hold: then
+    /// the tunnel is denied.
+    fn of_tunnel(&self, request: &PolicyRequest<'_>) -> Decision {
+        let test = |rule: &Rule| {
+            let counts = !rule.action.permits_immediately();
             rule.is_for_port(request.port) && (counts || !rule.has_request_conditions())
         };
-        let found = self.first(request, None, test);
-        let is_partial = found.is_some_and(Rule::has_request_conditions);
-        let reason =
-            if is_partial && counted == Action::Deny { Reason::NotIntercepted } else { Reason::Rule };
-        self.decided(found, reason)
+        match self.first(request, None, test) {
+            Some(rule) if rule.has_request_conditions() => denied(rule, Reason::NotIntercepted),
+            found => self.decided(found, Reason::Rule),
+        }
     }
 
     fn decided(&self, rule: Option<&Rule>, reason: Reason) -> Decision {
         match rule {
-            Some(rule) => Decision { action: rule.action, rule: Some(Arc::clone(&rule.name)), reason },
-            None => Decision { action: self.default, rule: None, reason: Reason::Default },
+            Some(rule) => Decision {
+                action: rule.action,
+                rule: Some(Arc::clone(&rule.name)),
+                reason,
+                hold_for_s: rule.hold_for_s,
+            },
+            None => Decision { action: self.default, rule: None, reason: Reason::Default, hold_for_s: 0 },
         }
     }
 
@@ -301,6 +319,7 @@ impl Compiled {
         let rule = Rule {
             name,
             action: text.action.unwrap_or(Action::Allow),
+            hold_for_s: hold_for_s(text)?,
             ports: text.port.clone().into(),
             methods: Methods::new(&methods(&text.method)?),
             paths: Globs::new(&text.path),
@@ -324,6 +343,28 @@ impl Compiled {
             let hint = "see the names, teams and tags in [[proxy.policy.identities]]";
             invalid(key, format!("no identity has {name:?}"), hint)
         })
+    }
+}
+
+fn denied(rule: &Rule, reason: Reason) -> Decision {
+    Decision { action: Action::Deny, rule: Some(Arc::clone(&rule.name)), reason, hold_for_s: 0 }
+}
+
+/// Returns the deadline of held requests in seconds; 0 if the rule does not hold.
+fn hold_for_s(text: &PolicyRuleText) -> Result<u16, InvalidSetting> {
+    let (is_hold, given) = (text.action == Some(Action::Hold), text.hold_for_s);
+    let range = format!("from 1 to {HOLD_FOR_S_MAX} seconds");
+    match given.unwrap_or(if is_hold { HOLD_FOR_S } else { 0 }) {
+        0 if given.is_none() => Ok(0),
+        _ if !is_hold => Err(invalid(
+            "hold_for_s",
+            "the rule does not hold requests",
+            "remove hold_for_s, or set action = \"hold\"",
+        )),
+        seconds @ 1..=HOLD_FOR_S_MAX => Ok(seconds as u16),
+        other => {
+            Err(invalid("hold_for_s", format!("{other} is not {range}"), "for example hold_for_s = 120"))
+        }
     }
 }
 

@@ -28,6 +28,9 @@ pub struct PolicyRequest<'a> {
 pub enum Phase<'a> {
     /// A connection that will be intercepted: decides whether any request on it could be allowed.
     Connect,
+    /// The proxy's own connection, to copy the server's certificate: decides whether any request could be allowed without an
+    /// approval.
+    Probe,
     /// A tunneled connection. Rules with conditions on the request do not allow it.
     Tunnel,
     /// A complete request.
@@ -58,6 +61,8 @@ pub struct Decision {
     pub rule: Option<Arc<str>>,
     /// Kind of reason for the decision, such as a rule or the default.
     pub reason: Reason,
+    /// Seconds until the deadline, if the request is held.
+    pub hold_for_s: u16,
 }
 
 /// The reason of a decision.

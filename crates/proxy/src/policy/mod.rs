@@ -27,4 +27,8 @@ pub use decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
 pub use grant::Grantee;
 pub use identity::{Evidence, Identity, Presented};
 pub use path::AmbiguousPath;
-pub use text::{Action, BadPolicy, BudgetText, Grants, IdentityText, JwtText, PolicyRuleText, PolicyText};
+pub(crate) use path::normalised;
+pub use text::{
+    Action, BadPolicy, BudgetText, Grants, HOLD_FOR_S, HOLD_FOR_S_MAX, IdentityText, JwtText, PolicyRuleText,
+    PolicyText,
+};

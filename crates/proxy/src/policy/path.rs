@@ -27,7 +27,7 @@ pub enum AmbiguousPath {
 }
 
 /// Returns the path in normal form (RFC 3986 section 6.2.2): unnecessary escapes are decoded, all others are in upper case.
-pub(super) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
+pub(crate) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     if !path.starts_with('/') {
         return Err(AmbiguousPath::NotAbsolute);
     }

@@ -21,6 +21,8 @@ const USUAL_PORT: u16 = 443;
 pub(super) struct Rule {
     pub(super) name: Arc<str>,
     pub(super) action: Action,
+    /// Deadline of held requests in seconds.
+    pub(super) hold_for_s: u16,
     pub(super) ports: Box<[u16]>,
     pub(super) methods: Methods,
     pub(super) paths: Globs,
@@ -68,11 +70,11 @@ fn standard_method_bit(method: &str) -> u16 {
 }
 
 impl Rule {
-    /// Returns whether the rule applies to the port. Without configured ports, a rule that denies applies to all, and one that
-    /// permits only to 443.
+    /// Returns whether the rule applies to the port. Without configured ports, a rule that denies or holds applies to all, and one
+    /// that permits only to 443.
     pub(super) fn is_for_port(&self, port: u16) -> bool {
         match (self.ports.is_empty(), self.action) {
-            (true, Action::Deny) => true,
+            (true, Action::Deny | Action::Hold) => true,
             (true, _) => port == USUAL_PORT,
             (false, _) => self.ports.contains(&port),
         }
@@ -96,9 +98,9 @@ impl Rule {
             && rare.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
     }
 
-    /// Checks the size limit. An unknown size exceeds it for a rule that permits.
+    /// Checks the size limit. An unknown size exceeds it only for a rule that permits immediately.
     fn has_size(&self, size: Option<u64>, most: u64) -> bool {
-        size.map_or(!self.action.permits(), |size| size <= most)
+        size.map_or(!self.action.permits_immediately(), |size| size <= most)
     }
 
     fn has_parameter(&self, query: Option<&str>, name: &str, pattern: &str) -> bool {
@@ -116,9 +118,9 @@ impl Rule {
     }
 
     /// Combines the matches of several values with the same name. Servers use the first, the last or all of them. Therefore a rule
-    /// that permits needs all to match, and a rule that denies needs one.
+    /// that permits needs all to match, and a rule that denies or holds needs one.
     fn agree(&self, mut matches: impl Iterator<Item = bool>) -> bool {
-        match self.action.permits() {
+        match self.action.permits_immediately() {
             true => matches.next().is_some_and(|first| first) && matches.all(|one| one),
             false => matches.any(|one| one),
         }

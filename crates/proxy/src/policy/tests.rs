@@ -124,6 +124,52 @@ fn ambiguous_path_is_denied_when_a_rule_matches_by_path() {
 }
 
 #[test]
+fn hold_rules_match_like_deny_rules_and_close_tunnels_that_hide_requests() {
+    use Action::{Allow, Deny, Hold};
+    let rules = vec![
+        PolicyRuleText {
+            action: Some(Hold),
+            method: list(&["POST"]),
+            query: [("force".to_owned(), "true".to_owned())].into(),
+            hold_for_s: Some(30),
+            ..rule("force", &["a.example"])
+        },
+        PolicyRuleText { port: vec![443, 8443], ..rule("rest", &["a.example"]) },
+        PolicyRuleText { action: Some(Hold), ..rule("all", &["b.example"]) },
+        rule("late", &["b.example"]),
+    ];
+    let policy = Policy::compile(&PolicyText { rules, ..PolicyText::default() }).unwrap();
+    assert!(policy.holds() && !self::policy().holds());
+    let headers = HeaderMap::new();
+    // Without `port`, the rule applies to all ports. One value of several is enough.
+    for (method, port, query, action, hold_for_s) in [
+        ("POST", 443, "force=true", Hold, 30),
+        ("POST", 8443, "force=false&force=true", Hold, 30),
+        ("POST", 443, "", Allow, 0),
+        ("GET", 443, "force=true", Allow, 0),
+    ] {
+        let facts =
+            RequestFacts { method, path: "/", query: Some(query), headers: &headers, body_bytes: None };
+        let host = HostOrIp::parse("a.example").unwrap();
+        let request = PolicyRequest { identity: None, host: &host, port, phase: Phase::Request(facts) };
+        let decision = policy.decide(&request, 0);
+        assert_eq!((decision.action, decision.hold_for_s), (action, hold_for_s), "{method} {query}");
+    }
+    for (host, phase, action, reason) in [
+        ("a.example", Phase::Connect, Hold, Reason::Rule),
+        ("a.example", Phase::Probe, Allow, Reason::Rule),
+        ("a.example", Phase::Tunnel, Deny, Reason::NotIntercepted),
+        ("b.example", Phase::Connect, Hold, Reason::Rule),
+        ("b.example", Phase::Probe, Hold, Reason::Rule),
+        ("b.example", Phase::Tunnel, Hold, Reason::Rule),
+    ] {
+        let decided = decide(&policy, "nobody", host, 443, phase);
+        assert_eq!((decided.0, decided.2), (action, reason), "{host} {phase:?}");
+    }
+    assert_eq!(asks(&policy, "nobody", "GET", "b.example/").0, Hold);
+}
+
+#[test]
 fn connect_and_tunnel_are_decided_without_the_request() {
     use Action::{Allow, Deny, Log};
     let policy = policy();
@@ -230,6 +276,14 @@ fn invalid_policy_error_names_rule_and_key() {
         (|text| text.rules[0].method = list(&["get"]), "method: \"get\" is not an HTTP method"),
         (|text| text.rules[0].port = vec![0], "port: 0 is not a port"),
         (
+            |text| text.rules[0].hold_for_s = Some(60),
+            "rules[1] (first): hold_for_s: the rule does not hold requests",
+        ),
+        (
+            |text| (text.rules[0].action, text.rules[0].hold_for_s) = (Some(Action::Hold), Some(7_200)),
+            "hold_for_s: 7200 is not from 1 to 3600 seconds",
+        ),
+        (
             |text| text.identities[0].users.clear(),
             "identities[1] (ci): users: the identity has no users, certificates, jwt or networks",
         ),
@@ -291,7 +345,7 @@ prop_compose! {
         host in prop::collection::vec(prop::sample::select(vec!["a.test", "b.a.test", "*.a.test", "*.test", "c.b.a.test"]), 0..3),
         method in prop::collection::vec(prop::sample::select(vec!["GET", "PUT"]), 0..2),
         path in prop::collection::vec("/(x|y|\\*|\\*\\*)(/(x|y|\\*|\\*\\*)){0,2}", 0..3),
-        action in prop::sample::select(vec![None, Some(Action::Allow), Some(Action::Deny), Some(Action::Log)]),
+        action in prop::sample::select(vec![None, Some(Action::Allow), Some(Action::Deny), Some(Action::Log), Some(Action::Hold)]),
     ) -> PolicyRuleText {
         let of = |kind: &str| who.iter().filter_map(|one| one.strip_prefix(kind)).map(str::to_owned).collect::<Vec<_>>();
         PolicyRuleText {
@@ -327,10 +381,17 @@ proptest! {
             let connected = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Connect);
             prop_assert!(connected.0.permits());
         }
+        if decided.0.permits_immediately() {
+            let probed = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Probe);
+            prop_assert!(probed.0.permits_immediately());
+        }
         // A tunneled connection may carry any request.
         let tunnelled = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Tunnel);
         if tunnelled.0.permits() {
             prop_assert!(decided.0.permits(), "{:?}", tunnelled);
+        }
+        if tunnelled.0.permits_immediately() {
+            prop_assert!(decided.0.permits_immediately(), "{:?}", tunnelled);
         }
     }
 }

@@ -6,6 +6,11 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// Default deadline of a held request, in seconds.
+pub const HOLD_FOR_S: u64 = 120;
+/// Maximum deadline of a held request, in seconds.
+pub const HOLD_FOR_S_MAX: u64 = 3_600;
+
 /// Decision of a rule.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -16,6 +21,8 @@ pub enum Action {
     Deny,
     /// Allow the request and log a warning: for testing rules that will later deny.
     Log,
+    /// Hold the request until a person approves or rejects it, or its deadline passes.
+    Hold,
 }
 
 impl Action {
@@ -26,13 +33,20 @@ impl Action {
             Self::Allow => "allow",
             Self::Deny => "deny",
             Self::Log => "log",
+            Self::Hold => "hold",
         }
     }
 
-    /// Returns whether the request is permitted.
+    /// Returns whether the request is permitted, or may be permitted after an approval.
     #[must_use]
     pub const fn permits(self) -> bool {
         !matches!(self, Self::Deny)
+    }
+
+    /// Returns whether the request is permitted without an approval.
+    #[must_use]
+    pub const fn permits_immediately(self) -> bool {
+        matches!(self, Self::Allow | Self::Log)
     }
 }
 
@@ -133,7 +147,7 @@ pub struct PolicyRuleText {
     /// Verified hosts: `NAME`, `*.NAME` or an address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<String>,
-    /// Ports. Default: 443; all ports for rules that deny.
+    /// Ports. Default: 443; all ports for rules that deny or hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
     /// Methods, in upper case.
@@ -154,6 +168,9 @@ pub struct PolicyRuleText {
     /// The decision. Default: `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
+    /// Seconds that a request may be held, for the action `hold`. Default: [`HOLD_FOR_S`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_for_s: Option<u64>,
 }
 
 impl PolicyRuleText {

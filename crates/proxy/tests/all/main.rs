@@ -8,6 +8,7 @@ mod destinations;
 mod echo;
 mod echoes;
 mod generated;
+mod holds;
 mod hostile;
 mod hostile_http2;
 mod leaves;

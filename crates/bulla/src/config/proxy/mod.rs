@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::authority::ProxyAuthoritySettings;
 pub(crate) use self::leaf_store::LeafBackend;
+pub(crate) use self::policy::HoldWebhook;
 pub(super) use self::requests::{access_log, logged_query};
 
 use self::access::AccessSettings;
@@ -37,7 +38,10 @@ use self::requests::ProxyRequestSettings;
 use self::transparent::TransparentSettings;
 use self::upstreams::{ParentSettings, UpstreamSettings};
 
-/// Configuration section `[proxy]`.
+/// Name of the control socket in the data folder.
+const CONTROL_SOCKET: &str = "proxy.sock";
+
+/// `[proxy]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProxySettings {
@@ -73,6 +77,7 @@ pub(crate) struct ProxySettings {
     pub(crate) response_timeout_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) stop_s: u64,
+    pub(crate) control_socket: PathBuf,
     pub(crate) store: ProxyStoreSettings,
     pub(crate) allow_link_local: bool,
     pub(crate) auto_tunnel: bool,
@@ -167,6 +172,7 @@ impl Default for ProxySettings {
             response_timeout_ms: ms(usual.response_timeout),
             idle_s: usual.idle.as_secs(),
             stop_s: 5,
+            control_socket: PathBuf::new(),
             store: ProxyStoreSettings::default(),
             allow_link_local: false,
             auto_tunnel: false,
@@ -254,11 +260,26 @@ impl ProxySettings {
         upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;
-        self.policy()?;
+        self.policy.check_webhook()?;
+        if self.policy()?.holds() && self.control_socket()?.is_none() {
+            return Err(Problem::usage(
+                "a rule of proxy.policy has action = \"hold\", but proxy.control_socket is \"none\"",
+            )
+            .hint("approvals need the socket: leave proxy.control_socket out, or set a path"));
+        }
         self.names().map(drop)
     }
 
-    /// Returns the lists of names.
+    /// The path of the control socket, by default in the data folder; `None` if it is disabled.
+    pub(crate) fn control_socket(&self) -> Outcome<Option<PathBuf>> {
+        match self.control_socket.to_str() {
+            Some("none") => Ok(None),
+            Some("") => Ok(Some(cli::data::folder()?.join(CONTROL_SOCKET))),
+            _ => Ok(Some(self.control_socket.clone())),
+        }
+    }
+
+    /// The lists of names.
     pub(crate) fn names(&self) -> Outcome<Rules> {
         let wrong = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))

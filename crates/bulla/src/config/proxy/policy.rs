@@ -1,12 +1,18 @@
 //! `[proxy.policy]`: identities, and which requests each of them may send.
 
+use std::path::PathBuf;
+
+use callout::SigningKey;
 use cli::exit::{Outcome, Problem};
 use ipnet::IpNet;
+use keys::Secret;
 use outbound::guard::Networks;
 use proxy::policy::{Action, IdentityText, Policy, PolicyRuleText, PolicyText};
+use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 
 use super::access::AccessSettings;
+use crate::files;
 
 /// Presets: rules for an API, as TOML.
 const PRESETS: &[(&str, &str)] = &[
@@ -26,6 +32,19 @@ pub(crate) struct PolicySettings {
     pub(crate) allow_networks: Vec<IpNet>,
     pub(crate) identities: Vec<IdentityText>,
     pub(crate) rules: Vec<PolicyRuleText>,
+    pub(crate) hold_webhook_url: String,
+    pub(crate) hold_webhook_secret_file: PathBuf,
+    pub(crate) hold_webhook_ca_file: PathBuf,
+}
+
+/// The service that is told about held requests.
+#[derive(Debug)]
+pub(crate) struct HoldWebhook {
+    pub(crate) url: String,
+    /// The secret that signs the requests.
+    pub(crate) secret: Secret,
+    /// Trust anchors (PEM) of the service, instead of the system's.
+    pub(crate) roots: Option<String>,
 }
 
 /// The file of a preset.
@@ -36,7 +55,7 @@ struct Preset {
 }
 
 impl PolicySettings {
-    fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         !self.default.is_empty() || !self.identities.is_empty() || !self.rules.is_empty()
     }
 
@@ -65,7 +84,7 @@ impl PolicySettings {
             "log" => Some(Action::Log),
             other => {
                 return Err(Problem::usage(format_args!("proxy.policy.default: {other:?} is not an action"))
-                    .hint("use \"allow\", \"deny\" or \"log\""));
+                    .hint("use \"allow\", \"deny\" or \"log\"; \"hold\" is an action of rules"));
             }
         };
         let (mut rules, mut positions) = (Vec::new(), Vec::new());
@@ -83,6 +102,49 @@ impl PolicySettings {
             }
             Problem::usage(format_args!("proxy.policy.{bad}")).hint(bad.hint)
         })
+    }
+
+    /// Checks the settings of the webhook about held requests.
+    pub(super) fn check_webhook(&self) -> Outcome<()> {
+        let has_files = !self.hold_webhook_secret_file.as_os_str().is_empty()
+            || !self.hold_webhook_ca_file.as_os_str().is_empty();
+        let (what, hint) = match (self.hold_webhook_url.is_empty(), has_files) {
+            (true, false) => return Ok(()),
+            (true, true) => (
+                "hold_webhook_secret_file and hold_webhook_ca_file need proxy.policy.hold_webhook_url",
+                "set the URL of the service, or leave the files out",
+            ),
+            (false, _) if !self.hold_webhook_url.starts_with("https://") => {
+                ("hold_webhook_url is not an https URL", "for example https://approvals.example/held")
+            }
+            (false, _) if self.hold_webhook_secret_file.as_os_str().is_empty() => (
+                "hold_webhook_url needs proxy.policy.hold_webhook_secret_file",
+                "name a file with the secret that signs the webhook requests, at least 16 bytes",
+            ),
+            (false, _) => return Ok(()),
+        };
+        Err(Problem::usage(format_args!("proxy.policy.{what}")).hint(hint))
+    }
+
+    /// The service that is told about held requests, if one is configured; reads files.
+    pub(crate) fn webhook(&self) -> Outcome<Option<HoldWebhook>> {
+        if self.hold_webhook_url.is_empty() {
+            return Ok(None);
+        }
+        let key = "proxy.policy.hold_webhook_secret_file";
+        let secret = Secret::new(files::secret(key, &self.hold_webhook_secret_file)?.expose_secret());
+        SigningKey::new(&secret).map_err(|error| {
+            Problem::usage(format_args!("{key}: {error}")).hint("create one with `openssl rand -hex 32`")
+        })?;
+        let path = &self.hold_webhook_ca_file;
+        let roots = match path.as_os_str().is_empty() {
+            true => None,
+            false => Some(std::fs::read_to_string(path).map_err(|error| {
+                Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+                    .hint("check proxy.policy.hold_webhook_ca_file")
+            })?),
+        };
+        Ok(Some(HoldWebhook { url: self.hold_webhook_url.clone(), secret, roots }))
     }
 
     /// Checks that identities and authentication settings match: each issuer needs an identity, and each identity needs a
@@ -159,6 +221,7 @@ fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>>
             teams: rule.teams.clone(),
             tags: rule.tags.clone(),
             action: rule.action.or(one.action),
+            hold_for_s: rule.hold_for_s.or(one.hold_for_s),
             ..one
         })
         .collect())
@@ -176,6 +239,25 @@ mod tests {
             let rules = vec![PolicyRuleText { preset: (*name).into(), ..PolicyRuleText::default() }];
             let settings = PolicySettings { rules, ..PolicySettings::default() };
             assert_eq!(settings.compiled().unwrap().rules(), preset.rules.len(), "{name}");
+        }
+    }
+
+    #[test]
+    fn hold_webhook_needs_https_and_a_secret() {
+        let of = |url: &str, secret: &str| PolicySettings {
+            hold_webhook_url: url.into(),
+            hold_webhook_secret_file: secret.into(),
+            ..PolicySettings::default()
+        };
+        assert!(of("", "").check_webhook().is_ok());
+        assert!(of("https://a.example/held", "secret").check_webhook().is_ok());
+        for (url, secret, word) in [
+            ("", "secret", "need proxy.policy.hold_webhook_url"),
+            ("http://a.example/", "secret", "https"),
+            ("https://a.example/", "", "needs proxy.policy.hold_webhook_secret_file"),
+        ] {
+            let problem = of(url, secret).check_webhook().unwrap_err();
+            assert!(problem.message.contains(word) && problem.hint.is_some(), "{}", problem.message);
         }
     }
 

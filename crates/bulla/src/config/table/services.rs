@@ -382,6 +382,11 @@ pub(super) const KEYS: &[Key] = &[
     ("proxy.idle_s", Kind::Number, "idle timeout of a body or tunnel"),
     ("proxy.stop_s", Kind::Number, "how long to wait for connections on shutdown"),
     (
+        "proxy.control_socket",
+        Kind::Text,
+        "Unix socket for approvals of held requests; empty: proxy.sock in the data folder; none: disabled",
+    ),
+    (
         "proxy.auto_tunnel",
         Kind::Boolean,
         "pass a name through after a client refuses its leaf certificate; such connections are not inspected",
@@ -417,6 +422,21 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("proxy.policy.identities", Kind::Toml, "identities of clients: see docs/agent-gateway.md"),
     ("proxy.policy.rules", Kind::Toml, "rules of the policy: see docs/agent-gateway.md"),
+    (
+        "proxy.policy.hold_webhook_url",
+        Kind::Text,
+        "URL (https) that is told about held requests; empty: none",
+    ),
+    (
+        "proxy.policy.hold_webhook_secret_file",
+        Kind::Text,
+        "file with the secret that signs the requests to proxy.policy.hold_webhook_url",
+    ),
+    (
+        "proxy.policy.hold_webhook_ca_file",
+        Kind::Text,
+        "trust anchors (PEM) of proxy.policy.hold_webhook_url, instead of the system's",
+    ),
     ("proxy.parent.url", Kind::Text, "URL of the parent proxy for connections to upstreams; empty: none"),
     ("proxy.parent.credentials_file", Kind::Text, "file with USER:PASSWORD for the parent proxy"),
     (

@@ -1,0 +1,242 @@
+//! `bulla proxy held`, `approve` and `reject`: the requests of a running proxy that wait for an approval.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use cli::GlobalArgs;
+use cli::exit::{Exit, Outcome, Problem, print};
+use cli::terminal::{Paint, clean, table, width};
+use cli::units::{self, distance, now_us};
+use proxy::holds::HeldRequest;
+use proxy::policy::PolicyRuleText;
+use serde::Serialize;
+
+use super::control::{self, ControlRequest, ControlResponse, REASON_OCTETS_MAX};
+use crate::config::Configuration;
+
+/// `bulla proxy held`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HeldArgs {
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Output format
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table")]
+    output: HeldFormat,
+}
+
+/// `bulla proxy approve`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ApproveArgs {
+    /// The id that `bulla proxy held` shows
+    id: String,
+    /// Approve equal requests for this time as well: of the same client, with the same rule, method, host, port and path; at most 24h
+    #[arg(long = "for", value_name = "DURATION", value_parser = units::duration, conflicts_with = "once")]
+    remember: Option<Duration>,
+    /// Approve only this request (default)
+    #[arg(long)]
+    once: bool,
+    /// Print a rule for the configuration file that allows such requests
+    #[arg(long)]
+    print_rule: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// `bulla proxy reject`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RejectArgs {
+    /// The id that `bulla proxy held` shows
+    id: String,
+    /// The reason, which the client gets
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct SocketArgs {
+    /// The control socket of the proxy [default: proxy.control_socket]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// Output formats of the held requests.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum HeldFormat {
+    /// Aligned columns for people, longest held first
+    Table,
+    /// One JSON document
+    Json,
+}
+
+/// A rule as the configuration file has it.
+#[derive(Serialize)]
+struct RuleFile {
+    proxy: ProxyTable,
+}
+
+#[derive(Serialize)]
+struct ProxyTable {
+    policy: PolicyTable,
+}
+
+#[derive(Serialize)]
+struct PolicyTable {
+    rules: [PolicyRuleText; 1],
+}
+
+impl SocketArgs {
+    fn ask(&self, global: &GlobalArgs, request: &ControlRequest) -> Outcome<ControlResponse> {
+        let path = match &self.socket {
+            Some(path) => path.clone(),
+            None => {
+                Configuration::load(global.config.as_deref())?.settings.proxy.control_socket()?.ok_or_else(
+                    || {
+                        Problem::usage("the proxy has no control socket: proxy.control_socket is \"none\"")
+                            .hint("leave proxy.control_socket out, or set a path, and restart the proxy")
+                    },
+                )?
+            }
+        };
+        control::ask(&path, request).map_err(|error| {
+            let (what, hint) = match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => (
+                    "no proxy with a policy listens there",
+                    "start `bulla proxy`; if it has another proxy.control_socket, give --socket PATH",
+                ),
+                ErrorKind::PermissionDenied | ErrorKind::UnexpectedEof => (
+                    "no access",
+                    "only the user of the proxy, and root, may approve requests: run this as that user",
+                ),
+                _ => ("the proxy does not respond", "see the log of the proxy"),
+            };
+            Problem::new(Exit::Server, format_args!("{}: {what} ({error})", path.display())).hint(hint)
+        })
+    }
+}
+
+/// Runs `bulla proxy held`.
+pub(super) fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> {
+    let rows = match args.socket.ask(global, &ControlRequest::Held)? {
+        ControlResponse::Held(rows) => rows,
+        other => return Err(refused(other)),
+    };
+    match args.output {
+        HeldFormat::Json => print(&serde_json::to_string_pretty(&rows).unwrap_or_default())?,
+        HeldFormat::Table if rows.is_empty() => eprintln!("no request is held"),
+        HeldFormat::Table => print(&shown(&rows))?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// Runs `bulla proxy approve`.
+pub(super) fn approve(args: &ApproveArgs, global: &GlobalArgs) -> Outcome<Exit> {
+    let for_s = args.remember.map(|time| time.as_secs());
+    let request = ControlRequest::Approve { id: args.id.clone(), for_s };
+    let (request, sent) = match args.socket.ask(global, &request)? {
+        ControlResponse::Approved { request, sent } => (request, sent),
+        other => return Err(refused(other)),
+    };
+    eprintln!("approved: {}", described(&request));
+    if sent > 1 {
+        eprintln!("equal requests that were held as well: {}", sent - 1);
+    }
+    if args.print_rule {
+        print(&rule_text(&request)?)?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Runs `bulla proxy reject`.
+pub(super) fn reject(args: &RejectArgs, global: &GlobalArgs) -> Outcome<Exit> {
+    if args.reason.as_ref().is_some_and(|reason| reason.len() > REASON_OCTETS_MAX) {
+        return Err(Problem::usage(format_args!("--reason is longer than {REASON_OCTETS_MAX} bytes"))
+            .hint("give a shorter reason"));
+    }
+    let request = ControlRequest::Reject { id: args.id.clone(), reason: args.reason.clone() };
+    match args.socket.ask(global, &request)? {
+        ControlResponse::Rejected { request } => eprintln!("rejected: {}", described(&request)),
+        other => return Err(refused(other)),
+    }
+    Ok(Exit::Ok)
+}
+
+fn refused(response: ControlResponse) -> Problem {
+    let why = match response {
+        ControlResponse::Failed(why) => why,
+        _ => "the proxy sent an unexpected response".into(),
+    };
+    Problem::new(Exit::Refused, why).hint("`bulla proxy held` lists the requests that are held now")
+}
+
+fn described(request: &HeldRequest) -> String {
+    clean(&format!("{} {} of {} (rule {})", request.method, request.url, request.client, request.rule))
+        .into_owned()
+}
+
+fn shown(rows: &[HeldRequest]) -> String {
+    let now_s = now_us().div_euclid(1_000_000);
+    let mut shown =
+        table(&["ID", "CLIENT", "METHOD", "URL", "RULE", "SINCE", "DEADLINE"], Paint(false), width());
+    for row in rows {
+        let text = |text: &str| clean(text).into_owned();
+        shown.add_row([
+            text(&row.id),
+            text(&row.client),
+            text(&row.method),
+            text(&row.url),
+            text(&row.rule),
+            distance(row.since.as_second() - now_s),
+            distance(row.deadline.as_second() - now_s),
+        ]);
+    }
+    shown.trim_fmt()
+}
+
+/// Returns the rule that allows a request, for the configuration file.
+fn rule_text(request: &HeldRequest) -> Outcome<String> {
+    let rule = request.allowing_rule().map_err(|error| {
+        Problem::new(Exit::Refused, format_args!("the request is approved, but {error}"))
+            .hint("write the rule by hand: see docs/agent-gateway.md")
+    })?;
+    let who = match request.identity {
+        Some(_) => "",
+        None => "# The client has no identity: the rule applies to all clients.\n",
+    };
+    let file = RuleFile { proxy: ProxyTable { policy: PolicyTable { rules: [rule] } } };
+    let rule = toml::to_string(&file).map_err(|error| Problem::new(Exit::Machine, error))?;
+    Ok(format!(
+        "# Put this rule before the rule {:?}: the first rule that matches decides.\n{who}{}",
+        request.rule,
+        rule.trim_end()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ProxySettings;
+
+    #[test]
+    fn printed_rule_is_a_rule_of_the_configuration() {
+        let request: HeldRequest = serde_json::from_value(serde_json::json!({
+            "id": "0a1b2c3d4e", "client": "identity:ci", "identity": "ci", "method": "POST",
+            "url": "https://a.example:8443/x", "host": "a.example", "port": 8443, "path": "/x", "rule": "deploy",
+            "since": "2026-01-01T00:00:00Z", "deadline": "2026-01-01T00:02:00Z",
+        }))
+        .unwrap();
+        let text = rule_text(&request).unwrap();
+        assert!(text.starts_with("# Put this rule before the rule \"deploy\""), "{text}");
+        #[derive(serde::Deserialize)]
+        struct File {
+            proxy: ProxySettings,
+        }
+        let file: File = toml::from_str(&text).unwrap();
+        assert_eq!(file.proxy.policy.rules, [request.allowing_rule().unwrap()]);
+        let anyone = HeldRequest { identity: None, ..request };
+        assert!(rule_text(&anyone).unwrap().contains("applies to all clients"));
+    }
+}

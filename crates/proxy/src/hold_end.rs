@@ -1,0 +1,142 @@
+//! The end of a hold, and the response to a request whose hold ended without an approval.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+
+use super::gateway::Refused;
+use super::holds::{Answer, TooManyHeld};
+use super::policy_page::PolicyRefusal;
+
+/// Reason of a request whose client left.
+pub(super) const CLIENT_GONE: &str = "hold-client-gone";
+const REJECTED: &str = "A person rejected the request";
+const NOT_AGAIN: &str =
+    "Nothing was sent. Do not send the same request again, unless the operator of this proxy agrees.";
+/// Time after which a client may retry when too many requests are held.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// How a hold ends.
+#[derive(Debug)]
+pub(super) enum HoldEnd {
+    Answered(Answer),
+    /// Nobody decided in time.
+    Deadline,
+    /// The client closed its connection.
+    ClientGone,
+    /// The proxy stops.
+    Stopping,
+    /// The limit of held requests is reached.
+    TooMany(TooManyHeld),
+    /// Nobody can approve requests of this proxy.
+    Unavailable,
+    /// The audit log cannot be written.
+    NotAudited,
+}
+
+impl HoldEnd {
+    /// Returns the name in metrics.
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Answered(Answer::Approved { .. }) => "approved",
+            Self::Answered(Answer::Rejected { .. }) => "rejected",
+            Self::Deadline => "deadline",
+            Self::ClientGone => "client-gone",
+            Self::Stopping => "stopped",
+            Self::TooMany(_) => "limit",
+            Self::Unavailable => "unavailable",
+            Self::NotAudited => "not-audited",
+        }
+    }
+
+    /// Returns the reason in logs and responses.
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Answered(_) => "hold-rejected",
+            Self::Deadline => "hold-deadline",
+            Self::ClientGone => CLIENT_GONE,
+            Self::Stopping => "hold-stopped",
+            Self::TooMany(_) => "hold-limit",
+            Self::Unavailable => "hold-unavailable",
+            Self::NotAudited => "audit-log",
+        }
+    }
+
+    /// Returns the person who decided.
+    pub(super) fn by(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Answered(Answer::Approved { by } | Answer::Rejected { by, .. }) => Some(Arc::clone(by)),
+            _ => None,
+        }
+    }
+}
+
+impl Refused {
+    /// Sets status and texts of a request whose hold ended without an approval.
+    pub(super) fn after(&mut self, end: &HoldEnd, hold_for: Duration) {
+        let (page, seconds) = (&mut self.page, hold_for.as_secs());
+        let rule = page.rule.as_deref().unwrap_or_default().to_owned();
+        let whose = match &page.identity {
+            Some(identity) => format!("identity {identity}"),
+            None => "a client without an identity".into(),
+        };
+        let PolicyRefusal { method, path, host, .. } = &*page;
+        let held = format!("rule {rule} of the policy held {method} {path} on {host} of {whose}");
+        let (status, title, detail, advice) = match end {
+            HoldEnd::Answered(Answer::Rejected { reason: Some(reason), .. }) => (
+                StatusCode::FORBIDDEN,
+                REJECTED,
+                format!("{held}, and a person rejected it: {reason}"),
+                NOT_AGAIN,
+            ),
+            HoldEnd::Answered(_) => {
+                (StatusCode::FORBIDDEN, REJECTED, format!("{held}, and a person rejected it"), NOT_AGAIN)
+            }
+            HoldEnd::Deadline => (
+                StatusCode::FORBIDDEN,
+                "The request was held, and nobody approved it",
+                format!("{held} for {seconds} s, and nobody approved it"),
+                "Nothing was sent. Ask the operator of this proxy to approve the request (`bulla proxy held`, `bulla proxy \
+                 approve`), and send it again.",
+            ),
+            HoldEnd::ClientGone => (
+                StatusCode::FORBIDDEN,
+                "The request was held, and its client is gone",
+                format!("{held}, and its client closed the connection"),
+                "Nothing was sent.",
+            ),
+            HoldEnd::Stopping => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The proxy stops, and the request was still held",
+                format!("{held}, and the proxy stops"),
+                "Nothing was sent. Send the request again when the proxy runs.",
+            ),
+            HoldEnd::TooMany(limit) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many requests are held",
+                format!("rule {rule} of the policy holds {method} {path} on {host} of {whose}, but {limit}"),
+                "Nothing was sent. Retry when some of the held requests are decided.",
+            ),
+            HoldEnd::Unavailable => (
+                StatusCode::FORBIDDEN,
+                "The request needs an approval",
+                format!(
+                    "rule {rule} of the policy holds {method} {path} on {host} of {whose}, but nobody can approve requests \
+                     of this proxy"
+                ),
+                "Nothing was sent. Approvals need `bulla proxy` with proxy.control_socket; `bulla run` uses it with --proxy.",
+            ),
+            HoldEnd::NotAudited => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The audit log cannot be written",
+                format!("{held}, but the audit log of the proxy cannot be written"),
+                "Nothing was sent. Ask the operator of this proxy to check its audit log, and send the request again.",
+            ),
+        };
+        page.retry_after = matches!(end, HoldEnd::TooMany(_)).then_some(RETRY_AFTER);
+        (page.status, page.title, page.detail, page.advice) =
+            (status.as_u16(), title, detail, advice.to_owned());
+        page.reason = end.reason();
+    }
+}

@@ -1,0 +1,132 @@
+//! A held request, and the rule that would allow it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use x509::Fingerprint;
+
+use crate::policy::{Policy, PolicyRuleText, PolicyText, normalised};
+
+/// Method of a held tunnel.
+const CONNECT: &str = "CONNECT";
+/// Port that a rule applies to by default.
+const USUAL_PORT: u16 = 443;
+
+/// A request that waits for an approval. Has no header, query or body.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct HeldRequest {
+    /// Id, for `bulla proxy approve`.
+    pub id: String,
+    /// The client, as in the audit log: `identity:NAME`, `user:NAME` or `address:IP`.
+    pub client: String,
+    /// Identity of the client, if it has one.
+    pub identity: Option<String>,
+    /// Method; `CONNECT` for a tunnel.
+    pub method: String,
+    /// URL without query; `HOST:PORT` for a tunnel.
+    pub url: String,
+    /// Verified host.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Path; empty for a tunnel. At most 2,048 bytes.
+    pub path: String,
+    /// The rule that holds the request.
+    pub rule: String,
+    /// Arrival of the request.
+    pub since: Timestamp,
+    /// Time at which the proxy refuses the request, if nobody has decided.
+    pub deadline: Timestamp,
+}
+
+/// Why no rule allows exactly a held request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NoRule {
+    /// The path is ambiguous, or too long for a rule.
+    #[error("no rule can name this path: it is ambiguous, or longer than 1,024 bytes")]
+    Path,
+    /// The path contains a wildcard of patterns.
+    #[error("the path contains `*`, which is a wildcard in rules")]
+    Wildcard,
+}
+
+impl HeldRequest {
+    /// Returns a rule that allows this request: for its identity, host, port, method and path.
+    ///
+    /// # Errors
+    /// [`NoRule`]
+    pub fn allowing_rule(&self) -> Result<PolicyRuleText, NoRule> {
+        let is_tunnel = self.method == CONNECT;
+        let path = match is_tunnel {
+            true => Vec::new(),
+            false if self.path.contains('*') => return Err(NoRule::Wildcard),
+            false => vec![normalised(&self.path).map_err(|_| NoRule::Path)?.into_owned()],
+        };
+        let rule = PolicyRuleText {
+            name: format!("approved-{}", self.id),
+            identities: self.identity.iter().cloned().collect(),
+            host: vec![self.host.clone()],
+            port: Some(self.port).filter(|port| *port != USUAL_PORT).into_iter().collect(),
+            method: if is_tunnel { Vec::new() } else { vec![self.method.clone()] },
+            path,
+            ..PolicyRuleText::default()
+        };
+        // The names of identities are not known here.
+        let unnamed = PolicyRuleText { identities: Vec::new(), ..rule.clone() };
+        let text = PolicyText { rules: vec![unnamed], ..PolicyText::default() };
+        Policy::compile(&text).map(|_| rule).map_err(|_| NoRule::Path)
+    }
+}
+
+/// Identifies equal requests: client, rule, method, scheme, host, port and the exact path. A remembered approval applies to these.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct HoldKey(Fingerprint);
+
+impl HoldKey {
+    /// Creates the key of a request. `url` is complete, without the query.
+    pub(crate) fn new(client: &str, rule: &str, method: &str, url: &str) -> Self {
+        // As escaped texts, so that no part can contain another.
+        Self(Fingerprint::of(format!("{client:?} {rule:?} {method:?} {url:?}").as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(method: &str, host: &str, port: u16, path: &str) -> HeldRequest {
+        HeldRequest {
+            id: "0a1b2c3d4e".into(),
+            client: "identity:ci".into(),
+            identity: Some("ci".into()),
+            method: method.into(),
+            url: format!("https://{host}:{port}{path}"),
+            host: host.into(),
+            port,
+            path: path.into(),
+            rule: "deploy".into(),
+            since: Timestamp::UNIX_EPOCH,
+            deadline: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn allowing_rule_names_exactly_the_held_request() {
+        let rule = held("POST", "a.example", 8443, "/x/%41").allowing_rule().unwrap();
+        assert_eq!(
+            (rule.host, rule.port, rule.method),
+            (vec!["a.example".to_owned()], vec![8443], vec!["POST".to_owned()])
+        );
+        assert_eq!((rule.path, rule.identities), (vec!["/x/A".to_owned()], vec!["ci".to_owned()]));
+        assert!(held("GET", "a.example", 443, "/").allowing_rule().unwrap().port.is_empty());
+        let tunnel = held("CONNECT", "a.example", 443, "").allowing_rule().unwrap();
+        assert!(tunnel.method.is_empty() && tunnel.path.is_empty());
+        for (path, error) in [("/a*", NoRule::Wildcard), ("/a/../b", NoRule::Path), ("/a%2fb", NoRule::Path)]
+        {
+            assert_eq!(held("GET", "a.example", 443, path).allowing_rule(), Err(error), "{path}");
+        }
+        assert_eq!(
+            held("GET", "a.example", 443, &format!("/{}", "a".repeat(1_024))).allowing_rule(),
+            Err(NoRule::Path)
+        );
+    }
+}
