@@ -93,10 +93,13 @@ impl Proxy {
         };
         let mut record = HoldRecord { hold: Arc::clone(hold.id()), request: Some(audited.id()), by: None };
         let audited = audited.of_held(Some(&record));
+        let _held = self.metrics.held();
+        let mut abandoned = Abandoned { proxy: self, event: Some(audited.denied(CLIENT_GONE)) };
         let end = match self.requests.audit(|| audited.unsent()).await {
-            Ok(()) => self.decided(&mut hold, hold_for, &audited, client).await,
+            Ok(()) => self.decided(&mut hold, hold_for, client).await,
             Err(_) => HoldEnd::NotAudited,
         };
+        abandoned.event = None;
         // A decision that was made at the deadline counts.
         let end = hold.end().map_or(end, HoldEnd::Answered);
         self.metrics.hold_ended(end.name());
@@ -113,27 +116,17 @@ impl Proxy {
     }
 
     /// Waits for the end of a hold.
-    async fn decided(
-        &self,
-        hold: &mut Hold,
-        hold_for: Duration,
-        audited: &AuditedDecision,
-        client: &Client,
-    ) -> HoldEnd {
-        let _held = self.metrics.held();
-        let mut abandoned = Abandoned { proxy: self, event: Some(audited.denied(CLIENT_GONE)) };
+    async fn decided(&self, hold: &mut Hold, hold_for: Duration, client: &Client) -> HoldEnd {
         let id = Arc::clone(hold.id());
         tracing::warn!(%client, %id, "a request waits for an approval: see `bulla proxy held`");
         hold.announce();
         let stopping = self.tasks.stopping();
-        let end = tokio::select! {
+        tokio::select! {
             answer = hold.answered() => answer.map_or(HoldEnd::Stopping, HoldEnd::Answered),
             () = tokio::time::sleep(hold_for) => HoldEnd::Deadline,
             () = client.hung_up() => HoldEnd::ClientGone,
             () = stopping.cancelled() => HoldEnd::Stopping,
-        };
-        abandoned.event = None;
-        end
+        }
     }
 }
 
