@@ -33,8 +33,8 @@ pub struct Options {
     pub rules: Rules,
     /// Policy that lists which identity may send which request. Default: none; all requests are permitted.
     pub policy: Policy,
-    /// The requests that rules of the policy hold, for whoever approves them. Default: `None`; requests that a rule holds are
-    /// refused immediately.
+    /// The requests that rules of the policy hold, and their approvals. Default: `None`; requests that a rule holds are refused
+    /// immediately.
     pub holds: Option<Holds>,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,

@@ -134,7 +134,7 @@ pub(super) fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> {
 
 /// Runs `bulla proxy approve`.
 pub(super) fn approve(args: &ApproveArgs, global: &GlobalArgs) -> Outcome<Exit> {
-    let for_s = args.remember.map(|time| time.as_secs());
+    let for_s = args.remember.filter(|_| !args.once).map(|time| time.as_secs());
     let request = ControlRequest::Approve { id: args.id.clone(), for_s };
     let (request, sent) = match args.socket.ask(global, &request)? {
         ControlResponse::Approved { request, sent } => (request, sent),

@@ -1,6 +1,5 @@
-//! Tells a service of the operator about each new held request: a signed webhook without headers, query values and bodies.
+//! Notifications of held requests to a service of the operator: a signed webhook without headers, query values and bodies.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use callout::{Posts, Service};
@@ -36,7 +35,6 @@ pub(super) fn run(
             .hint("check /etc/resolv.conf")
     })?;
     let posts = Posts::new(resolver, Guard { allow_link_local: false, ..guard });
-    let webhook = Arc::new(webhook);
     Ok(async move {
         let _live = telemetry::tasks::guard("proxy-hold-webhook");
         let mut posting = FuturesUnordered::new();
@@ -47,7 +45,7 @@ pub(super) fn run(
                 new = news.recv(), if posting.len() < POSTS_MAX => match new {
                     Ok(request) => posting.push(post(&posts, &webhook, request)),
                     Err(RecvError::Lagged(lost)) => {
-                        tracing::warn!(lost, "the webhook about held requests is too slow: some were not told");
+                        tracing::warn!(lost, "the webhook about held requests is too slow: some notifications were dropped");
                     }
                     Err(RecvError::Closed) => return,
                 },
@@ -67,7 +65,7 @@ async fn post(posts: &Posts, webhook: &HoldWebhook, request: HeldRequest) {
             roots: webhook.roots.as_deref(),
         };
         let Err(error) = posts.post(service, body.clone(), POST_WITHIN).await else { return };
-        tracing::warn!(id = request.id, error, "the webhook about a held request failed");
+        tracing::warn!(id = %request.id, %error, "the webhook about a held request failed");
         match pause {
             Some(pause) => tokio::time::sleep(pause).await,
             None => return,

@@ -255,11 +255,11 @@ impl Hold {
         &self.id
     }
 
-    /// Tells readers about the held request.
+    /// Notifies readers of the held request.
     pub(crate) fn announce(&self) {
         let request = self.holds.0.state.lock().held.get(&self.id).map(|one| one.request.clone());
         if let Some(request) = request {
-            // Without a reader, there is nobody to tell.
+            // Without a reader, nobody is notified.
             let _ = self.holds.0.news.send(request);
         }
     }

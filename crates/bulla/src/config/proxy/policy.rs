@@ -37,7 +37,7 @@ pub(crate) struct PolicySettings {
     pub(crate) hold_webhook_ca_file: PathBuf,
 }
 
-/// The service that is told about held requests.
+/// The service that receives notifications of held requests.
 #[derive(Debug)]
 pub(crate) struct HoldWebhook {
     pub(crate) url: String,
@@ -126,7 +126,7 @@ impl PolicySettings {
         Err(Problem::usage(format_args!("proxy.policy.{what}")).hint(hint))
     }
 
-    /// The service that is told about held requests, if one is configured; reads files.
+    /// The service that receives notifications of held requests, if one is configured; reads files.
     pub(crate) fn webhook(&self) -> Outcome<Option<HoldWebhook>> {
         if self.hold_webhook_url.is_empty() {
             return Ok(None);

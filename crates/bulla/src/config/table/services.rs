@@ -425,7 +425,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "proxy.policy.hold_webhook_url",
         Kind::Text,
-        "URL (https) that is told about held requests; empty: none",
+        "webhook URL (https) for notifications of held requests; empty: none",
     ),
     (
         "proxy.policy.hold_webhook_secret_file",
