@@ -36,7 +36,7 @@ IDLE_MAX = 2
 # the request.
 PASSING = {408, 429, 502, 503, 504, 507}
 
-_BROKEN = (OSError, http.client.HTTPException, ValueError)
+BROKEN = (OSError, http.client.HTTPException, ValueError)
 
 
 class Transport:
@@ -58,10 +58,19 @@ class Transport:
         self._why: CredentialError | None = None
         self._pause = self._until = 0.0
         self.closed = threading.Event()
-        self.forked()
+        self._start()
 
     def forked(self) -> None:
-        """Starts without connections, which belong to the parent process after a fork."""
+        """Continues in a forked process: the connections belong to the parent, and another thread may have held a lock."""
+        closed, self.closed = self.closed.is_set(), threading.Event()
+        if closed:
+            self.closed.set()
+        for connection in self._idle:
+            # Only the copy of the descriptor: nothing is sent.
+            connection.close()
+        self._start()
+
+    def _start(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPSConnection] = []
         self._budget = RETRIES_MAX
@@ -135,9 +144,9 @@ class Transport:
                 connection = self.connect(until - time.monotonic())
                 response = self.send(connection, method, path, body, until)
             content = _read(connection, response, until)
-        except _BROKEN as error:
+        except BROKEN as error:
             connection.close()
-            raise _lost(error) from None
+            raise lost(error) from None
         except CredentialError:
             connection.close()
             raise
@@ -209,7 +218,7 @@ def _read(connection: http.client.HTTPConnection, response: http.client.HTTPResp
             raise TimeoutError("timed out")
 
 
-def _lost(error: Exception) -> Unavailable:
+def lost(error: Exception) -> Unavailable:
     if isinstance(error, (TimeoutError, socket.timeout)):
         return Unavailable("no response before the timeout")
     return Unavailable(str(error) or type(error).__name__)
@@ -228,6 +237,3 @@ def refusal(status: int, content: bytes) -> CredentialError:
         kind = Unavailable
     return kind(message, status=status)
 
-
-lost = _lost
-BROKEN = _BROKEN
