@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -288,9 +289,11 @@ func TestStreamResumesAndAGapReadsEveryValueAgain(t *testing.T) {
 	}
 	store.cut()
 	until(t, "the stream is resumed", func() bool { return streams(2)() && client.isFollowing() })
-	if store.resumed[1] != "0-7" {
-		t.Error(store.resumed)
-	}
+	store.change(func() {
+		if store.resumed[1] != "0-7" {
+			t.Error(store.resumed)
+		}
+	})
 	before := len(store.asked())
 	text(t, client, "/a")
 	if stats := client.Stats(); stats.Gaps != 1 || len(store.asked()) != before {
@@ -342,15 +345,19 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestTokenOfAFunctionIsSentWithEachRequest(t *testing.T) {
 	store := newFake(t)
 	store.set("/a", "one")
-	token := errors.New("no file")
+	var there atomic.Bool
 	client := store.client(t, func(options *Options) {
-		options.Timeout = 200 * time.Millisecond
-		options.TokenFunc = func(context.Context) (Secret, error) { return NewSecret("bulla_token"), token }
+		options.TokenFunc = func(context.Context) (Secret, error) {
+			if there.Load() {
+				return NewSecret("bulla_token"), nil
+			}
+			return Secret{}, errors.New("no file")
+		}
 	})
 	if _, err := client.Get(context.Background(), "/a"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "no file") {
 		t.Error(err)
 	}
-	token = nil
+	there.Store(true)
 	until(t, "the store is asked again", func() bool {
 		_, err := client.Get(context.Background(), "/a")
 		return err == nil

@@ -21,8 +21,12 @@ class Secret:
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
             raise TypeError(f"a secret is a str, not {type(text).__name__}")
+
+        def reveal() -> str:
+            return text
+
         # A function, because debuggers and error reporters show the values of attributes.
-        self._reveal = lambda: text
+        self._reveal = reveal
 
     def reveal(self) -> str:
         """The text."""

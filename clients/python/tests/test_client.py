@@ -276,7 +276,7 @@ class Clients(unittest.TestCase):
     def test_token_of_a_function_is_sent_with_each_request(self):
         self.store.set("/a", "one")
         tokens = []
-        client = self.client(timeout=0.2, token=lambda: tokens[0])
+        client = self.client(token=lambda: tokens[0])
         with self.assertRaisesRegex(Unavailable, "no token: list index out of range"):
             client.get("/a")
         tokens.append("bulla_token")
