@@ -231,32 +231,36 @@ func TestChangeInvalidatesAndIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestResponseFromBeforeAChangeIsNotCached(t *testing.T) {
+func TestResponseFromBeforeAChangeIsNotCachedOrShared(t *testing.T) {
 	store := newFake(t)
 	store.set("/a", "one")
 	client := store.followed(t, nil)
-	hold := make(chan struct{})
-	store.change(func() { store.hold = hold })
-	early := make(chan struct{})
-	go func() {
-		defer close(early)
-		text(t, client, "/a")
-	}()
-	until(t, "the request begins", func() bool { return len(store.asked()) == 2 })
-	store.say(1, "credential.changed", `{"name":"/a"}`)
-	until(t, "the change arrives", func() bool { return client.Stats().Changes == 1 })
-	late := make(chan struct{})
-	go func() {
-		defer close(late)
-		text(t, client, "/a")
-	}()
-	until(t, "the second caller does not join", func() bool { return len(store.asked()) == 3 })
-	close(hold)
-	<-early
-	<-late
+	holds := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	for number, hold := range holds {
+		store.change(func() { store.hold = hold })
+		go func() {
+			text(t, client, "/a")
+			done <- struct{}{}
+		}()
+		until(t, "the caller does not share an earlier request", func() bool { return len(store.asked()) == 2+number })
+		store.say(number, "credential.changed", `{"name":"/a"}`)
+		until(t, "the change arrives", func() bool { return client.Stats().Changes == uint64(number+1) })
+	}
+	store.change(func() { store.hold = nil })
+	for number, hold := range holds {
+		close(hold)
+		<-done
+		client.lock.Lock()
+		if found, _ := client.cache.get("/a"); found != nil {
+			t.Errorf("response %d is cached", number)
+		}
+		client.lock.Unlock()
+	}
 	text(t, client, "/a")
-	if asked := store.asked(); len(asked) != 3 {
-		t.Error("the second response is cached", asked)
+	text(t, client, "/a")
+	if asked := store.asked(); len(asked) != 4 {
+		t.Error(asked)
 	}
 }
 

@@ -55,9 +55,9 @@ func (f *fake) roots() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
 }
 
-// client returns a client without a stream of changes.
+// client returns a client without a stream of changes. Its timeout does not decide a test.
 func (f *fake) client(t *testing.T, change func(*Options)) *Client {
-	options := Options{URL: f.server.URL, Roots: f.roots(), Token: NewSecret("bulla_token"), NoEvents: true}
+	options := Options{URL: f.server.URL, Roots: f.roots(), Token: NewSecret("bulla_token"), NoEvents: true, Timeout: 3 * patience}
 	if change != nil {
 		change(&options)
 	}

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bulla_credentials import Client
 
-PATIENCE = 60.0
+PATIENCE = 20.0
 
 
 def until(what, holds):
@@ -85,8 +85,8 @@ class Fake:
         threading.Thread(target=self.server.serve_forever, args=[0.01], daemon=True).start()
 
     def client(self, **options):
-        """A client without a stream of changes."""
-        options = {"token": "bulla_token", "ca_file": self.ca_file, "events": False, **options}
+        """A client without a stream of changes. Its timeout does not decide a test."""
+        options = {"token": "bulla_token", "ca_file": self.ca_file, "events": False, "timeout": 3 * PATIENCE, **options}
         return Client(self.url, **options)
 
     def followed(self, **options):

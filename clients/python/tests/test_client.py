@@ -188,21 +188,25 @@ class Clients(unittest.TestCase):
         stats = client.stats()
         self.assertEqual((stats.changes, stats.gaps, len(self.store.asked())), (2, 1, before + 1), stats)
 
-    def test_response_from_before_a_change_is_not_cached(self):
+    def test_response_from_before_a_change_is_not_cached_or_shared(self):
         self.store.set("/a", "one")
         client = self.followed()
-        self.store.hold = threading.Event()
-        early = self.threads(1, lambda _: text(client, "/a"))
-        until("the request begins", lambda: len(self.store.asked()) == 2)
-        self.store.say(1, "credential.changed", {"name": "/a"})
-        until("the change arrives", lambda: client.stats().changes == 1)
-        late = self.threads(1, lambda _: text(client, "/a"))
-        until("the second caller does not join", lambda: len(self.store.asked()) == 3)
-        self.store.hold.set()
-        early()
-        late()
+        holds, joins = [threading.Event(), threading.Event()], []
+        for number, hold in enumerate(holds):
+            self.store.hold = hold
+            joins.append(self.threads(1, lambda _: text(client, "/a")))
+            until("the caller does not share an earlier request", lambda: len(self.store.asked()) == 2 + number)
+            self.store.say(number, "credential.changed", {"name": "/a"})
+            until("the change arrives", lambda: client.stats().changes == number + 1)
+        self.store.hold = None
+        for hold, join in zip(holds, joins):
+            hold.set()
+            join()
+            with client._lock:
+                self.assertIsNone(client._cache.get("/a")[0])
         text(client, "/a")
-        self.assertEqual(len(self.store.asked()), 3, "the second response is cached")
+        text(client, "/a")
+        self.assertEqual(len(self.store.asked()), 4)
 
     def test_changed_access_drops_every_value(self):
         self.store.set("/a", "one")
@@ -258,6 +262,14 @@ class Clients(unittest.TestCase):
         self.store.set("/b", "two")
         client = self.followed()
         text(client, "/a")
+        # Both workers and their connections are busy in the parent.
+        hold, joins = threading.Event(), []
+        self.store.hold = hold
+        for number in range(AT_ONCE):
+            held = [f"/held{number}"]
+            joins.append(self.threads(1, lambda _, held=held: client.get_many(held, missing_ok=True)))
+            until("it waits", lambda: len(self.store.asked()) == 3 + number)
+        self.store.hold = None
         child = os.fork()
         if child == 0:
             status = 1
@@ -267,6 +279,9 @@ class Clients(unittest.TestCase):
             finally:
                 os._exit(status)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
+        hold.set()
+        for join in joins:
+            join()
         self.assertEqual(text(client, "/b"), "two")
         self.assertEqual(len(self.store.resumed), 2)
         self.store.set("/a", "new")
