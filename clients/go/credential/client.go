@@ -29,6 +29,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // nameMax is the maximum length of a name, as in the store.
@@ -86,7 +87,7 @@ type Stats struct {
 	Gaps uint64
 }
 
-// Client is a client of the credential store. Any number of goroutines may use it.
+// Client is a client of the credential store. Any number of goroutines may use it. Close ends its background tasks.
 type Client struct {
 	options   Options
 	transport *transport
@@ -320,7 +321,7 @@ func (l *lookup) result() (*Credential, error) {
 // normal returns a name as the cache has it: in lower case, with a leading slash. The store checks all other rules.
 func normal(name string) (string, error) {
 	bare := strings.TrimPrefix(name, "/")
-	if bare == "" || len([]rune(bare)) >= nameMax {
+	if bare == "" || utf8.RuneCountInString(bare) >= nameMax {
 		return name, invalid("a name must have 1 to %d characters", nameMax).named(name)
 	}
 	return "/" + strings.Map(lower, bare), nil

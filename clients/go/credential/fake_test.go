@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // fake is a store over HTTPS whose responses a test decides.
 type fake struct {

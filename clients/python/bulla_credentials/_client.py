@@ -91,6 +91,7 @@ class Lookup:
 
 class Client:
     """A client of the credential store. Any number of threads may use it. It does not connect before the first lookup.
+    `close` ends its background threads, as does the end of a `with` block.
 
     `url`: `https://HOST:PORT`. `token`: an API token, or a function that returns the token for each request, for tokens that are
     renewed. `ca_file`: trusted certificates, PEM (default: the system's); `ssl_context` instead for a client certificate.

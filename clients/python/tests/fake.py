@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from bulla_credentials import Client
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def until(what, holds):
