@@ -46,10 +46,11 @@ impl PreparedProxy {
         of_run.clients.clear();
         of_run.trusted_proxies.clear();
         of_run.metrics_listen.clear();
-        of_run.access = usual.access;
         of_run.transparent = usual.transparent;
         of_run.minting = usual.minting;
+        // Identities of the policy name users of `access`, so this check needs them.
         of_run.check()?;
+        of_run.access = usual.access;
         if !configuration.settings.server.core_dumps {
             memory::protect_self()?;
         }

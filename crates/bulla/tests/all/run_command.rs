@@ -446,6 +446,26 @@ fn proxy_secrets_are_hidden_and_the_identity_is_logged() {
 }
 
 #[test]
+fn policy_of_the_proxy_applies_to_the_name_of_the_run() {
+    let world = World::new();
+    world.configure(&format!(
+        "[proxy.access]\ntokens = [{{ name = \"ci\", sha256 = \"{}\" }}]\n[proxy.policy]\nallow_networks = [\"127.0.0.0/8\"]\n\
+         [[proxy.policy.identities]]\nname = \"ci\"\nusers = [\"ci\"]\n\
+         [[proxy.policy.rules]]\nidentities = [\"ci\"]\nhost = [\"origin.example\"]\n",
+        "0".repeat(64)
+    ));
+    let status = |name: &str| {
+        let arguments = ["run", "--as", name, "--", "curl", "-s", "-o", "body", "-w", "%{http_code}", ORIGIN];
+        let output = run(&mut world.bulla(&arguments));
+        assert!(output.status.code() != Some(2), "{}", describe(&output));
+        stdout(&output)
+    };
+    assert_eq!(status("ci"), "200");
+    // CONNECT is refused, so there is no response of the origin.
+    assert_eq!(status("other"), "000");
+}
+
+#[test]
 fn run_exits_with_the_status_of_the_command() {
     let world = World::new();
     for (command, status) in [

@@ -260,13 +260,8 @@ impl ProxySettings {
         upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;
-        self.policy.check_webhook()?;
-        if self.policy()?.holds() && self.control_socket()?.is_none() {
-            return Err(Problem::usage(
-                "a rule of proxy.policy has action = \"hold\", but proxy.control_socket is \"none\"",
-            )
-            .hint("approvals need the socket: leave proxy.control_socket out, or set a path"));
-        }
+        self.policy.check_access(&self.access)?;
+        self.policy()?;
         self.names().map(drop)
     }
 
@@ -311,7 +306,6 @@ impl ProxySettings {
     /// Returns the policy, with its presets.
     pub(crate) fn policy(&self) -> Outcome<Policy> {
         let policy = self.policy.compiled()?;
-        self.policy.check_access(&self.access)?;
         for (place, inject) in
             self.rules.iter().enumerate().filter_map(|(place, rule)| Some((place, rule.inject.as_ref()?)))
         {
