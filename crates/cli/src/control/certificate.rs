@@ -17,7 +17,8 @@ use reqwest::Method;
 use uuid::Uuid;
 
 use super::activity::{self, SeriesArgs};
-use super::{Run, input};
+use super::profile::TargetDocument;
+use super::{Run, document, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, document_of, path_of, read_as, show_one};
 use crate::exit::{Outcome, Problem};
@@ -437,7 +438,7 @@ impl NewCertificate {
         let mut targets = Vec::new();
         let mut first_agent = None;
         for target in &self.target {
-            let path = path_of(client, "/api/v1/targets", "target", target).await?;
+            let path = document::place::<TargetDocument>(client, target).await?;
             let DeployTargetView { id, agent, .. } = client.fetch(&path, &()).await?;
             first_agent.get_or_insert(agent);
             targets.push(TargetBody::Deploy { target: id, agent });

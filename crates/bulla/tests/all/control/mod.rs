@@ -26,6 +26,8 @@ mod life;
 mod login;
 mod ownership;
 mod places;
+#[cfg(target_os = "linux")]
+mod quick_start;
 mod restrictions;
 mod rotation;
 mod sealing;
