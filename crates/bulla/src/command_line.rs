@@ -27,7 +27,7 @@ use discover::rules::RulesArgs;
 use discover::scan_command::ScanArgs;
 
 /// Groups of commands in `bulla --help`, in the order of a typical workflow.
-const GROUPS: &[Group] = &[
+pub(crate) const GROUPS: &[Group] = &[
     Group { heading: "Discover", commands: &["scan", "search", "inventory", "watch", "ct", "rules"] },
     Group { heading: "Certificates", commands: &["cert", "ca", "profile", "issuer", "acme"] },
     Group { heading: "Deploy", commands: &["agent", "target"] },

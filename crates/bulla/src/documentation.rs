@@ -4,7 +4,7 @@
 //! A block that is not checked has a comment with the reason in the line before: `<!-- not bulla's configuration: agent policy -->`
 //! before a TOML block, `<!-- not checked: WHY -->` before any other.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use clap::{Command, CommandFactory, Parser};
@@ -36,7 +36,7 @@ impl Piece {
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = vec![root.join("README.md")];
-    for folder in ["docs", "docs/runbooks"] {
+    for folder in ["docs", "docs/guides", "docs/reference", "docs/runbooks"] {
         let entries = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
         files.extend(entries.filter(|path| path.extension().is_some_and(|kind| kind == "md")));
     }
@@ -240,7 +240,77 @@ fn every_documented_setting_is_one() {
     assert!(read > 20, "only {read} were found");
 }
 
-/// Returns the text of every source file of the workspace.
+/// A row of a table of `docs/configuration.md`: its line, the full names of its keys, and their defaults.
+type SettingRow = (usize, Vec<String>, Vec<String>);
+
+/// Returns the rows of `docs/configuration.md`. The section of a row is in the heading or the line above its table. A key of a heading
+/// with several sections has its section in front.
+fn setting_rows() -> Vec<SettingRow> {
+    let text = include_str!("../../../docs/configuration.md");
+    let (mut rows, mut sections) = (Vec::new(), Vec::new());
+    for (at, line) in text.lines().enumerate() {
+        let spans = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        let named: Vec<String> = spans(line.split(" and `[").next().unwrap_or_default());
+        let is_section = |span: &String| span.starts_with('[') || span == "roles";
+        if line.starts_with('#')
+            || named.first().is_some_and(|span| line.starts_with('`') && is_section(span))
+        {
+            sections = named.into_iter().filter(is_section).collect();
+        }
+        let (Some(row), Some(section)) = (line.strip_prefix("| `"), sections.first()) else { continue };
+        // Tables of a list, or of names that people choose, have no variables and no defaults.
+        if section.starts_with("[[") || section.contains("NAME") {
+            continue;
+        }
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let section = section.trim_matches(['[', ']']);
+        let full = |key: String| match key.as_str() {
+            "roles" if section == "roles" => key,
+            own if own.starts_with("est.") || own.starts_with("scep.") => key,
+            own => format!("{section}.{own}"),
+        };
+        rows.push((
+            at + 1,
+            spans(&format!("`{}", cells[0])).into_iter().map(full).collect(),
+            spans(cells[1]),
+        ));
+    }
+    rows
+}
+
+#[test]
+fn configuration_page_lists_every_key_with_its_default() {
+    /// Keys without an environment variable: the file alone can set them.
+    const FILE_ONLY: [&str; 2] = ["acme.terms_of_service", "acme.website"];
+    let defaults: BTreeMap<&str, Option<String>> = Configuration::defaults().into_iter().collect();
+    let (mut wrong, mut documented) = (Vec::new(), HashSet::new());
+    for (line, keys, values) in setting_rows() {
+        for (at, key) in keys.iter().enumerate() {
+            documented.insert(key.clone());
+            let place = format!("configuration.md:{line}: {key}");
+            match defaults.get(key.as_str()) {
+                None if FILE_ONLY.contains(&key.as_str()) => {}
+                None => wrong.push(format!("{place}: there is no such key")),
+                Some(Some(default)) => {
+                    // One default may stand for all keys of a row.
+                    let shown = values.get(at).or(values.first()).filter(|_| values.len() <= keys.len());
+                    if let Some(shown) =
+                        shown.filter(|shown| shown.replace('_', "") != default.replace('_', ""))
+                    {
+                        wrong.push(format!("{place}: the default is {default}, not {shown}"));
+                    }
+                }
+                Some(None) => {}
+            }
+        }
+    }
+    let missing = defaults.keys().filter(|key| !documented.contains(**key));
+    wrong.extend(missing.map(|key| format!("configuration.md: {key} is missing")));
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(documented.len() > 300, "only {} keys were found", documented.len());
+}
+
+/// The text of every source file of the workspace.
 fn sources() -> String {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
     let mut text = String::new();

@@ -28,6 +28,8 @@ mod keys;
 mod listening;
 mod master_keys;
 mod proxy;
+#[cfg(test)]
+mod reference;
 mod restrictions;
 mod role_files;
 mod roles;
