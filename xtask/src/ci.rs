@@ -34,6 +34,7 @@ const STEPS: &[Step] = &[
     ("fmt", fmt),
     ("clippy", clippy),
     ("doc", doc),
+    ("site", crate::docs::run_if_installed),
     ("deny", deny),
     ("advisories", advisories),
     ("packages", packages),

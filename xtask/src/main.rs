@@ -7,10 +7,12 @@
 //! | `ci [STEP …]` | the checks that every change must pass, or only the named ones |
 //! | `bench [NAME [ARGUMENT …]]` | runs one benchmark, or lists all benchmarks |
 //! | `dist [OPTION …] [FORMAT …]` | builds the packages of a release |
+//! | `docs` | builds the site of the documentation, and checks its links |
 
 mod bench;
 mod ci;
 mod dist;
+mod docs;
 mod kernels;
 mod setup;
 mod shell;
@@ -30,6 +32,7 @@ Commands:
   ci [STEP ...]              Run every check that a change must pass, or only the named steps
   bench [NAME [ARGUMENT ...]]  Run one benchmark; without a name list them
   dist [OPTION ...] [FORMAT ...]  Make the packages of a release: deb, rpm, oci
+  docs                       Make the site of the documentation, and check its links
 
 Examples:
   cargo xtask test                          # everything
@@ -66,6 +69,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "ci" => ci::run(rest),
         "bench" => bench::run(rest),
         "dist" => dist::run(rest),
+        "docs" => docs::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -2,10 +2,12 @@
 //!
 //! The checks read the workspace as text, so they also cover code behind disabled features.
 
+mod book;
 mod circles;
 mod features;
 mod habits;
 mod metrics;
+mod problems;
 mod prose;
 mod source;
 
@@ -390,26 +392,6 @@ fn source_files_stay_below_the_line_limit() {
 }
 
 #[test]
-fn documents_link_to_files_that_exist() {
-    let mut documents = files_below(&root().join("docs"), &["md"]);
-    documents.extend(
-        entries(&root())
-            .into_iter()
-            .filter(|path| path.extension().is_some_and(|extension| extension == "md")),
-    );
-    assert!(documents.len() >= 5, "found {documents:?}");
-    let mut broken = Vec::new();
-    for document in documents {
-        for link in relative_links(&read(&document)) {
-            if !document.parent().unwrap().join(&link).exists() {
-                broken.push(format!("{}: links to {link}", shown(&document)));
-            }
-        }
-    }
-    assert_none(&broken);
-}
-
-#[test]
 fn architecture_docs_list_every_crate() {
     let map = read(&root().join("ARCHITECTURE.md"));
     let table = read(&root().join("docs/internals/crates.md"));
@@ -528,10 +510,6 @@ fn architecture_checks_detect_violations() {
     ] {
         assert_eq!(is_sql(line), expected, "{line}");
     }
-    assert_eq!(
-        relative_links("[a](docs/a.md) [b](https://b.example/) [c](#c) ![d](../d.svg#x) `x[0](y)`"),
-        ["docs/a.md", "../d.svg", "y"],
-    );
     let table: Table = toml::from_str(
         "[dependencies]\na.workspace = true\nb = { package = \"real\", version = \"1\" }\n\
          [target.'cfg(unix)'.dependencies]\nc = \"1\"\n[dev-dependencies]\nd = \"1\"\n",
@@ -600,17 +578,6 @@ fn is_sql(line: &str) -> bool {
         ["INSERT INTO ", "DELETE FROM ", "CREATE TABLE ", "CREATE INDEX ", "ALTER TABLE ", "PRAGMA "];
     pairs.iter().any(|(first, then)| line.split_once(first).is_some_and(|(_, rest)| rest.contains(then)))
         || starts.iter().any(|start| line.contains(start))
-}
-
-/// Returns the targets of Markdown links into the repository, without their fragments.
-fn relative_links(markdown: &str) -> Vec<String> {
-    markdown
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
-        .map(|target| target.split('#').next().unwrap_or_default().to_owned())
-        .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
-        .collect()
 }
 
 fn is_true(table: Option<&Value>, key: &str) -> bool {
