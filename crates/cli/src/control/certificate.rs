@@ -20,7 +20,7 @@ use super::activity::{self, SeriesArgs};
 use super::profile::TargetDocument;
 use super::{Run, document, input};
 use crate::columns;
-use crate::connection::{Client, Columns, Listing, Output, document_of, path_of, read_as, show_one};
+use crate::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 

@@ -261,7 +261,13 @@ impl ProxySettings {
         self.requests.check()?;
         self.request_rules()?;
         self.policy.check_access(&self.access)?;
-        self.policy()?;
+        self.policy.check_webhook()?;
+        if self.policy()?.holds() && self.control_socket()?.is_none() {
+            return Err(Problem::usage(
+                "a rule of proxy.policy has action = \"hold\", but proxy.control_socket is \"none\"",
+            )
+            .hint("approvals need the socket: leave proxy.control_socket out, or set a path"));
+        }
         self.names().map(drop)
     }
 
