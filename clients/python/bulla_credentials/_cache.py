@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from ._values import Credential
 
 # Memory of a cached name in addition to its value.
-ENTRY_OCTETS = 512
+ENTRY_BYTES = 512
 # Names without a credential have additional memory, one part in so many of the memory for values. So lookups of such names evict no
 # value.
 ABSENT_PARTS = 4
@@ -66,15 +66,15 @@ class Entry:
     #: The value may have changed since it was read.
     doubted: bool = False
 
-    def octets(self) -> int:
-        return ENTRY_OCTETS + (self.credential.octets if self.credential else len(self.name))
+    def size_bytes(self) -> int:
+        return ENTRY_BYTES + (self.credential._size if self.credential else len(self.name))
 
 
 class Lru:
     """Maps names to entries and evicts the least recently used one."""
 
-    def __init__(self, entries: int, octets: int) -> None:
-        self.entries, self.octets = entries, octets
+    def __init__(self, entries: int, size_bytes: int) -> None:
+        self.entries, self.size_bytes = entries, size_bytes
         self.held: OrderedDict[str, Entry] = OrderedDict()
         self.size = 0
 
@@ -86,14 +86,14 @@ class Lru:
 
     def put(self, entry: Entry) -> None:
         self.held[entry.name] = entry
-        self.size += entry.octets()
-        while len(self.held) > self.entries or self.size > self.octets:
+        self.size += entry.size_bytes()
+        while len(self.held) > self.entries or self.size > self.size_bytes:
             self.remove(next(iter(self.held)))
 
     def remove(self, name: str) -> Entry | None:
         removed = self.held.pop(name, None)
         if removed is not None:
-            self.size -= removed.octets()
+            self.size -= removed.size_bytes()
         return removed
 
     def clear(self) -> None:

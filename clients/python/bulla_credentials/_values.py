@@ -97,7 +97,7 @@ def _time(text: str) -> datetime:
 class Credential:
     """The current version of a credential. It is shared with the cache. Printing it shows no value."""
 
-    __slots__ = ("_metadata", "_value", "created_at", "expires_at", "id", "name", "octets", "type")
+    __slots__ = ("_metadata", "_size", "_value", "created_at", "expires_at", "id", "name", "type")
 
     def __init__(self, document: dict[str, Any]) -> None:
         #: Name as it was first written.
@@ -113,7 +113,7 @@ class Credential:
         self.expires_at: datetime | None = _time(expires) if expires else None
         self._value = Secret(json.dumps(document["value"]))
         self._metadata = Secret(json.dumps(document.get("metadata")))
-        self.octets = len(self.name) + len(self._value.reveal()) + len(self._metadata.reveal())
+        self._size = len(self.name) + len(self._value.reveal()) + len(self._metadata.reveal())
 
     def __repr__(self) -> str:
         return f"<Credential {self.name} ({self.type}, version {self.id})>"

@@ -3,15 +3,15 @@
 import unittest
 from datetime import datetime, timedelta, timezone
 
-from bulla_credentials._cache import ABSENT_PARTS, ENTRY_OCTETS, Age, Cache, Limits
+from bulla_credentials._cache import ABSENT_PARTS, ENTRY_BYTES, Age, Cache, Limits
 from tests.test_values import credential
 
 MINUTE, DAY = 60.0, 24 * 3600.0
 
 
 class Clock(Cache):
-    def __init__(self, entries=100, octets=1 << 20):
-        super().__init__(Limits(MINUTE, 10.0, 30.0, 10 * MINUTE, entries, octets))
+    def __init__(self, entries=100, size_bytes=1 << 20):
+        super().__init__(Limits(MINUTE, 10.0, 30.0, 10 * MINUTE, entries, size_bytes))
         self.at = 1000.0
 
     def now(self):
@@ -90,8 +90,8 @@ class Ages(unittest.TestCase):
         self.assertEqual(cache.age("/c"), Age.OLD)
 
     def test_cache_stays_within_its_limits(self):
-        octets = credential("password", "v").octets + ENTRY_OCTETS
-        for entries, limit, kept in [(10, 1 << 20, 10), (1000, 20 * octets, 20)]:
+        size_bytes = credential("password", "v")._size + ENTRY_BYTES
+        for entries, limit, kept in [(10, 1 << 20, 10), (1000, 20 * size_bytes, 20)]:
             cache = Clock(entries, limit)
             cache.read("/n0")
             for number in range(1, 100):
