@@ -103,6 +103,9 @@ pub enum StoreError {
     /// The scan does not exist. Caller: start the scan first, or check its id.
     #[error("unknown scan {0}: `bulla inventory scans` lists the known scans")]
     UnknownScan(Uuid),
+    /// The observations were removed by the retention. Caller: ask for a later time or newer scans.
+    #[error("{0}")]
+    Pruned(String),
     /// The fingerprint is not hexadecimal.
     #[error("{0:?} is not a fingerprint: give at least {min} hexadecimal digits", min = PREFIX_DIGITS_MIN)]
     BadFingerprint(String),
@@ -130,6 +133,7 @@ impl StoreError {
             | Self::Corrupt(_)
             | Self::BadCursor
             | Self::UnknownScan(_)
+            | Self::Pruned(_)
             | Self::BadFingerprint(_)
             | Self::AmbiguousFingerprint(_)
             | Self::Closed => false,

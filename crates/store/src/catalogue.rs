@@ -101,6 +101,7 @@ migrations! {
     43 "schema_compatibility" "0043_schema_compatibility.sql",
     44 "sign_in" "0044_sign_in.sql",
     45 "security_keys" "0045_security_keys.sql",
+    46 "retention" "0046_retention.sql",
 }
 
 /// The statements of every module, for the test that prepares all of them on both databases.
@@ -113,6 +114,7 @@ pub const STATEMENTS: &[ModuleStatements] = &[
         bulks: &[],
         composed: crate::inventory::statements::composed,
     },
+    crate::inventory::pruning::SENDS,
     ModuleStatements::of(crate::inventory::search::ALL, &[]),
     ModuleStatements::of(crate::keys::ALL, crate::keys::BULKS),
     ModuleStatements::of(crate::master_keys::ALL, &[]),

@@ -58,6 +58,7 @@ pub use inventory::model::{
     InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,
     ObservationRow, Recorded, ScanRow, ScanState, Summary,
 };
+pub use inventory::pruning::{PRUNE_ROWS_MAX, PruneMode, Pruned, PrunedObservations, PrunedSoFar, Pruning};
 pub use inventory::search::FoundEndpoint;
 pub use inventory::writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};
 pub use keys::{

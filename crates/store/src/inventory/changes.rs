@@ -16,7 +16,7 @@ impl Inventory<'_> {
     /// changes.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; database errors.
+    /// [`StoreError::Pruned`] if changes since then were removed; [`StoreError::BadCursor`]; database errors.
     pub async fn diff(
         self,
         since_us: i64,
@@ -27,6 +27,8 @@ impl Inventory<'_> {
         let key = key_or(after, "changes", &first)?;
         let (limit, asked) = limit_of(limit);
         let rows = self.0.rows(Cost::Walk, sql::CHANGES, with_limit(key, asked)).await?;
+        // After reading: what was removed meanwhile is missing in the rows.
+        self.check_changes_complete(since_us).await?;
         page(rows, limit, "changes", |mut row| {
             let change = change_row(&mut row)?;
             let key = vec![change.observed_at_us.into(), row.int()?.into(), row.int()?.into()];
@@ -51,7 +53,8 @@ impl Inventory<'_> {
     /// A page reads at most 50,000 endpoints of each scan. It may then have fewer rows than requested, or none, and still a cursor.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`], [`StoreError::BadCursor`]; database errors.
+    /// [`StoreError::Pruned`] if observations of a scan were removed; [`StoreError::UnknownScan`], [`StoreError::BadCursor`];
+    /// database errors.
     pub async fn diff_scans(
         self,
         a: Uuid,
@@ -83,6 +86,7 @@ impl Inventory<'_> {
             [Value::Int(part), Value::Int(endpoint), ..] if key[2..] == first[2..] => (part, endpoint),
             _ => return Err(StoreError::BadCursor),
         };
+        let ids = [a, b];
         let (a, b) = (scans.row_id(a).await?, scans.row_id(b).await?);
         let (limit, asked) = limit_of(limit);
         let (mut rows, mut rest) = (Vec::new(), None);
@@ -99,6 +103,10 @@ impl Inventory<'_> {
             let last = end.unwrap_or(i64::MAX);
             rows.extend(self.between(sql::NOT_SCANNED, [a, b, endpoint, room, last]).await?);
             rest = end.map(|end| key_at(UNSEEN, end));
+        }
+        // After reading: what was removed meanwhile is missing in the rows.
+        for id in ids {
+            scans.check_complete(id).await?;
         }
         let mut page = page(rows, limit, BETWEEN, |mut row| {
             let change = change_row(&mut row)?;

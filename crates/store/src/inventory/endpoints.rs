@@ -230,7 +230,8 @@ impl Inventory<'_> {
     }
 }
 
-fn key_values(key: &EndpointKey) -> Vec<Value> {
+/// Returns the columns of the key.
+pub(crate) fn key_values(key: &EndpointKey) -> Vec<Value> {
     let key = stored_key(key);
     vec![key.host.into(), key.port.into(), key.protocol.into(), key.server_name.into(), key.address.into()]
 }

@@ -6,6 +6,7 @@ pub(crate) mod endpoints;
 pub(crate) mod handle;
 pub(crate) mod key;
 pub(crate) mod model;
+pub(crate) mod pruning;
 pub(crate) mod recording;
 pub(crate) mod scans;
 pub(crate) mod search;

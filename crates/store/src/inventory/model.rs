@@ -159,6 +159,8 @@ pub struct ScanRow {
     pub changes: u64,
     /// Number of certificates that this scan saw first.
     pub new_certificates: u64,
+    /// Time of the first removal of an observation of the scan, µs; `None` while it has all.
+    pub pruned_at_us: Option<i64>,
 }
 
 /// Filter for listing endpoints. Default: all.

@@ -188,6 +188,7 @@ fn scan_row(mut row: Row) -> Result<(ScanRow, i64), StoreError> {
         answered: row.number()?,
         changes: row.number()?,
         new_certificates: row.number()?,
+        pruned_at_us: row.maybe_int()?,
     };
     Ok((scan, row.int()?))
 }

@@ -6,12 +6,14 @@ use db::{Value, contains};
 pub(crate) const SCAN_INSERT: &str = "-- scan_insert
 INSERT INTO scans (id, uuid, started_at, state, spec) VALUES (?1, ?2, ?3, 'running', ?4) ON CONFLICT DO NOTHING";
 
+/// The retention visits the scan once more: it may have new observations.
 pub(crate) const SCAN_STATE: &str = "-- scan_state
-UPDATE scans SET state = ?2, finished_at = ?3, summary = ?4 WHERE uuid = ?1";
+UPDATE scans SET state = ?2, finished_at = ?3, summary = ?4, prune_at = 0 WHERE uuid = ?1";
 
 macro_rules! scan_columns {
     () => {
-        "uuid, started_at, finished_at, state, spec, summary, observations, answered, changes, new_certificates, id"
+        "uuid, started_at, finished_at, state, spec, summary, observations, answered, changes, new_certificates, \
+         pruned_at, id"
     };
 }
 

@@ -8,6 +8,7 @@ mod changes;
 mod ground;
 mod listing;
 mod migrations;
+mod pruning;
 mod recording;
 mod writing;
 
@@ -45,6 +46,11 @@ testbed::on_both! {
     changes::a_page_of_a_comparison_reads_a_bounded_number_of_endpoints
     changes::the_last_comparable_scans_may_be_far_apart
     changes::endpoint_history_is_paged_newest_first
+    pruning::superseded_observations_are_removed_and_their_certificates_and_times_stay
+    pruning::a_newer_observation_makes_a_kept_one_removable
+    pruning::an_unfinished_scan_is_pruned_thirty_days_after_its_start
+    pruning::a_pass_removes_at_most_a_thousand_rows_a_transaction
+    pruning::concurrent_passes_count_each_observation_once
     access::identities_are_found_by_key_and_updates_require_the_revision
     access::sessions_end_with_their_identity_and_on_expiry
     access::a_ceremony_is_taken_once_and_a_counter_does_not_go_back

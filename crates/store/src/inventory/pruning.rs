@@ -1,0 +1,468 @@
+//! Removal of old observations. Never removed: the last observation of an endpoint, its last one with a certificate, and all of a
+//! scan that is compared or continued. Of the removed ones stays when each endpoint presented each certificate.
+//!
+//! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A scan
+//! with remaining observations is visited again after a week: a newer observation may have superseded them.
+
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::inventory::endpoints::key_values;
+use crate::inventory::handle::{Inventory, Scans};
+use crate::inventory::model::EndpointKey;
+use crate::inventory::statements::ENDPOINT_ID;
+use crate::series::DAY_US;
+use crate::store::Store;
+use db::{BulkStatement, Column, Cost, ModuleStatements, Row, StoreError, Tx, Value};
+
+/// Maximum observations that one transaction removes.
+pub const PRUNE_ROWS_MAX: i64 = 1_000;
+
+/// Time after which a scan with remaining observations is visited again, µs.
+const REVISIT_US: i64 = 7 * DAY_US;
+
+/// Time after its start at which a scan that never finished counts as ended, µs.
+const UNFINISHED_US: i64 = 30 * DAY_US;
+
+/// `prune_at` of a scan without remaining observations.
+const NEVER: i64 = i64::MAX;
+
+/// Maximum rows of a listing of removed observations: the certificates of one endpoint.
+const CERTIFICATES_MAX: i64 = 1_000;
+
+/// Conditions on a scan `s`: it ended before ?1, its id is not ?2 or ?3 (the scans that are compared by default), and no watch
+/// continues it or compares its next run with it.
+macro_rules! prunable {
+    () => {
+        "s.id < ?1 AND COALESCE(s.finished_at, s.started_at + ?4) < ?1 AND s.id <> ?2 AND s.id <> ?3
+  AND NOT EXISTS (SELECT 1 FROM watches w WHERE w.run_scan = s.uuid)
+  AND NOT EXISTS (SELECT 1 FROM watches w WHERE w.last_scan = s.uuid)"
+    };
+}
+
+const SCAN_TO_PRUNE: &str = concat!(
+    "-- scan_to_prune\nSELECT s.id, s.prune_at FROM scans s WHERE s.prune_at = 0 AND s.id > ?5 AND ",
+    prunable!(),
+    " ORDER BY s.id LIMIT 1"
+);
+
+const SCAN_TO_REVISIT: &str = concat!(
+    "-- scan_to_revisit\nSELECT s.id, s.prune_at FROM scans s
+WHERE s.prune_at > 0 AND s.prune_at <= ?6 AND (s.prune_at, s.id) > (?7, ?5) AND ",
+    prunable!(),
+    " ORDER BY s.prune_at, s.id LIMIT 1"
+);
+
+/// 1 if there is a newer observation of the endpoint of an observation `o`, and a newer one with a certificate if `o` has one. A scalar
+/// subquery: PostgreSQL would join an EXISTS with all endpoints.
+macro_rules! superseded {
+    () => {
+        "(SELECT CASE WHEN e.last_scan_id <> o.scan_id AND (NOT o.answered OR e.last_answered_at IS NULL
+                              OR e.last_answered_at <> o.observed_at) THEN 1 ELSE 0 END
+   FROM endpoints e WHERE e.id = o.endpoint_id)"
+    };
+}
+
+/// The next ?3 observations of a scan after endpoint ?2: the last endpoint, their number, and the number of those to remove.
+const PRUNE_WINDOW: &str = concat!(
+    "-- prune_window\nSELECT max(o.endpoint_id), count(*), CAST(COALESCE(sum(",
+    superseded!(),
+    "), 0) AS BIGINT)
+FROM (SELECT endpoint_id, scan_id, answered, observed_at FROM observations
+      WHERE scan_id = ?1 AND endpoint_id > ?2 ORDER BY endpoint_id LIMIT ?3) o"
+);
+
+/// Removes the superseded observations of a scan from endpoint ?2 (exclusive) to ?3.
+const PRUNE: &str = concat!(
+    "-- prune\nDELETE FROM observations AS o WHERE o.scan_id = ?1 AND o.endpoint_id > ?2 AND o.endpoint_id <= ?3 AND ",
+    superseded!(),
+    " = 1\nRETURNING endpoint_id, leaf_id, observed_at, change_kind"
+);
+
+const PRUNED_ADD: BulkStatement = db::bulk! {
+    (endpoint_id bigint, certificate_id bigint, seen_at bigint, pruned_at bigint)
+    "-- pruned_add
+INSERT INTO pruned_observations (endpoint_id, certificate_id, first_seen_at, last_seen_at, observations, pruned_at)
+VALUES (:endpoint_id, :certificate_id, :seen_at, :seen_at, 1, :pruned_at)
+ON CONFLICT (endpoint_id, certificate_id) DO UPDATE SET
+  first_seen_at = CASE WHEN excluded.first_seen_at < pruned_observations.first_seen_at
+                       THEN excluded.first_seen_at ELSE pruned_observations.first_seen_at END,
+  last_seen_at = CASE WHEN excluded.last_seen_at > pruned_observations.last_seen_at
+                      THEN excluded.last_seen_at ELSE pruned_observations.last_seen_at END,
+  observations = pruned_observations.observations + 1, pruned_at = excluded.pruned_at"
+};
+
+/// Adds ?1 to the stored and ?2 to the removed observations. ?3 is the time of the last removed change, ?4 that of the removal. In the
+/// order of names, like the writer of observations.
+const PRUNED_TOTALS: &str = "-- pruned_totals
+INSERT INTO totals (name, value) VALUES ('observations', ?1), ('pruned.at', ?4), ('pruned.changes_until', ?3),
+                                        ('pruned.observations', ?2)
+ON CONFLICT (name) DO UPDATE SET value =
+  CASE WHEN totals.name IN ('observations', 'pruned.observations') THEN totals.value + excluded.value
+       WHEN excluded.value > totals.value THEN excluded.value
+       ELSE totals.value END";
+
+const SCAN_PRUNED: &str = "-- scan_pruned
+UPDATE scans SET pruned_at = ?2 WHERE id = ?1 AND pruned_at IS NULL";
+
+const SCAN_VISITED: &str = "-- scan_visited
+UPDATE scans SET prune_at = ?2 WHERE id = ?1";
+
+const PRUNED_OF_ENDPOINT: &str = "-- pruned_of_endpoint
+SELECT c.sha256, p.first_seen_at, p.last_seen_at, p.observations, p.pruned_at
+FROM pruned_observations p LEFT JOIN certificates c ON c.id = p.certificate_id
+WHERE p.endpoint_id = ?1 ORDER BY p.last_seen_at DESC, p.certificate_id LIMIT ?2";
+
+const PRUNED_SO_FAR: &str = "-- pruned_so_far
+SELECT name, value FROM totals WHERE name IN ('observations', 'pruned.at', 'pruned.changes_until', 'pruned.observations')";
+
+const SCAN_PRUNED_AT: &str = "-- scan_pruned_at
+SELECT started_at, pruned_at FROM scans WHERE uuid = ?1";
+
+pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
+    &[
+        SCAN_TO_PRUNE,
+        SCAN_TO_REVISIT,
+        PRUNE_WINDOW,
+        PRUNE,
+        PRUNED_TOTALS,
+        SCAN_PRUNED,
+        SCAN_VISITED,
+        PRUNED_OF_ENDPOINT,
+        PRUNED_SO_FAR,
+        SCAN_PRUNED_AT,
+    ],
+    &[&PRUNED_ADD],
+);
+
+/// Whether a [`Pruning`] removes or only counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PruneMode {
+    /// Remove observations.
+    Remove,
+    /// Count the observations that would be removed. Changes nothing.
+    Count,
+}
+
+/// What a [`Pruning`] has done so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Pruned {
+    /// Number of removed observations.
+    pub observations: u64,
+    /// Number of scans with removed observations.
+    pub scans: u64,
+    /// Number of observations of the visited scans that stay.
+    pub kept: u64,
+    /// Duration of the longest transaction.
+    pub longest: Duration,
+}
+
+/// A pass over the scans that ended before a time.
+pub struct Pruning {
+    store: Store,
+    mode: PruneMode,
+    before_us: i64,
+    now_us: i64,
+    /// Row ids of the scans that are compared by default; 0 for none.
+    baseline: [i64; 2],
+    /// Whether the scans that were never visited are done.
+    revisits: bool,
+    /// `prune_at` and row id of the last scan.
+    place: (i64, i64),
+    visit: Option<Visit>,
+    done: Pruned,
+}
+
+/// Progress within one scan.
+#[derive(Clone, Copy)]
+struct Visit {
+    scan: i64,
+    /// The last endpoint that was read.
+    after: i64,
+    removed: u64,
+    kept: u64,
+}
+
+impl Scans<'_> {
+    /// Begins a pass that removes superseded observations of scans that ended before `before_us`. Removes nothing yet.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn pruning(self, before_us: i64, now_us: i64, mode: PruneMode) -> Result<Pruning, StoreError> {
+        let baseline = match self.last_comparable_scans().await? {
+            Some((a, b)) => [self.row_id(a).await?, self.row_id(b).await?],
+            None => [0, 0],
+        };
+        Ok(Pruning {
+            store: self.0.clone(),
+            mode,
+            before_us,
+            now_us,
+            baseline,
+            revisits: false,
+            place: (0, 0),
+            visit: None,
+            done: Pruned::default(),
+        })
+    }
+
+    /// Returns an error if observations of the scan were removed.
+    ///
+    /// # Errors
+    /// [`StoreError::Pruned`]; database errors.
+    pub(crate) async fn check_complete(self, scan: Uuid) -> Result<(), StoreError> {
+        let Some(mut row) = self.0.row(SCAN_PRUNED_AT, vec![scan.into()]).await? else { return Ok(()) };
+        let (started_us, pruned_us) = (row.int()?, row.maybe_int()?);
+        match pruned_us {
+            None => Ok(()),
+            Some(pruned_us) => Err(StoreError::Pruned(format!(
+                "the observations of scan {scan} of {} were pruned on {} (inventory.observations_days): compare newer scans",
+                day(started_us),
+                day(pruned_us)
+            ))),
+        }
+    }
+}
+
+impl Pruning {
+    /// Runs one step: reads at most [`PRUNE_ROWS_MAX`] observations and removes the superseded ones among them in one transaction.
+    /// Returns its duration, or `None` at the end of the pass.
+    ///
+    /// # Errors
+    /// Database errors. The step can be repeated.
+    #[crate::boxed]
+    pub async fn step(&mut self) -> Result<Option<Duration>, StoreError> {
+        let Some(visit) = self.visit().await? else { return Ok(None) };
+        let began = Instant::now();
+        let window = vec![visit.scan.into(), visit.after.into(), PRUNE_ROWS_MAX.into()];
+        // PostgreSQL: always by the indexes. Its planner reads whole tables that have grown since their last ANALYZE.
+        let cost = if self.store.is_postgres() { Cost::Point } else { Cost::Walk };
+        let mut rows = self.store.rows(cost, PRUNE_WINDOW, window).await?.into_iter();
+        let mut row = rows.next().ok_or(StoreError::Closed)?;
+        let (last, read, due) = (row.maybe_int()?, row.int()?, row.int()?);
+        let removed = match last {
+            Some(last) if due > 0 && self.mode == PruneMode::Remove => {
+                let began = Instant::now();
+                let removed = self.remove(visit, last).await?;
+                self.done.longest = self.done.longest.max(began.elapsed());
+                removed
+            }
+            _ => due.unsigned_abs(),
+        };
+        let visit = Visit {
+            scan: visit.scan,
+            after: last.unwrap_or(visit.after),
+            removed: visit.removed + removed,
+            kept: visit.kept + read.unsigned_abs().saturating_sub(removed),
+        };
+        self.done.observations += removed;
+        self.visit = Some(visit);
+        if read < PRUNE_ROWS_MAX {
+            self.leave(visit).await?;
+        }
+        Ok(Some(began.elapsed()))
+    }
+
+    /// Returns what was done so far.
+    #[must_use]
+    pub fn done(&self) -> Pruned {
+        self.done
+    }
+
+    /// Returns the scan in progress, or begins the next one.
+    async fn visit(&mut self) -> Result<Option<Visit>, StoreError> {
+        if self.visit.is_some() {
+            return Ok(self.visit);
+        }
+        let [a, b] = self.baseline;
+        let scan = self.place.1.into();
+        let mut parameters: Vec<Value> =
+            vec![self.before_us.into(), a.into(), b.into(), UNFINISHED_US.into(), scan];
+        let mut found = None;
+        if !self.revisits {
+            found = self.store.row(SCAN_TO_PRUNE, parameters.clone()).await?;
+            if found.is_none() {
+                (self.revisits, self.place) = (true, (0, 0));
+                parameters[4] = Value::Int(0);
+            }
+        }
+        if found.is_none() {
+            parameters.extend([Value::Int(self.now_us), Value::Int(self.place.0)]);
+            found = self.store.row(SCAN_TO_REVISIT, parameters).await?;
+        }
+        let Some(mut row) = found else { return Ok(None) };
+        let scan = row.int()?;
+        self.place = (row.int()?, scan);
+        self.visit = Some(Visit { scan, after: 0, removed: 0, kept: 0 });
+        Ok(self.visit)
+    }
+
+    async fn remove(&self, visit: Visit, last: i64) -> Result<u64, StoreError> {
+        let now_us = self.now_us;
+        let removed = self.store.write_indexed("prune", move |tx| {
+            async move {
+                let range = vec![visit.scan.into(), visit.after.into(), last.into()];
+                let rows = tx.rows(PRUNE, range).await?;
+                let removed = rows.into_iter().map(removed_row).collect::<Result<Vec<_>, _>>()?;
+                keep_sightings(tx, visit.scan, removed, now_us).await
+            }
+            .boxed()
+        });
+        removed.await
+    }
+
+    /// Ends the visit of a scan.
+    async fn leave(&mut self, visit: Visit) -> Result<(), StoreError> {
+        if self.mode == PruneMode::Remove {
+            let next = if visit.kept == 0 { NEVER } else { self.now_us.saturating_add(REVISIT_US) };
+            self.store.execute(SCAN_VISITED, vec![visit.scan.into(), next.into()]).await?;
+        }
+        self.visit = None;
+        self.done.scans += u64::from(visit.removed > 0);
+        self.done.kept += visit.kept;
+        Ok(())
+    }
+}
+
+/// A removed observation.
+struct Removed {
+    endpoint: i64,
+    certificate: i64,
+    at_us: i64,
+    changed: bool,
+}
+
+fn removed_row(mut row: Row) -> Result<Removed, StoreError> {
+    Ok(Removed {
+        endpoint: row.int()?,
+        certificate: row.maybe_int()?.unwrap_or(0),
+        at_us: row.int()?,
+        changed: row.int()? != 0,
+    })
+}
+
+/// Stores what stays of removed observations. Returns their number.
+async fn keep_sightings(
+    tx: &mut Tx,
+    scan: i64,
+    mut rows: Vec<Removed>,
+    now_us: i64,
+) -> Result<u64, StoreError> {
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let until = rows.iter().filter(|row| row.changed).map(|row| row.at_us).fold(0, i64::max);
+    // Concurrent passes lock rows in this order.
+    rows.sort_unstable_by_key(|row| (row.endpoint, row.certificate));
+    let column = |of: fn(&Removed) -> i64| Column::Int(rows.iter().map(of).collect());
+    let columns = vec![
+        column(|row| row.endpoint),
+        column(|row| row.certificate),
+        column(|row| row.at_us),
+        Column::Int(vec![now_us; rows.len()]),
+    ];
+    let count = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    tx.bulk(&PRUNED_ADD, columns).await?;
+    tx.execute(PRUNED_TOTALS, vec![(-count).into(), count.into(), until.into(), now_us.into()]).await?;
+    tx.execute(SCAN_PRUNED, vec![scan.into(), now_us.into()]).await?;
+    Ok(count.unsigned_abs())
+}
+
+/// What stays of the removed observations of one endpoint with one certificate.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PrunedObservations {
+    /// SHA-256 of the certificate; `None` for observations without one.
+    pub leaf_sha256: Option<[u8; 32]>,
+    /// Time of the first removed observation, µs.
+    pub first_seen_us: i64,
+    /// Time of the last removed observation, µs.
+    pub last_seen_us: i64,
+    /// Number of removed observations.
+    pub observations: u64,
+    /// Time of the last removal, µs.
+    pub pruned_at_us: i64,
+}
+
+/// All removals so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct PrunedSoFar {
+    /// Number of stored observations.
+    pub stored: u64,
+    /// Number of removed observations.
+    pub removed: u64,
+    /// Time of the last removed observation that was a change, µs.
+    pub changes_until_us: Option<i64>,
+    /// Time of the last removal, µs.
+    pub at_us: Option<i64>,
+}
+
+impl Inventory<'_> {
+    /// Returns what stays of the removed observations of an endpoint, latest first, at most a thousand certificates.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn pruned_observations(self, key: &EndpointKey) -> Result<Vec<PrunedObservations>, StoreError> {
+        let Some(mut row) = self.0.row(ENDPOINT_ID, key_values(key)).await? else { return Ok(Vec::new()) };
+        let parameters = vec![row.int()?.into(), CERTIFICATES_MAX.into()];
+        let rows = self.0.rows(Cost::Walk, PRUNED_OF_ENDPOINT, parameters).await?;
+        rows.into_iter()
+            .map(|mut row| {
+                Ok(PrunedObservations {
+                    leaf_sha256: row.maybe_hash()?,
+                    first_seen_us: row.int()?,
+                    last_seen_us: row.int()?,
+                    observations: row.number()?,
+                    pruned_at_us: row.int()?,
+                })
+            })
+            .collect()
+    }
+
+    /// Returns the number of stored and of removed observations. Reads four rows.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn pruned_so_far(self) -> Result<PrunedSoFar, StoreError> {
+        let mut all = PrunedSoFar::default();
+        for mut row in self.0.rows(Cost::Point, PRUNED_SO_FAR, Vec::new()).await? {
+            let (name, value) = (row.text()?, row.int()?);
+            let count = u64::try_from(value).unwrap_or(0);
+            match name.as_str() {
+                "observations" => all.stored = count,
+                "pruned.observations" => all.removed = count,
+                "pruned.changes_until" => all.changes_until_us = Some(value).filter(|at| *at > 0),
+                _ => all.at_us = Some(value),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns an error if a change at or after `since_us` was removed.
+    ///
+    /// # Errors
+    /// [`StoreError::Pruned`]; database errors.
+    pub(crate) async fn check_changes_complete(self, since_us: i64) -> Result<(), StoreError> {
+        let all = self.pruned_so_far().await?;
+        match (all.changes_until_us, all.at_us) {
+            (Some(until_us), Some(at_us)) if since_us <= until_us => Err(StoreError::Pruned(format!(
+                "changes until {} were pruned on {} (inventory.observations_days): list changes since {} or later",
+                second(until_us),
+                day(at_us),
+                second(until_us.saturating_add(1_000_000))
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn day(at_us: i64) -> String {
+    second(at_us).chars().take(10).collect()
+}
+
+/// Formats a time as RFC 3339, without a fraction.
+fn second(at_us: i64) -> String {
+    Timestamp::from_second(at_us.div_euclid(1_000_000)).map(|at| at.to_string()).unwrap_or_default()
+}
