@@ -30,6 +30,7 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("leaves", "proxy", "store_costs", "the certificate store of the proxy"),
     ("console", "bulla", "console_pages", "pages of the web console at 1k, 100k and 1M certificates"),
     ("store", "store", "growth", "the inventory at 100,000 endpoints"),
+    ("retention", "inventory", "prune", "removing a million observations while a scan runs"),
 ];
 
 /// Features of the package that an example requires: example and features.

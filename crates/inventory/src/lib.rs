@@ -2,6 +2,7 @@
 //!
 //! - [`record`]: observations as rows of the database.
 //! - [`recording`]: collects and stores the observations of a scan.
+//! - [`retention`]: removes old observations.
 //! - [`sources`]: certificates in clouds and clusters, as observations.
 //! - [`watch`]: scans that a server repeats on a schedule.
 //! - [`ownership`]: rules that assign owners to endpoints and certificates.
@@ -11,6 +12,7 @@ pub mod history;
 pub mod ownership;
 pub mod record;
 pub mod recording;
+pub mod retention;
 pub mod sources;
 pub mod tables;
 pub mod watch;

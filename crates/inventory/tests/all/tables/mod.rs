@@ -3,6 +3,7 @@
 mod clouds;
 mod history;
 mod ownership;
+mod retention;
 mod statements;
 mod watches;
 
@@ -13,6 +14,8 @@ testbed::on_both! {
     watches::expired_watch_lease_is_taken_over_with_its_scan
     watches::many_watches_are_claimed_or_renewed_in_one_statement
     watches::run_parts_have_one_holder_each_and_are_deleted_with_the_run
+    retention::scans_of_watches_keep_their_observations
+    retention::one_node_prunes_and_records_it_in_the_audit_log
     ownership::ownership_rule_is_created_updated_and_deleted
     ownership::ownership_rules_are_limited_and_listed_by_position
     ownership::certificate_names_and_watch_groups_are_read_in_bulk

@@ -30,7 +30,7 @@ fn at(at_us: i64) -> WatchTimes {
     WatchTimes { planned_at_us: at_us, next_run_at_us: at_us }
 }
 
-async fn make(store: &Store, name: &str, due_us: i64) -> Uuid {
+pub(super) async fn make(store: &Store, name: &str, due_us: i64) -> Uuid {
     let (id, settings) = (Uuid::now_v7(), settings(name));
     let made = store
         .write("make", move |tx| {
@@ -42,11 +42,17 @@ async fn make(store: &Store, name: &str, due_us: i64) -> Uuid {
     id
 }
 
-async fn claim(store: &Store, holder: Uuid, now_us: i64) -> Vec<WatchRow> {
+pub(super) async fn claim(store: &Store, holder: Uuid, now_us: i64) -> Vec<WatchRow> {
     inventory::tables::Watches::of(store).claim(holder, now_us, now_us + LEASE, 10).await.unwrap()
 }
 
-async fn end(store: &Store, row: &WatchRow, holder: Uuid, scan: Option<Uuid>, ended_at_us: i64) -> bool {
+pub(super) async fn end(
+    store: &Store,
+    row: &WatchRow,
+    holder: Uuid,
+    scan: Option<Uuid>,
+    ended_at_us: i64,
+) -> bool {
     let (id, claims) = (row.id, row.claims);
     let end = WatchEnd {
         scan,
