@@ -97,6 +97,9 @@ pub struct ScanView {
     pub changes: u64,
     /// Number of certificates that this scan saw first.
     pub new_certificates: u64,
+    /// Time at which the retention first removed observations of the scan, RFC 3339; null while it has all. It can no longer be compared.
+    #[serde(default)]
+    pub pruned_at: Option<String>,
 }
 
 /// Targets and settings of a scan.

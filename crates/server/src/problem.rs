@@ -128,6 +128,12 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", "Conflict with the current state").detail(detail)
     }
 
+    /// 410: the detail was removed by the retention.
+    #[must_use]
+    pub fn pruned(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::GONE, "pruned", "Pruned by the retention").detail(detail)
+    }
+
     /// 412: the object changed since the caller read it.
     #[must_use]
     pub fn precondition_failed(detail: impl fmt::Display) -> Self {
@@ -283,6 +289,7 @@ impl From<StoreError> for Problem {
             StoreError::BadCursor | StoreError::BadFingerprint(_) | StoreError::AmbiguousFingerprint(_) => {
                 Self::bad_request(error)
             }
+            StoreError::Pruned(_) => Self::pruned(error),
             StoreError::UnknownScan(_) => Self::of_status(StatusCode::NOT_FOUND, Some(error.to_string())),
             error => Self::of_store(&error),
         }

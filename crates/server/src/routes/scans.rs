@@ -59,6 +59,7 @@ fn scan_view(row: ScanRow) -> ScanView {
         answered: row.answered,
         changes: row.changes,
         new_certificates: row.new_certificates,
+        pruned_at: time::maybe_shown(row.pruned_at_us),
     }
 }
 
@@ -130,6 +131,8 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<S
 ///
 /// Endpoints that only the earlier scan probed come last, as `not-scanned`. A page compares at most 50,000 endpoints. It may then have
 /// fewer items than requested, or none, and still a `next`.
+///
+/// Answers 410 (`pruned`) if the retention has removed observations that the answer needs.
 #[utoipa::path(get, path = "/api/v1/inventory/diff", operation_id = "diffInventory", params(PageQuery, DiffQuery),
     responses((status = 200, body = DiffListing)))]
 async fn diff(

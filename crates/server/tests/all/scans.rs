@@ -2,7 +2,7 @@
 
 use events::ProbeOutcome;
 use serde_json::{Value, json};
-use store::{EndpointKey, NewObservation, ScanState, Scans};
+use store::{EndpointKey, NewObservation, PruneMode, ScanState, Scans};
 use uuid::Uuid;
 
 use crate::world::World;
@@ -171,4 +171,26 @@ async fn the_pages_of_a_comparison_compare_the_same_two_scans() {
     world.get(&format!("{DIFF}?from={second}&to={third}&cursor={next}")).await.expect(400);
     let now = world.get(DIFF).await.expect(200).json();
     assert_eq!(changes(&now), [("c".to_owned(), "outcome-changed".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_comparison_with_a_pruned_scan_is_gone() {
+    let world = World::start().await;
+    let one = ProbeOutcome::ALL[1];
+    let mut ids = Vec::new();
+    for at_us in [1_000_000, 2_000_000, 3_000_000] {
+        ids.push(scanned(&world, at_us, "net", &[("a", one)]).await);
+    }
+    let now = 9_000_000;
+    let mut pruning = Scans::of(&world.store).pruning(now, now, PruneMode::Remove).await.unwrap();
+    while pruning.step().await.unwrap().is_some() {}
+    let scans = world.get(SCANS).await.expect(200).json();
+    assert_eq!(scans["items"][2]["pruned_at"], "1970-01-01T00:00:09Z");
+    assert_eq!(scans["items"][1]["pruned_at"], Value::Null);
+    let gone = world.get(&format!("{DIFF}?from={}&to={}", ids[0], ids[2])).await.expect(410).json();
+    assert_eq!(gone["type"], "https://bulla.dev/problems/pruned");
+    assert!(gone["detail"].as_str().unwrap().contains("1970-01-01"), "{gone}");
+    world.get(&format!("{DIFF}?since=1970-01-01T00:00:00Z")).await.expect(410);
+    world.get(&format!("{DIFF}?since=1970-01-01T00:00:02Z")).await.expect(200);
+    world.get(DIFF).await.expect(200);
 }

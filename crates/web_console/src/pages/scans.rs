@@ -67,14 +67,22 @@ fn state(name: &str) -> Cell {
 
 /// Returns the link that compares a finished scan with the one before it.
 fn compared(scan: &Value) -> Cell {
-    if !is_finished(scan) {
+    if is_pruned(scan) {
+        return Cell::text("pruned");
+    }
+    if !is_comparable(scan) {
         return Cell::Empty;
     }
     Cell::link(format!("{DIFF}?to={}", api::path::segment(json::text(scan, "/id"))), "Compare")
 }
 
-fn is_finished(scan: &Value) -> bool {
-    json::text(scan, "/state") == "finished"
+/// Returns whether the scan finished and the retention has removed none of its observations.
+fn is_comparable(scan: &Value) -> bool {
+    json::text(scan, "/state") == "finished" && !is_pruned(scan)
+}
+
+fn is_pruned(scan: &Value) -> bool {
+    !json::text(scan, "/pruned_at").is_empty()
 }
 
 /// Formats the targets of a scan, shortened, and the number of targets if the answer does not have all of them.
@@ -90,9 +98,9 @@ fn targets(scan: &Value) -> String {
     shown
 }
 
-/// Returns the finished scans as options: time, endpoints and targets.
+/// Returns the comparable scans as options: time, endpoints and targets.
 fn options(scans: &Value) -> Vec<(String, String)> {
-    let finished = json::items(scans).iter().filter(|scan| is_finished(scan));
+    let finished = json::items(scans).iter().filter(|scan| is_comparable(scan));
     let options = finished.map(|scan| {
         let time = format::minute(json::text(scan, "/started_at"));
         let endpoints = format::number(json::number(scan, "/endpoints"));
@@ -106,7 +114,7 @@ fn before(scans: &Value, to: &str) -> Option<String> {
     let all = json::items(scans);
     let to = all.iter().position(|scan| json::text(scan, "/id") == to)?;
     let scope = |scan: &Value| json::text(scan, "/scope").to_owned();
-    let mut finished = all[to + 1..].iter().filter(|scan| is_finished(scan));
+    let mut finished = all[to + 1..].iter().filter(|scan| is_comparable(scan));
     let same = finished.find(|scan| scope(scan) == scope(&all[to]));
     same.map(|scan| json::text(scan, "/id").to_owned())
 }
