@@ -74,8 +74,8 @@ fn run(line: &Cli) -> Outcome<Exit> {
             block_on(Box::pin(scan_command::run(args, settings, prepare_clouds)))
         }
         Command::Inventory(args) => {
-            let store = Configuration::load(global.config.as_deref())?.settings.store;
-            block_on(Box::pin(inventory::run(args, &store)))
+            let settings = Configuration::load(global.config.as_deref())?.settings.scanner();
+            block_on(Box::pin(inventory::run(args, &settings)))
         }
         Command::Up(args) if args.demo => block_on(Box::pin(demo::run())),
         Command::Up(args) => block_on(Box::pin(serve_command::up(args, global))),

@@ -16,5 +16,5 @@ mod store_settings;
 
 pub use fail_on::FailOn;
 pub use output::record::Detail;
-pub use settings::{FamilySetting, KEYS, RevocationSetting, ScanSettings, ScannerSettings};
+pub use settings::{FamilySetting, InventorySettings, KEYS, RevocationSetting, ScanSettings, ScannerSettings};
 pub use store_settings::StoreSettings;

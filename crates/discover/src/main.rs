@@ -71,8 +71,8 @@ fn run(line: &Cli) -> Outcome<Exit> {
     match &line.command {
         Command::Scan(args) => cli::block_on(Box::pin(scan_command::run(args, settings()?, no_clouds))),
         Command::Inventory(args) => {
-            let store = settings()?.store;
-            cli::block_on(Box::pin(inventory::run(args, &store)))
+            let settings = settings()?;
+            cli::block_on(Box::pin(inventory::run(args, &settings)))
         }
         Command::Rules(args) => rules::run(args),
         Command::Fleet(args) => cli::block_on(Box::pin(fleet_command::run(args))),

@@ -1,4 +1,4 @@
-//! `[scan]` and `[store]`: the settings of the scanner.
+//! `[scan]`, `[store]` and `[inventory]`: the settings of the scanner.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::store_settings::StoreSettings;
 /// Maximum of a time limit in milliseconds: ten minutes. A phase that takes longer has failed.
 const LIMIT_MS_MAX: u64 = 600_000;
 
-/// The keys of `[scan]` and `[store]` with their meaning.
+/// The keys of `[scan]`, `[store]` and `[inventory]` with their meaning.
 pub const KEYS: &[Key] = &[
     ("scan.ports", Kind::Text, "default ports of targets without a port; empty: 443"),
     ("scan.families", Kind::Text, "address families to scan: any, ipv4 or ipv6"),
@@ -69,6 +69,11 @@ pub const KEYS: &[Key] = &[
         "URL of a standby of the database, used for reads while the primary is unreachable",
     ),
     ("store.replica_alone_s", Kind::Number, "maximum time that reads are served from the standby alone"),
+    (
+        "inventory.observations_days",
+        Kind::Number,
+        "days for which observations stay after the end of their scan; 0: for ever",
+    ),
 ];
 
 /// The settings of the scanner.
@@ -79,6 +84,8 @@ pub struct ScannerSettings {
     pub scan: ScanSettings,
     /// Configuration section `[store]`.
     pub store: StoreSettings,
+    /// Configuration section `[inventory]`.
+    pub inventory: InventorySettings,
 }
 
 impl ScannerSettings {
@@ -92,7 +99,44 @@ impl ScannerSettings {
     /// Checks bounds that the types do not express.
     pub fn check(&self) -> Outcome<()> {
         self.scan.check()?;
-        self.store.check()
+        self.store.check()?;
+        self.inventory.check()
+    }
+}
+
+/// Configuration section `[inventory]`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InventorySettings {
+    /// Days for which observations stay after the end of their scan; 0: for ever.
+    pub observations_days: u32,
+}
+
+impl InventorySettings {
+    /// The longest time, about a century.
+    const DAYS_MAX: u32 = 36_500;
+
+    /// Returns how long observations stay; `None`: for ever.
+    pub fn days(&self) -> Option<u32> {
+        (self.observations_days > 0).then_some(self.observations_days)
+    }
+
+    /// Checks bounds that the types do not express.
+    pub fn check(&self) -> Outcome<()> {
+        if self.observations_days > Self::DAYS_MAX {
+            return Err(Problem::usage(format_args!(
+                "inventory.observations_days is {}",
+                self.observations_days
+            ))
+            .hint(format!("give 1 to {} days, or 0 to keep observations for ever", Self::DAYS_MAX)));
+        }
+        Ok(())
+    }
+}
+
+impl Default for InventorySettings {
+    fn default() -> Self {
+        Self { observations_days: 90 }
     }
 }
 

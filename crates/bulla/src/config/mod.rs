@@ -25,7 +25,7 @@ use cli::configuration::{
     ClientConfiguration, ClientSettings, FIRST_PROFILE, Layers, UnknownVariables, lookup, variable_of,
 };
 use cli::exit::{Outcome, Problem};
-use discover::{ScanSettings, ScannerSettings, StoreSettings};
+use discover::{InventorySettings, ScanSettings, ScannerSettings, StoreSettings};
 use ipnet::IpNet;
 use issuers::{ProgramError, Programs};
 use outbound::guard::{Guard, Networks};
@@ -76,6 +76,7 @@ pub(crate) struct Settings {
     pub(crate) signer: SignerSettings,
     pub(crate) ct: TransparencySettings,
     pub(crate) watch: WatchSettings,
+    pub(crate) inventory: InventorySettings,
     pub(crate) client: ClientSettings,
     pub(crate) keys: KeyServiceSettings,
     pub(crate) edge: EdgeSettings,
@@ -500,6 +501,7 @@ impl Settings {
             return refuse("server.answer_memory_mb must be from 1 to 1048576");
         }
         self.store.check()?;
+        self.inventory.check()?;
         self.ct.check()?;
         self.credentials.check()?;
         self.audit.check()?;
@@ -535,7 +537,7 @@ impl Settings {
 
     /// Returns the settings of the scanner.
     pub(crate) fn scanner(self) -> ScannerSettings {
-        ScannerSettings { scan: self.scan, store: self.store }
+        ScannerSettings { scan: self.scan, store: self.store, inventory: self.inventory }
     }
 
     /// Returns the programs of `[programs.NAME]`, for the process that runs them. Looks up the users that the programs run as.

@@ -21,6 +21,7 @@ use enrollment::AuthorityCertifier;
 use futures_util::future::BoxFuture;
 use inventory::history::History;
 use inventory::ownership::Ownership;
+use inventory::retention::Retention;
 use inventory::watch::{WatchOptions, Watches};
 use issuers::{HostPolicy, IssuerContext, Issuers, ReadableFiles, Responders};
 use lifecycle::{Lifecycle, LifecycleOptions};
@@ -71,6 +72,7 @@ pub(super) struct ControlPlane {
     monitor: Monitor,
     watches: Watches,
     history: History,
+    retention: Option<Retention>,
     estate: Estate,
     credentials: Credentials,
     pub(super) keystore: KeyStore,
@@ -246,6 +248,8 @@ impl ControlPlane {
             revocation,
         };
         state.metrics().register(|registry| registry.register_collector(Box::new(figures)));
+        let days = settings.inventory.days();
+        let retention = days.map(|days| Retention::new(store.clone(), clock.clone(), days));
         let estate = Estate::new(store.clone(), clock.clone(), history.clone());
         state.metrics().register(|registry| registry.register_collector(Box::new(estate.clone())));
         Ok(Self {
@@ -261,6 +265,7 @@ impl ControlPlane {
             monitor,
             watches,
             history,
+            retention,
             estate,
             credentials,
             keystore,
@@ -327,6 +332,9 @@ impl ControlPlane {
         let (watches, until) = (self.watches, stop.clone());
         tasks.spawn(async move { watches.run(until).await });
         tasks.spawn(self.history.run(stop.clone()));
+        if let Some(retention) = self.retention {
+            tasks.spawn(retention.run(stop.clone()));
+        }
         tasks.spawn(self.credentials.run(stop.clone()));
         tasks.spawn(self.audit.run(stop.clone()));
         tasks.spawn(master_keys::log_missing_master_keys(self.keystore));

@@ -11,7 +11,7 @@ use inventory::tables::watches::WatchRow;
 use lifecycle::tables::managed::{ManagedFilter, ManagedOrder};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
-use store::{Clock, InventoryFilter, Store, StoreError};
+use store::{Clock, InventoryFilter, PrunedSoFar, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use x509::Fingerprint;
 
@@ -71,6 +71,7 @@ struct EstateSnapshot {
     certificates: Vec<(CertificateLabels, Validity)>,
     not_deployed: u64,
     watches: Vec<WatchRow>,
+    observations: PrunedSoFar,
     now_us: i64,
 }
 
@@ -114,7 +115,9 @@ impl Estate {
         let watches = inventory::tables::Watches::of(&self.store).page(None, WATCHES_MAX).await?.rows;
         let now_us = self.clock.now_us();
         let not_deployed = lifecycle::tables::Managed::of(&self.store).undeployed().await?;
-        Ok(EstateSnapshot { certificates: self.certificates().await?, not_deployed, watches, now_us })
+        let observations = store::Inventory::of(&self.store).pruned_so_far().await?;
+        let certificates = self.certificates().await?;
+        Ok(EstateSnapshot { certificates, not_deployed, watches, observations, now_us })
     }
 
     /// Encodes two gauges for each measured series: the value that the rule of the series checks, and the value one week earlier.
@@ -206,6 +209,18 @@ impl Collector for Estate {
             "bulla_certificates_not_deployed",
             "Managed certificates whose newest version is not deployed to every target",
             vec![(NoLabels {}, seen.not_deployed as f64)],
+        )?;
+        gauge(
+            &mut encoder,
+            "bulla_inventory_observations",
+            "Stored observations of endpoints",
+            vec![(NoLabels {}, seen.observations.stored as f64)],
+        )?;
+        gauge(
+            &mut encoder,
+            "bulla_inventory_pruned_observations",
+            "Observations that the retention has removed since the database was created",
+            vec![(NoLabels {}, seen.observations.removed as f64)],
         )?;
         let of = |get: fn(&WatchRow, i64) -> Option<f64>| {
             let label = |row: &WatchRow| WatchLabel { watch: row.settings.name.clone() };

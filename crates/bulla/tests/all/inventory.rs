@@ -110,3 +110,114 @@ fn data_folder_is_accessible_only_by_its_owner() {
     assert_eq!(mode("data"), 0o700);
     assert_eq!(mode("data/inventory.db"), 0o600);
 }
+
+/// A day in microseconds.
+const DAY: i64 = 86_400_000_000;
+
+/// Runs `bulla inventory prune`.
+fn prune(world: &World, arguments: &[&str]) -> std::process::Output {
+    run(world.bulla(&["inventory", "prune"]).args(arguments))
+}
+
+#[test]
+fn pruned_scans_are_refused_by_diff_and_summarised_by_history() {
+    let world = World::healthy();
+    for _ in 0..3 {
+        world.scan_all(&["--quiet"]);
+    }
+    let all = world.targets().len();
+    let counted = prune(&world, &["--older-than", "0s", "--dry-run", "--json"]);
+    let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).unwrap();
+    assert_eq!(
+        (&counted["observations"], &counted["scans"], &counted["dry_run"]),
+        (&all.into(), &1.into(), &true.into())
+    );
+    let target = world.targets().remove(0);
+    assert_eq!(world.inventory(&["history", &target])["rows"].as_array().unwrap().len(), 3);
+
+    let pruned = prune(&world, &["--older-than", "0s"]);
+    assert!(
+        stdout(&pruned).starts_with(&format!("pruned: {all} observations of 1 scan")),
+        "{}",
+        describe(&pruned)
+    );
+    let again = prune(&world, &["--older-than", "0s"]);
+    assert!(stdout(&again).starts_with("nothing to prune"), "{}", describe(&again));
+
+    let history = world.inventory(&["history", &target]);
+    let rows = history["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3, "{history}");
+    assert_eq!((&rows[2]["change"], &rows[2]["observations"]), (&"pruned".into(), &1.into()));
+    assert_eq!(rows[2]["leaf_sha256"], rows[1]["leaf_sha256"]);
+    let table = run(&mut world.bulla(&["inventory", "history", &target]));
+    assert!(stdout(&table).contains("1 observation since "), "{}", describe(&table));
+    let csv = run(&mut world.bulla(&["inventory", "history", &target, "--output", "csv"]));
+    let columns: Vec<usize> = stdout(&csv).lines().map(|line| line.matches(',').count()).collect();
+    assert_eq!(columns, [14; 4], "{}", describe(&csv));
+
+    let scans = world.inventory(&["scans"]);
+    let id = |at: usize| scans["rows"][at]["scan"].as_str().unwrap();
+    assert!(scans["rows"][2]["pruned_at"].is_string() && scans["rows"][1]["pruned_at"].is_null(), "{scans}");
+    let old = run(&mut world.bulla(&["inventory", "diff", id(2), id(0)]));
+    assert_eq!(old.status.code(), Some(2), "{}", describe(&old));
+    assert!(stderr(&old).contains(&format!("the observations of scan {}", id(2))), "{}", describe(&old));
+    let since = run(&mut world.bulla(&["inventory", "diff", "--since", "1d"]));
+    let text = stderr(&since);
+    assert!(since.status.code() == Some(2) && text.contains("were pruned on"), "{}", describe(&since));
+    let later = text.split("list changes since ").nth(1).unwrap().split(' ').next().unwrap();
+    // The time that the error names.
+    world.inventory(&["diff", "--since", later]);
+    world.inventory(&["diff"]);
+}
+
+#[test]
+fn a_scan_prunes_what_is_older_than_the_setting() {
+    let world = World::healthy();
+    for _ in 0..3 {
+        world.scan_all(&["--quiet"]);
+    }
+    let file = world.path("data/inventory.db");
+    let age = |days: i64| {
+        for statement in [
+            "UPDATE observations SET scan_id = scan_id - {}",
+            "UPDATE endpoints SET last_scan_id = last_scan_id - {}",
+            "UPDATE scans SET id = id - {}, started_at = started_at - {}, finished_at = finished_at - {}",
+        ] {
+            store::testing::execute(&file, &statement.replace("{}", &(days * DAY).to_string()));
+        }
+    };
+    age(80);
+    world.scan_all(&["--quiet"]);
+    let pruned = |world: &World| -> Vec<bool> {
+        let scans = world.inventory(&["scans"]);
+        scans["rows"].as_array().unwrap().iter().map(|row| row["pruned_at"].is_string()).collect()
+    };
+    assert_eq!(pruned(&world), [false; 4], "the default is 90 days");
+    age(20);
+    let kept = run(world.scan(&["@targets.txt", "--quiet"]).env("BULLA_INVENTORY_OBSERVATIONS_DAYS", "0"));
+    assert!(kept.status.success(), "{}", describe(&kept));
+    assert_eq!(pruned(&world), [false; 5], "0 keeps them for ever");
+    world.scan_all(&["--quiet"]);
+    assert_eq!(pruned(&world), [false, false, false, true, true, true]);
+
+    let off = run(world.bulla(&["inventory", "prune"]).env("BULLA_INVENTORY_OBSERVATIONS_DAYS", "0"));
+    assert_eq!(off.status.code(), Some(2));
+    assert!(stderr(&off).contains("--older-than 90d"), "{}", describe(&off));
+}
+
+#[test]
+fn a_pruned_scan_is_not_resumed() {
+    let world = World::healthy();
+    world.scan_all(&["--quiet"]);
+    let file = world.path("data/inventory.db");
+    store::testing::execute(&file, "UPDATE scans SET state = 'interrupted'");
+    world.scan_all(&["--quiet"]);
+    assert!(prune(&world, &["--older-than", "0s"]).status.success());
+    let resumed = run(&mut world.scan(&["--resume"]));
+    assert_eq!(resumed.status.code(), Some(2), "{}", describe(&resumed));
+    assert!(
+        stderr(&resumed).contains("cannot be resumed: its observations were pruned on"),
+        "{}",
+        describe(&resumed)
+    );
+}

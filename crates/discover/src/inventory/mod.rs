@@ -2,6 +2,7 @@
 
 mod export;
 mod pages;
+mod prune;
 mod rows;
 mod show;
 
@@ -9,14 +10,15 @@ use clap::{Args, Subcommand};
 use cli::exit::{Exit, Outcome, Problem};
 use cli::format::Format;
 use cli::units::{self, now_us};
-use store::{InventoryFilter, InventoryOrder, Store};
+use store::{EndpointKey, InventoryFilter, InventoryOrder, ObservationRow, Page, Store, StoreError};
 use uuid::Uuid;
 
 use self::pages::{Pages, list, map, print_listings};
-use self::rows::{Change, Endpoint, HistoryRow, Issuer, Scan};
+pub(crate) use self::prune::after_scan;
+use self::rows::{Change, Endpoint, Entry, HistoryRow, Issuer, Scan};
 use crate::database;
 use crate::endpoint::host_and_port;
-use crate::store_settings::StoreSettings;
+use crate::settings::ScannerSettings;
 
 /// Arguments of `bulla inventory`.
 #[derive(Args, Debug)]
@@ -73,6 +75,9 @@ enum InventoryCommand {
     Issuers(Pages),
     /// List scans, newest first
     Scans(Pages),
+    /// Remove old observations; times of first and last sight stay
+    #[command(after_help = "Example: bulla inventory prune --older-than 30d --dry-run")]
+    Prune(prune::PruneArgs),
 }
 
 #[derive(Args, Debug)]
@@ -115,13 +120,13 @@ struct DiffArgs {
 }
 
 /// Runs `bulla inventory`.
-pub async fn run(args: &InventoryArgs, settings: &StoreSettings) -> Outcome<Exit> {
-    let url = database::inventory_url(args.db.as_deref(), settings)?;
+pub async fn run(args: &InventoryArgs, settings: &ScannerSettings) -> Outcome<Exit> {
+    let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
         return Err(Problem::new(Exit::Inventory, format_args!("no inventory at {}", path.display()))
             .hint("scan first (`bulla scan TARGET…` stores its results), or check --db"));
     }
-    let store = database::open(&url, settings).await?;
+    let store = database::open(&url, &settings.store).await?;
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,
         InventoryCommand::Show { what, json, output, color } => {
@@ -143,6 +148,7 @@ pub async fn run(args: &InventoryArgs, settings: &StoreSettings) -> Outcome<Exit
             })
             .await?;
         }
+        InventoryCommand::Prune(args) => prune::run(&store, args, &settings.inventory).await?,
     }
     Ok(Exit::Ok)
 }
@@ -221,7 +227,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     if let [endpoint] = &known[..] {
         return list(pages, async |after, limit| {
             let page = store::Inventory::of(store).endpoint_history(endpoint, after.as_ref(), limit).await?;
-            Ok(map(page, |row| HistoryRow { endpoint: endpoint.clone(), row }))
+            with_pruned(store, endpoint, page).await
         })
         .await;
     }
@@ -232,13 +238,28 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     }
     print_listings(pages, known, async |endpoint, after, limit| {
         let page = store::Inventory::of(store).endpoint_history(&endpoint, after.as_ref(), limit).await?;
-        Ok(map(page, |row| HistoryRow { endpoint: endpoint.clone(), row }))
+        with_pruned(store, &endpoint, page).await
     })
     .await
 }
 
+/// Returns the rows of a page of observations. After the last one follows what stays of pruned ones.
+async fn with_pruned(
+    store: &Store,
+    endpoint: &EndpointKey,
+    page: Page<ObservationRow>,
+) -> Result<Page<HistoryRow>, StoreError> {
+    let row = |entry| HistoryRow { endpoint: endpoint.clone(), entry };
+    let mut page = map(page, |observation| row(Entry::Observation(observation)));
+    if page.next.is_none() {
+        let pruned = store::Inventory::of(store).pruned_observations(endpoint).await?;
+        page.rows.extend(pruned.into_iter().map(|pruned| row(Entry::Pruned(pruned))));
+    }
+    Ok(page)
+}
+
 /// Returns the endpoints of a host, up to a maximum number.
-async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<Vec<store::EndpointKey>> {
+async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<Vec<EndpointKey>> {
     /// Maximum number of endpoints. A host with more is a network behind one name, whose ports the user must query one by one.
     const ENDPOINTS_MAX: usize = 100;
     let page = store::Inventory::of(store)

@@ -75,6 +75,7 @@ pub(crate) fn wrong(error: &StoreError) -> Problem {
     match error {
         StoreError::BadCursor
         | StoreError::UnknownScan(_)
+        | StoreError::Pruned(_)
         | StoreError::BadFingerprint(_)
         | StoreError::AmbiguousFingerprint(_) => Problem::usage(error),
         _ => database::problem(error),

@@ -6,7 +6,9 @@ use cli::units::{self, count, distance, now_us};
 use comfy_table::Cell;
 use events::ProbeOutcome;
 use serde_json::{Value, json};
-use store::{ChangeRow, EndpointKey, InventoryRow, IssuerRow, LeafFacts, ObservationRow, ScanRow};
+use store::{
+    ChangeRow, EndpointKey, InventoryRow, IssuerRow, LeafFacts, ObservationRow, PrunedObservations, ScanRow,
+};
 use x509::{Fingerprint, Severity};
 
 use crate::endpoint::label;
@@ -259,14 +261,16 @@ impl Listed for Scan {
         "answered",
         "changes",
         "new_certificates",
+        "pruned_at",
     ];
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
         let row = &self.0;
         let state = row.state.name();
+        let pruned = if row.pruned_at_us.is_some() { ", pruned" } else { "" };
         vec![
             paint.cell("", &units::minute(row.started_at_us.div_euclid(1_000_000))),
-            paint.cell(if state == "finished" { "ok" } else { "medium" }, state),
+            paint.cell(if state == "finished" { "ok" } else { "medium" }, &format!("{state}{pruned}")),
             paint.cell("", &count(row.observations)),
             paint.cell("", &count(row.answered)),
             paint.cell("", &count(row.changes)),
@@ -286,6 +290,7 @@ impl Listed for Scan {
             row.answered.to_string(),
             row.changes.to_string(),
             row.new_certificates.to_string(),
+            format_time(row.pruned_at_us),
         ]
     }
 
@@ -302,6 +307,7 @@ impl Listed for Scan {
             "new_certificates": row.new_certificates,
             "spec": stored_json(&row.spec),
             "summary": row.summary.as_deref().map(stored_json),
+            "pruned_at": time(row.pruned_at_us),
         })
     }
 }
@@ -390,10 +396,16 @@ impl Listed for Change {
     }
 }
 
-/// One observation of an endpoint.
+/// A part of the history of an endpoint.
 pub(crate) struct HistoryRow {
     pub(crate) endpoint: EndpointKey,
-    pub(crate) row: ObservationRow,
+    pub(crate) entry: Entry,
+}
+
+/// An observation, or what stays of pruned ones with the same certificate.
+pub(crate) enum Entry {
+    Observation(ObservationRow),
+    Pruned(PrunedObservations),
 }
 
 impl Listed for HistoryRow {
@@ -412,10 +424,16 @@ impl Listed for HistoryRow {
         "severity",
         "findings",
         "change",
+        "first_seen",
+        "observations",
+        "pruned_at",
     ];
 
     fn cells(&self, paint: Paint) -> Vec<Cell> {
-        let row = &self.row;
+        let row = match &self.entry {
+            Entry::Observation(row) => row,
+            Entry::Pruned(pruned) => return self.pruned_cells(pruned, paint),
+        };
         let state = rank_name(rank(row.severity, row.answered));
         vec![
             paint.cell("", &units::minute(row.observed_at_us.div_euclid(1_000_000))),
@@ -433,8 +451,11 @@ impl Listed for HistoryRow {
     }
 
     fn fields(&self) -> Vec<String> {
-        let row = &self.row;
-        vec![
+        let row = match &self.entry {
+            Entry::Observation(row) => row,
+            Entry::Pruned(pruned) => return self.pruned_fields(pruned),
+        };
+        let mut fields = vec![
             label(&self.endpoint),
             row.scan.to_string(),
             format_time(Some(row.observed_at_us)),
@@ -447,11 +468,16 @@ impl Listed for HistoryRow {
             row.severity.map(|s| s.name().to_owned()).unwrap_or_default(),
             codes(&row.findings).join(" "),
             row.change.map_or("", store::ChangeKind::name).to_owned(),
-        ]
+        ];
+        fields.resize(Self::CSV.len(), String::new());
+        fields
     }
 
     fn json(&self) -> Value {
-        let row = &self.row;
+        let row = match &self.entry {
+            Entry::Observation(row) => row,
+            Entry::Pruned(pruned) => return self.pruned_json(pruned),
+        };
         let facts = json!({
             "scan": row.scan,
             "observed_at": time(Some(row.observed_at_us)),
@@ -466,6 +492,61 @@ impl Listed for HistoryRow {
             "findings": stored_json(&row.findings),
             "detail": stored_json(&row.detail),
             "change": row.change.map(store::ChangeKind::name),
+        });
+        merged(key_json(&self.endpoint), facts)
+    }
+}
+
+impl HistoryRow {
+    fn pruned_cells(&self, row: &PrunedObservations, paint: Paint) -> Vec<Cell> {
+        let minute = |at_us: i64| units::minute(at_us.div_euclid(1_000_000));
+        let what = format!(
+            "{} since {}, pruned on {}",
+            units::counted(row.observations, "observation"),
+            minute(row.first_seen_us),
+            units::day(row.pruned_at_us.div_euclid(1_000_000))
+        );
+        vec![
+            paint.cell("", &minute(row.last_seen_us)),
+            paint.cell("", &clean(&label(&self.endpoint))),
+            paint.cell("", ""),
+            paint.cell("", ""),
+            paint.cell("", ""),
+            paint.cell("faint", &short(row.leaf_sha256.as_ref())),
+            paint.cell("faint", "pruned"),
+            paint.cell("faint", &what),
+        ]
+    }
+
+    fn pruned_fields(&self, row: &PrunedObservations) -> Vec<String> {
+        let fields: [String; 15] = [
+            label(&self.endpoint),
+            String::new(),
+            format_time(Some(row.last_seen_us)),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+            row.leaf_sha256.as_ref().map(hex).unwrap_or_default(),
+            String::new(),
+            String::new(),
+            String::new(),
+            "pruned".to_owned(),
+            format_time(Some(row.first_seen_us)),
+            row.observations.to_string(),
+            format_time(Some(row.pruned_at_us)),
+        ];
+        fields.into()
+    }
+
+    fn pruned_json(&self, row: &PrunedObservations) -> Value {
+        let facts = json!({
+            "change": "pruned",
+            "observed_at": time(Some(row.last_seen_us)),
+            "leaf_sha256": row.leaf_sha256.as_ref().map(hex),
+            "first_seen": time(Some(row.first_seen_us)),
+            "observations": row.observations,
+            "pruned_at": time(Some(row.pruned_at_us)),
         });
         merged(key_json(&self.endpoint), facts)
     }

@@ -146,6 +146,7 @@ async fn scan(
         store_error: None,
         estate_overflowed,
     };
+    let inventory = storing.as_ref().map(ScanStorage::store);
     if let Some(storing) = storing {
         if demo.is_none() {
             let samples = storing.samples();
@@ -170,6 +171,9 @@ async fn scan(
         None => 0,
     };
     report.close(&tally, &estate, &closing).map_err(|error| Problem::output(&error))?;
+    if let Some(store) = inventory.filter(|_| stored) {
+        crate::inventory::after_scan(&store, &settings.inventory).await;
+    }
     if let Some(path) = &args.metrics_file {
         metrics::write(path, &tally, &closing)?;
     }

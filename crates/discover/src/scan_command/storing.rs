@@ -152,9 +152,11 @@ pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
 pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome<ScanRow> {
     let inventory = |error: StoreError| database::problem(&error);
     if wanted == "last" {
-        return store::Scans::of(store).latest_unfinished().await.map_err(inventory)?.ok_or_else(|| {
-            Problem::usage("no scan was interrupted").hint("`bulla inventory scans` lists them")
-        });
+        let last =
+            store::Scans::of(store).latest_unfinished().await.map_err(inventory)?.ok_or_else(|| {
+                Problem::usage("no scan was interrupted").hint("`bulla inventory scans` lists them")
+            })?;
+        return complete(last);
     }
     let id = wanted.parse::<Uuid>().map_err(|_| {
         Problem::usage(format_args!("{wanted:?} is not a scan ID")).hint("`bulla inventory scans` lists them")
@@ -166,7 +168,18 @@ pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome
     if scan.state == ScanState::Finished {
         return Err(Problem::usage(format_args!("scan {id} is complete")).hint("start a new scan"));
     }
-    Ok(scan)
+    complete(scan)
+}
+
+/// Rejects a scan whose observations were pruned: it would probe those endpoints once more.
+fn complete(scan: ScanRow) -> Outcome<ScanRow> {
+    let Some(pruned_us) = scan.pruned_at_us else { return Ok(scan) };
+    let day = cli::units::day(pruned_us.div_euclid(1_000_000));
+    Err(Problem::usage(format_args!(
+        "scan {} cannot be resumed: its observations were pruned on {day} (inventory.observations_days)",
+        scan.id
+    ))
+    .hint("start a new scan"))
 }
 
 /// Results of earlier scans of endpoints.
