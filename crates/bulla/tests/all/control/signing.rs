@@ -140,7 +140,7 @@ fn renewal_reaches_the_tls_terminator_without_failed_handshakes() {
         (service, said, address)
     };
     let (terminator, said, address) = start(&house);
-    assert!(said.starts_with("1 certificates"), "{said}");
+    assert!(said.starts_with("1 certificate at "), "{said}");
     let root = house.root().display().to_string();
     // Every handshake must verify. Returns the serial number of the presented certificate.
     let serial = |address: &str| {
@@ -162,7 +162,7 @@ fn renewal_reaches_the_tls_terminator_without_failed_handshakes() {
     drop(terminator);
     assert_eq!(house.stop(), Some(0));
     let (_terminator, said, address) = start(&house);
-    assert!(said.starts_with("1 certificates"), "{said}");
+    assert!(said.starts_with("1 certificate at "), "{said}");
     let shown = house.program(
         "sh",
         "apt-get install -y dash",
