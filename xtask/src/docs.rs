@@ -94,9 +94,19 @@ fn copy_pages() -> std::io::Result<()> {
     for file in files {
         let copy = source.join(file.strip_prefix(&root).unwrap_or(&file));
         fs::create_dir_all(copy.parent().unwrap_or(&source))?;
-        fs::copy(&file, copy)?;
+        if is_page(&file) {
+            fs::write(copy, with_names_of_the_site(&fs::read_to_string(&file)?))?;
+        } else {
+            fs::copy(&file, copy)?;
+        }
     }
     fs::write(source.join("SUMMARY.md"), from_the_root(&contents))
+}
+
+/// Returns a page with links to the files that mdBook writes: `index.html` for a README, `toc.html` for the table of contents.
+fn with_names_of_the_site(page: &str) -> String {
+    let page = page.replace("](docs/SUMMARY.md)", "](toc.html)");
+    page.replace("README.md)", "index.md)").replace("README.md#", "index.md#")
 }
 
 fn is_page(file: &Path) -> bool {
@@ -191,6 +201,13 @@ mod tests {
         let contents = "[Bulla](../README.md)\n- [Scanning](scan.md)\n  - [A](runbooks/a.md)\n";
         let expected = "[Bulla](README.md)\n- [Scanning](docs/scan.md)\n  - [A](docs/runbooks/a.md)\n";
         assert_eq!(from_the_root(contents), expected);
+    }
+
+    #[test]
+    fn links_name_the_files_that_mdbook_writes() {
+        let page = "[all](docs/SUMMARY.md), [a](runbooks/README.md#alerts), [b](../README.md), README.md";
+        let expected = "[all](toc.html), [a](runbooks/index.md#alerts), [b](../index.md), README.md";
+        assert_eq!(with_names_of_the_site(page), expected);
     }
 
     #[test]

@@ -16,5 +16,7 @@ mod store_settings;
 
 pub use fail_on::FailOn;
 pub use output::record::Detail;
-pub use settings::{FamilySetting, InventorySettings, KEYS, RevocationSetting, ScanSettings, ScannerSettings};
+pub use settings::{
+    FamilySetting, InventorySettings, KEYS, RevocationSetting, ScanSettings, ScannerSettings,
+};
 pub use store_settings::StoreSettings;

@@ -508,7 +508,7 @@ pub async fn rotation_policy_with_hook(tx: &mut Tx, hook: &str) -> Result<Option
 
 impl Credentials<'_> {
     /// Returns the policies at paths that the caller may read, sorted by path, after `after` (a path in lower case). The caller filters
-    /// the rows by [`Requester::lists`].
+    /// the rows by `Requester::lists`.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.
@@ -531,7 +531,7 @@ impl Credentials<'_> {
     }
 
     /// Returns the rotations planned below a path (lower case) that the caller may read, earliest first. The caller filters the rows by
-    /// [`Requester::lists`].
+    /// `Requester::lists`.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.
