@@ -101,9 +101,9 @@ async fn invalid_watches_are_rejected_and_viewers_are_read_only() {
         world.post("/api/v1/watches", body).await
     };
     for (change, wanted) in [
-        (json!({"targets": ["/etc/passwd"]}), "only hosts"),
-        (json!({"targets": ["@/etc/passwd"]}), "only hosts"),
-        (json!({"targets": ["-"]}), "only hosts"),
+        (json!({"targets": ["/etc/passwd"]}), "write a host"),
+        (json!({"targets": ["@/etc/passwd"]}), "write a host"),
+        (json!({"targets": ["-"]}), "write a host"),
         (json!({"targets": []}), "at least one target or source"),
         (json!({"sources": ["aws"]}), "no clouds or clusters"),
         (json!({"interval_s": 1}), "60 to"),
