@@ -1,4 +1,4 @@
-//! Retention of observations: removes those of old scans. What stays is described at [`store::Pruning`].
+//! Retention of observations: removes the observations of old scans. [`store::Pruning`] says which observations stay.
 //!
 //! In a cluster one node at a time does the work. Transactions are small, and the pause after each is longer than it took, so that
 //! scans and other writers proceed.

@@ -93,7 +93,7 @@ impl ConnectionHandler<UnixListener> for Control {
             Ok(peer) => peer.uid(),
             Err(error) => return tracing::warn!(%error, "the user of a control connection is unknown"),
         };
-        // The mode of the socket says the same; somebody may have changed it.
+        // The mode of the socket has the same effect, but an administrator may have changed it.
         if ![0, rustix::process::geteuid().as_raw()].contains(&peer) {
             return tracing::warn!(user = peer, "closed a control connection of another user");
         }

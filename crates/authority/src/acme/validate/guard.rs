@@ -56,7 +56,7 @@ impl Guard {
     /// # Errors
     /// Describes the forbidden kind of address.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
-        // A network of a translator allows only those of its addresses whose embedded addresses are allowed too.
+        // An address of a translator (NAT64, 6to4) is allowed only if its embedded IPv4 address is allowed, too.
         let allowed = |candidate: IpAddr| self.allow.iter().any(|net| net.contains(&candidate));
         if address_and_embedded(address).all(allowed) {
             return Ok(());
