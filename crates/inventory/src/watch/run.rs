@@ -122,13 +122,13 @@ impl Watches {
                 _ => self.scan_parts(scan, row, parts, node, stop).await,
             }
         };
-        let mut budget = Budget::default();
-        let seen = async { tokio::try_join!(looks, self.list_clouds(scan, &spec, stop)) };
-        let (mut findings, (kept, not_listed)) = tokio::select! {
-            seen = seen => seen?,
-            // Never completes by itself: it only sends notices.
-            () = self.notify_during_run(scan, row, &mut budget, stop) => return Err(RunInterruption::Cancelled),
+        let (mut budget, ended) = (Budget::default(), stop.child_token());
+        let seen = async {
+            let _ends_notices = ended.clone().drop_guard();
+            tokio::try_join!(looks, self.list_clouds(scan, &spec, stop))
         };
+        let (seen, ()) = tokio::join!(seen, self.notify_during_run(scan, row, &mut budget, &ended));
+        let (mut findings, (kept, not_listed)) = seen?;
         for (severity, count) in kept {
             *findings.entry(severity).or_insert(0) += count;
         }

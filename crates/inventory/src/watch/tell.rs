@@ -38,20 +38,20 @@ enum Pass {
 }
 
 impl Watches {
-    /// Sends notices about the results that `scan` has stored so far, repeatedly, until the future is dropped: recipients need not
-    /// wait for the end of a long run. Each pass is short compared with the pause after it.
+    /// Sends notices about the results that `scan` has stored so far, repeatedly, until `ended` is cancelled: recipients need not
+    /// wait for the end of a long run. Each pass is short compared with the pause after it. A pass stops between two pages and is
+    /// never dropped: the database would still commit its last transaction, after the next pass has read what was sent.
     pub(super) async fn notify_during_run(
         &self,
         scan: Uuid,
         row: &WatchRow,
         budget: &mut Budget,
-        stop: &CancellationToken,
+        ended: &CancellationToken,
     ) {
         let mut pause = TELL_EVERY;
-        loop {
-            tokio::time::sleep(pause).await;
+        while ended.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
             let began = tokio::time::Instant::now();
-            if let Err(error) = self.notify_seen(scan, row, Pass::Meanwhile, budget, stop).await {
+            if let Err(error) = self.notify_seen(scan, row, Pass::Meanwhile, budget, ended).await {
                 tracing::debug!(%scan, error = &error as &dyn std::error::Error, "results of a watch run could not be \
                  reported yet; retrying");
             }
