@@ -207,6 +207,36 @@ fn every_crate_inherits_workspace_settings() {
     assert_none(&broken);
 }
 
+/// A run of rustdoc takes seconds a crate, so the crates without examples in their comments skip it.
+#[test]
+fn crates_test_the_examples_in_their_comments_if_they_have_any() {
+    let mut broken = Vec::new();
+    for one in crates() {
+        let library = one.folder.join("src/lib.rs");
+        if !library.exists() {
+            continue;
+        }
+        let tests = one.manifest.get("lib").and_then(|lib| lib.get("doctest")).and_then(Value::as_bool)
+            != Some(false);
+        let has_examples =
+            files_below(&one.folder.join("src"), &["rs"]).iter().any(|file| has_doc_example(&read(file)));
+        if tests != has_examples {
+            let why = if tests {
+                "no example: add `doctest = false` to [lib]"
+            } else {
+                "examples: remove `doctest = false`"
+            };
+            broken.push(format!("{}: the comments have {why}", one.name));
+        }
+    }
+    assert_none(&broken);
+}
+
+fn has_doc_example(text: &str) -> bool {
+    let mut lines = text.lines().map(str::trim_start);
+    lines.any(|line| line.starts_with("/// ```") || line.starts_with("//! ```"))
+}
+
 #[test]
 fn unsafe_code_is_forbidden_outside_listed_crates() {
     let workspace = manifest(&root().join("Cargo.toml"));
