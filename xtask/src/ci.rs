@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use crate::memory::TemporaryFolder;
 use crate::setup;
 use crate::shell::{Failure, cargo, command, output_of, root, run as run_command};
 
@@ -16,9 +18,6 @@ const ADVISORY_FETCH_SECONDS_MAX: &str = "120";
 /// minutes.
 const CRASH_POINTS: &str = "12";
 
-/// Steps that only compile. A full run executes them during the tests, at the lowest priority: tests wait for other programs and
-/// timers, so the processors are partly idle.
-const BESIDE_TESTS: &[&str] = &["clippy", "doc"];
 /// Output of cargo after it has compiled, when it starts to run tests. From then on it holds no lock on the target folder.
 const TESTS_RUN: &str = "Running ";
 
@@ -28,17 +27,40 @@ const STEPS: &[Step] = &[
     ("tools", tools),
     ("lock", lock),
     ("tests", tests),
-    ("abuse", abuse),
-    ("kernels", crate::kernels::run),
-    ("features", features),
-    ("fmt", fmt),
+    ("interop-tools", interop_tools),
     ("clippy", clippy),
     ("doc", doc),
+    ("fmt", fmt),
     ("site", crate::docs::run_if_installed),
     ("deny", deny),
     ("advisories", advisories),
+    ("abuse", abuse),
+    ("kernels", crate::kernels::run),
     ("packages", packages),
     ("interop", interop),
+    ("console", console),
+    ("features", features),
+];
+
+/// Part of a full run. Its steps run in order. The steps of `beside` run in order at the same time, so that the processors have work
+/// while tests wait for other programs and timers.
+struct Phase {
+    steps: &'static [&'static str],
+    beside: &'static [&'static str],
+    /// Niceness of the steps of `beside`.
+    niceness: &'static str,
+}
+
+const PHASES: &[Phase] = &[
+    Phase { steps: &["tools", "lock"], beside: &[], niceness: "0" },
+    Phase {
+        steps: &["tests"],
+        beside: &["interop-tools", "clippy", "doc", "fmt", "site", "deny", "advisories"],
+        niceness: "19",
+    },
+    Phase { steps: &["abuse", "kernels"], beside: &[], niceness: "0" },
+    // `features` last: it replaces the binary that the other steps use.
+    Phase { steps: &["packages", "interop", "features"], beside: &["console"], niceness: "0" },
 ];
 
 /// Runs the named steps, or all of them.
@@ -46,51 +68,92 @@ const STEPS: &[Step] = &[
 /// # Errors
 /// A name is unknown, or a step failed.
 pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
-    let steps = chosen(names)?;
     let started = Instant::now();
-    for (name, step) in steps {
-        if names.is_empty() && BESIDE_TESTS.contains(name) {
-            continue;
+    if names.is_empty() {
+        for phase in PHASES {
+            run_phase(phase)?;
         }
-        println!("\n== {name}");
-        let step_started = Instant::now();
-        let step: fn() -> Result<(), Failure> =
-            if names.is_empty() && *name == "tests" { tests_and_beside } else { *step };
-        step().map_err(|failure| Failure::Program(format!("step {name} failed: {failure}")))?;
-        println!("== {name}: {} s", step_started.elapsed().as_secs());
+    } else {
+        for step in chosen(names)? {
+            run_step(step)?;
+        }
     }
     println!("\n== all passed in {} s", started.elapsed().as_secs());
     Ok(())
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static Step>, Failure> {
-    if names.is_empty() {
-        return Ok(STEPS.iter().collect());
+fn run_phase(phase: &Phase) -> Result<(), Failure> {
+    if phase.steps == ["tests"] {
+        return timed("tests", || tests_and_beside(phase));
     }
-    let find = |name: &String| {
-        STEPS.iter().find(|(known, _)| known == name).ok_or_else(|| {
-            let known: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
-            Failure::Usage(format!("unknown step `{name}`; the steps are: {}", known.join(" ")))
-        })
-    };
-    names.iter().map(find).collect()
+    let beside = if phase.beside.is_empty() { None } else { Some(Beside::start(phase)?) };
+    for name in phase.steps {
+        run_step(find(name)?)?;
+    }
+    beside.map_or(Ok(()), Beside::wait)
 }
 
-/// Runs `cargo test --workspace` with two threads per core, because many tests mostly wait for other programs.
+fn run_step((name, step): &Step) -> Result<(), Failure> {
+    timed(name, step)
+}
+
+fn timed(name: &str, step: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    println!("\n== {name}");
+    let started = Instant::now();
+    step().map_err(|failure| Failure::Program(format!("step {name} failed: {failure}")))?;
+    println!("== {name}: {} s", started.elapsed().as_secs());
+    Ok(())
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Step>, Failure> {
+    names.iter().map(|name| find(name)).collect()
+}
+
+fn find(name: &str) -> Result<&'static Step, Failure> {
+    STEPS.iter().find(|(known, _)| *known == name).ok_or_else(|| {
+        let known: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
+        Failure::Usage(format!("unknown step `{name}`; the steps are: {}", known.join(" ")))
+    })
+}
+
+/// Options of `cargo test` that select targets.
+const TARGET_OPTIONS: &[&str] =
+    &["--lib", "--bin", "--bins", "--test", "--tests", "--example", "--examples", "--doc", "--all-targets"];
+
+/// Runs `cargo test --workspace` with two threads per core, because many tests mostly wait for other programs. Without a selection
+/// of targets it leaves out the examples, which are benchmarks: clippy compiles them, and linking them takes minutes.
 ///
 /// # Errors
 /// A test failed, or does not compile.
 pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
+    let temporary = TemporaryFolder::in_memory();
+    let run = |targets: &[&str]| run_command(&mut tests_of(targets, arguments, temporary.as_ref()));
+    let options = arguments.iter().take_while(|argument| *argument != "--");
+    let mut names = options.map(|option| option.split('=').next().unwrap_or(option));
+    if names.any(|name| TARGET_OPTIONS.contains(&name)) {
+        return run(&[]);
+    }
+    let tests = run(&["--tests"]);
+    if tests.is_err() && !arguments.iter().any(|argument| argument == "--no-fail-fast") {
+        return tests;
+    }
+    tests.and(run(&["--doc"]))
+}
+
+fn tests_of(targets: &[&str], arguments: &[String], temporary: Option<&TemporaryFolder>) -> Command {
     let mut tests = cargo(&["test"]);
     // `-p CRATE` selects crates. cargo rejects it together with `--workspace`.
     let chooses = arguments.iter().any(|argument| argument == "-p" || argument.starts_with("--package"));
     if !chooses {
         tests.arg("--workspace");
     }
-    tests.args(arguments);
+    tests.args(targets).args(arguments);
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         tests.env("RUST_TEST_THREADS", (2 * cores).to_string());
+    }
+    if let Some(folder) = temporary {
+        tests.env("TMPDIR", &folder.path);
     }
     if has_ifma() {
         // Require a test of the batch kernel with the processor's own instructions if it supports them, in addition to the portable
@@ -101,7 +164,7 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
             "this processor lacks AVX-512 IFMA: the batch kernel is tested by the model of the instructions alone"
         );
     }
-    run_command(&mut tests)
+    tests
 }
 
 fn has_ifma() -> bool {
@@ -110,15 +173,18 @@ fn has_ifma() -> bool {
 
 fn tools() -> Result<(), Failure> {
     setup::run()?;
+    run_command(&mut cargo(&["--version"]))
+}
+
+fn install_cargo_deny() -> Result<(), Failure> {
     let installed = output_of(&mut cargo(&["deny", "--version"])).unwrap_or_default();
-    if installed.trim() != format!("cargo-deny {CARGO_DENY_VERSION}") {
-        // It runs for seconds only, so an optimised build would take longer in total.
-        let package = format!("cargo-deny@{CARGO_DENY_VERSION}");
-        let mut install = cargo(&["install", "--debug", "--locked", &package]);
-        run_command(install.env("CARGO_PROFILE_DEV_DEBUG", "none"))?;
+    if installed.trim() == format!("cargo-deny {CARGO_DENY_VERSION}") {
+        return Ok(());
     }
-    run_command(&mut cargo(&["--version"]))?;
-    run_command(&mut cargo(&["deny", "--version"]))
+    // It runs for seconds only, so an optimised build would take longer in total.
+    let package = format!("cargo-deny@{CARGO_DENY_VERSION}");
+    let mut install = cargo(&["install", "--debug", "--locked", &package]);
+    run_command(install.env("CARGO_PROFILE_DEV_DEBUG", "none"))
 }
 
 /// Fails if Cargo.lock does not match the manifests, before another step updates it silently.
@@ -139,8 +205,8 @@ fn test_command() -> Command {
     tests
 }
 
-/// Runs the tests. Starts [`BESIDE_TESTS`] once all tests are compiled.
-fn tests_and_beside() -> Result<(), Failure> {
+/// Runs the tests. Starts the steps of `beside` once all tests are compiled.
+fn tests_and_beside(phase: &Phase) -> Result<(), Failure> {
     let started = |error| Failure::Program(format!("cannot start cargo: {error}"));
     let mut tests = test_command().stderr(Stdio::piped()).spawn().map_err(started)?;
     let lines = tests.stderr.take().map(BufReader::new);
@@ -148,7 +214,7 @@ fn tests_and_beside() -> Result<(), Failure> {
     for line in lines.into_iter().flat_map(BufReader::lines).map_while(Result::ok) {
         eprintln!("{line}");
         if beside.is_none() && line.trim_start().starts_with(TESTS_RUN) {
-            beside = Some(Beside::start()?);
+            beside = Some(Beside::start(phase)?);
         }
     }
     let status = tests.wait().map_err(started)?;
@@ -158,21 +224,24 @@ fn tests_and_beside() -> Result<(), Failure> {
     beside.map_or(Ok(()), Beside::wait)
 }
 
-/// Steps that run concurrently with others, with their output in a file.
+/// Steps that run concurrently with others, with their output in a file. Dropping it ends them.
 struct Beside {
+    names: String,
     process: Child,
     log: PathBuf,
 }
 
 impl Beside {
-    fn start() -> Result<Self, Failure> {
-        let failed = |error| Failure::Program(format!("cannot start {}: {error}", BESIDE_TESTS.join(" ")));
-        let log = root().join("target/beside-tests.log");
+    fn start(phase: &Phase) -> Result<Self, Failure> {
+        let names = phase.beside.join(" ");
+        let failed = |error| Failure::Program(format!("cannot start {names}: {error}"));
+        let log = root().join(format!("target/beside-{}.log", phase.steps[0]));
         let output = File::create(&log).map_err(failed)?;
         let mut steps = command("nice");
-        steps.args(["-n", "19", "cargo", "xtask", "ci"]).args(BESIDE_TESTS).stdin(Stdio::null());
-        steps.stderr(output.try_clone().map_err(failed)?).stdout(output);
-        Ok(Self { process: steps.spawn().map_err(failed)?, log })
+        steps.args(["-n", phase.niceness, "cargo", "xtask", "ci"]).args(phase.beside).stdin(Stdio::null());
+        steps.stderr(output.try_clone().map_err(failed)?).stdout(output).process_group(0);
+        let process = steps.spawn().map_err(failed)?;
+        Ok(Self { names, process, log })
     }
 
     /// Waits for the end of the steps, and prints their output.
@@ -181,15 +250,18 @@ impl Beside {
         println!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
         match status {
             Ok(status) if status.success() => Ok(()),
-            _ => Err(Failure::Program(format!("one of {} failed", BESIDE_TESTS.join(", ")))),
+            _ => Err(Failure::Program(format!("one of these steps failed: {}", self.names))),
         }
     }
 }
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if matches!(self.process.try_wait(), Ok(None)) {
+            let group = format!("-{}", self.process.id());
+            let _ = command("kill").args(["-TERM", "--", &group]).status();
+            let _ = self.process.wait();
+        }
     }
 }
 
@@ -231,11 +303,13 @@ fn doc() -> Result<(), Failure> {
 }
 
 fn deny() -> Result<(), Failure> {
+    install_cargo_deny()?;
     run_command(&mut cargo(&["deny", "check", "licenses", "bans", "sources"]))
 }
 
 /// Checks for known vulnerabilities. Without network access the database is not available, and the step reports no result.
 fn advisories() -> Result<(), Failure> {
+    install_cargo_deny()?;
     let mut fetch = command("timeout");
     fetch.args([ADVISORY_FETCH_SECONDS_MAX, "cargo", "deny", "fetch", "db"]);
     if run_command(&mut fetch).is_err() {
@@ -251,7 +325,17 @@ fn packages() -> Result<(), Failure> {
     run_command(command("bash").arg(".ci/packages"))
 }
 
+/// Installs the clients and servers of `interop` and `console`. Most of it is compiling programs in Go.
+fn interop_tools() -> Result<(), Failure> {
+    run_command(command("bash").args([".ci/interop", "--tools"]))
+}
+
 /// Runs interoperability tests with clients and servers that need another toolchain.
 fn interop() -> Result<(), Failure> {
     run_command(command("bash").arg(".ci/interop"))
+}
+
+/// Tests the pages of the web console in a browser.
+fn console() -> Result<(), Failure> {
+    run_command(command("bash").args([".ci/interop", "console"]))
 }

@@ -14,6 +14,7 @@ mod ci;
 mod dist;
 mod docs;
 mod kernels;
+mod memory;
 mod setup;
 mod shell;
 
