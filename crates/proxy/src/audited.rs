@@ -24,7 +24,7 @@ const METHOD_OCTETS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct AuditedDecision {
     event: AuditEvent,
-    /// Joins the decision and the outcome.
+    /// Id that joins the event of the decision and the event of the outcome.
     id: Arc<str>,
 }
 
@@ -53,7 +53,7 @@ impl Lasting for Outcome {
 }
 
 impl AuditedDecision {
-    /// Describes a request on the connection `way`.
+    /// Describes a request that arrived on the connection `way`.
     pub(super) fn request<B>(
         request: &Request<B>,
         way: &ConnectionContext,
@@ -103,7 +103,7 @@ impl AuditedDecision {
         Self { event: AuditEvent { actor, action, resource, details }, id }
     }
 
-    /// Marks the decision as that about a held request: with its id in the audit log, and the person who decided.
+    /// Marks this decision as a decision about a held request: adds the id of the hold, and the person who decided.
     pub(super) fn of_held(mut self, record: Option<&HoldRecord>) -> Self {
         let Some(record) = record else { return self };
         let details = &mut self.event.details;
@@ -132,7 +132,7 @@ impl AuditedDecision {
         event
     }
 
-    /// Returns the outcome to be written when the exchange ends.
+    /// Returns the outcome event, to be written when the exchange ends.
     pub(super) fn outcome(&self, log: &AuditLog) -> Box<Outcome> {
         let AuditEvent { actor, action, resource, .. } = self.event.clone();
         let (kind, _) = action.rsplit_once('.').unwrap_or((&action, ""));
@@ -149,7 +149,7 @@ impl AuditedDecision {
         event
     }
 
-    /// Returns the event of a decision after which nothing is sent.
+    /// Returns the event of a permitted request that the proxy does not send.
     pub(super) fn unsent(&self) -> AuditEvent {
         self.event.clone()
     }

@@ -79,7 +79,7 @@ impl Proxy {
         }
     }
 
-    /// Decides by the server name in the ClientHello, or by the CONNECT target if there is none.
+    /// Serves a TLS connection by the rule for the server name in its ClientHello, or for the CONNECT target if there is none.
     async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: ClientHelloFields, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -113,8 +113,8 @@ impl Proxy {
         nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
     }
 
-    /// Returns the client with a signal for the end of its connection, if the policy may hold its requests. The watch must live as
-    /// long as the connection.
+    /// Adds a hangup signal to the client if the policy may hold its requests, so that a hold ends when the client disconnects.
+    /// The returned watch must live as long as the connection.
     pub(super) fn watched(&self, client: Client, stream: &TcpStream) -> (Client, Option<HangupWatch>) {
         let is_watched = self.rules.now().policy.holds();
         let watch = is_watched.then(|| HangupWatch::of(stream).ok()).flatten();
@@ -124,7 +124,7 @@ impl Proxy {
         }
     }
 
-    /// Returns the timeout of the client's first bytes: that of a ClientHello if only TLS is served.
+    /// Returns the timeout of the client's first bytes. If the port serves only TLS, this is the timeout of a ClientHello.
     fn first_bytes_timeout(&self) -> Duration {
         let limit = self.options.head_timeout;
         if self.access.door().is_some_and(|door| door.only) { limit.min(HELLO_WITHIN) } else { limit }

@@ -7,8 +7,8 @@ use super::proxy::Proxy;
 use super::rules::{Action, Rules};
 
 impl Proxy {
-    /// Returns the action for a connection to `target` as `name`. Resolves the name if no list contains it but some list contains
-    /// networks; the dialled address is checked again.
+    /// Returns the action for a connection to `target` as `name`. Resolves the name only if no list contains the name and some
+    /// list contains networks. The dialled address is checked again.
     pub(super) async fn action_of(&self, target: &Target, name: &HostOrIp) -> Action {
         self.action_with_rules(&self.rules.now().names, target, name).await
     }
@@ -27,7 +27,8 @@ impl Proxy {
         rules.action_at_addresses(name, &addresses, target.port)
     }
 
-    /// Returns whether a connection is tunneled before the client sends anything; for a redirected connection, by its address only.
+    /// Returns whether a connection is tunneled before the client sends anything. A redirected connection is decided only by its
+    /// address.
     pub(super) async fn is_tunnelled_immediately(&self, target: &Target) -> bool {
         match target.redirected {
             true => self.rules.now().names.of_target(target) == Some(Action::Tunnel),

@@ -33,9 +33,10 @@ use super::requests::{
 use super::rotation::PreparedRequest;
 use super::rules::Action;
 
-/// Maximum bytes of a body that is kept, to send the request again after a rotation.
+/// Maximum bytes of a request body that the proxy keeps, so that it can send the request again after a rotation of the
+/// credential.
 const REPEATED_OCTETS_MAX: usize = 64 << 10;
-/// Maximum wait for the body of a response that cannot be searched: an empty one is passed on.
+/// Maximum wait for the body of a response that cannot be searched. If the body is empty, the response is passed on.
 const EMPTY_WITHIN: Duration = Duration::from_secs(1);
 
 impl Proxy {
@@ -138,7 +139,7 @@ impl Proxy {
         response
     }
 
-    /// Returns whether a request is for another host than its connection, so that the wrong rules would apply. A client may use a
+    /// Returns whether a request names another host than its connection, so that the wrong rules would apply. A client may use a
     /// connection for all names of the presented certificate (RFC 9113 section 9.1.1), unless such a name is tunneled, or has
     /// another verification or route. A client that gets status 421 opens another connection.
     async fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
@@ -312,7 +313,7 @@ impl Proxy {
         }
     }
 
-    /// Tries to audit a request that is not sent.
+    /// Writes the audit event of a request that is not sent. A failure to write is ignored.
     async fn audit_unsent(&self, audited: Option<&AuditedDecision>) {
         if let Some(audited) = audited {
             let _ = self.requests.audit(|| audited.unsent()).await;
@@ -424,7 +425,7 @@ async fn take_response_filter(
     filter.map(Some)
 }
 
-/// Returns the response instead of one that cannot be searched for the injected credential.
+/// Returns the error response that replaces a response which cannot be searched for the injected credential.
 fn unsearchable_response(error: UnsearchableBody, entry: &mut Option<Box<Entry>>) -> Response<Body> {
     entry.iter_mut().for_each(|entry| entry.set_refusal_reason("content-coding"));
     tracing::warn!(%error, "a response was not passed on");

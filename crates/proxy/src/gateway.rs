@@ -39,7 +39,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Returns whether the end of the request or tunnel has to be noticed.
+    /// Returns whether the end of the request or tunnel must be recorded, for a budget or for the audit log.
     pub(super) fn is_counted(&self) -> bool {
         self.spending.is_some() || self.outcome.is_some()
     }
@@ -66,11 +66,11 @@ pub(super) struct Refused {
     pub(super) held: Option<HoldRecord>,
 }
 
-/// Why a request is not admitted now.
+/// Reason why a request is not admitted now.
 pub(super) enum NotAdmitted {
-    /// It is refused.
+    /// The request is refused.
     Refused(Box<Refused>),
-    /// It has to wait for an approval.
+    /// A rule holds the request until a person approves it.
     Held(Box<HoldOrder>),
 }
 
@@ -80,14 +80,14 @@ impl From<Box<Refused>> for NotAdmitted {
     }
 }
 
-/// A request to be held.
+/// Order to hold a request.
 pub(super) struct HoldOrder {
     pub(super) key: HoldKey,
     pub(super) request: HeldRequest,
     pub(super) hold_for: Duration,
-    /// The rule that holds.
+    /// The rule that holds the request.
     pub(super) rule: Option<Arc<str>>,
-    /// The refusal if nobody approves the request, still without its texts.
+    /// The refusal if nobody approves the request; its status and texts are set when the hold ends.
     pub(super) refusal: Box<Refused>,
 }
 
@@ -119,7 +119,8 @@ struct Subject<'a> {
 }
 
 impl Proxy {
-    /// Decides about a request, before anything is resolved or dialled. `approval` is that of the request, if it was held.
+    /// Decides about a request, before anything is resolved or dialled. `approval` is the approval of this request, if it was
+    /// held.
     pub(super) fn admit(
         &self,
         rules: &RuleSet,
@@ -150,7 +151,7 @@ impl Proxy {
         self.begin(policy, &subject, &decision, approval)
     }
 
-    /// Decides about a tunnel to `target` for the host `name`. `approval` is that of the tunnel, if it was held.
+    /// Decides about a tunnel to `target` for the host `name`. `approval` is the approval of this tunnel, if it was held.
     pub(super) fn judge_tunnel(
         &self,
         client: &Client,
@@ -173,7 +174,7 @@ impl Proxy {
         }
     }
 
-    /// Audits a tunnel that was decided. Returns `None` if it must not be opened. Logs a refusal.
+    /// Audits the decision about a tunnel, and logs a refusal. Returns `None` if the tunnel must not be opened.
     pub(super) async fn note_tunnel(
         &self,
         client: &Client,
@@ -199,8 +200,8 @@ impl Proxy {
         }
     }
 
-    /// Returns whether the proxy may connect to `target` as `name` on its own, to copy the server's certificate: the policy may allow
-    /// a request of the client without an approval.
+    /// Returns whether the proxy may open its own connection to `target` as `name` before the client sends a request, to copy the
+    /// server's certificate. This requires that the policy may allow a request of the client without an approval.
     pub(super) fn may_be_probed(&self, client: &Client, target: &Target, name: &HostOrIp) -> bool {
         let rules = self.rules.now();
         let policy = &rules.policy;
@@ -286,7 +287,8 @@ impl Proxy {
         Ok(Admission { grantee, judgement: Some(judgement), spending, outcome: None, approved })
     }
 
-    /// Returns the approval of a request that a rule holds: its own, or a remembered one.
+    /// Returns the approval of a request that a rule holds: the approval of this request, or a remembered approval of an equal
+    /// request.
     fn approved(
         &self,
         subject: &Subject<'_>,
@@ -434,7 +436,7 @@ enum Mismatch {
     Host { connection: HostOrIp, host: HostOrIp },
 }
 
-/// Returns the host by which a request is judged: that of its connection, never an unverified claim.
+/// Returns the host by which a request is judged: the verified host of its connection, never an unverified claim.
 fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a HostOrIp, Mismatch> {
     let target = &way.origin.target;
     let of_connection = match &way.origin.server {

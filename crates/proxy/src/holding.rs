@@ -20,8 +20,8 @@ use super::proxy::Proxy;
 use super::requests::{AuditEvent, RuleSet};
 
 impl Proxy {
-    /// Decides about a request. If a rule holds it, waits for a person's decision; then `rules` are the current ones, and `began`
-    /// is later by the wait.
+    /// Decides about a request. If a rule holds the request, waits for a person's decision; `rules` is then the current version,
+    /// and `began` is moved later by the length of the wait.
     pub(super) async fn admit_or_hold(
         &self,
         rules: &mut Arc<RuleSet>,
@@ -115,7 +115,7 @@ impl Proxy {
         Err(refusal)
     }
 
-    /// Waits for the end of a hold.
+    /// Waits until a person decides, the deadline passes, the client leaves, or the proxy stops.
     async fn decided(&self, hold: &mut Hold, hold_for: Duration, client: &Client) -> HoldEnd {
         let id = Arc::clone(hold.id());
         tracing::warn!(%client, %id, "a request waits for an approval: see `bulla proxy held`");
@@ -130,7 +130,7 @@ impl Proxy {
     }
 }
 
-/// Notes that a request was abandoned, if it is dropped while it is held.
+/// Records that a client abandoned a request, if the future is dropped while the request is held.
 struct Abandoned<'a> {
     proxy: &'a Proxy,
     event: Option<AuditEvent>,

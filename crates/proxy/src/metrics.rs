@@ -75,7 +75,7 @@ impl Handshake {
     }
 }
 
-/// Outcome of a client's connection.
+/// How a client's connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum End {
     Closed,
@@ -166,7 +166,7 @@ impl Default for MetricFamilies {
     }
 }
 
-/// An increment of a gauge, undone when dropped.
+/// An increment of a gauge. Dropping the value decrements the gauge.
 pub(super) struct Open(Gauge);
 
 impl Drop for Open {
@@ -320,7 +320,7 @@ impl ProxyMetrics {
     }
 }
 
-/// Metrics that the certificate store counts itself.
+/// Collector of the counters that the certificate store keeps itself.
 #[derive(Debug)]
 struct StoreFigures(Arc<OnceLock<CertificateStore>>);
 

@@ -28,7 +28,7 @@ const OCTETS_MAX: u64 = 32 << 20;
 /// Bytes of an entry without its certificate: the cache's nodes and the key.
 const ENTRY_OCTETS: usize = 512;
 
-/// Properties of an upstream server that its mirrored leaf copies.
+/// Certificate properties and protocols of an upstream server that its mirrored leaf copies.
 #[derive(Clone)]
 pub(super) struct MirroredServer {
     pub(super) likeness: Arc<MirrorTemplate>,
@@ -71,7 +71,8 @@ impl MirrorError {
 /// Cached certificates of servers, limited in bytes and time.
 pub(super) struct MirrorCache {
     seen: Cache<Arc<Origin>, MirroredServer, MirrorError>,
-    /// Rate limit of probes: clients choose the names, and hosts of one certificate are not new names in the store.
+    /// Rate limit of probes. Probes need their own limit, because clients choose the names, and all hosts of one certificate are
+    /// one name in the store.
     newcomers: Arc<NewNameLimit>,
     upstreams: Upstreams,
     metrics: ProxyMetrics,

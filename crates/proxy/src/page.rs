@@ -8,7 +8,7 @@ use hyper::header::{HOST, HeaderMap};
 use hyper::http::uri::{Authority, Uri};
 use hyper::{Response, StatusCode};
 
-/// Address and scheme by which a client reached the proxy itself.
+/// Address and scheme of the proxy, as a client reached it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProxyEndpoint {
     /// The proxy's address in the client's connection.

@@ -19,7 +19,7 @@ pub(crate) struct PolicyRefusal {
     pub(crate) title: &'static str,
     pub(crate) status: u16,
     pub(crate) detail: String,
-    /// Advice for the user.
+    /// Advice for the user: how to get the request permitted.
     pub(crate) advice: String,
     pub(crate) reason: &'static str,
     /// The rule that decided.

@@ -16,7 +16,7 @@ use crate::refusals::Refusals;
 use crate::requests::{LiveRules, RequestLog};
 use crate::tls::Interception;
 
-/// State that all connections share.
+/// State that all connections of the proxy share.
 pub(super) struct Proxy {
     pub(super) options: Options,
     pub(super) address: SocketAddr,

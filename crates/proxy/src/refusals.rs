@@ -15,10 +15,10 @@ use crate::certificate_store::RateLimitKey;
 
 /// Maximum remembered pairs of client and host name; the oldest are forgotten first.
 const REMEMBERED_MAX: u64 = 65_536;
-/// Number of handshakes that end without an alert before they count as a rejection, because a client may have other reasons to
-/// disconnect.
+/// Number of handshakes without a TLS alert that together count as one rejection. A single one does not count, because a client
+/// may have other reasons to disconnect.
 const BROKEN_OFF: u8 = 3;
-/// These handshakes must occur within this time after the first.
+/// Period after the first broken handshake within which [`BROKEN_OFF`] broken handshakes must occur.
 const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
 
 /// Number of rejections, and time of the first.

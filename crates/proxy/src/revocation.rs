@@ -1,5 +1,9 @@
 //! Revocation of client certificates by CRLs (RFC 5280 section 5), which are reloaded at runtime.
 //!
+//! If there are CRLs, a certificate is rejected when its issuer has no CRL. An unreadable or invalid CRL changes nothing, and an
+//! outdated CRL stays in use until there is a newer one; both are logged. Of several CRLs of one issuer, the newest is used. A
+//! connection ends when its client's certificate is revoked.
+//!
 //! If there are CRLs, a certificate is rejected when its issuer has none. An unreadable or invalid CRL changes nothing, and an
 //! outdated one stays in use until there is a newer one; both are logged. Of several CRLs of one issuer, the newest counts. A
 //! connection ends when its client's certificate is revoked.
@@ -25,7 +29,7 @@ use x509::crl::{CrlSet, CrlVerdict};
 /// Interval of checks for changed CRL files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Source of the CRLs. It is called outside of the threads that serve connections.
+/// Source of the CRLs. Its functions may block: they run outside of the threads that serve connections.
 #[derive(Clone)]
 pub struct RevocationLists {
     files: Arc<Files>,
@@ -52,23 +56,23 @@ impl RevocationLists {
     }
 }
 
-/// The CRLs cannot be used.
+/// The CRLs cannot be read or parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid certificate revocation lists (CRLs): {0}")]
 pub struct BadCrls(String);
 
-/// The loaded CRLs.
+/// The loaded CRLs, and the files that they were read from.
 #[derive(Default)]
 pub(crate) struct LoadedCrls {
     /// The CRLs in use, newest first: the TLS library uses the first one for a certificate.
     pub(crate) ders: Vec<Vec<u8>>,
-    /// Bytes of the files.
+    /// Contents of the CRL files, to detect a change.
     files: Arc<Vec<Vec<u8>>>,
     set: CrlSet,
 }
 
 impl LoadedCrls {
-    /// Loads the CRLs; empty without a source.
+    /// Loads the CRLs from `source`. Without a source there are no CRLs.
     pub(crate) fn of(source: Option<&RevocationLists>) -> Result<Self, BadCrls> {
         let Some(source) = source else { return Ok(Self::default()) };
         let files = (source.files)().map_err(BadCrls)?;
@@ -100,7 +104,7 @@ impl LoadedCrls {
 
 /// Builds a TLS configuration that checks clients against CRLs.
 type BuildServerConfig = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
-/// The bytes of the files, and the result of loading them.
+/// Contents of the CRL files, and the result of loading them.
 type LoadResult = (Arc<Vec<Vec<u8>>>, Result<(), String>);
 
 /// TLS configuration for client certificates with the current CRLs.

@@ -12,10 +12,11 @@ use super::audited::AuditedDecision;
 use super::proxy::Proxy;
 use super::requests::{Destination, Injected, MatchedRules, Secrets, record_credential_outcome};
 
-/// Maximum number of times that a request is sent again: with the version that the source has, and with the other one. A server may
-/// switch between two tries, so that the first one is right then.
+/// Maximum number of times that a request is sent again: once with the version that the source has now, and once with the
+/// previous one. A server may switch between two tries, so that the version of the first try is right then.
 const MORE_TRIES: usize = 2;
-/// Maximum bytes of a 401 that is read before the next try, and kept for the client if nothing of the next try can be sent.
+/// Maximum bytes of a 401 response that are read before the next try. The response is kept for the client, if the next try cannot
+/// be sent.
 const REFUSAL_OCTETS_MAX: usize = 64 << 10;
 /// Maximum wait for the body of a 401.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
@@ -31,9 +32,9 @@ pub(super) struct PreparedRequest<'a> {
 }
 
 impl Proxy {
-    /// Sends a request with the credentials `injected`. If the server responds with 401, sends it again with another version of the
-    /// credentials, as long as there is one: the source may have a new one that the server knows already, or not yet. Only if the
-    /// request has no body, or a kept one. `injected` then contains all sent credentials.
+    /// Sends a request with the credentials `injected`. If the server responds with 401, sends the request again with another
+    /// version of the credentials, because the server may be ahead of the source or behind it. A request with a body is sent
+    /// again only if the body is kept. `injected` then contains all sent credentials.
     ///
     /// # Errors
     /// [`NoAnswer`], also to a request that was sent again: the server may have processed it.

@@ -51,7 +51,7 @@ pub(crate) struct ByHost<T> {
 }
 
 impl<T: Default> ByHost<T> {
-    /// Calls `add` with the rules of each of `hosts`; if `hosts` is empty, with those for all hosts.
+    /// Calls `add` with the rules of each host pattern in `hosts`, or with the rules for all hosts if `hosts` is empty.
     pub(crate) fn add(&mut self, hosts: &[HostPattern], mut add: impl FnMut(&mut T)) {
         if hosts.is_empty() {
             return add(&mut self.any);

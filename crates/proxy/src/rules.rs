@@ -32,8 +32,8 @@ impl Action {
     }
 }
 
-/// All rules. Precedence: an exact name, then the nearest parent domain; smaller networks before larger ones; with equal precision,
-/// a pattern with a port wins. Otherwise the default applies.
+/// All connection rules. Precedence: an exact name, then the nearest parent domain; smaller networks before larger ones; with
+/// equal precision, a pattern with a port wins. Otherwise the default applies.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     names: Names<Action>,
@@ -99,7 +99,7 @@ impl Rules {
     }
 
     /// Decides about an address of `name`. A rejected network wins over everything. Otherwise the rule for the name applies, then
-    /// that for the address, then the default.
+    /// the rule for the address, then the default.
     pub(crate) fn action_at_address(&self, name: &HostOrIp, address: IpAddr, port: u16) -> Action {
         match self.of_address(address, port) {
             Some(Action::Reject) => Action::Reject,
@@ -119,13 +119,13 @@ impl Rules {
         }
     }
 
-    /// Returns whether a name that is in no list must be resolved for a decision.
+    /// Returns whether a decision about a name that is in no list needs the addresses of the name.
     pub(crate) fn needs_address(&self) -> bool {
         !self.networks.is_empty()
     }
 
-    /// Returns the action of an address. An address with an embedded IPv4 address, which a translator may use, is rejected if that
-    /// is.
+    /// Returns the action of an address. An address that embeds an IPv4 address, for example for a NAT64 translator, is also
+    /// rejected if the IPv4 address is rejected.
     fn of_address(&self, address: IpAddr, port: u16) -> Option<Action> {
         let find = |address: IpAddr| self.networks.get(address.to_canonical(), port).copied();
         let is_within = address_and_embedded(address).skip(1).any(|one| find(one) == Some(Action::Reject));

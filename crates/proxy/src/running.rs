@@ -28,7 +28,7 @@ use crate::{access, minting, mirror, redirect, refusals, requests, tls, transpar
 /// Maximum users with their own leaf keys in memory, about 8 MiB. Beyond it, the least recently active user gets a new key.
 pub const USERS_MAX: u64 = 8_192;
 
-/// Number of RSA keys generated in advance. This many new users or consumers get an RSA leaf without waiting.
+/// Number of RSA keys generated in advance. As many new users or consumers get an RSA leaf without waiting.
 const RSA_STOCK: usize = 16;
 
 /// A running proxy. It runs until [`Running::stop`].

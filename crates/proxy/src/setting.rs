@@ -15,7 +15,7 @@ pub(crate) fn invalid(key: &'static str, why: impl Into<String>, hint: &'static 
     InvalidSetting { key, why: why.into(), hint }
 }
 
-/// Parses methods in upper case: `get` would never match.
+/// Parses HTTP methods, which must be in upper case: `get` would never match.
 pub(crate) fn methods(texts: &[String]) -> Result<Vec<Method>, InvalidSetting> {
     let read = |text: &String| {
         let known = Method::from_bytes(text.as_bytes()).ok().filter(|_| !text.contains(char::is_lowercase));

@@ -53,7 +53,7 @@ pub(super) enum NoRequest {
 }
 
 impl Proxy {
-    /// Reads the request and accepts it; the caller sets the timeout. The following bytes are for the target.
+    /// Reads the SOCKS5 request and accepts it. The bytes after the request are for the target. The caller sets the timeout.
     pub(super) async fn socks<S: AsyncRead + AsyncWrite + Send + Unpin>(
         self: &Arc<Self>,
         stream: &mut S,
@@ -131,7 +131,7 @@ impl Proxy {
     }
 }
 
-/// Reads bytes that are prefixed by their number.
+/// Reads a byte string that is prefixed by its length.
 async fn counted<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
     let mut octets = vec![0; stream.read_u8().await?.into()];
     stream.read_exact(&mut octets).await?;

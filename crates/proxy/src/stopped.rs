@@ -15,7 +15,8 @@ use super::policy::{Identity, Phase};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
 
-/// Maximum wait for an expiry before the clock is read again, because it may be set.
+/// Maximum wait for the expiry of an identity before the clock is read again. The limit matters if the clock is set forward
+/// meanwhile.
 const CLOCK_READ_AFTER: Duration = Duration::from_secs(60);
 
 /// A client with an open connection, and its identity when the connection was admitted.
@@ -117,7 +118,8 @@ impl Proxy {
     }
 }
 
-/// Waits for a change of the rules, the expiry of `identity`, or the next reading of the clock.
+/// Waits until a client must be checked again: after a change of the rules, at the expiry of `identity`, or at the latest after
+/// [`CLOCK_READ_AFTER`] if the identity expires.
 async fn wait_for_recheck(changes: &mut watch::Receiver<Arc<RuleSet>>, identity: Option<&Arc<Identity>>) {
     let expires = identity.and_then(|identity| identity.expires);
     let left = expires.and_then(|expires| u64::try_from(expires.saturating_sub(now().0)).ok());

@@ -21,7 +21,7 @@ use super::mirror::MirroredServer;
 use crate::certificate_store::{CertificateStore, FetchError, KeyRecipients, LeafId, RateLimitKey};
 use crate::mint::{Authority, KeysByOwner, LeafKeyKind, LeafKeySharing, MintError, Minter};
 
-/// Maximum bytes that one side may leave unread within rustls.
+/// Maximum unread bytes in rustls, for each direction of a connection.
 const BUFFER_MAX: usize = 64 << 10;
 
 tokio::task_local! {
@@ -54,7 +54,7 @@ pub(super) struct Interception {
     minter: Minter,
     trusted: Authority,
     store: CertificateStore,
-    /// Keys of users, if they have their own.
+    /// Keys of users, if each user has its own keys.
     users: Option<KeysByOwner>,
     acceptor: TlsAcceptor,
     /// Acceptor that offers only HTTP/1.1.

@@ -86,7 +86,7 @@ impl Proxy {
         End::Closed
     }
 
-    /// Serves a client that sends nothing, by the server's address: it may wait for the server to speak first.
+    /// Serves a client that sends nothing, by the server's address: the client may wait for the server to speak first.
     async fn silent(
         self: &Arc<Self>,
         stream: TcpStream,

@@ -15,12 +15,12 @@ use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 
-/// Check of a tunnel's address before it is dialled.
+/// How to check a tunnel's address before dialling.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AddressCheck {
-    /// The target is the name.
+    /// No check: the tunnel leads to the name.
     None,
-    /// The address must belong to the name.
+    /// The address must belong to the name, by DNS or by the server's certificate.
     ByName,
 }
 

@@ -31,7 +31,7 @@ impl FailedAttemptLimit {
         Self(ClientBuckets::new([Rate::per_minute(PER_MINUTE).with_burst(BURST)]))
     }
 
-    /// Returns whether an attempt is permitted. It counts as failed until [`Self::succeeded`].
+    /// Returns whether an attempt is permitted. The attempt counts as failed until [`Self::succeeded`].
     pub(super) fn begin(&self, client: IpAddr) -> bool {
         self.0.take(&inbound::network(client))
     }

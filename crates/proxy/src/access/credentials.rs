@@ -34,7 +34,7 @@ pub(crate) struct Proven {
 pub(super) struct Credentials {
     pub(super) users: Arc<Users>,
     by_password: HashMap<Arc<str>, Proven>,
-    /// Tokens by digests under a key of the process, so that the time of a lookup reveals nothing about them.
+    /// Tokens, by keyed digest. The key is random for each process, so that the time of a lookup reveals nothing about a token.
     tokens: HashMap<Digest, Proven>,
     /// Users by the digests of verified passwords.
     pub(super) remembered: Cache<Digest, Proven, Denied>,
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// Replaces `old`: credentials in both continue, all others of `old` end.
+    /// Replaces `old`: credentials that are in both versions continue, all others of `old` end.
     pub(super) fn replace(&mut self, old: &Self) {
         for (name, proven) in &old.by_password {
             match self.by_password.get_mut(name).filter(|_| self.users.has_same_hash(name, &old.users)) {

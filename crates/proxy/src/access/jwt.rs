@@ -22,11 +22,11 @@ const TOKEN_OCTETS_MAX: usize = 16 << 10;
 const KEYS_OCTETS_MAX: usize = 256 << 10;
 /// Maximum keys of an issuer.
 const KEYS_MAX: usize = 64;
-/// Time for which fetched keys are used before they are refreshed.
+/// Time for which fetched keys are used before they are fetched again.
 const KEYS_FRESH: Duration = Duration::from_secs(600);
 /// Time for which keys are used if they cannot be refreshed.
 const KEYS_STALE: Duration = Duration::from_secs(86_400);
-/// Minimum interval between fetches because of a token with an unknown key.
+/// Minimum interval between two fetches that tokens with unknown keys cause.
 const KEYS_AGAIN: Duration = Duration::from_secs(30);
 /// Pause after a failed fetch of keys.
 const KEYS_RETRY: Duration = Duration::from_secs(5);

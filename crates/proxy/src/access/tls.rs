@@ -62,7 +62,7 @@ impl fmt::Debug for ProxyTlsAcceptor {
 }
 
 impl ProxyTlsAcceptor {
-    /// Creates the acceptor. `or_else`: a client without a certificate may authenticate by another method.
+    /// Creates the acceptor. With `or_else`, a client without a certificate may authenticate by another method.
     pub(super) fn new(
         own: &OwnTls,
         or_else: bool,

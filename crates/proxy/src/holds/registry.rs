@@ -21,7 +21,7 @@ pub const APPROVALS_MAX: usize = 10_000;
 /// Maximum time for which an approval is remembered.
 pub const APPROVAL_FOR_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Maximum notifications that wait for a slow reader. Beyond it, the oldest are lost.
+/// Maximum notifications that wait for a slow reader. Beyond it, the oldest notifications are lost.
 const NEWS_MAX: usize = HELD_MAX;
 /// Random bytes of an id.
 const ID_OCTETS: usize = 5;
@@ -97,7 +97,7 @@ pub(crate) struct Approval {
 #[error("no request with the id {0} is held: it was decided, its deadline has passed, or its client is gone")]
 pub struct NoSuchHold(pub String);
 
-/// Why an approval fails.
+/// Reason why an approval fails.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ApprovalError {
     /// No request with this id is held.
@@ -132,7 +132,7 @@ impl Holds {
         all
     }
 
-    /// Returns a reader of new held requests.
+    /// Returns a receiver of held requests, for those that arrive from now on.
     #[must_use]
     pub fn news(&self) -> broadcast::Receiver<HeldRequest> {
         self.0.news.subscribe()
@@ -193,7 +193,7 @@ impl Holds {
         Some(HoldRecord { hold: Arc::clone(&found.hold), request: None, by: Some(Arc::clone(&found.by)) })
     }
 
-    /// Holds a request. Its id is set here.
+    /// Holds a request, and sets its id.
     ///
     /// # Errors
     /// [`TooManyHeld`]

@@ -11,7 +11,7 @@ const CONNECT: &str = "CONNECT";
 /// Port that a rule applies to by default.
 const USUAL_PORT: u16 = 443;
 
-/// A request that waits for an approval. Has no header, query or body.
+/// A request that waits for an approval, without its header, query and body.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct HeldRequest {
     /// Id, for `bulla proxy approve`.
@@ -26,7 +26,7 @@ pub struct HeldRequest {
     pub url: String,
     /// Verified host.
     pub host: String,
-    /// Port.
+    /// TCP port of the host.
     pub port: u16,
     /// Path; empty for a tunnel. At most 2,048 bytes.
     pub path: String,
@@ -38,7 +38,7 @@ pub struct HeldRequest {
     pub deadline: Timestamp,
 }
 
-/// Why no rule allows exactly a held request.
+/// Reason why no rule can allow exactly a held request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoRule {
     /// The path is ambiguous, or too long for a rule.

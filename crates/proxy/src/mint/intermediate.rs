@@ -106,7 +106,8 @@ impl Intermediates {
         }
     }
 
-    /// Returns whether a new intermediate is due, and would expire later: if the CA above expires soon, it would not.
+    /// Returns whether to replace the intermediate: most of its lifetime has passed, and a new one would be valid longer. A new
+    /// one would not be valid longer if the CA above it expires soon.
     fn is_due(&self, current: &Authority, now: UnixTime) -> bool {
         let life = self.life.as_secs() as i64;
         let next = now.plus(life).min(self.above.not_after());

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 /// Key types of leaf certificates.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LeafKeyKind {
-    /// P-256, for clients that verify ECDSA: every client of the last fifteen years.
+    /// P-256, for clients that verify ECDSA signatures: all clients of the last fifteen years.
     P256,
     /// RSA 2048, for clients without support of ECDSA.
     Rsa2048,

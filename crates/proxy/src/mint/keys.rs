@@ -11,7 +11,7 @@ use super::key::{LeafKey, LeafKeyKind, LeafKeyScope};
 
 /// Default time for which new leaves use the same key.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
-/// Maximum of that time; the storage of keys relies on it.
+/// Maximum time for which new leaves use the same key. The time for which keys are stored depends on it.
 pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Scope in which leaf certificates share a key.

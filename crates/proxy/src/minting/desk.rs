@@ -47,10 +47,10 @@ impl NoLeaf {
     }
 }
 
-/// The source of leaves.
+/// Everything needed to issue leaves: minter, store, permission check and RSA keys.
 pub(crate) struct LeafSource {
     pub(crate) minter: Minter,
-    /// Profile of the minter.
+    /// Text of the minter's settings, which is a part of each leaf's identity.
     pub(crate) profile: Arc<str>,
     pub(crate) store: CertificateStore,
     /// The permission check before minting.
@@ -70,7 +70,8 @@ pub(super) struct LeafIssuer {
 }
 
 impl LeafIssuer {
-    /// Creates the desk. Keys of consumers are replaced after their life; consumers in the set get RSA keys.
+    /// Creates the issuer. The first part of the tuple is the life of a consumer's key, the second the consumers that get RSA
+    /// keys.
     pub(super) fn new(
         leaves: LeafSource,
         names: Rules,

@@ -14,7 +14,7 @@ use crate::revocation::{LoadedCrls, RevocationGuard, RevocationLists, Revocation
 #[derive(Clone)]
 pub(super) struct ConsumerTls {
     pub(super) guarded: Arc<RevocationGuard>,
-    /// Digest of the roots of their certificates.
+    /// Digest of the trust anchors for client certificates.
     pub(super) roots: Fingerprint,
 }
 

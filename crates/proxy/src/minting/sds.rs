@@ -34,7 +34,7 @@ pub mod proto {
 
 /// Type URL of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-/// Bytes of a request for each permitted name: a long name, both as a subscription and with its version.
+/// Maximum bytes that one name adds to a request: a long name, both as a subscription and with its version.
 const NAME_OCTETS: usize = 640;
 
 /// Returns the maximum bytes of a request.

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::desk::LeafIssuer;
 use super::metrics::MintingMetrics;
 
-/// State that all connections share.
+/// State that all connections of consumers share.
 pub(super) struct MintingService {
     pub(super) desk: LeafIssuer,
     pub(super) streams: Arc<Semaphore>,

@@ -22,7 +22,8 @@ const RETRY: Duration = Duration::from_secs(10);
 const RETRY_LAST: Duration = Duration::from_secs(160);
 /// Maximum bytes of a name; a host name has at most 253.
 pub(super) const NAME_MAX: usize = 255;
-/// A leaf is requested again after three quarters of its remaining validity: by then the store renews it.
+/// One part in `RENEW_PARTS` of a leaf's remaining validity is left when the leaf is requested again. By then the store has
+/// renewed it.
 const RENEW_PARTS: u32 = 4;
 
 /// A notification for a consumer.

@@ -53,7 +53,7 @@ pub(crate) enum NotPermitted {
 }
 
 impl NotPermitted {
-    /// Returns the name in metrics and in the access log.
+    /// Returns the name of the reason in metrics and in the access log.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::No => "not-permitted",
@@ -85,7 +85,7 @@ struct PermissionState {
 }
 
 impl Permission {
-    /// Creates a permission check by `options`; without options, everything is permitted. Each client may cause ten times as many
+    /// Creates a permission check. Without options, everything is permitted. Each client may cause ten times as many permission
     /// requests as it may mint new names (`per_minute`, `burst`).
     pub(crate) fn new(
         options: Option<&Options>,

@@ -14,7 +14,7 @@ pub(crate) struct LeafRequester<'a> {
     pub(crate) address: IpAddr,
     /// The authenticated user, if any.
     pub(crate) user: Option<&'a str>,
-    /// The consumer of leaf and key, if it is one.
+    /// Identity of the consumer, if the leaf and its key are for a consumer.
     pub(crate) consumer: Option<&'a Arc<Identity>>,
 }
 

@@ -34,7 +34,7 @@ impl Silence {
         is_time
     }
 
-    /// Records a request without a response.
+    /// Records that a request got no response.
     pub(super) fn goes_on(&self) {
         let mut state = self.0.lock();
         state.in_a_row = state.in_a_row.saturating_add(1);

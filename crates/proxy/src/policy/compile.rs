@@ -76,7 +76,7 @@ impl Names {
         (name, number)
     }
 
-    /// Returns the names in `grants` by kind, each kind with the names that identities have.
+    /// Groups the names in `grants` by kind, together with the index of known names of the same kind.
     fn lists<'a>(
         &self,
         grants: &'a Grants,
@@ -206,8 +206,8 @@ impl Compiled {
         }
     }
 
-    /// Decides about a connection whose requests are decided later. Rules with conditions on requests apply only if their action
-    /// `counts`.
+    /// Decides about a connection whose requests are decided later. A rule with conditions on requests applies only if `counts`
+    /// returns true for its action.
     fn of_connection(&self, request: &PolicyRequest<'_>, counts: fn(Action) -> bool) -> Decision {
         let test = |rule: &Rule| {
             rule.is_for_port(request.port) && (counts(rule.action) || !rule.has_request_conditions())

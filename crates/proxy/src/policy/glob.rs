@@ -125,7 +125,7 @@ mod tests {
         assert!(two.matches("/a/x") && two.matches("/b") && !two.matches("/a/x/b") && !two.matches("/a"));
     }
 
-    /// Matches by the definition of the pattern. Slow; tests compare the fast implementation with it.
+    /// Matches by the definition of the pattern. This slow implementation is the reference for tests of the fast one.
     fn by_definition(parts: &[Part], text: &[u8]) -> bool {
         match parts.split_first() {
             None | Some((Part::Or, _)) => text.is_empty(),

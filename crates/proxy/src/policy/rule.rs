@@ -98,7 +98,7 @@ impl Rule {
             && rare.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
     }
 
-    /// Checks the size limit. An unknown size exceeds it only for a rule that permits immediately.
+    /// Checks the size limit. A body of unknown size exceeds the limit only for a rule that permits immediately.
     fn has_size(&self, size: Option<u64>, most: u64) -> bool {
         size.map_or(!self.action.permits_immediately(), |size| size <= most)
     }

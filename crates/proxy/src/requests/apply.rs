@@ -95,7 +95,8 @@ impl RequestRules {
 }
 
 impl RequestRules {
-    /// Returns the credentials that a request would get: rule and name of each. `port` and `in_tls` describe its connection.
+    /// Returns the credentials that a request would get, as pairs of rule and credential name. `port` and `in_tls` describe the
+    /// connection of the request.
     #[must_use]
     pub fn credentials(
         &self,
@@ -131,7 +132,7 @@ enum Kind {
     Missing,
     /// The type without its parameters, in lower case.
     Of(String),
-    /// Several values, or no text: receivers could interpret it differently.
+    /// The header has several values, or a value that is not text. Receivers could interpret such a type differently.
     Unreadable,
 }
 
@@ -178,7 +179,7 @@ impl MatchedRules {
         self.request_rules().find_map(|rule| rule.delay)
     }
 
-    /// Returns the proxy's own response, if a rule has one.
+    /// Returns the first response, such as a redirect or a refusal, that a matching rule sends instead of the upstream's.
     pub(crate) fn own_answer(&self) -> Option<Response<Body>> {
         self.request_rules().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
     }
@@ -188,7 +189,7 @@ impl MatchedRules {
         self.rules().any(|rule| rule.record)
     }
 
-    /// Returns whether the exchange must be recorded, once the response's header is known.
+    /// Returns whether to record the exchange. Call it when the response's header is known.
     pub(crate) fn should_record(&self, headers: &HeaderMap) -> bool {
         self.response_rules(&Kind::of(headers)).any(|rule| rule.record)
     }
@@ -412,7 +413,7 @@ fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     Some(Destination { origin: Arc::new(origin), authority })
 }
 
-/// Notes whether the server accepted the credentials. Those that it rejected are read again.
+/// Records whether the server accepted the credentials. Credentials that the server rejected are read from their source again.
 pub(crate) fn record_credential_outcome(
     status: StatusCode,
     injected: &[Injected],

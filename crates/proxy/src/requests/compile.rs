@@ -16,7 +16,7 @@ use crate::rule_index::{ByHost, HostPattern, RulesByPath};
 use crate::setting::methods;
 use crate::url_path::plain_path;
 
-/// Maximum rules of one proxy. Some rules are matched linearly, and the limit detects a faulty generator of rules.
+/// Maximum rules of one proxy. Some rules are tried one by one. The limit also detects a faulty generator of rules.
 pub const RULES_MAX: usize = 10_000;
 /// Maximum bytes of a pattern, a value or a page.
 const TEXT_MAX: usize = 64 << 10;

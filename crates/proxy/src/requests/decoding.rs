@@ -58,7 +58,7 @@ impl Decoder {
         Self { kind, waiting: Bytes::new(), is_begun: false, is_ended: false }
     }
 
-    /// Returns whether the decoded body is as long as the body.
+    /// Returns whether decoding leaves the length of the body unchanged.
     pub(super) fn keeps_length(&self) -> bool {
         matches!(self.kind, Kind::Identity)
     }
@@ -68,13 +68,14 @@ impl Decoder {
         self.keeps_length() && self.waiting.is_empty()
     }
 
-    /// Adds the next bytes of the body. All before must have been decoded.
+    /// Adds the next bytes of the body. All earlier bytes must have been decoded.
     pub(super) fn push(&mut self, data: Bytes) {
         self.is_begun |= !data.is_empty();
         self.waiting = data;
     }
 
-    /// Returns the next decoded bytes; `None` if none are waiting. They may be empty, and are 128 KiB at most if they were compressed.
+    /// Returns the next decoded bytes, at most 128 KiB of a compressed body. The result may be empty. `None` if no bytes are
+    /// waiting.
     pub(super) fn pull(&mut self) -> io::Result<Option<Bytes>> {
         if self.waiting.is_empty() {
             return Ok(None);
@@ -107,7 +108,8 @@ impl Decoder {
     }
 }
 
-/// Decodes the beginning of `waiting`. A single write fills the library's buffer of 32 KiB once, however much its input becomes.
+/// Decodes the beginning of `waiting`. One write fills the library's buffer of 32 KiB at most once, so that a small input cannot
+/// expand without limit.
 fn decode<D: Write>(
     decoder: &mut D,
     output: fn(&mut D) -> &mut Vec<u8>,

@@ -20,13 +20,13 @@ use zeroize::Zeroizing;
 use super::needles::{REDACTED, RedactionTexts, TooLong};
 use super::{body, fields};
 
-/// End of a file; the next entry overwrites it.
+/// End of a recording file. The next entry overwrites this text.
 const TAIL: &str = "\n]}}\n";
-/// Prefix of all file names. Only such files are ever removed.
+/// Prefix of the names of recording files. Files without this prefix are never deleted.
 const NAMED: &str = "bulla-proxy-";
 /// The maximum size of a file is one part in `PARTS` of the total limit, so that removing the oldest file leaves the others.
 const PARTS: u64 = 8;
-/// Maximum files of an hour. The numbers keep file names in order.
+/// Maximum files of one hour. The numbers in the names keep the files in order.
 const NUMBERS_MAX: u32 = 100_000;
 /// Header fields that are always redacted, in addition to configured and injected ones.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];

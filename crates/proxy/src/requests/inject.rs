@@ -29,7 +29,7 @@ use crate::policy::Grants;
 
 /// Time for which the previous version is still used for servers that reject the current one.
 const GRACE: Duration = Duration::from_secs(600);
-/// Time after a change in which a read of the previous version counts as a read that began before the change.
+/// Time after a change within which a fetched previous version is ignored, because the read began before the change.
 const STALE_READ: Duration = Duration::from_secs(5);
 /// Minimum time between two reloads of a value that servers reject.
 const RELOAD_AGAIN: Duration = Duration::from_secs(1);
@@ -81,13 +81,14 @@ pub(super) struct Injection {
     grants: Grants,
     ports: Vec<u16>,
     pub(super) insecure: bool,
-    /// Whether bodies of responses pass unchanged.
+    /// Whether response bodies may contain the credential: they are then not searched.
     may_echo: bool,
     /// The current value in all encodings, with its digest.
     spellings: Mutex<Option<([u8; 32], Arc<ValueEncodings>)>>,
     /// Whether the last read failed.
     is_missing: AtomicBool,
-    /// SHA-256 of the last value that a server rejected, and when it was reloaded. It is not reloaded by each request.
+    /// SHA-256 of the last value that a server rejected, and the time of the last reload, so that not every request reloads the
+    /// value.
     refused: Mutex<Option<([u8; 32], Instant)>>,
     versions: Mutex<Versions>,
 }
@@ -158,7 +159,7 @@ enum Source {
     File { path: PathBuf, known: Mutex<Option<(Instant, Fetched)>> },
 }
 
-/// The value of a header field, the texts to redact in responses, and whether one is too short for that.
+/// The value of the header field, the texts to redact in responses, and whether a text is too short to be redacted.
 type Written = (Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>, bool);
 
 /// An injected credential, with the texts to redact in responses.
@@ -262,7 +263,7 @@ impl Injection {
         self.is_missing.swap(is_missing, Relaxed) != is_missing
     }
 
-    /// Returns the credential's name, never its value.
+    /// Returns the credential's name for logs, never its value.
     pub(super) fn called(&self) -> String {
         match &self.source {
             Source::Store { path, .. } => path.clone(),
@@ -270,7 +271,8 @@ impl Injection {
         }
     }
 
-    /// Injects the credential, replacing a value from the client. `tried`: what was sent before and rejected.
+    /// Injects the credential, and replaces a value from the client. `tried` contains the credentials that the server rejected in
+    /// earlier tries.
     pub(super) async fn put(
         self: &Arc<Self>,
         headers: &mut HeaderMap,

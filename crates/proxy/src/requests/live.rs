@@ -19,7 +19,7 @@ pub(crate) struct RuleSet {
     pub(crate) secrets: Option<Arc<dyn Secrets>>,
 }
 
-/// The current rules. Clones share them.
+/// The current rules, which can be replaced at runtime. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveRules(watch::Sender<Arc<RuleSet>>);
 

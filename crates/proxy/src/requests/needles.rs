@@ -8,7 +8,7 @@ use data_encoding::HEXLOWER;
 use percent_encoding::percent_decode;
 use zeroize::Zeroizing;
 
-/// Replaces removed values.
+/// Text that replaces redacted values.
 pub(super) const REDACTED: &str = "[redacted]";
 /// Minimum length of texts that are redacted in responses: shorter texts also occur in unrelated data.
 pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
@@ -40,7 +40,7 @@ pub(super) struct RedactionTexts {
     steps: u64,
 }
 
-/// The search exceeded its limit, so the text may contain secrets and must not be written.
+/// The search exceeded its limit of comparisons, so the text may contain secrets and must not be written.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct TooLong;
 
@@ -148,7 +148,7 @@ struct Search<'a> {
     text: &'a [u8],
     is_cut: bool,
     steps: &'a mut u64,
-    /// End positions of the characters matched so far, one for each interpretation.
+    /// End positions of the characters matched so far, one position for each interpretation.
     at: Vec<usize>,
     next: Vec<usize>,
 }
@@ -175,7 +175,7 @@ impl Search<'_> {
         }
     }
 
-    /// Returns the end of `needle` at `start`, with each character in any encoding.
+    /// Returns the end of a match of `needle` that begins at `start`. Each character of the needle may be in any encoding.
     fn met(&mut self, start: usize, needle: &[u8]) -> Result<Option<usize>, TooLong> {
         let (text, is_cut) = (self.text, self.is_cut);
         self.at.clear();
@@ -344,8 +344,8 @@ fn reference(rest: &[u8]) -> Option<(u32, usize)> {
     Some((meant, end + 1))
 }
 
-/// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may mean, so that the search
-/// compares as few texts as possible. The sequence must be complete.
+/// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may represent, so that the
+/// search compares as few texts as possible. The sequence must be complete.
 pub(super) fn meant_by(rest: &[u8], with: &mut dyn FnMut(u8)) {
     match rest.first() {
         Some(b'%') => {

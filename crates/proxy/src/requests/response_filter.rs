@@ -60,7 +60,7 @@ pub(crate) struct UnsearchableBody;
 pub(crate) struct ResponseFilter {
     values: Vec<Arc<ValueEncodings>>,
     decoder: Decoder,
-    /// `None` if the body is not searched.
+    /// Masks values in the body; `None` if the body is not searched.
     scrubber: Option<Scrubber>,
     is_finished: bool,
     is_flushed: bool,

@@ -1,4 +1,4 @@
-//! Masks injected values in a stream. Bytes that may be part of a value are held back until that is decided.
+//! Masks injected values in a stream. Bytes that may be part of a value are held back until more bytes show whether they are.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::spellings::{SearchBudget, TooMuch, ValueEncodings};
 
-/// Maximum bytes that are held back until it is decided whether they are a value.
+/// Maximum bytes that are held back because they may be part of a value.
 const HELD_MAX: usize = 256 << 10;
 /// Pause after which held bytes are passed on if they are shorter than the shortest masked part of a value. The client may need
 /// these bytes to answer.
@@ -194,14 +194,14 @@ fn masked(text: &[u8], found: &[(usize, usize)], carried: usize) -> Bytes {
     clean.into()
 }
 
-/// A pause of a stream.
+/// Timer of a pause in the stream, during which no bytes arrive.
 #[derive(Debug, Default)]
 struct Pause {
     /// Start of the current pause; `None` while the stream has bytes.
     since: Option<Instant>,
     /// Whether the short pause has ended.
     is_long: bool,
-    /// Created by the first pause.
+    /// Timer of the pause. Created at the first pause, then reused.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 

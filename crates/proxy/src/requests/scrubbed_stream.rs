@@ -17,11 +17,11 @@ const READ: usize = 16 << 10;
 const CONTROL_MAX: u64 = 125;
 /// Opcode of a message's frames after its first (RFC 6455 section 5.2).
 const CONTINUATION: u8 = 0;
-/// Maximum headers, payloads and control frames that wait for the payload before them, which may begin a value.
+/// Maximum headers, payloads and control frames that wait because an earlier payload may begin a value.
 const ORDER_MAX: usize = 1_024;
 
-/// A connection to an upstream from which injected values are removed. Each byte of a value is masked, so that lengths of frames
-/// stay.
+/// A connection to an upstream from which injected values are removed. Each byte of a value is masked, so that the lengths of
+/// frames do not change.
 pub(crate) struct ScrubbedStream<S> {
     stream: S,
     filter: Option<StreamFilter>,
@@ -34,13 +34,13 @@ pub(crate) struct ScrubbedStream<S> {
 /// The filter of a stream, by protocol.
 struct StreamFilter {
     scrubber: Scrubber,
-    /// `None` for other protocols than WebSockets.
+    /// State of the WebSocket's frames; `None` for other protocols.
     frames: Option<WebSocketFrames>,
 }
 
 impl<S> ScrubbedStream<S> {
-    /// Creates a stream from which the scrubber of `filter` removes values. The flag says whether the stream is a WebSocket. `None`
-    /// leaves the stream unchanged.
+    /// Creates a stream from which the scrubber of `filter` removes values. The flag tells whether the stream is a WebSocket.
+    /// `None` leaves the stream unchanged.
     pub(crate) fn new(stream: S, filter: Option<(Scrubber, bool)>) -> Self {
         let filter = filter.map(|(scrubber, is_websocket)| StreamFilter {
             scrubber,

@@ -9,15 +9,16 @@ use super::needles::{
     spelled,
 };
 
-/// Maximum texts of one value: as many as a mask has bits.
+/// Maximum texts of one value: one for each bit of a mask.
 const TEXTS_MAX: usize = 64;
 /// Maximum bytes of an escape sequence at the end of the known text.
 const ESCAPE_OCTETS_MAX: usize = 64;
 /// Maximum bytes of an HTML reference: `&#x10ffff;`.
 const REFERENCE_OCTETS_MAX: usize = 10;
-/// Comparisons that a search may make, independent of its length.
+/// Number of comparisons that any search may make, even in a short text.
 const STEPS_FREE: u64 = 1 << 20;
-/// Further comparisons per byte. Usual texts need less than one, fully escaped texts about 10.
+/// Number of additional comparisons permitted for each byte of the text. Usual texts need less than one per byte, fully escaped
+/// texts about 10.
 const STEPS_EACH: u64 = 64;
 
 /// An injected value in all encodings. Not shown by `Debug`, and zeroed when dropped.
@@ -77,7 +78,7 @@ pub struct TooMuch;
 /// Result of a search at one position.
 enum Met {
     No,
-    /// The text ends here.
+    /// The value matches; the number is the end of the match in the text.
     Until(usize),
     /// The known text ends before the comparison is decided. Contains the number of compared bytes of the value.
     Open(usize),
@@ -127,8 +128,8 @@ impl ValueEncodings {
         self.all.push(Text { octets: Zeroizing::new(text.to_vec()), has_breaks, is_exact });
     }
 
-    /// Collects the ranges of the value in `text` in `found`. Returns the number of decided bytes: after them, a value may begin
-    /// and continue in later text. With `is_whole`, all bytes are decided.
+    /// Adds the ranges of the value in `text` to `found`. Returns the number of decided bytes: a value may begin after them and
+    /// continue in later text. With `is_whole`, all bytes are decided.
     ///
     /// # Errors
     /// [`TooMuch`]
@@ -170,8 +171,8 @@ impl ValueEncodings {
         Ok(text.len())
     }
 
-    /// Returns the texts that the escape sequence at the start of `rest` may begin. Without it, a text of escape characters alone
-    /// would be compared with every text at every byte.
+    /// Returns the texts that the escape sequence at the start of `rest` may begin. This filter avoids that a text of escape
+    /// characters is compared with every value at every byte.
     fn escaped(&self, rest: &[u8]) -> u64 {
         if rest.len() < ESCAPE_OCTETS_MAX {
             // It may be incomplete.
@@ -207,7 +208,7 @@ impl ValueEncodings {
     }
 }
 
-/// Notes all bytes with which an encoding of `octet` begins.
+/// Marks each byte that may begin an encoding of `octet` in the table.
 fn begin(table: &mut [u64; 256], octet: u8, bit: u64) {
     let plus = if octet == b' ' { b'+' } else { octet };
     for begins in [octet.to_ascii_lowercase(), octet.to_ascii_uppercase(), plus, b'%', b'\\', b'&'] {
@@ -227,7 +228,7 @@ struct Places {
 }
 
 impl Text {
-    /// Searches the text at `start`, with each character in any encoding.
+    /// Compares the value with the text from `start` on. Each character may be in any encoding.
     fn met(
         &self,
         text: &[u8],

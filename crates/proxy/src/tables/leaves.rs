@@ -19,9 +19,9 @@ pub const TIDIED_MAX: u64 = 1_000;
 /// Time in µs that a key of one leaf, or of one user, is kept after the end of its last leaf. Shared keys are kept much longer.
 pub const OWN_KEY_ENDS_AFTER_US: i64 = 1_000_000;
 
-/// The column of sealed leaves.
+/// The column with the sealed leaves, for the rotation of the master key.
 pub const SEALED_LEAVES: SealedColumn = sealed_column!("proxy_leaves", "id" Text "text", "sealed");
-/// The column of sealed keys.
+/// The column with the sealed keys, for the rotation of the master key.
 pub const SEALED_LEAF_KEYS: SealedColumn = sealed_column!("proxy_leaf_keys", "id" Text "text", "sealed");
 
 /// A request for a leaf, or for the lease to mint it.
@@ -50,7 +50,7 @@ pub enum LeafLookup {
     Awaited,
 }
 
-/// A stored leaf.
+/// A stored leaf with its key.
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredLeaf {
     /// The leaf, sealed.
@@ -94,7 +94,7 @@ pub struct NewLeaf<'a> {
 /// Numbers of rows that a batch deleted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CleanupCounts {
-    /// Number of deleted leaves or keys, whichever is greater.
+    /// Number of deleted leaves or of deleted keys, whichever is greater.
     pub deleted: u64,
     /// Number of deleted leaves that had not expired; their keys may have been deleted too.
     pub evicted: u64,
@@ -104,15 +104,15 @@ const FIND: &str = "-- proxy_leaf_find
 SELECT 0, l.sealed, k.sealed, l.leaf_key, l.ends_at FROM proxy_leaves l LEFT JOIN proxy_leaf_keys k ON k.id = l.leaf_key
 WHERE l.id = ?1 AND l.sealed IS NOT NULL AND l.ends_at >= ?2";
 
-/// Takes the lease. Changes no row if another proxy has the lease, or the leaf was stored meanwhile.
+/// Takes the lease. Changes no row if another proxy has the lease, or if the leaf was stored meanwhile.
 const TAKE: &str = "-- proxy_leaf_take
 INSERT INTO proxy_leaves (id, ends_at, made_at, holder, until_at) VALUES (?1, ?5, ?4, ?3, ?5)
 ON CONFLICT (id) DO UPDATE SET holder = excluded.holder, until_at = excluded.until_at
 WHERE (proxy_leaves.sealed IS NULL OR proxy_leaves.ends_at < ?2)
   AND (proxy_leaves.until_at <= ?4 OR proxy_leaves.holder = excluded.holder)";
 
-/// Takes the lease or returns the leaf. A leaf that is stored between the snapshot and the insert is seen by neither part: no row
-/// is returned, as with another proxy's lease.
+/// Takes the lease or returns the leaf. Returns no row if another proxy has the lease, and also if the leaf is stored between the
+/// statement's snapshot and its insert.
 const LOOK: &str = "-- proxy_leaf_look
 WITH taken AS (
   INSERT INTO proxy_leaves (id, ends_at, made_at, holder, until_at)
@@ -132,7 +132,7 @@ const PUT: &str = "-- proxy_leaf_put
 UPDATE proxy_leaves SET sealed = ?3, leaf_key = ?4, ends_at = ?5, made_at = ?6, holder = NULL, until_at = 0
 WHERE id = ?1 AND holder = ?2";
 
-/// Ends only the lease; an existing leaf stays.
+/// Ends the lease. An existing leaf stays.
 const RELEASE: &str = "-- proxy_leaf_release
 UPDATE proxy_leaves SET holder = NULL, until_at = 0 WHERE id = ?1 AND holder = ?2";
 
@@ -151,8 +151,9 @@ DELETE FROM proxy_leaf_keys WHERE id IN (
 const COUNT: &str = "-- proxy_leaves_count
 SELECT count(*) FROM proxy_leaves";
 
-/// Runs before the leaves are deleted. Keeps shared keys and keys of remaining leaves. A leaf that is renewed between the two
-/// statements has another key by then. Reads all leaves once, because an index by key would cost more with each new leaf.
+/// Deletes the keys of leaves that are about to be deleted. Keeps shared keys and keys of remaining leaves. A leaf that is
+/// renewed between the two statements has another key by then. Reads all leaves once, because an index by key would cost more
+/// with each new leaf.
 const EVICT_KEYS: &str = "-- proxy_leaf_keys_evict
 WITH evicted AS (
   SELECT id, leaf_key, ends_at FROM proxy_leaves WHERE until_at <= ?1 ORDER BY made_at LIMIT ?2),

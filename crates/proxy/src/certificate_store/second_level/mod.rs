@@ -49,9 +49,9 @@ pub const fn lease_of(trip: Duration) -> Duration {
 }
 /// Default maximum of stored leaves, about 1.5 KiB each.
 pub const LEAVES_MAX: u64 = 100_000;
-/// First pause of a proxy that waits for another's leaf; the pause doubles up to a maximum.
+/// First pause between two lookups of a proxy that waits for another proxy's leaf. The pause doubles up to [`POLL_LAST`].
 const POLL_FIRST: Duration = Duration::from_millis(5);
-/// Maximum pause of a proxy that waits for another's leaf.
+/// Maximum pause between two lookups of a proxy that waits for another proxy's leaf.
 const POLL_LAST: Duration = Duration::from_millis(100);
 /// Interval of probes while the storage is unavailable.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ const KEYS_OPEN_MAX: u64 = 1_024;
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
 /// Time for which a key is stored: the time in which new leaves use it, plus the maximum validity of a leaf.
 const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);
-/// Maximum attempts to store a leaf after the lease was lost, before it is used without being shared.
+/// Maximum attempts to store a leaf after the lease was lost. After them, this proxy uses the leaf without sharing it.
 const PUTS_MAX: usize = 2;
 
 /// Behaviour for names that are not in memory while the backend is unavailable.
@@ -155,13 +155,13 @@ pub(super) enum Obtained {
     Found(Leaf),
 }
 
-/// Whose turn it is to mint.
+/// Result of waiting for a leaf: another proxy minted it, or this proxy has the lease to mint it.
 enum Turn {
     Found(Leaf),
     Ours,
 }
 
-/// A lease of this process. Released if the minting is dropped because no request waits any more.
+/// A lease of this process to mint a leaf. Dropping the value releases the lease, if no request waits for the leaf any more.
 struct Lease {
     level: Arc<LevelState>,
     id: String,
