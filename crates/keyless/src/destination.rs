@@ -119,7 +119,7 @@ impl Destinations {
         all.iter().for_each(|destination| destination.flow.sample(now));
     }
 
-    /// Returns the destination of a key, for the lifetime of the key.
+    /// Returns the destination of a key. The returned value counts the key at the destination until dropped.
     pub(crate) fn of(&self, named: Option<Named<'_>>) -> KeyDestination {
         let name = named.map_or(OTHER, |named| named.name);
         let destination = {
@@ -164,7 +164,7 @@ struct Destination {
 }
 
 impl Destination {
-    /// Updates the number of keys, and the limits that depend on it.
+    /// Updates the number of keys, and the limits that depend on this number.
     fn count(&self, count: impl Fn(usize) -> usize, at_once: CallLimit) {
         let mut locked = self.keys.lock();
         let keys = count(*locked);

@@ -1,11 +1,13 @@
 //! Fair queues by deficit round robin. Each queue with jobs gets processor time in proportion to its share, independent of the
-//! others. A job costs constant time, however many queues there are.
+//! other queues. Scheduling a job costs constant time, however many queues there are.
+//!
+//! Performs no I/O and uses no clock or lock. Work is measured in microseconds, as estimated for each job.
 //!
 //! Performs no I/O and uses no clock or lock. Work is measured in microseconds, as estimated for each job.
 
 use std::collections::VecDeque;
 
-/// Capacity in jobs that an empty queue retains; memory from larger bursts is freed.
+/// Capacity in jobs that an empty queue retains. A larger capacity is freed.
 const KEPT: usize = 64;
 
 /// Maximum share. A queue of share 1 waits for at most this many of the most expensive jobs of another queue.
@@ -22,7 +24,8 @@ pub struct FairQueue<T> {
     turns: VecDeque<usize>,
     waiting: usize,
     waiting_max: usize,
-    /// Work that a queue of share 1 may do in one turn: that of the most expensive job, so that every turn runs at least one.
+    /// Work that a queue of share 1 may do in one turn: the work of the most expensive job, so that every turn runs at least one
+    /// job.
     quantum: u64,
     /// Sum of the shares of all queues.
     shares: u64,
@@ -49,8 +52,8 @@ impl<T> Line<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Creates one queue of share 1. A single queue has `waiting_max` slots; all queues together have at most twice as many, plus
-    /// sixteen for each queue. No job costs more work than `dearest`.
+    /// Creates a single queue with share 1 and `waiting_max` slots. If there are more queues, all together have at most twice as
+    /// many slots, plus sixteen for each queue. No job costs more work than `dearest`.
     #[must_use]
     pub fn new(waiting_max: usize, dearest: u64) -> Self {
         let mut fair = Self {
@@ -89,8 +92,8 @@ impl<T> FairQueue<T> {
         self.lines.get(number).map_or(0, |line| line.jobs.len())
     }
 
-    /// Appends a job with its work to a queue. A queue has guaranteed slots by its share, and may use more while slots are free. A
-    /// single busy queue gets half of them, so that a new one always finds some.
+    /// Appends a job with its work to a queue. A queue has guaranteed slots by its share, and may use more while slots are free.
+    /// A single busy queue gets half of all slots, so that a new queue always finds free ones.
     ///
     /// # Errors
     /// Returns the job if the queue is full or not in use.

@@ -67,7 +67,7 @@ struct Flow {
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Number of samples in the last minute.
 const SAMPLES: usize = 12;
-/// Smoothing of the ratio, in request-seconds, so that few requests have no effect.
+/// Smoothing of the ratio, in request-seconds. It is added to both sides, so that a few requests do not change the ratio.
 const SMOOTH_S: f64 = 1.0;
 
 impl Flow {
@@ -81,8 +81,8 @@ impl Flow {
         self.in_flight += change;
     }
 
-    /// Returns the average number in progress (L) divided by arrival rate times duration (λW), over the last minute. Both are sums
-    /// over the same time, which cancels out.
+    /// Returns L / λW of the last minute: the average number of requests in progress, divided by arrival rate times duration.
+    /// Both are computed as sums over the same period, so the length of the period cancels out.
     fn ratio(&mut self, now: Instant) -> f64 {
         self.step(now, 0);
         let look = (self.area, self.took.as_secs_f64());

@@ -18,7 +18,7 @@ const OTHERS: u32 = 0o007;
 /// Reason why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The system denied access to the folder or a file.
+    /// The system denied access to the folder or to a file in it.
     #[error("cannot read the folder {path}: {source}")]
     Io {
         /// Path of the folder or file.
@@ -42,7 +42,7 @@ pub enum UnusableKey {
     Kind(KeyType),
 }
 
-/// An error of reading a file.
+/// The interface of errors that occur when a file is read.
 pub trait FileProblem {
     /// Returns whether the error may disappear without a change of the file. Such a file is read again at every refresh.
     fn may_heal(&self) -> bool;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Permission for one request in flight, until dropped.
+/// Permission for one request in flight. Dropping it frees its place in the limit.
 #[derive(Debug)]
 pub(crate) struct Permit(Arc<AtomicUsize>);
 

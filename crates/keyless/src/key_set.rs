@@ -33,7 +33,7 @@ pub struct Key {
     pub(crate) names: Vec<String>,
     /// Cost of a signature on this machine; low for a remote key.
     pub(crate) cost: Cost,
-    /// The private key, if it is in this process.
+    /// The private key, if the key is in this process.
     pub(crate) here: Option<PrivateKey>,
     /// Whether the key signs for other nodes too.
     pub(crate) for_nodes: bool,
@@ -41,16 +41,17 @@ pub struct Key {
     pub(crate) policy: Option<Arc<str>>,
     /// The route to the key, if other nodes have it.
     pub(crate) route: Option<Arc<RoutedKey>>,
-    /// Requests in progress to a remote key. If no other node has the key, also by tenant; nodes have their own limits.
+    /// Requests in progress to a remote key. They are also counted by tenant, unless other nodes have the key: nodes have their
+    /// own limits.
     remote: ConcurrencyLimit,
     by_tenant: Arc<Mutex<TenantCounts>>,
     /// Destination of the key, cached after the first lookup.
     destination: OnceLock<KeyDestination>,
 }
 
-/// A signature that takes longer than this factor times the 99th percentile is considered lost.
+/// Factor of the default timeout: a signature that takes longer than this factor times the 99th percentile is considered lost.
 const PATIENCE_FACTOR: u32 = 10;
-/// Minimum patience: time for failover to a second and third node, and for a reconnect.
+/// Minimum default timeout: time for failover to a second and third node, and for a reconnect.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 impl Key {
@@ -113,7 +114,7 @@ impl Key {
     }
 }
 
-/// Sender of a request.
+/// Kind of the sender of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Requester {
     Client,
@@ -160,7 +161,7 @@ struct KeyIndex {
     by_source: HashMap<String, HashMap<Ski, SourceKey>>,
     by_ski: HashMap<Ski, Arc<Key>>,
     by_spki: HashMap<SpkiHash, Ski>,
-    /// Identifiers in order, for paginated lists.
+    /// Key identifiers in order, for paginated lists.
     order: BTreeSet<Ski>,
 }
 
@@ -199,7 +200,7 @@ impl MergedSources {
     }
 }
 
-/// A key of one source.
+/// A key as one source provides it.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A key that signs in this process, or in a device or service that only this node can use.
@@ -228,8 +229,7 @@ impl KeySet {
         self.put_sources(source, keys.into_iter().map(|(name, key)| (name, Source::Own(key))).collect());
     }
 
-    /// Like [`Self::put_named`], for a set in which some keys are on other nodes. If another source has the key locally, the local
-    /// key is used.
+    /// Like [`Self::put_named`], for a set in which some keys are on other nodes. A local key of another source takes precedence.
     pub fn put_sources(&self, source: &str, keys: Vec<(String, Source)>) {
         self.put_all(source, keys.into_iter().map(|(name, key)| (name, key, None)));
     }

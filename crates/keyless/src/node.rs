@@ -36,7 +36,7 @@ impl NodeId {
     }
 }
 
-/// A node that is currently part of the cluster.
+/// A node that is currently a member of the cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Member {
     /// Identifier of the node.

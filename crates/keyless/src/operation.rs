@@ -13,9 +13,9 @@ pub enum Operation {
     Sign(Scheme),
     /// RSA decryption without padding, for TLS's RSA key exchange. Only with keys of security modules, if the operator enables it.
     RsaDecrypt,
-    /// Seals the payload.
+    /// Seals the payload, such as a session ticket.
     Seal,
-    /// Opens sealed data.
+    /// Opens sealed data, such as a session ticket.
     Unseal,
 }
 

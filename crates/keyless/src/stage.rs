@@ -94,8 +94,8 @@ impl Cost {
         }
     }
 
-    /// Returns the work in µs after which a slice takes no more jobs: for light work, that of a batch of digests. The last job may
-    /// exceed it by 230 µs (an Ed25519 message of 65,532 bytes).
+    /// Returns the work in µs after which a slice takes no more jobs. For light work, this is the work of a batch of digests. The
+    /// last job may exceed the limit by 230 µs (an Ed25519 message of 65,532 bytes).
     const fn slice_work_max(self) -> u64 {
         match self {
             Self::Light => BATCH as u64 * self.dearest(),
@@ -168,26 +168,26 @@ pub struct Job<A> {
     pub input: Box<[u8]>,
     /// Deadline; after it the result is discarded.
     pub deadline: Instant,
-    /// Number of the queue: that of the tenant.
+    /// Number of the tenant's queue.
     pub line: usize,
     /// The requester.
     pub responder: A,
 }
 
-/// A queued job, and whether it can be made in a batch. The flag is stored so that the counter of such jobs stays consistent.
+/// A queued job, and whether a batch can contain it. The flag is stored, so that the counter of such jobs stays consistent.
 struct StageJob<A> {
     job: Job<A>,
     batched: bool,
 }
 
-/// State and totals of a class.
+/// State and totals of a cost class.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LaneFigures {
     /// Jobs in the queue.
     pub waiting: usize,
-    /// Jobs in progress, and jobs that a worker has taken.
+    /// Jobs that a worker has taken.
     pub running: usize,
-    /// Workers with such jobs.
+    /// Workers that have taken jobs.
     pub working: usize,
     /// Completed jobs.
     pub done: u64,
@@ -207,7 +207,7 @@ pub struct LaneFigures {
     pub waited: Duration,
 }
 
-/// The signature implementation.
+/// Functions of the signature library. Tests replace them.
 #[derive(Clone, Copy)]
 struct Library {
     sign: fn(&[SignJob<'_>], Batches) -> Slice,
@@ -467,8 +467,8 @@ impl<A> Lane<A> {
         Ok(())
     }
 
-    /// Takes a slice of queued jobs. Returns false if there are none. Idle threads count, so that no batch takes jobs that they
-    /// would do immediately.
+    /// Takes a slice of queued jobs. Returns false if there are none. Idle threads are considered, so that a batch takes no jobs
+    /// that an idle thread would do immediately.
     fn take(&self, queue: &mut Queue<A>, slice: &mut Vec<StageJob<A>>) -> bool {
         let most = self.cost.slice(queue.batched / (queue.idle + 1));
         let mut taken = 0_u64;
@@ -524,8 +524,8 @@ impl<A: Responder> Lane<A> {
         }
     }
 
-    /// Signs the single jobs of a slice, and then its batch, because the replies of a batch are sent together. Prepares keys after
-    /// all replies are sent.
+    /// Signs the single jobs of a slice first and its batch last, because all replies of a batch are sent together. Prepares keys
+    /// after all replies are sent.
     fn sign_batch(&self, slice: &mut Vec<StageJob<A>>) {
         self.working.fetch_add(1, Relaxed);
         let (mut batch, mut alone): (Vec<_>, Vec<_>) = slice.drain(..).partition(|queued| queued.batched);
@@ -584,7 +584,8 @@ impl<A: Responder> Lane<A> {
         unprepared
     }
 
-    /// Prepares these keys for batches, once, after their signatures were sent, so that no reply waits for it.
+    /// Prepares these keys for batches, once for each key. Called after the signatures are sent, so that no reply waits for the
+    /// preparation.
     fn prepare(&self, unprepared: &[PrivateKey]) {
         if !unprepared.is_empty() {
             let began = Instant::now();

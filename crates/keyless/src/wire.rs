@@ -171,8 +171,8 @@ pub struct Header {
     pub id: u32,
 }
 
-/// Returns header and body of the first message in `octets`; `None` until it is complete. Its length is [`HEADER`] plus the body's
-/// length.
+/// Returns header and body of the first message in `octets`; `None` until the message is complete. The message is [`HEADER`] plus
+/// the body's length long.
 #[must_use]
 pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
     let (head, rest) = octets.split_first_chunk::<HEADER>()?;
@@ -201,7 +201,7 @@ pub enum Malformed {
     },
 }
 
-/// The items of a message.
+/// The parsed items of a message, by tag.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MessageItems<'a> {
     /// [`tag::CERTIFICATE_DIGEST`]; absent if it does not have 32 bytes.
@@ -327,7 +327,7 @@ fn begin(id: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&id.to_be_bytes());
 }
 
-/// Pads the message that began at `began`, and writes its length.
+/// Pads the message that starts at index `began`, and writes its length.
 fn end(began: usize, out: &mut Vec<u8>) -> Result<(), TooLong> {
     let length = out.len() - began;
     if length < PADDED {

@@ -22,7 +22,7 @@ const OUTGOING_MAX: usize = 4 << 20;
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ConnectionState {
-    /// The connection is being opened, at startup or after a loss. Callers wait for it.
+    /// The connection is being opened, at startup or after a loss. Callers wait until it is open.
     Connecting,
     /// The connection accepts requests.
     Up,
@@ -33,7 +33,7 @@ pub(super) enum ConnectionState {
 /// Reply to a request.
 type Reply = Result<Vec<u8>, ErrorCode>;
 
-/// TLS options for one server.
+/// TLS options for the connection to one server.
 pub(super) struct LinkTls {
     pub(super) name: ServerName<'static>,
     pub(super) config: RwLock<Arc<ClientConfig>>,
@@ -128,8 +128,8 @@ impl Channel {
         self.set(ConnectionState::Up);
     }
 
-    /// Fails all pending requests. The channel closes before the state changes: a caller that still sees `Up` may get an error, but
-    /// never waits forever.
+    /// Fails all pending requests, then changes the state. A caller that still sees `Up` may get an error, but never waits
+    /// forever.
     pub(super) fn close(&self, then: ConnectionState) {
         let lost = {
             let mut pending = self.pending.lock();

@@ -15,15 +15,15 @@ pub struct ClientOptions {
     pub servers: Vec<Server>,
     /// Client certificate and roots; required if a server uses TLS.
     pub tls: Option<ClientTls>,
-    /// Maximum pending requests on a connection. Beyond that, the next server gets the request, or it fails. The default equals
-    /// gokeyless's concurrency.
+    /// Maximum pending requests on a connection. A further request goes to the next server, or fails if there is none. The
+    /// default equals gokeyless's concurrency.
     pub in_flight_max: usize,
     /// Timeout of connecting, including the handshake.
     pub connect_timeout: Duration,
     /// Interval of pings. Servers close TCP connections that are silent for 30 s.
     pub ping_every: Duration,
-    /// Timeout of a ping; then the connection is closed. The reader of the connection answers pings, so a slow ping means that all
-    /// replies are slow.
+    /// Timeout of a ping; then the connection is closed. The reader of the connection also receives all other replies, so a slow
+    /// ping means that all replies are slow.
     pub ping_timeout: Duration,
     /// First pause after a failed attempt to connect; it doubles up to [`Self::backoff_max`].
     pub backoff: Duration,

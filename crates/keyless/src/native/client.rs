@@ -28,9 +28,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const PING_EVERY: Duration = Duration::from_secs(20);
 /// Timeout of a keep-alive ping.
 const PING_WITHIN: Duration = Duration::from_secs(5);
-/// Flow-control windows for replies, in bytes, of one stream and of the connection: enough for 40,000 RSA-2048 signatures per
-/// second on one stream at 100 ms, and for four such streams.
+/// Flow-control window for replies of one stream, in bytes: enough for 40,000 RSA-2048 signatures per second at 100 ms.
 const STREAM_WINDOW: u32 = 1 << 20;
+/// Flow-control window for replies of the connection, in bytes: enough for four such streams.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// Reason why a client cannot be created.
@@ -41,23 +41,23 @@ pub enum ClientError {
     Name(#[from] InvalidDnsNameError),
 }
 
-/// Tenant, policy, deadline and trace of a request.
+/// Deadline and trace of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Deadline of the request. After it the call fails, and work that has not begun is dropped.
+    /// Deadline of the request. After the deadline the call fails, and work that has not begun is dropped.
     pub deadline: Instant,
     /// Trace that the request belongs to.
     pub trace: Option<TraceParent>,
 }
 
 impl Terms {
-    /// Creates terms with a deadline and no trace.
+    /// Creates the terms of a request with a deadline and no trace.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
         Self { deadline, trace: None }
     }
 
-    /// Creates terms with a deadline `patience` from now.
+    /// Creates the terms of a request with a deadline `patience` from now, and no trace.
     #[must_use]
     pub fn within(patience: Duration) -> Self {
         Self::until(Instant::now() + patience)
@@ -69,7 +69,7 @@ impl Terms {
         request
     }
 
-    /// Adds the trace, but no deadline: each item of a stream has its own.
+    /// Wraps the message of a stream with the trace, but without a deadline: each item of a stream has its own deadline.
     fn stream<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         let value = self.trace.and_then(|trace| MetadataValue::try_from(trace.to_string()).ok());

@@ -5,7 +5,7 @@ use std::fmt;
 /// Name of the header field.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// The flag "sampled" of `trace-flags` (section 3.2.2.5.1).
+/// Bit of the flag "sampled" in `trace-flags` (section 3.2.2.5.1).
 const SAMPLED: u8 = 1;
 
 /// Trace of a request, and the span that sent it (W3C Trace Context, section 3.2).
@@ -51,7 +51,7 @@ impl TraceParent {
         self.flags & SAMPLED != 0
     }
 
-    /// Returns the same trace, with its spans exported.
+    /// Returns the same trace with the flag "sampled", so that its spans are exported.
     #[must_use]
     pub const fn sampled(self) -> Self {
         Self { flags: self.flags | SAMPLED, ..self }

@@ -1,5 +1,5 @@
-//! Classes of nodes with equal attributes. Nodes of a site are mostly alike, so a formula is evaluated once for each class instead
-//! of each node.
+//! Classes of nodes with equal attributes. The nodes of a site mostly have equal attributes, so a formula is evaluated once for
+//! each class instead of each node.
 
 use std::collections::HashMap;
 

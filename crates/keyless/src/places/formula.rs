@@ -345,7 +345,7 @@ impl<'a> Parser<'a> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// Returns the text up to a space or an operator. It is validated later, so that an error shows the whole word.
+    /// Returns the text up to a space or an operator. The text is validated later, so that an error shows the whole word.
     fn word(&self) -> &'a str {
         let rest = self.rest();
         let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ':' | '(' | ')'));

@@ -10,7 +10,7 @@ use super::recorder::Slot;
 use crate::Key;
 use crate::tenant::Tenant;
 
-/// Record of a requested signature, without its time, and the slot in the queue of records.
+/// Record of a requested signature, without the time of the signature, and the reserved slot in the queue of records.
 pub(crate) struct Draft {
     slot: Slot,
     key: Arc<Key>,
@@ -23,7 +23,7 @@ impl Draft {
         Self { slot, key, operation, input: Input::of(input) }
     }
 
-    /// Completes the record: the signature exists and is sent next.
+    /// Completes the record. Call it when the signature exists and is about to be sent.
     pub(crate) fn made(self, tenant: Arc<Tenant>, client: Option<SpkiHash>) {
         let Self { slot, key, operation, input } = self;
         slot.fill(UnwrittenRecord { at: SystemTime::now(), tenant, client, key, operation, input });

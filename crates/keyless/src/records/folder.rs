@@ -103,7 +103,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Closes the open segment, writing its head first. The next start completes a close that a crash interrupted.
+    /// Closes the open segment, and writes its head first. If a crash interrupts this, the next start completes it.
     pub(super) fn close(&mut self, now_us: u64) -> Result<SegmentHead, RecordsError> {
         let head = SegmentHead::new(self.number, &self.leaves, now_us, &self.previous);
         let heads = self.path.join(HEADS);
@@ -126,7 +126,7 @@ impl Folder {
     }
 }
 
-/// Renames the open segment, whose head is written, to its closed name, unless that exists.
+/// Renames the open segment to its closed name, unless a file of that name exists. The head must already be written.
 fn finish(folder: &Path, number: u64) -> Result<(), RecordsError> {
     let (open, closed) = (folder.join(OPEN), segment(folder, number));
     if closed.exists() {

@@ -1,5 +1,12 @@
 //! A record of every signature: key, input, tenant, client, version of the tenant rules, and time.
 //!
+//! A request takes a slot before its signature is made, and fills the slot with a record when the signature is sent. A task
+//! writes records to the folder in batches, off the path of requests ([`Recorder::write`]).
+//!
+//! Records form segments. A closed segment has a [`SegmentHead`]: the root of a Merkle tree over its records (RFC 6962 section
+//! 2.1), chained to the previous head. Each head is logged. If logs leave the host, a change of records is detectable, even by
+//! someone with access to the disk.
+//!
 //! A request takes a slot before its signature is made, and fills it with a record when the signature is sent. A task writes
 //! records to the folder in batches, off the path of requests ([`Recorder::write`]).
 //!

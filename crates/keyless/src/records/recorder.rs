@@ -13,9 +13,9 @@ use super::head::SegmentHead;
 use super::record::{SignatureRecord, UnwrittenRecord};
 use crate::refusal::Refusal;
 
-/// Maximum signatures whose records are not on disk, 250 bytes each: one second of a fast node.
+/// Maximum signatures whose records are not yet on disk: about one second of work of a fast node. A record takes 250 bytes.
 const WAITING_MAX: usize = 65_536;
-/// Interval of writes. A crash of the process may lose the records of this time.
+/// Interval of writes to disk. A crash of the process may lose the records of one interval.
 const WRITE_EVERY: Duration = Duration::from_millis(200);
 /// Maximum records of a segment.
 const RECORDS_MAX: usize = 65_536;
@@ -39,7 +39,7 @@ pub struct RecordsOptions {
     pub folder: PathBuf,
     /// Maximum signatures whose records are not on disk.
     pub waiting_max: usize,
-    /// Behavior for further signatures.
+    /// Behavior for further signatures when `waiting_max` is reached.
     pub when_full: WhenFull,
     /// Maximum records of a segment.
     pub records_max: usize,

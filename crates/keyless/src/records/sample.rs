@@ -1,4 +1,4 @@
-//! Repeated records of one signature, for a benchmark of their cost.
+//! Repeatedly records the same signature, for a benchmark of the cost of records.
 
 use std::sync::Arc;
 

@@ -49,12 +49,12 @@ impl RequestContext<'_> {
     }
 }
 
-/// Connection that carries a request to its node.
+/// Which connection carries a request to its node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Path {
-    /// The direct connection to the node; without one, a connection to a node of the pod that forwards the request.
+    /// The direct connection to the node. Without one, the connection to a node of the pod that forwards the request.
     Shortest,
-    /// Only the direct connection to the node: a forwarded request is not forwarded again.
+    /// Only the direct connection to the node. For forwarded requests, which are not forwarded again.
     Direct,
 }
 
@@ -97,8 +97,8 @@ impl Attempt {
         Self { peer, reply, relay }
     }
 
-    /// Returns whether another path to the node may succeed: the request did not get past the relay, or the connection was lost,
-    /// which does not show that the node is down.
+    /// Returns whether another path to the node may succeed: either the relay did not pass on the request, or the connection was
+    /// lost, which does not prove that the node is down.
     pub(super) fn has_another_path(&self) -> bool {
         self.is_path_lost()
     }

@@ -25,7 +25,8 @@ pub(super) enum ConnectionState {
     Down,
 }
 
-/// The connection. Its requests are limited in total and for each tenant, independent of their destination nodes.
+/// The connection to a node. Its requests are limited in total and for each tenant, including requests that the node forwards to
+/// others.
 pub(super) struct Channel {
     next: AtomicU64,
     in_flight: AtomicUsize,

@@ -120,7 +120,7 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
     }
 }
 
-/// Returns the error of a reply. For a forwarded request, this is what happened at the relay.
+/// Converts a failure reply to an error. For a forwarded request, the failure is that of the relay.
 fn failed(failure: Failure) -> PeerError {
     match failure.way() {
         failure::Way::Unspecified => PeerError::Answered(Status::new(failure.code.into(), failure.message)),
@@ -131,8 +131,8 @@ fn failed(failure: Failure) -> PeerError {
     }
 }
 
-/// Pings the peer until a ping times out. Pings to nodes of the pod list the destinations that this node wants to reach; replies
-/// list the destinations that the peer reaches.
+/// Pings the peer until a ping times out. A ping to a node of the pod lists the destinations that this node wants to reach; the
+/// reply lists the destinations that the peer reaches.
 async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, options: &RouterOptions) -> Status {
     let node = peer.member().id;
     let router = || inner.upgrade();
@@ -174,7 +174,8 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
     }
 }
 
-/// Maximum unanswered pings that are excused because this machine was stalled, while the node sends no other replies either.
+/// Maximum consecutive ping timeouts that are excused because this machine was stalled, if the node sends no other replies
+/// either.
 const EXCUSED_MAX: u32 = 2;
 
 /// Returns whether the connection stays open after a ping timeout: the node sent other replies and is only busy, or this machine

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::rendezvous::rank;
 use crate::node::{Member, NodeId};
 
-/// Maximum helpers for one destination: one limit for each of this node's site, the destination's site, and all other sites.
+/// Maximum helpers for one destination: at this node's site, at the destination's site, and at all other sites.
 const HELPERS: [usize; 3] = [2, 2, 4];
-/// Maximum destinations with detours. If more are lost, this node itself has lost its network, and opens no connections for
-/// detours.
+/// Maximum destinations with detours. If more destinations are lost, this node itself has lost its network, and opens no
+/// connections for detours.
 const DETOURS_MAX: usize = 64;
 
 /// Destinations without a path, and the helpers of each.

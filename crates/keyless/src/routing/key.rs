@@ -106,7 +106,7 @@ impl RoutedKey {
         }
     }
 
-    /// Decides what follows an attempt. `is_last`: no other attempt is in flight.
+    /// Decides about the step after an attempt. `is_last`: no other attempt is in flight.
     async fn next_step(
         &self,
         attempt: Attempt,
@@ -172,15 +172,15 @@ impl RoutedKey {
         })
     }
 
-    /// Returns the round-trip time of a request, without the time for signing.
+    /// Returns the round-trip time of a request to the node, including the reserved margins but not the time for signing.
     fn way(&self, peer: &Peer) -> Duration {
         // A relay also reserves a margin.
         let hops = if peer.is_relayed() { 2 } else { 1 };
         peer.round_trip().unwrap_or_default() + self.router.0.options.margin * hops
     }
 
-    /// Returns the next node that is near enough, if the retry budget permits another attempt. Without `why` the attempt does not
-    /// count as a retry; with `is_free` it uses no budget.
+    /// Returns the next node that is near enough, if the retry budget permits another attempt. `why` is the reason of the retry;
+    /// without it, the attempt does not count as a retry. With `is_free`, the attempt uses no budget.
     fn next_candidate(
         &self,
         rest: &mut VecDeque<Arc<Peer>>,
@@ -215,11 +215,11 @@ impl RoutedKey {
     }
 }
 
-/// The nodes that one signature request may still go to, and the errors of those that failed.
+/// The nodes that may still receive a signature request, and the errors of the nodes that failed.
 struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
-    /// Remaining number of retries after a request was lost with its connection.
+    /// Remaining number of attempts on another path, after the connection was lost with the request.
     other_ways: usize,
 }
 
@@ -228,7 +228,7 @@ enum NextStep {
     Signed(Vec<u8>),
     /// Send the request to this node, for this reason.
     Attempt(Arc<Peer>, &'static str),
-    /// Other attempts are in flight.
+    /// Send nothing: other attempts are in flight.
     Wait,
 }
 
@@ -236,9 +236,11 @@ enum NextStep {
 #[derive(Default)]
 struct Failures {
     messages: Vec<String>,
-    /// Whether any failure was neither overload nor a timeout; number of timeouts and of overloads.
+    /// Whether any failure was neither overload nor a timeout.
     others: bool,
+    /// Number of timeouts.
     late: usize,
+    /// Number of overloaded nodes.
     full: usize,
 }
 

@@ -29,7 +29,8 @@ pub(super) trait PeerFactory {
     fn connect(&self, peer: &Arc<Peer>) -> CancellationToken;
 }
 
-/// The peers of this node: which holders need them, and which of them have a connection.
+/// The peers of this node. A peer is needed by holders of keys, by other nodes of the pod, or for detours; some peers have a
+/// connection.
 pub(super) struct Links {
     own: NodeId,
     /// Site of this node, once known.
@@ -44,13 +45,14 @@ pub(super) struct Links {
     detours: Detours,
     /// ID for rendezvous hashing: the ID of this node, or of its pod, so that all nodes of the pod choose the same links.
     chooser: NodeId,
-    /// The previous chooser, and until when its nodes are used too, because the nodes of the new one are not connected yet.
+    /// The previous chooser, and the time until which its nodes are used too. Before that time, the nodes of the new chooser may
+    /// not be connected yet.
     former: Option<(NodeId, Instant)>,
     /// Time at which the sharing of connections last started or stopped.
     grouped: Option<Instant>,
     /// Number of nodes used at a site, if it is more than [`PER_SITE_MAX`].
     widths: HashMap<String, usize>,
-    /// The wanted destinations, as last sent to each other node of the pod.
+    /// The wanted destinations that were last sent to each other node of the pod.
     wanted: HashMap<NodeId, BTreeSet<NodeId>>,
 }
 
@@ -62,7 +64,7 @@ struct Link {
     is_for_others: bool,
     /// Cancels the direct connection.
     connection: Option<CancellationToken>,
-    /// Time since which the connection is no longer needed.
+    /// Time at which the connection became unneeded.
     idle_since: Option<Instant>,
 }
 
@@ -269,8 +271,8 @@ impl Links {
         true
     }
 
-    /// Updates the number of nodes used at each site: more if one owner each would be overloaded. It doubles immediately, and is
-    /// halved when half would suffice. Returns the sites whose number changed.
+    /// Updates the number of nodes used at each site. The number doubles immediately if one owner for each node would be
+    /// overloaded, and is halved when half would suffice. Returns the sites whose number changed.
     fn update_owner_count(&mut self, now: Instant) -> HashSet<String> {
         let mut owners: HashMap<&str, f64> = HashMap::new();
         for (node, link) in self.peers.iter().filter(|(_, link)| link.wanted > 0) {
@@ -389,8 +391,8 @@ impl Links {
         }
     }
 
-    /// Renews the list of nodes that another node wants to reach through this one. Returns whether the list changed, and which
-    /// nodes this node reaches, with round-trip times.
+    /// Stores the list of nodes that `node` wants to reach through this node. Returns whether the list changed, and the nodes
+    /// that this node reaches, with round-trip times.
     pub(super) fn renew_lease(
         &mut self,
         node: NodeId,
@@ -440,7 +442,7 @@ fn keep(link: &mut Link, is_needed: bool, make: &impl PeerFactory, now: Instant)
     link.wanted > 0 || link.is_for_others
 }
 
-/// Returns the number of nodes for this number of owners.
+/// Returns the number of nodes to use at a site whose load needs this number of owners.
 fn width(owners: f64) -> usize {
     PER_SITE_MAX * (owners.ceil() as usize).div_ceil(PER_SITE_MAX).next_power_of_two()
 }

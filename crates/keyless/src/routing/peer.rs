@@ -17,7 +17,7 @@ use crate::in_flight::TenantCounts;
 use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
 use crate::node::Member;
-/// Bounds of the time without a reply after which a node ranks last. The upper bound is longer than the ping interval.
+/// Minimum and maximum time without a reply after which a node ranks last. The maximum is longer than the ping interval.
 const SUSPECT_MIN: Duration = Duration::from_millis(250);
 const SUSPECT_MAX: Duration = Duration::from_millis(1_500);
 /// Minimum delay before a request is hedged on a second node.
@@ -55,7 +55,7 @@ pub(super) struct Peer {
     owes_since_us: AtomicU64,
     /// Time of the last reply, in microseconds since the creation of this peer; 0: none yet.
     replied_us: AtomicU64,
-    /// Whether other nodes reported this node as silent, and it has not replied since.
+    /// Whether other nodes reported this node as silent, and the node has not replied since.
     is_doubted: AtomicBool,
     suspect_after_us: AtomicU64,
     born: Instant,
@@ -242,7 +242,7 @@ impl Peer {
         self.measurements.lock().replies.quantile(95).unwrap_or(way * 3).max(HEDGE_MIN)
     }
 
-    /// Returns the number of requests of this node so far, without requests forwarded for other nodes.
+    /// Returns the number of requests that this node has sent to the peer so far, without requests forwarded for other nodes.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Relaxed)
     }

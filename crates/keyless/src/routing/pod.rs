@@ -74,11 +74,11 @@ pub(super) struct Pod {
 struct SharedDestination {
     /// All nodes of the pod, owner first.
     order: Vec<NodeId>,
-    /// Number of owners, for the load, and number of additional ones because the owners do not reach the destination.
+    /// Number of owners that the load needs.
     by_load: usize,
     spilled: usize,
     since: Instant,
-    /// Number of requests at the last measurement (`None` before the first), and its time.
+    /// Number of requests at the last measurement; `None` before the first.
     begun: Option<u64>,
     looked: Instant,
     rate: f64,
@@ -124,8 +124,9 @@ impl Pod {
         self.shared.clear();
     }
 
-    /// Measures the load of a destination. `begun` counts the requests from here so far; every node of the pod is assumed to send
-    /// about as many. `most` is the rate per second for one owner. Returns the number of owners that the load needs, as a fraction.
+    /// Measures the load of a destination, and updates its number of owners. `begun` counts the requests of this node so far;
+    /// every node of the pod is assumed to send about as many. `most` is the rate per second for one owner. Returns the number of
+    /// owners that the load needs, as a fraction.
     pub(super) fn load(&mut self, destination: NodeId, begun: u64, most: f64, now: Instant) -> f64 {
         let nodes = self.available.len();
         let Some(shared) = self.shared.get_mut(&destination) else { return 0.0 };
@@ -142,7 +143,7 @@ impl Pod {
         owners
     }
 
-    /// Adds the next node to the owners of a destination that none of them reaches in time.
+    /// Adds a node to the owners of a destination, if none of the owners reaches the destination in time.
     pub(super) fn spill(
         &mut self,
         own: NodeId,

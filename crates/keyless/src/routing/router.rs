@@ -189,13 +189,13 @@ impl Router {
     }
 }
 
-/// Maximum interval between assignments of connections within the pod.
+/// Maximum interval between two assignments of connections within the pod.
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Delay that combines several changes into one assignment.
 const SETTLE_AFTER: Duration = Duration::from_millis(5);
 
-/// Pause after an assignment, as a multiple of its duration, so that it uses at most a tenth of a processor.
+/// Pause after an assignment, as a multiple of its duration, so that assignments use at most a tenth of a processor.
 const SETTLE_PAUSES: u32 = 9;
 
 /// Assigns connections after each change.

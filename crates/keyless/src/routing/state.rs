@@ -25,7 +25,7 @@ pub(super) struct RouterState {
     pub(super) tls: RwLock<Arc<ClientConfig>>,
     pub(super) members: RwLock<HashMap<NodeId, Member>>,
     pub(super) links: Mutex<Links>,
-    /// A copy for forwarding requests: an assignment may lock `links` for a few milliseconds.
+    /// A copy of the peers for forwarding requests, because an assignment may lock `links` for a few milliseconds.
     pub(super) settled: RwLock<Arc<AssignedPeers>>,
     pub(super) budget: Budget,
     pub(super) metrics: RoutingMetrics,
@@ -38,7 +38,7 @@ pub(super) struct RouterState {
     pub(super) stopping: CancellationToken,
 }
 
-/// The state after the last assignment.
+/// The peers after the last assignment of connections.
 #[derive(Default)]
 pub(super) struct AssignedPeers {
     pub(super) peers: HashMap<NodeId, Arc<Peer>>,

@@ -32,7 +32,7 @@ pub(super) struct IncomingMessages {
     /// Timeout of a message, from the start of the wait until it is complete.
     patience: Duration,
     due: Option<Pin<Box<Sleep>>>,
-    /// Whether a message is expected: a stream may pause between messages for any time.
+    /// Whether a message is due. Between messages, a stream may pause for any time.
     is_owed: bool,
 }
 

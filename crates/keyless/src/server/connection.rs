@@ -102,7 +102,7 @@ struct Connection<S> {
     phase: Phase,
     /// Time of the last read.
     read_at: Instant,
-    /// Time of the last write, or of the start of a wait for it.
+    /// Time of the last write, or the time at which the current wait for a write began.
     wrote_at: Instant,
     timer: Pin<Box<Sleep>>,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,

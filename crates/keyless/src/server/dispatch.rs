@@ -1,4 +1,4 @@
-//! Requests of both protocols: validation, then signing here or dispatch to a remote key. This module never blocks.
+//! Requests of both protocols: validates them, then signs here or sends them to a remote key. This module never blocks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::refusal::Refusal;
 use crate::routing::RequestContext;
 use crate::stage::{Cost, Job};
 use crate::tenant::Tenant;
-/// Messages from this length on are no light work, whatever the key: hashing takes longer than signing.
+/// Minimum length of messages that do not count as light work with any key, because hashing takes longer than signing.
 const LONG: usize = 4_096;
 
-/// Extra time after the deadline, for an error that names the late node.
+/// Extra time after the deadline, in which an error that names the late node may arrive.
 const NAMING: Duration = Duration::from_millis(20);
 
 /// Error message for the schemes of [`is_legacy`].
@@ -33,7 +33,7 @@ const fn is_legacy(scheme: Scheme) -> bool {
     matches!(scheme, Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) if matches!(hash, Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224))
 }
 
-/// The terms of a signature request.
+/// Deadline and policy of a signature request.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Terms<'a> {
     /// The deadline, if the request has one.

@@ -52,7 +52,7 @@ pub(super) enum Failure {
     /// The deadline passed. Work that had not begun was skipped.
     #[error("deadline exceeded in the key service")]
     Late,
-    /// Another node did not reply in time; with its name and the reason.
+    /// Another node did not reply in time. Contains the node's name and the reason.
     #[error("deadline exceeded: {0}")]
     RemoteLate(String),
     /// The key cannot be reached.
@@ -188,7 +188,7 @@ pub(super) struct Origin {
     pub(super) client: Option<SpkiHash>,
 }
 
-/// The span of a request that was routed to other nodes, and these nodes.
+/// The span of a request that was routed to other nodes, and the nodes that received the request.
 struct ForwardedSpan {
     as_span: TraceParent,
     hops: Arc<Hops>,
@@ -299,8 +299,8 @@ impl Entry {
         }
     }
 
-    /// Marks the request as routed to another node. Returns the span for it, in a new trace if the caller sent none, and the list
-    /// to record the nodes in.
+    /// Marks the request as routed to another node. Returns the span to send along, in a new trace if the caller sent none, and
+    /// the list in which attempts are recorded.
     pub(super) fn forwarded(&mut self) -> (TraceParent, Arc<Hops>) {
         let span = random();
         let passed = match &self.trace {
@@ -372,8 +372,8 @@ impl Entry {
         self.keep(took, failed, gone);
     }
 
-    /// Stores the trace of the request for inspection, and exports its spans if enabled. Stored are failed and slow requests, and
-    /// requests with a trace or request ID. Immediate rejections are frequent and must not displace other failures.
+    /// Stores the trace of the request for inspection, if the request failed, was slow, or has a trace or request ID. Exports its
+    /// spans if enabled. Immediate rejections are not stored, because they are frequent and would displace other failures.
     fn keep(&mut self, took: Duration, failed: Option<(&'static str, &Failure)>, gone: bool) {
         let is_refusal = matches!(failed, Some((_, Failure::Overloaded(_))));
         let is_notable = took >= SLOW || (failed.is_some() && !is_refusal);

@@ -24,13 +24,16 @@ use crate::tenant::{Client, Identity};
 /// Maximum concurrent calls on one connection; a stream is one call. About 4 KB each, without incomplete messages and unread
 /// replies, which have limits for the connection.
 pub const CALLS_MAX: u32 = 1_024;
-/// Flow-control windows in bytes, of one call and of the connection: a whole batch of digests, and four batches.
+/// Flow-control window of one call, in bytes: a whole batch of digests.
 const STREAM_WINDOW: u32 = 256 << 10;
+/// Flow-control window of the connection, in bytes: four batches.
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// The same for another node, which uses one stream for all its clients: 70,000 requests of 150 bytes per second at 100 ms.
+/// Flow-control window of one call of another node, which uses one stream for all its clients: enough for 70,000 requests of 150
+/// bytes per second at 100 ms.
 const NODE_STREAM_WINDOW: u32 = 1 << 20;
+/// Flow-control window of another node's connection, in bytes.
 const NODE_CONNECTION_WINDOW: u32 = 2 << 20;
-/// Maximum bytes of replies that wait for the peer, of one call: those of a batch.
+/// Maximum bytes of replies of one call that wait for the peer: the replies of a batch.
 const SEND_MAX: usize = 64 << 10;
 /// Maximum bytes of a call's header fields.
 const HEADER_MAX: u32 = 16 << 10;

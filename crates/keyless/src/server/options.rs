@@ -31,7 +31,7 @@ pub struct Options {
     pub connections_max: usize,
     /// Trusted load balancers, whose PROXY protocol headers (version 2) contain the client's address.
     pub trusted_proxies: TrustedProxies,
-    /// Timeout of a ClientHello. A silent client uses a slot that others need.
+    /// Timeout of a ClientHello. It is short, because a silent client uses a slot that others need.
     pub hello_timeout: Duration,
     /// Timeout of the rest of the TLS handshake.
     pub handshake_timeout: Duration,

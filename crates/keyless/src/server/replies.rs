@@ -18,7 +18,7 @@ pub(super) type Outcome = Result<Vec<u8>, Failure>;
 
 /// Maximum bytes of finished but unread replies on one connection; beyond it, its streams accept no more requests.
 const UNREAD_MAX: usize = 8 << 20;
-/// Bytes of a reply in addition to its signature.
+/// Bytes charged for a reply in addition to its signature.
 const REPLY: usize = 64;
 
 /// Bytes of finished but unread replies on one connection.
@@ -34,7 +34,7 @@ pub(super) struct Replies {
     unread: Arc<Unread>,
     state: Mutex<State>,
     closed: AtomicBool,
-    /// Number of pending requests that were cancelled. Usually 0, so that the map need not be searched.
+    /// Number of cancelled requests in `under_way`. Usually 0, so that the map need not be searched.
     cancelled: AtomicUsize,
     gone: Notify,
     waker: AtomicWaker,
@@ -43,7 +43,7 @@ pub(super) struct Replies {
 #[derive(Default)]
 struct State {
     ready: VecDeque<(u64, Outcome)>,
-    /// Pending requests of a stream, and whether each was cancelled.
+    /// Pending requests of a stream by ID, and whether each was cancelled.
     under_way: Option<HashMap<u64, bool>>,
 }
 

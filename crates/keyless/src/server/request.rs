@@ -21,8 +21,8 @@ use crate::wire::{ErrorCode, Header, MAJOR, Malformed, MessageItems, opcode};
 /// Maximum characters of a request ID that is accepted from the context of a visitor.
 const REQUEST_ID_MAX: usize = 128;
 
-/// Maximum pending requests of one connection; further ones are rejected, while reading continues. Clients of the protocol have at
-/// most 1,024. The limit exceeds that of one remote key, so that other keys remain usable.
+/// Maximum pending requests of one connection. Further requests are rejected, while reading continues. Clients of the protocol
+/// have at most 1,024. The limit exceeds that of one remote key, so that other keys remain usable.
 const OF_CONNECTION_MAX: usize = 2 * REMOTE_PER_KEY_MAX;
 
 impl ServerState {
@@ -104,7 +104,7 @@ fn span(items: &MessageItems<'_>, tenant: &str, request_id: Option<&str>) -> Spa
     tracing::debug_span!("keyless", tenant, opcode, ski, request_id, trace)
 }
 
-/// The part of a visitor's context that is parsed.
+/// The parsed members of a visitor's context.
 #[derive(serde::Deserialize)]
 struct Context<'a> {
     #[serde(borrow)]

@@ -186,7 +186,7 @@ fn reply(id: u64, outcome: Outcome) -> SignReply {
     SignReply { id, outcome: Some(outcome) }
 }
 
-/// Returns why a request did not reach its destination node.
+/// Returns the reason why a request did not reach its destination node.
 fn way(failure: &Failure) -> proto::failure::Way {
     use proto::failure::Way;
     match failure {

@@ -43,8 +43,8 @@ impl ServerState {
         self.options.nodes.as_ref().map(|nodes| &nodes.router)
     }
 
-    /// Returns whether the client may connect. A certificate of a node must belong to a current member; other certificates suffice
-    /// by themselves.
+    /// Returns whether the client may connect. The certificate of a node must belong to a current member; any other verified
+    /// certificate suffices.
     pub(super) fn lets_in(&self, identity: &Identity) -> bool {
         !identity.is_node() || self.router().is_some_and(|router| router.knows(identity))
     }

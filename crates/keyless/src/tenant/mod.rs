@@ -1,6 +1,10 @@
 //! Tenants: the owner of each request, with limits on processor share, rate and concurrent requests, and permissions for keys.
 //!
 //! Only its certificate identifies a client ([`Identity`]), never its messages. Clients that match no tenant belong to the tenant
+//! [`DEFAULT`], clients on a Unix socket to [`SOCKET`]. All settings can be changed at runtime: the counts of a tenant stay, and
+//! every connection uses the new configuration from its next request on.
+//!
+//! Only its certificate identifies a client ([`Identity`]), never its messages. Clients that match no tenant belong to the tenant
 //! [`DEFAULT`], clients on a Unix socket to [`SOCKET`]. Everything can be changed at runtime: the counts of a tenant stay, and
 //! every connection uses the new configuration from its next request on.
 
@@ -319,7 +323,7 @@ impl Tenants {
 /// The client of a connection.
 pub(crate) struct Client {
     identity: Identity,
-    /// Tenant of the client, and the configuration version of that choice.
+    /// Tenant of the client, and the configuration version by which it was chosen.
     tenant: Mutex<(u64, Arc<Tenant>)>,
 }
 

@@ -37,9 +37,9 @@ pub struct TenantOptions {
     pub burst: u32,
     /// Maximum requests in progress.
     pub in_flight_max: usize,
-    /// Maximum requests in progress to one destination: a key of a security module or cloud, or another node. 0 means half of a
-    /// key's limit if there are other tenants, else all of it; for a node,
-    /// [`TENANT_IN_FLIGHT_MAX`](crate::routing::TENANT_IN_FLIGHT_MAX), which is the upper limit in any case.
+    /// Maximum requests in progress to one destination: a key of a security module or cloud, or another node. With 0, the maximum
+    /// for a key is half of the key's limit if there are other tenants, else all of it. For a node, the default and upper limit
+    /// is [`TENANT_IN_FLIGHT_MAX`](crate::routing::TENANT_IN_FLIGHT_MAX).
     pub destination_in_flight_max: usize,
     /// Maximum TLS connections. 0 means half of all connections if there are other tenants, so that no tenant uses all.
     pub connections_max: usize,
@@ -68,7 +68,8 @@ impl TenantOptions {
         }
     }
 
-    /// Creates the default tenant if none is configured. If it is the only tenant, the service's setting decides about decryption.
+    /// Creates the default tenant for a configuration without one. `alone`: whether the configuration has no other tenant. Then
+    /// the service's setting decides about decryption.
     pub(super) fn of_others(alone: bool) -> Self {
         Self { rsa_decrypt: alone, ..Self::new(DEFAULT) }
     }

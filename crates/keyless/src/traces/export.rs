@@ -8,7 +8,7 @@ use telemetry::spans::{Kind, Span};
 use super::record::{End, Record};
 use crate::operation::OPERATIONS;
 
-/// Returns a random number for span IDs: unique, but not secret.
+/// Returns a random span ID: unique, but not secret.
 pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

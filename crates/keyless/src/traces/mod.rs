@@ -25,17 +25,17 @@ pub(crate) use export::random;
 use record::RecordView;
 pub(crate) use record::{End, FinishedHops, HopNumber, Hops, Record, failure};
 
-/// Maximum stored requests of each kind: failed or slow ones, and others. An entry has 0.4 KB, or up to 2 KB if it failed on three
-/// nodes and has the longest names, so that both kinds use at most 8 MB.
+/// Maximum stored requests of each kind (failed or slow ones, and others). An entry has 0.4 KB; it has up to 2 KB if it failed on
+/// three nodes and has the longest names. Both kinds use at most 8 MB.
 pub const KEPT_MAX: usize = 2_048;
-/// Duration from which a request counts as slow: more than a round trip around the world.
+/// Minimum duration of a slow request: more than a round trip around the world.
 pub const SLOW: Duration = Duration::from_millis(500);
 /// Maximum requests in one response.
 pub const TOLD_MAX: usize = 256;
 
 /// Number of rings of each kind, which reduces lock contention.
 const SHARDS: usize = 16;
-/// Maximum rings that are tried before a trace is dropped.
+/// Maximum rings that are tried before a trace is dropped, because a ring may be locked.
 const TRIES: usize = 4;
 /// Path of the traces.
 const PATH: &str = "/traces";
@@ -54,7 +54,7 @@ struct TraceStore {
     dropped: Counter,
     /// The exporter of spans, if one is configured.
     export: OnceLock<SpanSender>,
-    /// Number of requests considered for export.
+    /// Number of requests considered for export so far.
     numbers: AtomicU64,
 }
 
@@ -81,7 +81,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// Adds a record. Returns the record that it displaced: the oldest of the tenant with the most.
+    /// Adds a record. Returns the record that was removed to make room: the oldest one of the tenant with the most records.
     fn put(&mut self, record: Arc<Record>) -> Option<Arc<Record>> {
         let oldest = if self.len < KEPT_MAX / SHARDS { None } else { self.evict_oldest() };
         match self.tenants.get_mut(&record.tenant) {
@@ -223,7 +223,7 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// Returns the newest [`TOLD_MAX`] records, with equal numbers for each tenant that has enough.
+/// Returns the newest [`TOLD_MAX`] records, with equal numbers for each tenant that has enough records.
 fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     found.sort_by_key(|record| Reverse(record.at_us));
     let mut ranks: HashMap<Box<str>, usize> = HashMap::new();

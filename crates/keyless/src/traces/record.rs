@@ -10,7 +10,7 @@ use crate::operation::OPERATIONS;
 
 /// Maximum characters of a stored failure message.
 const FAILURE_MAX: usize = 512;
-/// Maximum stored nodes of one request: more than are ever tried.
+/// Maximum stored nodes of one request: larger than the number of attempts.
 const HOPS_MAX: usize = 8;
 
 /// The nodes that were tried for one request, since it was routed.
@@ -31,7 +31,7 @@ pub(super) struct Hop {
     pub(super) end: Option<(Duration, Option<&'static str>)>,
 }
 
-/// Index of a node among those that were tried.
+/// Index in the list of nodes that were tried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HopNumber(usize);
 
