@@ -9,7 +9,7 @@ use crate::tables;
 use crate::tables::{AccessChangeRow, AccessDifference, AccessRow, Requester};
 use crate::{CredentialError, Credentials, Operation, Operations};
 
-/// A change in an actor's access: an operation was granted to the actor or revoked.
+/// A change in an actor's access: an operation was granted to the actor, or revoked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessChange {
     /// Time of the change, µs since 1970-01-01 UTC.
@@ -20,7 +20,7 @@ pub struct AccessChange {
     pub actor: String,
     /// The path of the permission.
     pub path: String,
-    /// Whether access was granted; otherwise revoked.
+    /// Whether the operation was granted. False: it was revoked.
     pub gained: bool,
 }
 
@@ -103,7 +103,7 @@ impl Credentials {
     }
 }
 
-/// Returns the change that an event made to an operation, if any.
+/// Returns the change that an audit event made to an actor's access with this operation, if any.
 fn change(row: &AccessChangeRow, operation: &str) -> Option<AccessChange> {
     let read = |text: &str| serde_json::from_str::<Json>(text).unwrap_or_default();
     let gives = |action: &str, details: &Json| {

@@ -48,13 +48,13 @@ impl Credentials {
         Ok(tables::Credentials::of(self.store()).deleted(requester, times, DELETED_MAX).await?)
     }
 
-    /// Returns the time this many days ago, µs since 1970-01-01 UTC.
+    /// Returns the time `days` ago, µs since 1970-01-01 UTC.
     fn since_us(&self, days: u32) -> i64 {
         self.now_us().saturating_sub(i64::from(days).saturating_mul(DAY_US))
     }
 
-    /// Restores a name: its expired versions, whose time to live is removed, or else the most recently deleted credential of that
-    /// name with all its versions.
+    /// Restores a name. If its versions have expired, restores them and removes their time to live. Otherwise restores the most
+    /// recently deleted credential of that name, with all its versions.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when no deleted credential exists, its retention period has passed, or the caller may not
@@ -169,7 +169,7 @@ impl Credentials {
         Ok(children)
     }
 
-    /// Destroys versions whose retention period has passed, a few hundred in each transaction.
+    /// Destroys all versions whose retention period has passed, a few hundred in each transaction.
     ///
     /// # Errors
     /// Errors of the database.
@@ -219,7 +219,7 @@ impl Credentials {
         )
     }
 
-    /// Returns the event for a deleted credential, or for deleted versions of one.
+    /// Returns the event for a deleted credential, or for deleted versions of a credential.
     pub(crate) fn gone(&self, requester: &Requester, name: &Name, at_us: i64) -> NewEvent {
         store::new_event(
             at_us,

@@ -1,5 +1,9 @@
 //! Certificates with their versions, and replacement of a CA without an interruption of trust.
 //!
+//! A CA has one active version and at most one transitional version. The `ca` field of each certificate that the CA signed
+//! contains both versions, the signing one first. Each change of the transitional flag adds a version with the new `ca` to the
+//! certificates that the CA signed directly.
+//!
 //! A CA has one active version and at most one transitional version. The `ca` of each certificate it signed contains both versions,
 //! the signing one first. Each change of the transitional flag adds a version with the new `ca` to its direct children.
 
@@ -35,7 +39,7 @@ const NO_CERTIFICATE: &str = "You must provide a certificate.";
 /// A certificate and metadata of its versions, newest first.
 #[derive(Clone, Debug)]
 pub struct CertificateView {
-    /// The credential's identity.
+    /// Id of the credential.
     pub id: Uuid,
     /// The name, in the case in which it was first written.
     pub name: String,
@@ -102,7 +106,7 @@ impl Credentials {
         Ok(CertificateView { id, name, signed_by, signs, versions })
     }
 
-    /// Returns those of the names that the caller may read. Uses one statement.
+    /// Returns the subset of these names that the caller may read. Uses one statement.
     async fn readable(
         &self,
         requester: &Requester,
@@ -155,7 +159,7 @@ impl Credentials {
         }
     }
 
-    /// Returns the versions of a certificate by the identity of its credential, newest first.
+    /// Returns the versions of a certificate by the id of its credential, newest first.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -170,7 +174,7 @@ impl Credentials {
         if versions[0].kind() == Kind::Certificate { Ok(versions) } else { Err(CredentialError::NotFound) }
     }
 
-    /// Returns the active and the transitional version of a certificate by the identity of its credential.
+    /// Returns the active and the transitional version of a certificate by the id of its credential.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -330,8 +334,8 @@ impl Credentials {
         Ok(current)
     }
 
-    /// Prepares a version for the response to a change. Removes the private key unless the caller may read the credential; a read
-    /// is logged.
+    /// Prepares a version for the response to a change. Removes the private key unless the caller may read the credential. Logs
+    /// the read if the key is returned.
     async fn answered(
         &self,
         requester: &Requester,
@@ -428,8 +432,8 @@ impl Credentials {
     }
 }
 
-/// Returns a draft like this version that trusts the CA's certificates: the signing one and, if there are two versions, the other
-/// one. `None` when this version already does.
+/// Returns a draft like this version whose `ca` field contains these CA certificates: the signing one and, if there are two
+/// versions, the other one. `None` if the version already contains them.
 fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
     let Value::Certificate(mut value) = there.value else { return None };
     let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);

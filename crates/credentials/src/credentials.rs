@@ -33,13 +33,13 @@ use crate::version::Version;
 const BATCH_MAX: usize = 256;
 /// Maximum versions in the queue. When it is full, callers wait.
 const WAITING_MAX: usize = 4_096;
-/// Maximum concurrent transactions per process: while one commits, the next is being sent.
+/// Maximum concurrent transactions per process. With two, one is sent while the other commits.
 const AT_ONCE: usize = 2;
-/// Maximum names in one statement, one version each. Up to this number no size limit drops a value.
+/// Maximum names in one statement, one version each. With at most this number, the size limit of a response drops no value.
 const LOOKUPS_MAX: usize = NAMES_UNBOUNDED;
 /// Maximum concurrent read statements per process.
 const LOOKUPS_AT_ONCE: usize = 2;
-/// Delay from startup to the first deletion of expired data, so that it also runs in processes that never run for an hour.
+/// Delay from startup to the first deletion of expired data, so that processes that never run for an hour also delete it.
 const TIDY_FIRST: Duration = Duration::from_secs(60);
 /// Interval between deletions of expired data.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
@@ -63,7 +63,7 @@ struct CredentialsState {
     lookups: Option<Batcher<LookupKey, Result<Vec<CredentialRow>, Arc<StoreError>>>>,
     reads: ReadLog,
     live_tokens: LiveTokens,
-    /// Identity of this process for the rotation lease.
+    /// Id of this process as holder of the rotation lease.
     node: Uuid,
     hooks: OnceLock<Arc<dyn HookSender>>,
     authority: OnceLock<Authority>,
@@ -72,7 +72,7 @@ struct CredentialsState {
     read_only: AtomicBool,
 }
 
-/// The caller and the name in lower case.
+/// Key of a lookup: the caller, and the name in lower case.
 type LookupKey = (Requester, String);
 
 /// A version to store, with its events and certificate records.
@@ -149,8 +149,8 @@ impl Credentials {
         tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
     }
 
-    /// Sets read-only mode in this process, which pauses rotation and the deletion of expired versions. Callers enforce it for
-    /// requests.
+    /// Sets read-only mode in this process. The mode pauses rotation and the deletion of expired versions here; the caller must
+    /// reject write requests itself.
     pub fn set_read_only(&self, on: bool) {
         self.0.read_only.store(on, Ordering::Relaxed);
     }
@@ -161,7 +161,7 @@ impl Credentials {
         self.0.read_only.load(Ordering::Relaxed)
     }
 
-    /// Keeps the stock of RSA keys filled, from the first request for an RSA key on. Many servers never create one.
+    /// Keeps the stock of RSA keys filled, once the first RSA key was requested. Many servers never need one.
     async fn keep_rsa_stock_filled(&self) {
         let _live = telemetry::tasks::guard("credential-rsa-stock");
         self.0.stock.wanted().await;

@@ -1,4 +1,7 @@
-//! Credentials by version number and as fields: a view of any type for key-value clients.
+//! Credentials by version number, with their values as fields: a view of all types for key-value clients.
+//!
+//! The members of a JSON object are its fields. A text or password has one field, named after its type. All other types have the
+//! fields of their value. Derived fields, such as a password's hash or a key's fingerprint, are returned but not accepted.
 //!
 //! A JSON object is its own fields. A text or password has one field, named after its type. All other types have the fields of
 //! their value. Derived fields, such as a password's hash or a key's fingerprint, are returned but not accepted.
@@ -28,7 +31,7 @@ pub enum Numbered {
 }
 
 impl Value {
-    /// Returns the value as fields. `versions` has the meaning described at [`Self::shown`].
+    /// Returns the value as fields. `versions` selects the CA versions in a certificate's `ca` field.
     #[must_use]
     pub fn fields(&self, versions: CaVersions) -> Map<String, Json> {
         let single = |value: Json| {
@@ -140,7 +143,7 @@ impl Credentials {
         Ok((found, last))
     }
 
-    /// Stores a new version with these fields. It has the type and metadata of the newest version; a new name becomes a JSON
+    /// Stores a new version with these fields, and with the type and metadata of the newest version. A new name becomes a JSON
     /// credential.
     ///
     /// # Errors
@@ -171,7 +174,7 @@ impl Credentials {
         self.set(requester, request).await
     }
 
-    /// Stores a new version: the newest one with a patch (RFC 7396) applied. Does not overwrite concurrent changes.
+    /// Stores a new version, made by applying a patch (RFC 7396) to the newest version. Does not overwrite concurrent changes.
     ///
     /// # Errors
     /// See [`Self::set_fields`]; [`CredentialError::NotFound`] when the credential does not exist, or the caller may not read it.

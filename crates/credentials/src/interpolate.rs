@@ -11,8 +11,8 @@ pub const REFERENCES_MAX: usize = 1_000;
 const REFERENCE: [&str; 2] = ["credhub-ref", "credhub_ref"];
 
 impl Credentials {
-    /// Replaces the `credentials` of every binding that hold a `credhub-ref` with the referenced credential. Looks up all
-    /// references in one statement.
+    /// Replaces the `credentials` of every binding by the credential that its `credhub-ref` names. Looks up all references in one
+    /// statement.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when a credential does not exist; [`CredentialError::Bad`] when a credential is not of type

@@ -1,4 +1,4 @@
-//! A cache of tokens that are known not to be revoked, for a few seconds.
+//! A cache of tokens that are not revoked. An entry is valid for a few seconds.
 
 use flight::Cache;
 use uuid::Uuid;
@@ -23,7 +23,7 @@ pub enum TokenError {
     Unavailable,
 }
 
-/// Cached tokens that are not revoked, by identity.
+/// Results of revocation checks, by the id of the token.
 pub(crate) type LiveTokens = Cache<Uuid, bool, TokenError>;
 
 pub(crate) fn live_tokens() -> LiveTokens {

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use crate::name::PermissionPath;
 use crate::{CaVersions, CredentialError};
 
-/// Number of versions below a path that are retained, and the retention time. Current versions are always retained.
+/// Retention rule for the versions of names below a path: a maximum number, a maximum age, or both. Current versions are always
+/// retained.
 #[derive(Clone, Debug)]
 pub struct Retention {
     /// A name, or a path that covers all names below it. The longest matching path applies.
@@ -46,7 +47,7 @@ impl FromStr for Retention {
 }
 
 coded::named! {
-    /// Condition under which a read of a secret is written to the audit log.
+    /// When the server writes a read of a secret to the audit log.
     #[derive(Default)]
     pub enum ReadAudit: "audit mode" {
         /// Before the value is returned. While the log cannot be written, reads fail.
@@ -73,7 +74,7 @@ pub struct CredentialsOptions {
     pub undelete_days: u32,
     /// Retention rules. All versions of a name without a matching rule are retained.
     pub retention: Vec<Retention>,
-    /// Condition under which a read of a secret is written to the audit log.
+    /// When the server writes a read of a secret to the audit log.
     pub read_audit: ReadAudit,
 }
 

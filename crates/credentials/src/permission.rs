@@ -76,7 +76,7 @@ impl Operations {
 /// A permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Permission {
-    /// Identity of the permission.
+    /// Id of the permission.
     pub id: Uuid,
     /// The actor that has the permission.
     pub actor: String,
@@ -132,7 +132,7 @@ impl Credentials {
         if made.await? { Ok(row.into()) } else { Err(CredentialError::PermissionExists) }
     }
 
-    /// Changes the operations of a permission. With `at`, only if the permission belongs to that actor and path.
+    /// Changes the operations of a permission. If `at` is set, fails unless the permission belongs to that actor and path.
     ///
     /// # Errors
     /// See [`Self::grant`]; [`CredentialError::NoPermission`].
@@ -188,7 +188,7 @@ impl Credentials {
         if gone.await? { Ok(row.into()) } else { Err(CredentialError::NoPermission) }
     }
 
-    /// Returns a permission by its identity.
+    /// Returns a permission by its id.
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`].
@@ -248,7 +248,7 @@ impl Credentials {
         Ok(Page { rows: page.rows.into_iter().map(Into::into).collect(), next: page.next })
     }
 
-    /// Returns whether the caller holds an operation on a name, whether or not the name exists.
+    /// Returns whether the caller may perform an operation on a name, whether or not the name exists.
     ///
     /// # Errors
     /// Errors of the database.

@@ -34,7 +34,7 @@ const READINGS_PENDING_MAX: usize = 65_536;
 /// Delay before the next transaction after a failed one.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A read: the actor and the version.
+/// A read: which actor read which version.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) actor: String,
@@ -42,7 +42,7 @@ pub(crate) struct Reading {
     pub(crate) version: Uuid,
 }
 
-/// The time of a read (µs since 1970-01-01 UTC), and the read.
+/// A read with its time, µs since 1970-01-01 UTC.
 type TimedReading = (i64, Reading);
 
 /// The read log, in the mode that [`ReadAudit`] sets.
@@ -66,7 +66,7 @@ impl ReadLog {
         }))
     }
 
-    /// Returns once the reads of one response are in the log, or in the buffer if buffered mode is configured.
+    /// Returns when the reads of one response are in the log, or in the buffer if buffered mode is configured.
     ///
     /// # Errors
     /// [`CredentialError::Unlogged`] when the log was not written. The response must then not be sent.
@@ -197,7 +197,7 @@ impl Pending {
         }
     }
 
-    /// Receives reads for this period, or until the buffer is full.
+    /// Receives reads until the buffering period ends or the buffer is full.
     async fn gather(
         &mut self,
         incoming: &mut mpsc::Receiver<TimedReading>,

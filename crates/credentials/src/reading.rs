@@ -59,7 +59,7 @@ impl Credentials {
         Ok(versions)
     }
 
-    /// Returns the same as [`Self::current`], but an empty list for an unknown name. Writes no audit record.
+    /// Like [`Self::current`], but returns an empty list for an unknown name, and writes no audit record.
     pub(crate) async fn current_or_empty(
         &self,
         requester: &Requester,
@@ -159,7 +159,7 @@ impl Credentials {
         Ok(versions)
     }
 
-    /// Returns a version by its identity.
+    /// Returns a version by its id.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
@@ -170,7 +170,7 @@ impl Credentials {
         Ok(version)
     }
 
-    /// Returns the same as [`Self::version`]. Writes no audit record.
+    /// Like [`Self::version`], but writes no audit record.
     pub(crate) async fn version_of(
         &self,
         requester: &Requester,
@@ -276,7 +276,7 @@ impl Credentials {
         Ok(usage)
     }
 
-    /// Returns once the read of these versions is in the log. Callers must not return the versions before.
+    /// Returns when the read of these versions is in the log. Callers must return the versions only afterwards.
     pub(crate) async fn log_reading(
         &self,
         requester: &Requester,

@@ -13,7 +13,7 @@ use crate::version::Version;
 use crate::writing::{Draft, checked_metadata};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
-/// Maximum depth of a chain of CAs that is followed.
+/// Maximum levels of CAs below a CA that a bulk regeneration follows.
 const DEPTH_MAX: usize = 16;
 
 /// Maximum certificates that are generated concurrently.
@@ -34,12 +34,12 @@ pub(crate) struct Changes {
     pub(crate) transitional_signs: bool,
     pub(crate) key_length: Option<u32>,
     pub(crate) duration: Option<u32>,
-    /// Fail unless this is the newest version.
+    /// The version that must be the newest; the regeneration fails otherwise.
     pub(crate) expected: Option<Uuid>,
 }
 
 impl Credentials {
-    /// Regenerates a value. Without `metadata` it keeps its metadata.
+    /// Regenerates a value. Without `metadata`, the new version has the metadata of the old one.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a value that was set and not generated; otherwise the errors of generation.
@@ -54,8 +54,7 @@ impl Credentials {
         self.regenerate_version(requester, there, metadata, &Changes::default()).await
     }
 
-    /// Regenerates every certificate that a credential signed, and recursively the certificates that those signed. Returns the
-    /// names, sorted.
+    /// Regenerates all certificates that a credential signed, directly or through other CAs. Returns their names, sorted.
     ///
     /// # Errors
     /// The first [`CredentialError`]; other certificates may already be regenerated.
@@ -117,7 +116,7 @@ impl Credentials {
         Err(CredentialError::bad(format!("The CA chain has more than {DEPTH_MAX} levels.")))
     }
 
-    /// Returns the current certificates that a credential signed, without itself.
+    /// Returns the names of the current certificates that a credential signed, except its own name.
     pub(crate) async fn signed_by(&self, signer: &Name) -> Result<Vec<Name>, CredentialError> {
         let names = [signer.key().to_owned()];
         let signed = tables::Credentials::of(self.store()).signed_by(&Requester::system(), &names).await?;
@@ -147,7 +146,7 @@ impl Credentials {
         self.write(requester, draft).await
     }
 
-    /// Generates a new version like an existing one, without storing it.
+    /// Generates a new version with the parameters of an existing one, without storing it.
     pub(crate) async fn draft_regeneration(
         &self,
         requester: &Requester,

@@ -1,5 +1,9 @@
-//! Tokens of the embedded issuer: JWTs (RFC 7519) that only this server accepts, so that CredHub clients can log in without another
-//! component.
+//! Tokens of the embedded issuer: JWTs (RFC 7519) that only this server accepts, so that CredHub clients can log in without
+//! another component.
+//!
+//! The key that signs tokens (HS256) is derived from the master key, so that every node accepts them and no node stores them. A
+//! token names the API token that it was issued for. Permissions are looked up by that API token, so that the token ends with the
+//! API token.
 //!
 //! They are signed with a key derived from the master key (HS256), so that every node accepts them and none is stored. A token
 //! names the API token it was issued for. Its permissions are looked up by that API token, so that it ends with the API token.
@@ -51,7 +55,7 @@ pub struct Tokens {
     pub refresh: Secret,
     /// Remaining lifetime of the access token, in seconds.
     pub expires_in: i64,
-    /// Identity of the access token.
+    /// Id of the access token.
     pub id: Uuid,
 }
 
@@ -124,7 +128,7 @@ impl Credentials {
         }
     }
 
-    /// Returns the subject and the identity of a valid access token.
+    /// Returns the subject and the id of a valid access token.
     ///
     /// # Errors
     /// [`TokenError`]
@@ -133,8 +137,8 @@ impl Credentials {
         self.token(token, Use::Access).await
     }
 
-    /// Returns the identity of an access token of this server, even if it has expired. A logout with an expired token can then
-    /// still revoke its refresh token.
+    /// Returns the id of an access token of this server, even if it has expired. A logout with an expired token can then still
+    /// revoke its refresh token.
     #[must_use]
     pub fn access_token_id(&self, token: &str) -> Option<Uuid> {
         read(self.keyring(), token).filter(|claims| claims.token_use == Use::Access).map(|claims| claims.jti)
@@ -156,7 +160,7 @@ impl Credentials {
         self.token(token, Use::Refresh).await.map(|(grant, _)| grant)
     }
 
-    /// Revokes the access token of this identity, and the refresh token that was issued with it.
+    /// Revokes the access token with this id, and the refresh token that was issued with it.
     ///
     /// # Errors
     /// Errors of the database.

@@ -17,7 +17,8 @@ pub const VALUE_OCTETS_MAX: usize = 1 << 20;
 /// Maximum characters of a certificate, in PEM.
 const CERTIFICATE_CHARS_MAX: usize = 7_000;
 
-/// Maximum bytes of a user's password. Its hash runs 5,000 rounds over the password, which take 40 ms for this length.
+/// Maximum bytes of a user's password. Hashing a password of this length takes 40 ms, because each of the 5,000 rounds reads the
+/// whole password.
 const USER_PASSWORD_OCTETS_MAX: usize = 4_096;
 
 /// Bytes of the salt of a password hash: 16 characters, the maximum of crypt(5).
@@ -59,12 +60,12 @@ impl std::fmt::Debug for UserValue {
     }
 }
 
-/// The versions of the CA that a certificate's `ca` contains.
+/// Which versions of the CA a certificate's `ca` field contains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CaVersions {
-    /// Only the version that signed.
+    /// Only the version that signed the certificate.
     Signer,
-    /// Also the other version while the CA is being replaced, because clients must trust both.
+    /// While the CA is being replaced, also its other version, because clients must trust both.
     All,
 }
 
@@ -162,7 +163,7 @@ struct KeyPairInput {
     private_key: Option<Secret>,
 }
 
-/// A parsed value from a request, and the name of its CA.
+/// A value parsed from a request. For a certificate, also the name of its CA.
 pub(crate) struct GivenValue {
     pub(crate) value: Value,
     pub(crate) ca_name: Option<String>,

@@ -29,7 +29,7 @@ pub struct Facts {
 /// A version without its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionView {
-    /// Identity of the version.
+    /// Id of the version.
     pub id: Uuid,
     /// Number of the version, counted from 1 for each name.
     pub number: u64,
@@ -93,7 +93,7 @@ pub struct History {
 /// A version of a credential.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
-    /// Identity of the credential.
+    /// Id of the credential.
     pub credential: Uuid,
     /// Identity of the version.
     pub id: Uuid,

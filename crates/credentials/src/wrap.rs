@@ -1,4 +1,5 @@
-//! Single-use values: anyone with the token can read its value once. A second use gets an error with time and actor of the first.
+//! Single-use values: anyone with the token can read its value once. A second use fails with an error that contains time and
+//! actor of the first use.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ const TOKEN_MAX: usize = 128;
 /// Time for which records of reads are kept, µs: thirty days.
 const READ_KEPT_US: i64 = 30 * 86_400_000_000;
 
-/// A single-use token and the value it reads.
+/// A new single-use token, and what it reads.
 #[derive(Clone, Debug)]
 pub struct Wrapped {
     /// The token. It is returned only now.
@@ -40,7 +41,7 @@ pub struct Wrapped {
     pub expires_at_us: i64,
     /// Name of the credential.
     pub name: String,
-    /// Identity of the version.
+    /// Id of the version.
     pub version: Uuid,
 }
 
@@ -49,7 +50,7 @@ pub struct Wrapped {
 pub struct UnwrappedValue {
     /// Name of the credential.
     pub name: String,
-    /// Identity of the version; nil for a version that is not stored yet.
+    /// Id of the version; nil if the value is not stored as a version yet.
     pub version: Uuid,
     /// Value of the credential.
     pub value: Value,

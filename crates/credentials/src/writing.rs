@@ -48,9 +48,9 @@ pub struct SetRequest {
     pub value: Json,
     /// Metadata to store with the value.
     pub metadata: Option<Json>,
-    /// Fail unless this is the newest version; `Some(None)`: fail if a version exists.
+    /// The version that must be the newest; the write fails otherwise. `Some(None)` requires that no version exists.
     pub expected: Option<Option<Uuid>>,
-    /// Fail unless the newest version ever stored has this number; 0: fail if a version ever existed.
+    /// Number that the newest version ever stored must have; the write fails otherwise. 0 requires that no version ever existed.
     pub expected_number: Option<u64>,
     /// Time to live of the version in seconds, 1–[`TTL_S_MAX`].
     pub ttl_s: Option<u64>,
@@ -85,7 +85,8 @@ pub(crate) struct Draft {
     pub(crate) expected: Option<Option<Uuid>>,
     pub(crate) expected_number: Option<u64>,
     pub(crate) ttl_s: Option<u64>,
-    /// End of the version, µs since 1970-01-01 UTC, if the request sets no time to live: that of the previous version.
+    /// End of the previous version, µs since 1970-01-01 UTC. It applies to the new version too, unless the request sets a time to
+    /// live.
     pub(crate) ends_at_us: Option<i64>,
     pub(crate) action: &'static str,
     /// The generated certificate.
@@ -232,7 +233,7 @@ impl Credentials {
         }
     }
 
-    /// Returns the existing value if the caller may read it, and logs the read.
+    /// Returns the existing value and logs the read, if the caller may read it.
     async fn there(
         &self,
         requester: &Requester,

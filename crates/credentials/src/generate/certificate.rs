@@ -135,7 +135,7 @@ fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D
     Option::<Vec<String>>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// The CA that signs.
+/// The CA that signs a certificate, with its key.
 pub(crate) struct SigningCa {
     pub(crate) certificate: Certificate,
     pub(crate) pem: String,

@@ -117,7 +117,7 @@ impl GenerateRequest {
 }
 
 impl Parameters {
-    /// Parses parameters; `value` holds the members of a user request outside its parameters.
+    /// Parses parameters. `value` contains the members of a request for a user that are not in its parameters.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] with a message for the caller.

@@ -24,7 +24,8 @@ use crate::tables::{
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
 
-/// A hook that fails after more than this time gets no further request in the same round, because it would delay all others.
+/// Duration of a failed call from which a hook counts as timed out. Such a hook gets no further call in the same round, because
+/// it would delay the other hooks.
 const SLOW: Duration = Duration::from_secs(5);
 /// Time for which a hook may read the new value if it does not respond earlier, µs.
 const CANDIDATE_US: i64 = 300_000_000;
@@ -36,9 +37,9 @@ const SECRET_MIN: usize = 16;
 const TEXT_MAX: usize = 65_536;
 /// Maximum delay before a failed notification is retried, µs: an hour.
 const RETRY_MAX_US: i64 = 3_600_000_000;
-/// Hook calls in one page.
+/// Maximum hook calls in one page.
 const CALLS: usize = 64;
-/// No page of calls starts after this time, so that slow hooks do not delay the next round.
+/// Time in a round after which no further page of calls starts, so that slow hooks do not delay the next round.
 const CALLS_WITHIN: Duration = HOOK_LIMIT;
 
 /// A hook without its secret, for display.

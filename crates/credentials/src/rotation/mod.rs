@@ -41,10 +41,10 @@ pub use sender::{HOOK_LIMIT, Hook, HookSender};
 
 /// Name of the lease, and of the cursor over the events.
 const DUTY: &str = "credential-rotation";
-/// Duration of the lease without a renewal, µs. If a round runs for longer without renewal, another node's round may overlap. Both
-/// expect the versions they were planned for.
+/// Duration of the lease without a renewal, µs. If a round runs longer without a renewal, a round of another node may overlap.
+/// This is safe, because each write expects the version that it was planned for.
 const LEASE_US: i64 = 60_000_000;
-/// Interval of lease renewals during a round: three within the duration of the lease.
+/// Interval of lease renewals during a round: the lease lasts for four intervals.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
 /// Interval between rounds.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);

@@ -189,8 +189,8 @@ impl Credentials {
         self.visible(requester, (after, limit), read, |planned| &planned.name).await
     }
 
-    /// Makes a name, or all planned names below a path, due now, if the caller may write them and their rotation has not begun.
-    /// Returns their number. The rotation runs in the background.
+    /// Makes a name, or all planned names below a path, due now. Skips names that the caller may not write, and names whose
+    /// rotation has begun. Returns the number of names. The rotation runs in the background.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a name without a policy; [`CredentialError::Forbidden`].

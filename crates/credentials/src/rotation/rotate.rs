@@ -30,7 +30,7 @@ const AT_ONCE: usize = 4;
 const FOLLOWERS: usize = 256;
 /// Certificates below a CA in one page.
 const FOLLOWERS_PAGE: usize = 64;
-/// Maximum levels of CAs below each other.
+/// Maximum levels of CAs below a rotated CA.
 const DEPTH_MAX: usize = 16;
 /// Maximum characters of a stored reason.
 const REASON_MAX: usize = 500;
@@ -39,7 +39,8 @@ const REASON_MAX: usize = 500;
 enum RotationOutcome {
     /// The name has a new value.
     Rotated,
-    /// Another writer was faster and the name is planned again, or read-only mode was set and the name stays due.
+    /// Nothing was written. Either another writer was faster and the name is planned again, or read-only mode was set and the
+    /// name stays due.
     Overtaken,
     /// The replacement of a CA continues.
     Step(RotationStep),

@@ -23,7 +23,7 @@ pub(super) enum RotationAction {
     Begin,
     /// Generate a new version that is trusted, but does not sign.
     Make,
-    /// The new version exists: add it to all certificates of the CA, and wait until clients have loaded it.
+    /// The new version exists. Add it to all certificates of the CA, and wait until clients have loaded it.
     Spread,
     /// Move the flag to the old version, so that the new one signs.
     Move,

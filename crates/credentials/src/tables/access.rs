@@ -16,7 +16,7 @@ use db::{
 pub enum AccessSource {
     /// A permission.
     Permission {
-        /// Identity of the permission.
+        /// Id of the permission.
         id: Uuid,
         /// Path of the permission, as written.
         path: String,
@@ -35,7 +35,7 @@ pub enum AccessSource {
 pub struct AccessRow {
     /// The actor, as named in permissions.
     pub actor: String,
-    /// Source of the access.
+    /// Permission or role from which the actor has access.
     pub way: AccessSource,
     /// Start of the access, µs since 1970-01-01 UTC. For a role: when its holder was created.
     pub since_us: i64,
@@ -71,8 +71,8 @@ pub struct AccessChangeRow {
     pub action_before: Option<String>,
 }
 
-/// Actors with a permission for some paths (?1), and holders of a role (?4) with full access: by assignment, or by a group of their
-/// login.
+/// Actors with access: those with a permission for some paths, and holders of a role with full access by assignment or by a group
+/// of their login. ?1: paths; ?4: roles.
 const WHO: BulkStatement = db::bulk! {
     "-- credential_access
 SELECT a.actor, a.id, a.path, a.since, a.changed, a.given_by, a.role, a.place FROM (
@@ -97,7 +97,8 @@ FROM access_identities i WHERE i.enabled = 1 AND (i.expires_at IS NULL OR i.expi
 ORDER BY a.actor{| COLLATE \"C\"}, a.place{| COLLATE \"C\"} LIMIT ?7"
 };
 
-/// Actors with access to one of two names (the matching paths: ?1, ?2), but not to the other. Roles give access to both.
+/// Actors with access to one of two names, but not to the other. Roles give access to both. ?1 and ?2: the paths that match each
+/// name.
 const DIFFER: BulkStatement = db::bulk! {
     "-- credential_access_difference
 SELECT d.actor, d.here, d.there FROM (

@@ -45,7 +45,8 @@ macro_rules! deleted {
     };
 }
 
-/// Credentials deleted after ?3, newest deletion first. Older ones may have lost some versions already.
+/// Credentials deleted after the time ?3, most recently deleted first. Credentials that were deleted earlier may already have
+/// lost some versions.
 pub(super) const DELETED: &str = deleted!(
     "credentials_deleted",
     " AND deleted_at > ?3",
@@ -70,24 +71,24 @@ WHERE c.deleted_at IS NULL AND c.current_ends_at > ?3 AND c.current_ends_at <= ?
     };
 }
 
-/// Credentials whose newest version expired after ?3 and not after ?4, most recent first.
+/// Credentials whose newest version expired after the time ?3 and not after ?4, most recent first.
 pub(super) const ENDED_NAMES: &str =
     ended!("credentials_ended", "", " ORDER BY c.current_ends_at DESC, c.id DESC LIMIT ?5");
 pub(super) const ENDED_NAMED: &str = ended!("credential_ended_named", "c.name_key = ?5 AND ", "");
 pub(super) const RESTORE: &str = "-- credential_restore
 UPDATE credentials SET name_key = substr(name_key, 46), deleted_at = NULL WHERE id = ?1 AND deleted_at IS NOT NULL";
 
-/// Credentials whose retention period ended by ?1.
+/// Credentials that were deleted by the time ?1, so that their retention period has passed.
 pub(super) const AWAY: BulkStatement = db::bulk! {
     "-- credentials_away
 SELECT id FROM credentials WHERE deleted_at <= ?1 ORDER BY deleted_at, id LIMIT ?2{| FOR UPDATE SKIP LOCKED}"
 };
 
-/// Versions that ended by ?1.
+/// Versions that had expired or were deleted by the time ?1.
 pub(super) const ENDED: &str = "-- credential_versions_ended
 SELECT id, credential_id FROM credential_versions WHERE ends_at <= ?1 ORDER BY ends_at, id LIMIT ?2";
 
-/// Versions after row ?1 in row order that are older than ?2, with the key of their name and whether they are current.
+/// The next versions in row order, at most ?2 after row ?1, with the key of their name and whether they are current.
 pub(super) const OLD: &str = "-- credential_versions_old
 SELECT v.id, v.credential_id, c.name_key, CASE WHEN v.id = c.active_id OR v.id = c.transitional_id THEN 1 ELSE 0 END,
        v.created_at
@@ -99,12 +100,12 @@ pub(super) const LOCK: BulkStatement = db::bulk! { (id bigint)
 SELECT id FROM credentials WHERE id = {any id}{| ORDER BY name_key FOR UPDATE}"
 };
 
-/// Deletes versions ?1 that had ended by ?2 and were not restored meanwhile.
+/// Deletes versions that had ended by a given time and were not restored meanwhile.
 pub(super) const DELETE_ENDED: BulkStatement = db::bulk! { (id bigint, ended_by bigint)
     "-- credential_versions_ended_delete
 DELETE FROM credential_versions WHERE id = :id AND ends_at <= :ended_by"
 };
-/// Deletes versions ?1 that are not current.
+/// Deletes versions that are not current.
 pub(super) const DELETE_OLD: BulkStatement = db::bulk! { (id bigint)
     "-- credential_versions_old_delete
 DELETE FROM credential_versions AS v WHERE v.id = {any id} AND NOT EXISTS (
@@ -117,7 +118,8 @@ DELETE FROM credential_versions WHERE id {IN (|= ANY(ARRAY(}
     SELECT v.id FROM credential_versions v WHERE v.credential_id {among ?1 bigint}
     ORDER BY v.credential_id, v.id LIMIT ?2){|)}"
 };
-/// Sets the end of older versions to ?3 for credentials ?1 whose active version had ended by ?2.
+/// Ends all older versions of a credential whose active version had ended by a given time. ?1: credential; ?2: that time; ?3: end
+/// of the older versions.
 pub(super) const END_OLDER: BulkStatement = BulkStatement {
     sqlite: "-- credential_versions_older_end
 UPDATE credential_versions SET ends_at = ?3 WHERE credential_id = ?1 AND (ends_at IS NULL OR ends_at > ?3)
@@ -137,8 +139,9 @@ DELETE FROM credentials WHERE id = {any id}
 AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id, name_key"
 };
 
-/// Restores the credential of a name (lower case) whose newest version has ended, or else the most recently deleted one, if its
-/// deletion was after `since_us`. `None` when there is none or the caller may not write there.
+/// Restores the credential of a name (lower case) whose newest version has ended. If there is none, restores the most recently
+/// deleted credential of that name, if its deletion was after `since_us`. `None` when there is none or the caller may not write
+/// there.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when the name is in use; errors of the database.
@@ -169,19 +172,20 @@ pub async fn restore_credential(
     Ok(restored.then_some(deleted))
 }
 
-/// Sets the end of versions ?2 of credential ?1 to ?3.
+/// Ends versions of a credential. ?1: credential; ?2: numbers; ?3: time of the end.
 pub(super) const END: BulkStatement = db::bulk! { (credential bigint, number bigint, ends_at bigint)
     "-- credential_versions_end
 UPDATE credential_versions SET ends_at = :ends_at WHERE credential_id = :credential AND number = :number
 AND (ends_at IS NULL OR ends_at > :ends_at)"
 };
-/// Restores versions ?2 of credential ?1 that have ended by ?3. A time to live in the future is kept.
+/// Restores versions of a credential that have ended. A time to live in the future is kept. ?1: credential; ?2: numbers; ?3:
+/// current time.
 pub(super) const TAKE_BACK: BulkStatement = db::bulk! { (credential bigint, number bigint, now bigint)
     "-- credential_versions_take_back
 UPDATE credential_versions SET ends_at = CASE WHEN ttl_ends_at > :now THEN ttl_ends_at END
 WHERE credential_id = :credential AND number = :number AND ends_at <= :now"
 };
-/// Deletes versions ?2 of credential ?1.
+/// Deletes versions of a credential by their numbers. ?1: credential; ?2: numbers.
 pub(super) const DELETE_NUMBERED: BulkStatement = db::bulk! { (credential bigint, number bigint)
     "-- credential_versions_numbered_delete
 DELETE FROM credential_versions WHERE credential_id = :credential AND number = :number"
@@ -282,8 +286,8 @@ impl ExpiredVersions {
 }
 
 /// Destroys versions that expired before a time, credentials without any other version, and their rotation plans. If the active
-/// version is among them, all older versions end at `now_us`, so that none becomes active. Returns the removed names (lower case)
-/// whose rotation had failed.
+/// version is among them, all older versions end at `now_us`, so that no older version becomes active. Returns the removed names
+/// (lower case) whose rotation had failed.
 ///
 /// # Errors
 /// Errors of the database.
@@ -309,7 +313,7 @@ pub async fn destroy_expired_versions(
 /// Progress of a scan over old versions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OldVersionScan {
-    /// The scan continues after this row.
+    /// Id of the last row that was scanned.
     pub after: i64,
     /// Whether the scan is complete.
     pub ended: bool,

@@ -57,17 +57,18 @@ CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.name_key = n.name_key LI
     };
 }
 
-/// The newest version of each name that is not transitional, and the transitional one. PostgreSQL treats IN over columns as an OR,
-/// which cannot use an index. Without the LIMIT it may scan a whole table that was empty at planning time.
+/// The newest version of each name that is not transitional, and the transitional version. The LIMIT makes PostgreSQL use an
+/// index: it treats IN over columns as an OR, and may scan a whole table that was empty at planning time.
 pub(super) const CURRENT: BulkStatement = current_or_empty!("credentials_current", "v.sealed");
 
-/// The same statement for more than [`NAMES_UNBOUNDED`] names. Values are left out once the preceding ones have ?3 bytes in total.
+/// Like [`CURRENT`], for more than [`NAMES_UNBOUNDED`] names. A value is left out if it and the preceding values have more than
+/// ?3 bytes in total.
 pub(super) const CURRENT_BOUNDED: BulkStatement = current_or_empty!(
     "credentials_current_bounded",
     "CASE WHEN sum(length(v.sealed)) OVER (ORDER BY n.place, v.transitional) <= ?3 THEN v.sealed END"
 );
 
-/// Total size in bytes of the values that [`crate::Store::credential_versions`] would read.
+/// Total size in bytes of the values that a read of the same versions would return.
 pub(super) const VERSIONS_OCTETS: &str = concat!(
     "-- credential_versions_octets\nSELECT CAST(COALESCE(sum(o.octets), 0) AS BIGINT) FROM (
     SELECT length(v.sealed) AS octets FROM credentials c JOIN credential_versions v ON v.credential_id = c.id

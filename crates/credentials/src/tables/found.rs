@@ -2,7 +2,7 @@
 
 use db::{Row, StoreError};
 
-/// A search result.
+/// A name that a search found, with data of its newest version.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FoundCredential {
     /// The name, in the case in which it was first written.

@@ -13,13 +13,13 @@ pub const HOOKS_MAX: i64 = 1_000;
 /// Maximum concurrent calls of one hook, so that an unavailable hook delays no other.
 const CALLS_OF_ONE: i64 = 8;
 
-/// The encrypted secrets that sign hook calls.
+/// The column with the encrypted secrets of hooks, for the rotation of the master key.
 pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid" Uuid "uuid", "sealed");
 
 /// A rotation hook.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HookRow {
-    /// Identity of the hook. The encryption of its secret is bound to it.
+    /// Id of the hook. The encryption of its secret is bound to this id.
     pub id: Uuid,
     /// Name of the hook.
     pub name: String,
@@ -50,7 +50,7 @@ pub struct HookCall {
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
-    /// Identity of the rotated version.
+    /// Id of the rotated version.
     pub version: Uuid,
     /// Creation time of the version, µs since 1970-01-01 UTC.
     pub at_us: i64,
@@ -88,7 +88,7 @@ INSERT INTO credential_hook_calls (hook, name, kind, version, at, next_at, tries
   :version, :at, :at, 0)
 ON CONFLICT (version, hook) DO NOTHING"
 };
-/// The first calls of each hook that are due by ?1, at most ?3. Costs a few index probes for each hook, however many calls are
+/// The pending calls of each hook that are due by the time ?1. Costs a few index probes for each hook, however many calls are
 /// pending. The first call of every hook comes before the second call of any.
 const DUE: BulkStatement = db::bulk! {
     "-- credential_hook_calls_due

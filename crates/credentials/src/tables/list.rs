@@ -4,12 +4,12 @@ use db::{StoreError, Value};
 
 use super::requester::Requester;
 
-/// Converts texts to a parameter.
+/// Converts texts to one statement parameter.
 pub(super) fn list(texts: &[String]) -> Value {
     serde_json::Value::from(texts).to_string().into()
 }
 
-/// Converts a count to a parameter.
+/// Converts a count to a statement parameter.
 pub(super) fn count(most: usize) -> Value {
     i64::try_from(most).unwrap_or(i64::MAX).into()
 }

@@ -71,14 +71,14 @@ pub(crate) use wraps::SENDS as WRAP_SENDS;
 /// Maximum names that are scanned for the children of a path when the caller is limited to some names.
 const CHILDREN_READ_MAX: usize = 10_000;
 
-/// The encrypted values.
+/// The column with the encrypted values, for the rotation of the master key.
 pub const SEALED_CREDENTIALS: SealedColumn =
     sealed_column!("credential_versions", "uuid" Uuid "uuid", "sealed");
 
 /// A version of a credential without its encrypted value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CredentialVersionRow {
-    /// Identity of the credential, the same for all its versions.
+    /// Id of the credential, the same for all its versions.
     pub credential: Uuid,
     /// The name, in the case in which it was first written.
     pub name: String,
@@ -170,8 +170,9 @@ const LISTED: &str = concat!(
     " ORDER BY v.id DESC LIMIT ?4"
 );
 
-/// A name with its version ?4, expired or not, or the last version before it. 0 selects the newest version ever stored, or the
-/// active version of a CA that is being replaced. Numbers grow with rows, so that a version is a few steps from the newest.
+/// A name with its version number ?4, expired or not; if that version does not exist, with the last version before it. Number 0
+/// selects the newest version ever stored, or the active version of a CA that is being replaced. Numbers grow with rows, so that
+/// the search needs a few steps from the newest version.
 const NUMBERED: &str = concat!(
     "-- credential_numbered\nSELECT c.kind, c.last_number, c.transitional_id, v.id, ",
     columns!(),
@@ -194,7 +195,8 @@ SELECT c.name, c.current_at, c.current_not_after FROM credentials c WHERE c.name
     may!("1", "?2", "?3")
 );
 
-/// Names from ?1 on and before ?2 whose newest version expires before ?5; 0 disables this filter.
+/// Names in a range whose newest certificate expires by the time ?5; 0 disables this filter. The range begins at ?1 and ends
+/// before ?2.
 const UNDER: &str = concat!(
     "-- credentials_under
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
@@ -205,8 +207,8 @@ WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <=
     " ORDER BY c.name_key LIMIT ?6"
 );
 
-/// The first name of each child of a path (?1, with its slash; ?2 the same with the character after a slash). Costs one index probe
-/// for each child, independent of the number of names below it.
+/// The first name of each child of a path. Costs one index probe for each child, independent of the number of names below it. ?1:
+/// the path with its slash; ?2: the same text, with the character after the slash instead.
 const CHILDREN: BulkStatement = db::bulk! {
     concat!(
         "-- credential_children
@@ -244,7 +246,7 @@ WHERE c.kind = 'certificate' AND c.deleted_at IS NULL AND ",
     " ORDER BY c.id, v.id DESC"
 );
 
-/// Certificates that names signed, and whether the caller may write them.
+/// Certificates that given credentials signed, and whether the caller may write each of them.
 const SIGNED: BulkStatement = db::bulk! {
     concat!(
         "-- credentials_signed\nSELECT c.name, CASE WHEN ",
@@ -411,7 +413,7 @@ impl Credentials<'_> {
         Ok(Some(NumberedVersion { kind, last_number, version }))
     }
 
-    /// Returns a version by its identity.
+    /// Returns a version by its id.
     ///
     /// # Errors
     /// Errors of the database.
@@ -427,7 +429,7 @@ impl Credentials<'_> {
         Ok(found.filter(|row| requester.lists(&row.name)))
     }
 
-    /// Returns the name of a credential by its identity.
+    /// Returns the name of a credential by its id.
     ///
     /// # Errors
     /// Errors of the database.
@@ -450,8 +452,8 @@ impl Credentials<'_> {
         self.0.row(FOUND, parameters).await?.map(found_of).transpose()
     }
 
-    /// Returns names (lower case) from `from` on and before `before` that the caller may read, sorted by name, at most `most`. With
-    /// `ends_by_us`, only names whose newest certificate expires by that time.
+    /// Returns names (lower case) in the range from `from` to before `before` that the caller may read, sorted by name, at most
+    /// `most`. With `ends_by_us`, only names whose newest certificate expires by that time.
     ///
     /// # Errors
     /// Errors of the database.

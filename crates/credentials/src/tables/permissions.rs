@@ -66,13 +66,13 @@ pub(super) const BY_PATH: &str = select!("credential_permission_at", "actor = ?1
 pub(super) const AT: &str = select!("credential_permissions_at", "path_key = ?1 ORDER BY id LIMIT ?2");
 pub(super) const PAGE: &str = select!("credential_permissions_page", "id > ?1 ORDER BY id LIMIT ?2");
 
-/// The fingerprint of the permissions of an actor ?1. A change of a permission changes the last number, and a new permission has an
-/// ID that was never used before.
+/// The fingerprint of the permissions of actor ?1: number of permissions, sum of their ids, sum of ids weighted by operations. A
+/// change of a permission changes the last sum. A new permission has an id that was never used before.
 pub(super) const MARK: &str = "-- credential_permissions_mark
 SELECT count(*), CAST(COALESCE(sum(id), 0) AS BIGINT), CAST(COALESCE(sum(id * operations), 0) AS BIGINT)
 FROM credential_permissions WHERE actor = ?1";
 
-/// Whether the caller holds one of the operations ?4 on a name or path ?1. A path counts as the names below it.
+/// Whether the caller may perform one of the operations ?4 on a name or path ?1. A path stands for the names below it.
 pub(super) const MAY: &str = concat!(
     "-- credential_may\nSELECT CASE WHEN ",
     may!("c.bits", "c.everything", "c.actor"),
@@ -80,7 +80,8 @@ pub(super) const MAY: &str = concat!(
     CAST(?3 AS TEXT) AS actor, CAST(?4 AS BIGINT) AS bits) c"
 );
 
-/// Actors of a list that may read at paths of another list, by exact match. Probes an index, path by path.
+/// Pairs of actor and path where the actor has a permission to read for exactly this path. Uses one index probe for each path.
+/// ?1: paths; ?2: actors.
 pub(super) const READERS: BulkStatement = db::bulk! {
     "-- credential_readers
 SELECT p.actor, p.path_key FROM {json_each(?1) n CROSS JOIN |}credential_permissions p
@@ -190,7 +191,7 @@ impl Credentials<'_> {
         Ok(PermissionsFingerprint([row.int()?, row.int()?, row.int()?]))
     }
 
-    /// Returns whether the caller holds the operation on a name or path (lower case), whether or not it exists.
+    /// Returns whether the caller may perform the operation on a name or path (lower case), whether or not the name exists.
     ///
     /// # Errors
     /// Errors of the database.
@@ -227,7 +228,7 @@ impl Credentials<'_> {
         Ok(CredentialReaders { granted: granted.collect::<Result<_, StoreError>>()?, actors })
     }
 
-    /// Returns a permission by its identity.
+    /// Returns a permission by its id.
     ///
     /// # Errors
     /// Errors of the database.

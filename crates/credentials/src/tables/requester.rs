@@ -19,7 +19,7 @@ pub enum CredentialOperation {
     WriteAcl = 16,
 }
 
-/// Limits of an actor to some names (lower case), independent of permissions: the names of its team, or of a grant.
+/// Limits of an actor to some names (lower case), such as the names of its team. The limits apply in addition to permissions.
 pub trait NameBounds: Send + Sync {
     /// Returns whether permissions apply at a name or path.
     fn reaches(&self, name_key: &str) -> bool;
@@ -79,7 +79,7 @@ impl Requester {
         Self::manager("system:credentials")
     }
 
-    /// Returns the same actor with full access, for consequences of a permitted operation.
+    /// Returns the same actor with full access. For changes that follow from a permitted operation.
     #[must_use]
     pub fn with_full_access(&self) -> Self {
         Self::manager(&self.actor)
@@ -104,7 +104,7 @@ impl Requester {
     }
 
     /// Returns whether the caller has full access at a name or path (lower case), and the actor whose permissions apply there.
-    /// Outside the limits the actor is empty. All statements about one name take their parameters from here.
+    /// Outside the caller's limits, the actor is empty. All statements about one name must take their parameters from here.
     pub(crate) fn at(&self, name_key: &str) -> (bool, &str) {
         match &self.bounds.0 {
             None => (self.everything, &self.actor),
@@ -120,13 +120,13 @@ impl Requester {
         [everything.into(), actor.into()]
     }
 
-    /// Returns the parameters of a listing, whose rows [`Self::lists`] filters afterwards.
+    /// Returns the parameters of a listing statement. The rows must then be filtered by [`Self::lists`].
     pub(crate) fn listing_parameters(&self) -> [Value; 2] {
         let manages = self.bounds.0.as_ref().is_some_and(|bounds| bounds.manages_some());
         [(self.everything || manages).into(), self.actor.as_str().into()]
     }
 
-    /// Returns whether a row of a listing is within the limits.
+    /// Returns whether the caller's limits permit a row of a listing.
     pub(crate) fn lists(&self, name: &str) -> bool {
         let Some(bounds) = self.bounds.0.as_ref().filter(|_| !self.everything) else { return true };
         let key = name.to_lowercase();
@@ -141,7 +141,7 @@ impl Requester {
     }
 }
 
-/// SQL condition: the caller (`$all`, `$actor`) holds one of the operations `$bits` on the name of `c`.
+/// SQL condition: the caller (`$all`, `$actor`) may perform one of the operations `$bits` on the name of `c`.
 macro_rules! may {
     ($bits:literal, $all:literal, $actor:literal) => {
         concat!(

@@ -1,5 +1,8 @@
 //! Tables of rotation: the policy of each name, its due time, and the current step of a CA replacement.
 //!
+//! Each name with a policy has a row with its due time, so that the due names are a range of an index. A rotation round writes
+//! these rows from write events, so that writers of versions have no extra cost.
+//!
 //! Each name with a policy has a row with its due time, so that the due names are a range of an index. Rows follow from write
 //! events, so that writers of versions have no extra cost.
 
@@ -62,7 +65,8 @@ coded! {
     pub enum ChangeStep: "rotation step" {
         /// The replacement has not begun.
         None = 0 => "none",
-        /// The replacement has begun. Recorded before the new version is generated, so that the version is recognized as its own.
+        /// The replacement has begun. This step is stored before the new version is generated, so that the version is later
+        /// recognized as part of the replacement.
         Begun = 1 => "begun",
         /// Both versions are trusted, and the old one signs.
         Trusted = 2 => "trusted",
@@ -78,7 +82,7 @@ coded! {
 pub struct DueRotation {
     /// The name in lower case.
     pub name_key: String,
-    /// The version that the rotation was planned for.
+    /// The version for which the rotation was planned.
     pub version: Uuid,
     /// The newest version.
     pub current: Option<Uuid>,
@@ -111,7 +115,7 @@ pub struct PlannedRotation {
     pub failures: i64,
     /// Reason of the last failure.
     pub error: Option<String>,
-    /// Whether the value was set and not generated, so that there are no parameters for a new one.
+    /// Whether the value was set and not generated, so that a new value cannot be generated.
     pub set_by_hand: bool,
 }
 
@@ -154,9 +158,10 @@ macro_rules! reaches {
     };
 }
 
-/// Plans names (?1) of some types (?2) whose version has changed since they were planned, or (?3) all of them. A CA replacement in
-/// progress keeps its due time. Versions with a time to live and deleted versions are never due. A time before expiry is capped at
-/// half of the lifetime, because a longer one would make a new certificate due immediately, without end.
+/// Plans rotations of the names ?1, if their type is one of ?2 and their version has changed since they were last planned. With
+/// ?3, plans names whose version is unchanged too. A CA replacement in progress keeps its due time. Versions with a time to live
+/// and deleted versions are never due. A time before expiry is capped at half of the lifetime: a new certificate would otherwise
+/// be due immediately, again and again.
 const PLAN: BulkStatement = db::bulk! {
     concat!(
         "-- credential_rotations_plan
@@ -191,7 +196,7 @@ ON CONFLICT (name_key) DO UPDATE SET
     )
 };
 
-/// Deletes the plans of names (?1) that are deleted, not of the types (?2), or without a policy.
+/// Deletes the plans of those names of the list ?1 that are deleted, have a type other than ?2, or have no policy.
 const UNPLAN: BulkStatement = db::bulk! {
     concat!(
         "-- credential_rotations_unplan
@@ -202,13 +207,13 @@ DELETE FROM credential_rotations WHERE name_key {among ?1 text} AND (NOT EXISTS 
     )
 };
 
-/// Deletes the plans of names that were permanently removed.
+/// Deletes the plans of destroyed names.
 const GONE: BulkStatement = db::bulk! { (name_key text)
     "-- credential_rotations_gone
 DELETE FROM credential_rotations WHERE name_key = {any name_key} RETURNING name_key, failures"
 };
 
-/// Names whose rotation failed and whose version has changed since.
+/// Names whose last rotation failed, but which have a new version since then.
 const HEALED: BulkStatement = db::bulk! {
     "-- credential_rotations_healed
 SELECT r.name_key FROM credential_rotations r JOIN credentials c ON c.name_key = r.name_key
@@ -309,7 +314,7 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     composed: Vec::new,
 };
 
-/// Returns the range of names that a path (lower case) covers: from the first on and before the second.
+/// Returns the range of names that a path (lower case) covers: its first name, and the end, which is not part of it.
 #[must_use]
 pub fn rotation_range(path_key: &str) -> (String, String) {
     match path_key.strip_suffix('*') {
@@ -320,7 +325,7 @@ pub fn rotation_range(path_key: &str) -> (String, String) {
     }
 }
 
-/// Selection of the names that [`plan_rotations`] plans.
+/// Which names [`plan_rotations`] plans.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PlannedNames {
     /// Names whose current version is not planned yet.
@@ -329,8 +334,8 @@ pub enum PlannedNames {
     All,
 }
 
-/// Plans names (lower case) of these types, and deletes the plans of names that are deleted or without a policy. Returns the names
-/// whose failure has ended. Always uses three statements.
+/// Plans rotations of the names (lower case) that have one of these types. Deletes the plans of names that are deleted or have no
+/// policy. Returns the names whose failure has ended. Always uses three statements.
 ///
 /// # Errors
 /// Errors of the database.
@@ -363,7 +368,7 @@ pub(super) async fn delete_rotations(tx: &mut Tx, names: Vec<String>) -> Result<
     failed_names(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
 }
 
-/// Returns the names that have failures; each row has a name and its number of consecutive failures.
+/// Returns the names with failures. Each row has a name and its number of consecutive failures.
 fn failed_names(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
     let mut failed = Vec::new();
     for mut row in rows {

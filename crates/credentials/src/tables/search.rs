@@ -6,7 +6,8 @@ use super::list::{count, listed};
 use super::requester::{Requester, may};
 use db::{BulkStatement, Cost, StoreError};
 
-/// Maximum rows that a search reads as a point query. A search that finds more runs again as a scan, which may take longer.
+/// Maximum rows of a search that runs as a point query. A search that finds more rows is repeated as a scan, which may take
+/// longer.
 const FEW: usize = 64;
 
 /// The last Unicode character. Texts with a given prefix are in the range from the prefix to the prefix with this character.
@@ -31,8 +32,8 @@ macro_rules! rest {
     };
 }
 
-/// Names that contain a text beginning with a slash: one of their suffixes is from ?1 on and before ?2. Their newest version
-/// expires before ?5; 0 disables this filter. Costs one index range, then one index probe for each name.
+/// Names that contain a text which begins with a slash. Costs one index range, then one index probe for each name. ?1 and ?2:
+/// start and end of the range of suffixes that begin with the text; ?5: latest expiry of the newest certificate, 0 for no limit.
 pub(super) const WITH_PATH: BulkStatement = BulkStatement {
     sqlite: rest!(
         "-- credentials_with_path
@@ -48,7 +49,7 @@ CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.id = f.id LIMIT 1) c WHE
     ),
 };
 
-/// Names like ?1, among the names with the trigrams ?2 (SQLite).
+/// Names that match the LIKE pattern ?1, among the names with the trigrams ?2 (SQLite).
 pub(super) const WITH_TRIGRAMS: &str = rest!(
     "-- credentials_with_trigrams
 SELECT c.name, c.current_at, c.current_not_after
@@ -56,8 +57,8 @@ FROM credential_trigrams f CROSS JOIN credentials c
 WHERE c.id = f.rowid AND credential_trigrams MATCH ?2 AND c.name_key LIKE ?1 ESCAPE '\\'"
 );
 
-/// Names like ?1. PostgreSQL uses its trigram index if it exists and the pattern has three consecutive characters; otherwise it
-/// scans all names.
+/// Names that match the LIKE pattern ?1. PostgreSQL uses its trigram index, if it exists and the pattern has three consecutive
+/// characters; otherwise it scans all names.
 pub(super) const LIKE: &str = concat!(
     "-- credentials_like
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
@@ -68,7 +69,7 @@ WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.c
     " LIMIT ?5"
 );
 
-/// Limits of a search, in addition to its text.
+/// Limits of a search besides its text.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
     /// Only names whose newest certificate expires by this time, µs since 1970-01-01 UTC.
@@ -81,7 +82,7 @@ pub struct SearchLimits {
 
 impl Credentials<'_> {
     /// Returns the names that contain a text (lower case) and that the caller may read, in no order. `%` in the text matches any
-    /// run of characters. Uses indexes, unless the text has no three consecutive characters.
+    /// sequence of characters. Uses an index if the text has three consecutive characters without `%`.
     ///
     /// # Errors
     /// Errors of the database.
@@ -144,8 +145,8 @@ impl Credentials<'_> {
     }
 }
 
-/// Returns the query of a text for SQLite's trigram index, from its longest run without a percent sign; `None` if it has no
-/// trigrams.
+/// Returns the query for SQLite's trigram index: the trigrams of the longest part of the text without a percent sign. `None` if
+/// there are none.
 fn trigrams(text: &str) -> Option<String> {
     let run: Vec<char> = text.split('%').map(|run| run.chars().collect()).max_by_key(Vec::len)?;
     let quoted = |three: &[char]| format!("\"{}\"", three.iter().collect::<String>().replace('"', "\"\""));

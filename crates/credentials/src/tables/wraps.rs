@@ -10,7 +10,7 @@ use store::{SealedColumn, sealed_column};
 /// Maximum unread values of one creator.
 pub const WRAPS_OF_ONE_MAX: i64 = 1_000;
 
-/// The encrypted values.
+/// The column with the encrypted values, for the rotation of the master key.
 pub const SEALED_WRAPS: SealedColumn = sealed_column!("credential_wraps", "uuid" Uuid "uuid", "sealed");
 
 /// A single-use value that has not been read.
@@ -18,7 +18,7 @@ pub const SEALED_WRAPS: SealedColumn = sealed_column!("credential_wraps", "uuid"
 pub struct NewWrap {
     /// SHA-256 of the token.
     pub token_hash: [u8; 32],
-    /// Identity of the value. Its encryption is bound to it.
+    /// Id of the value. The encryption of the value is bound to this id.
     pub id: Uuid,
     /// The credential's name.
     pub name: String,
@@ -39,7 +39,7 @@ pub struct NewWrap {
 /// Result of using a single-use token.
 #[derive(Clone, Eq, PartialEq)]
 pub enum Unwrapped {
-    /// The first use: the value, which is now deleted.
+    /// The first use. The value is returned here and deleted from the database.
     First {
         /// See [`NewWrap::id`].
         id: Uuid,
@@ -62,7 +62,7 @@ pub enum Unwrapped {
         at_us: i64,
         /// Actor of the first read.
         by: String,
-        /// Whether this is the first repeated read.
+        /// Whether this is the first repeated use.
         first_again: bool,
     },
     /// The token does not exist or has expired.
@@ -78,7 +78,7 @@ WHERE (SELECT count(*) FROM (SELECT 1 FROM credential_wraps w WHERE w.created_by
                              LIMIT 1000) AS waiting) < 1000"
 };
 
-/// The statement removes the value from the table, so that only one of two concurrent callers gets it.
+/// Removes the value from the table and returns it, so that only one of two concurrent callers gets it.
 const TAKE: &str = "-- credential_wrap_take
 DELETE FROM credential_wraps WHERE token_hash = ?1 AND expires_at > ?2
 RETURNING uuid, name, kind, version, sealed, created_by";

@@ -23,7 +23,7 @@ pub struct NewCredentialVersion {
     pub name_key: String,
     /// Type of the credential.
     pub kind: CredentialKind,
-    /// Identity of the version. The encryption of the value is bound to it.
+    /// Id of the version. The encryption of the value is bound to this id.
     pub version: Uuid,
     /// Creation time, µs since 1970-01-01 UTC.
     pub at_us: i64,
@@ -41,9 +41,9 @@ pub struct NewCredentialVersion {
     pub transitional: bool,
     /// Name (lower case) of the credential that signed the certificate.
     pub signed_by: Option<String>,
-    /// Fail unless this is the newest version; `Some(None)`: fail if a version exists.
+    /// The version that must be the newest; the write fails otherwise. `Some(None)` requires that no version exists.
     pub expected: Option<Option<Uuid>>,
-    /// Fail unless the newest version ever stored has this number; 0: fail if a version ever existed.
+    /// Number that the newest version ever stored must have; the write fails otherwise. 0 requires that no version ever existed.
     pub expected_number: Option<u64>,
     /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
     pub ends_at_us: Option<i64>,
@@ -63,7 +63,7 @@ impl NewCredentialVersion {
 pub enum Put {
     /// The version was stored and is the newest.
     Stored {
-        /// Identity of the credential.
+        /// Id of the credential.
         credential: Uuid,
         /// The name, in the case in which it was first written.
         name: String,
@@ -74,7 +74,7 @@ pub enum Put {
     Denied,
     /// The name has another type.
     OtherKind,
-    /// The newest version is not the expected one. Contains its identity, or `None` if there is no version.
+    /// The newest version is not the expected one. Contains the id of the newest version, or `None` if there is no version.
     Newer(Option<Uuid>),
 }
 
@@ -159,7 +159,7 @@ ORDER BY u.place",
 pub(super) const SET_ASIDE: &str = "-- credential_set_aside
 UPDATE credentials SET name_key = 'deleted:' || CAST(?2 AS TEXT) || ':' || name_key, deleted_at = ?3 WHERE id = ?1";
 
-/// Updates the current version of credentials; each has at least one version.
+/// Sets the current version of credentials. Each credential must have at least one version.
 pub(super) const SETTLE: BulkStatement = db::bulk! { (id bigint)
     "-- credential_settle
 UPDATE credentials AS c SET
@@ -173,7 +173,8 @@ UPDATE credentials AS c SET
 WHERE c.id = {any id}"
 };
 
-/// Deletes versions of credentials ?1 that are not current and older than the last ?2 versions.
+/// Deletes versions of a credential that are not current and older than its last versions. Each row gives a credential and the
+/// number of versions to keep.
 pub(super) const PRUNE: BulkStatement = db::bulk! { (id bigint, keep bigint)
     "-- credential_prune
 DELETE FROM credential_versions AS v WHERE v.credential_id = :id AND EXISTS (
@@ -332,7 +333,8 @@ async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreE
     tx.bulks(&[(&VERSIONS, columns), (&SETTLE, settled), (&PRUNE, pruned)]).await.map(drop)
 }
 
-/// Locks and returns the row of a name (lower case). `None` when it does not exist or the caller does not hold the operation on it.
+/// Locks and returns the row of a name (lower case). `None` when the name does not exist or the caller may not perform the
+/// operation on it.
 pub(super) async fn hold(
     tx: &mut Tx,
     requester: &Requester,
@@ -353,8 +355,9 @@ async fn soft_delete(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<boo
     Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
 }
 
-/// Deletes a credential (its name in lower case) and all its versions. Returns false when it does not exist or the caller lacks the
-/// permission. With `kept_since_us` it is only soft-deleted at that time, for [`restore_credential`](super::restore_credential).
+/// Deletes a credential (its name in lower case) and all its versions. Returns false when the credential does not exist or the
+/// caller lacks the permission. With `kept_since_us`, the credential is soft-deleted at that time and can be restored with
+/// [`restore_credential`](super::restore_credential).
 ///
 /// # Errors
 /// Errors of the database.
