@@ -10,7 +10,7 @@ use crate::job::JobId;
 use crate::tables::approvals::{ApprovalRow, ApprovalView};
 use crate::tables::jobs::JobRow;
 
-/// Approval of a run, as shown to readers.
+/// Approval of a run, as the API shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Approval {
     /// Id of the approval.
@@ -49,7 +49,7 @@ pub struct Approval {
     pub changes: Vec<PlanDifference>,
     /// Actors that cannot approve: the actor that requested the run, and actors that changed the plan.
     pub barred: Vec<String>,
-    /// Number of approvals that the plan has, and needs.
+    /// Number of approvals that were given, and the number required.
     pub progress: Progress,
     /// Actors that approved the plan, in order. Filled only when a single approval is read.
     pub approvers: Vec<String>,
@@ -83,7 +83,7 @@ impl Approval {
     }
 }
 
-/// Creates the approval for a run of a certificate with this lifetime.
+/// Creates the approval for a run of a certificate whose lifetime is `life_us`.
 pub(crate) fn new_approval(job: &JobRow, reason: &str, life_us: i64, now_us: i64) -> ApprovalRow {
     ApprovalRow {
         id: 0,

@@ -1,4 +1,4 @@
-//! Runs that this process is working on. It renews only their leases.
+//! Runs that this process is working on. This process renews only the leases of these runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ impl ActiveRuns {
     }
 }
 
-/// Guard that keeps the leases of claimed runs. After it is dropped, the lease of an abandoned run expires by itself, without a
-/// call to the database.
+/// Guard that keeps the leases of claimed runs. After the guard is dropped, the lease of an abandoned run expires without a call
+/// to the database.
 pub(crate) struct ActiveRunsGuard {
     all: ActiveRuns,
     jobs: Vec<i64>,

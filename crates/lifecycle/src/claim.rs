@@ -54,7 +54,7 @@ pub enum FoundState {
     Unmanaged,
     /// The certificate is a version of this managed certificate.
     Managed(Uuid),
-    /// The certificate was dismissed: it is not to be managed, or not before a given time.
+    /// The certificate was dismissed: it is not to be managed, either permanently or until a given time.
     Dismissed(Dismissal),
 }
 
@@ -84,8 +84,8 @@ pub enum BadClaim {
 }
 
 impl Claim {
-    /// Fills fields that the claim leaves open from an ownership rule, and returns the tags. Owner and team belong together: if the
-    /// claim has one of them, the rule supplies neither.
+    /// Fills the fields that the claim leaves open from an ownership rule, and returns the rule's tags. Owner and team belong
+    /// together: if the claim has one of them, the rule supplies neither.
     pub(crate) fn filled(&mut self, by: &Assignment) -> BTreeMap<String, String> {
         if self.owner.is_none() && self.team.is_none() {
             self.owner.clone_from(&by.owner);

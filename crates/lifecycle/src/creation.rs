@@ -21,7 +21,7 @@ pub struct Created {
     pub violations: Vec<Violation>,
 }
 
-/// A validated creation of a certificate.
+/// A certificate that passed validation and is to be created.
 #[derive(Clone, Debug)]
 pub(crate) struct Creation {
     pub(crate) certificate: ManagedCertificate,

@@ -33,7 +33,7 @@ pub(crate) async fn signed_csr(
     Ok(signed(&tbs, &signer.algorithm(), &signature))
 }
 
-/// Returns whether a CSR has exactly these names.
+/// Returns whether a CSR requests exactly these names.
 pub(crate) fn asks_for(csr: &[u8], names: &[GeneralName]) -> bool {
     let Ok(request) = CertificateRequest::parse(csr) else { return false };
     let texts = |names: &[GeneralName]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();

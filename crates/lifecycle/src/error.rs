@@ -110,7 +110,7 @@ pub struct Stale {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a run is in progress ({job}): wait for it, or cancel it")]
 pub struct UnderWay {
-    /// Id of that run.
+    /// Id of the run in progress.
     pub job: JobId,
 }
 
@@ -134,7 +134,7 @@ pub enum RemoveError {
         what: &'static str,
         /// Name of the object.
         name: String,
-        /// Id of one object that uses it.
+        /// Id of one object that uses the object.
         by: Uuid,
     },
     /// Stored data is missing or cannot be read.

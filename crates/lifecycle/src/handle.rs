@@ -28,7 +28,7 @@ pub struct LifecycleOptions {
     pub tick: Duration,
     /// Timeout of an order at an issuer.
     pub order_patience: Duration,
-    /// Time for which cached policies are valid. Changes by this process take effect immediately.
+    /// Time for which cached policies are valid. Changes that this process makes take effect immediately.
     pub cache_lifetime: Duration,
     /// Time for which runs may continue after a shutdown request. Another process takes over the remaining runs.
     pub stop_patience: Duration,
@@ -68,9 +68,9 @@ pub(crate) struct ProcessState {
     pub(crate) wake: Notify,
     /// Triggers the check of all certificates against the policies.
     pub(crate) judge: Notify,
-    /// For each issuer: the number of runs in this process, and the time before which no new run starts.
+    /// For each issuer: the number of runs in this process, and the time until which no new run starts.
     pub(crate) busy: Mutex<HashMap<String, Busy>>,
-    /// Runs that this process is working on. It renews only their leases.
+    /// Runs that this process is working on. This process renews only the leases of these runs.
     pub(crate) at_work: ActiveRuns,
     pub(crate) figures: Figures,
     pub(crate) creating: Batcher<Creation, Result<Created, CreateError>>,
@@ -79,8 +79,8 @@ pub(crate) struct ProcessState {
     pub(crate) last_tick_us: Mutex<i64>,
     /// Row id of the last open approval that the previous tick checked. 0: start from the beginning.
     pub(crate) approvals_looked_at: Mutex<i64>,
-    /// Row id of the last certificate whose served version was checked (0: start from the beginning), and the time from which
-    /// changes seen by scans are still to be read, in µs since 1970.
+    /// Position of the sweep over served versions: row id of the last checked certificate (0: start from the beginning), and the
+    /// time from which scan results are still to be read, in µs since 1970.
     pub(crate) served_looked_at: Mutex<(i64, i64)>,
 }
 

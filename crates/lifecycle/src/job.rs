@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::tables::jobs::{JobRow, JobView};
 
-/// Id of a run: a UUIDv7 (RFC 9562) built from the creation time in µs and the row id. It needs neither a column nor an index, and
-/// is unique within a database.
+/// Id of a run: a UUIDv7 (RFC 9562) built from the creation time in µs and the row id. The id needs neither a column nor an
+/// index, and is unique within a database.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub Uuid);
@@ -39,7 +39,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A run, as shown to readers.
+/// A run, as the API shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Id of the run.

@@ -12,7 +12,7 @@ use crate::renewal::RenewalRule;
 use crate::surroundings::ProfileFacts;
 use crate::tables::policies::ViolationRow;
 
-/// Cache of the policies, reloaded after its lifetime.
+/// Cache of the policies. An entry is reloaded when it is older than the cache's lifetime.
 pub(crate) struct PolicyCache {
     lifetime: Duration,
     kept: Mutex<Option<(Instant, Arc<PolicySet>)>>,

@@ -30,8 +30,8 @@ const ATTEMPTS_MAX: u32 = 12;
 /// First pause between attempts. It doubles up to 64 times this value.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// Pending writes of a transaction. All decisions are collected here first; [`Ledger::write`] then writes them in a constant number
-/// of statements.
+/// Pending writes of a transaction. All decisions are collected here first. [`Ledger::write`] then writes them in a constant
+/// number of statements.
 pub(crate) struct Ledger {
     at_us: i64,
     actor: String,
@@ -42,7 +42,7 @@ pub(crate) struct Ledger {
     approvals: Vec<ApprovalRow>,
     withdrawn: Vec<i64>,
     void: Vec<i64>,
-    /// Row id of the certificate, and the actor that changed its plan.
+    /// Changes of plans: row id of the certificate, and the actor that changed its plan.
     plan_changes: Vec<(i64, String)>,
     plans_issued: Vec<i64>,
     totals: BTreeMap<ManagedTotal, i64>,
@@ -241,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// Deletes the record of actors that changed the plan, because it was carried out.
+    /// Deletes the record of actors that changed the plan, because the plan was carried out.
     pub(crate) fn mark_plan_issued(&mut self, certificate: i64) {
         self.plans_issued.push(certificate);
     }
@@ -250,8 +250,8 @@ impl Ledger {
         self.approvals.push(approval);
     }
 
-    /// Writes everything. Fails with [`StoreError::Busy`] if another transaction changed the same data; the caller must then read
-    /// the data again.
+    /// Writes all pending changes. Fails with [`StoreError::Busy`] if another transaction changed the same data; the caller must
+    /// then read the data again.
     pub(crate) async fn write(self, tx: &mut Tx) -> Result<Vec<QueuedJob>, StoreError> {
         debug_assert!(self.claimed.is_empty(), "runs are claimed for nobody");
         Ok(self.write_and_claim(tx, Uuid::nil(), 0).await?.0)
@@ -308,7 +308,7 @@ impl Ledger {
     }
 }
 
-/// Returns whether only those fields differ that a transition changes while the version stays the same.
+/// Returns whether the rows differ only in fields that a transition changes while the version stays the same.
 fn is_transition_only_change(was: &ManagedRow, row: &ManagedRow) -> bool {
     let moved = ManagedRow {
         state: row.state,
@@ -321,7 +321,7 @@ fn is_transition_only_change(was: &ManagedRow, row: &ManagedRow) -> bool {
     moved == *row
 }
 
-/// Returns the error of a transaction that lost against a concurrent transaction.
+/// Returns the error of a transaction whose data was changed by a concurrent transaction.
 pub(crate) fn lost(what: &'static str) -> StoreError {
     StoreError::Busy { source: format!("{what} was changed by another request").into() }
 }
@@ -368,7 +368,7 @@ where
     store.write(name, work()).await
 }
 
-/// Gives the type of a transaction's closure, which the compiler cannot infer.
+/// Fixes the closure type of a transaction, which the compiler cannot infer.
 pub(crate) fn on<T, W>(work: W) -> W
 where
     W: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The plan of a run within a transaction, and the consequences if it differs from the approved plan.
+//! The plan of a run within a transaction, and what happens if the plan differs from the approved plan.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,8 @@ fn approvals(profile: &PlanDocument<String>) -> Option<(String, u32)> {
 }
 
 impl PlanFacts {
-    /// Loads the documents of these certificates with three statements. Runs no statement if there are no certificates.
+    /// Loads the documents that the plans of these certificates need, with three statements. Runs no statement if there are no
+    /// certificates.
     pub(crate) async fn of<'a>(
         tx: &mut Tx,
         rows: impl Iterator<Item = &'a ManagedRow>,

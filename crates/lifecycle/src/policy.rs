@@ -24,7 +24,7 @@ pub const ENTRIES_MAX: usize = 500;
 pub struct Policy {
     /// Free text for people.
     pub description: String,
-    /// Certificates under the policy, in addition to those that name it.
+    /// Additional certificates under the policy, besides those that name it.
     pub applies_to: PolicyScope,
     /// The effect of a violation.
     pub enforcement: Enforcement,
@@ -37,12 +37,12 @@ pub struct Policy {
     pub requires_approval: bool,
 }
 
-/// Condition for the certificates that a policy applies to: all given conditions must match. Without conditions the policy applies
+/// Conditions that select the certificates of a policy. All given conditions must match. Without conditions the policy applies
 /// only to certificates that name it, unless `all` is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyScope {
-    /// Applies to all certificates.
+    /// Whether the policy applies to all certificates.
     pub all: bool,
     /// The certificate is in one of these environments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -61,7 +61,7 @@ pub struct PolicyScope {
     pub tags: BTreeMap<String, String>,
 }
 
-/// The effect of a violation.
+/// What happens to requests that violate the policy.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
@@ -130,7 +130,7 @@ pub enum PolicyRequirement {
 }
 
 impl PolicyRequirement {
-    /// Returns the word for this rule in violations.
+    /// Returns the identifier of this rule in violations, such as `key_types`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -152,7 +152,7 @@ impl PolicyRequirement {
 pub struct Violation {
     /// Name of the policy.
     pub policy: String,
-    /// Word for the rule.
+    /// Identifier of the rule, such as `key_types`.
     pub rule: &'static str,
     /// Severity of the violation.
     pub severity: Severity,
@@ -372,7 +372,7 @@ fn dns_names(of: &ManagedCertificate) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns whether a DNS name is a domain or a subdomain of it. For a wildcard, its parent domain counts.
+/// Returns whether a DNS name equals a domain or is a subdomain of it. A wildcard is treated as its parent domain.
 fn under(name: &str, domain: &str) -> bool {
     let domain = domain.trim_start_matches("*.").trim_start_matches('.').trim_end_matches('.');
     let name = name.trim_start_matches("*.");

@@ -16,13 +16,13 @@ use uuid::Uuid;
 /// Default fraction of the lifetime after which a certificate is renewed. One third remains, as is commonly recommended.
 pub const FRACTION_DEFAULT: f64 = 2.0 / 3.0;
 
-/// Fraction of the lifetime over which the renewals of certificates issued together are spread.
+/// Maximum spread of the renewals of certificates that were issued together, as a fraction of the lifetime.
 pub const SPREAD_FRACTION: f64 = 0.05;
 
 /// Maximum lead, as a fraction of the lifetime. A lead of 30 days on a lifetime of 30 days would renew endlessly.
 pub const LEAD_FRACTION_MAX: f64 = 0.75;
 
-/// Days searched for the next maintenance window: a weekly window opens within eight days.
+/// Number of days in which the next maintenance window is searched: a weekly window opens within eight days.
 const WINDOW_DAYS_MAX: i64 = 9;
 
 const SECOND_US: i64 = 1_000_000;
@@ -97,7 +97,7 @@ pub struct MaintenanceWindow {
     pub days: Vec<Day>,
     /// Time of opening, `HH:MM` in `time_zone`.
     pub from: String,
-    /// Time of closing, `HH:MM` in `time_zone`. It is on the next day unless it is after `from`.
+    /// Time of closing, `HH:MM` in `time_zone`. A time that is not after `from` is on the next day.
     pub to: String,
     /// Name in the IANA time zone database.
     #[serde(default = "utc")]
@@ -156,17 +156,17 @@ pub enum BadRule {
 /// Maximum maintenance windows of a policy: one for each hour of a week.
 pub const WINDOWS_MAX: usize = 168;
 
-/// Reason for the time of a renewal.
+/// How the time of a renewal was determined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RenewalReason {
-    /// The issuer suggested the time.
+    /// From the window that the issuer suggested.
     Issuer,
-    /// The time is the rule's lead before expiry.
+    /// From the rule's lead before expiry.
     Lead,
-    /// The time by the rule's lead was moved to the next maintenance window.
+    /// From the rule's lead, moved to the next maintenance window.
     Window,
-    /// No maintenance window opens in time before expiry, so the time is not moved.
+    /// From the rule's lead, because no maintenance window opens before expiry.
     NoWindowInTime,
 }
 
@@ -175,7 +175,7 @@ pub enum RenewalReason {
 pub struct Due {
     /// Time, in µs since 1970.
     pub at_us: i64,
-    /// Reason for the time.
+    /// How the time was determined.
     pub because: RenewalReason,
 }
 
@@ -249,8 +249,8 @@ fn move_into_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> D
     }
 }
 
-/// Returns the first time, from `at_us` on, at which a window is open. That is `at_us` itself if a window is open then. `None` if
-/// no window opens within a week.
+/// Returns the first time from `at_us` on at which a maintenance window is open; `at_us` itself if a window is open then. `None`
+/// if no window opens within a week.
 #[must_use]
 pub fn next_open(windows: &[MaintenanceWindow], at_us: i64) -> Option<i64> {
     windows.iter().filter_map(|window| window.next_open(at_us)).min()

@@ -2,7 +2,7 @@
 
 use crate::tables::jobs::JobRow;
 
-/// A revocation claimed by this process.
+/// A run that revokes a certificate, claimed by this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimedRevocation {
     /// Row id of the run.

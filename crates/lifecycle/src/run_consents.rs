@@ -1,4 +1,4 @@
-//! Approvals of runs, for a signer process.
+//! Reads the approvals of runs, for a signer process.
 
 use std::fmt;
 

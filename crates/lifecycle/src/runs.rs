@@ -17,11 +17,11 @@ use crate::state::{Current, State};
 use crate::tables::jobs::{JobRow, NewJob};
 use crate::tables::managed::ManagedRow;
 
-/// Lease of a run, in µs. Other processes take over the run when it expires. A process at work renews it after each third of this
-/// time.
+/// Duration of the lease of a run, in µs. Other processes take over the run when the lease expires. The working process renews
+/// the lease after each third of this time.
 pub(crate) const LEASE_US: i64 = 120_000_000;
 
-/// Certificates changed in one transaction: half a second of work, and a few MiB.
+/// Number of certificates changed in one transaction: half a second of work, and a few MiB.
 pub(crate) const CHUNK: usize = 2_000;
 
 /// Data needed to plan the next run within a transaction.
@@ -31,7 +31,7 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    /// Returns the time of the next attempt after a failed run. `None` if a person has to act.
+    /// Returns the time of the next attempt after a failed run. `None` if the run is not retried automatically.
     fn retry_at(&self, row: &ManagedRow, now_us: i64) -> Option<i64> {
         let certificate = ManagedCertificate::from_row(row).ok()?;
         let rule = self.set.renewal_rule(&certificate, None);
@@ -108,7 +108,7 @@ pub(crate) fn hasten(ledger: &mut Ledger, row: &ManagedRow, job: &JobRow, reason
     ledger.change(job.clone(), to);
 }
 
-/// Changes the planned run to match the new plan: moves it, deletes it or creates it. Runs that have started, or that a person
+/// Adapts the planned run to the new plan: moves it, deletes it or creates it. Runs that have started, or that a person
 /// requested, are not changed.
 pub(crate) fn plan(
     ledger: &mut Ledger,

@@ -14,10 +14,10 @@ use crate::tables::managed::{SigningKeyRow, SigningKeysBy};
 
 /// Maximum number of keys of managed certificates per key service. Each takes 2 to 5 KB.
 pub const SIGNING_KEYS_MAX: usize = 100_000;
-/// Interval between complete loads of all certificates. It is also the maximum time for which a key still signs after its
-/// certificate was revoked or removed, or the key was blocked. New keys are found by every call of `refresh`.
+/// Interval between complete loads of all certificates. After a revocation, a removal or a block, the key may still sign for this
+/// time. New keys are found by every call of `refresh`.
 pub const WALK_EVERY: Duration = Duration::from_secs(60);
-/// Rows of a page, and keys loaded by one statement.
+/// Maximum rows of a page, and maximum keys loaded by one statement.
 const PAGE: usize = 1_000;
 
 /// Reason why the keys of managed certificates cannot be loaded. Keys loaded before stay available.
@@ -48,7 +48,7 @@ pub struct SigningKeys {
     rows: HashSet<SigningKeyRow>,
     open: HashMap<KeyId, KeyRef>,
     broken: HashSet<KeyId>,
-    /// Newest version that is already loaded.
+    /// Row id of the newest version whose key is already loaded.
     newest: i64,
     walked: Option<Instant>,
     walk_every: Duration,
@@ -116,7 +116,7 @@ impl SigningKeys {
         Ok(look)
     }
 
-    /// Extends these rows by all rows after `after`. Also returns the last row.
+    /// Adds all rows after the row `after` to these rows. Returns the id of the last row.
     async fn after(
         &self,
         by: SigningKeysBy,

@@ -1,5 +1,8 @@
 //! The state machine of a managed certificate, with every legal transition.
 //!
+//! [`step`] is a pure function. The caller stores a transition in one transaction with its audit row and its events. Runs
+//! (issuance, renewal, deployment) are jobs: the state says what the certificate waits for, and the job has the progress.
+//!
 //! It is a pure function. The caller stores a transition in one transaction with its audit row and its events. Runs (issuance,
 //! renewal, deployment) are jobs: the state says what the certificate waits for, and the job has the progress.
 
@@ -38,7 +41,7 @@ pub enum Input {
     },
     /// Every target has the new version.
     Deployed,
-    /// The current version is to be deployed again.
+    /// A user or a program requested that the current version is deployed again.
     RedeployAsked,
     /// The run failed and is not retried.
     RunFailed,

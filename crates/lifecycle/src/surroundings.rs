@@ -18,7 +18,7 @@ use crate::ledger::on;
 use crate::managed::INTERNAL_ISSUER;
 use crate::tables::managed::issued_ids_of;
 
-/// Default number of concurrent orders at the internal CA. It signs in batches, so a small number would be slow.
+/// Default number of concurrent orders at the internal CA. The number is large, because the CA signs in batches.
 const OWN_PLACES: usize = 128;
 /// Maximum ids revoked in one call.
 const REVOKE_IDS_MAX: usize = authority::revoke::IDS_MAX;

@@ -49,7 +49,7 @@ impl KeyLocation {
     }
 }
 
-/// Serializes a value as JSON. It cannot fail, because all map keys are strings.
+/// Serializes a value as JSON. Serialization cannot fail, because all map keys are strings.
 pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }

@@ -17,7 +17,7 @@ use crate::state::{Current, State};
 
 pub use convert::Unreadable;
 pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
-/// Found and managed certificates have the same limits for labels and tags.
+/// Limits for labels and tags, the same as for found certificates.
 pub use inventory::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
@@ -216,7 +216,7 @@ impl ManagedCertificate {
         self.run.filter(|run| run.state == crate::job::JobState::Queued).map(|run| run.next_attempt_at_us)
     }
 
-    /// Returns whether the newest version exists and whether it is revoked.
+    /// Returns the status of the newest version: none, not revoked, or revoked.
     #[must_use]
     pub fn standing(&self) -> Current {
         standing(self.current.is_some(), self.current.is_some_and(|version| version.revoked))

@@ -42,7 +42,7 @@ pub struct NewCertificate {
     pub targets: Vec<TargetRef>,
     /// Further settings.
     pub options: Options,
-    /// Whether to issue the first version immediately. Otherwise it is issued at the first request.
+    /// Whether to issue the first version immediately. Otherwise it is issued when a renewal is requested.
     pub issue: bool,
 }
 
@@ -192,8 +192,8 @@ impl NewCertificate {
 }
 
 impl CertificateChange {
-    /// Returns whether another user changed one of the fields that this change sets, between `read` (the basis of this change) and
-    /// `now`. Fields that the lifecycle itself writes, such as state and versions, do not count.
+    /// Returns whether another user changed one of the fields that this change sets, between `read` (the basis of this change)
+    /// and `now`. Fields that the lifecycle itself writes, such as state and versions, are ignored.
     #[must_use]
     pub fn conflicts(&self, read: &ManagedCertificate, now: &ManagedCertificate) -> bool {
         let names = self.names.as_ref().map(|texts| parse_names(texts).unwrap_or_default());
@@ -265,8 +265,8 @@ fn differs<T: PartialEq>(to: Option<&T>, read: &T, now: &T) -> bool {
     to.is_some_and(|to| read != now && to != now)
 }
 
-/// Returns the option if the request changes it. A request always has all options; unchanged ones are equal to those that were
-/// read.
+/// Returns the option if the request changes it. A request always contains all options; an unchanged option equals the one that
+/// was read.
 fn set<'a, T: PartialEq>(to: &'a T, read: &T) -> Option<&'a T> {
     (to != read).then_some(to)
 }

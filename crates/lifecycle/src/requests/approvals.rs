@@ -35,10 +35,10 @@ use crate::transition::{ApprovalDetails, Failure, Transition, run_from_job};
 /// Maximum length of the note of a decision, in bytes.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
 
-/// Open approvals whose plans are checked in one tick. The next tick continues with the following ones.
+/// Maximum open approvals whose plans are checked in one tick. The next tick continues with the following ones.
 const LOOKED_AT_MAX: i64 = 500;
 
-/// Maximum expired approvals that one run ends.
+/// Maximum expired approvals that one tick ends.
 const EXPIRED_MAX: i64 = 1_000;
 
 /// Reason why the decision on a run was not accepted.
@@ -81,14 +81,14 @@ from_data!(ApprovalError);
 /// Decision of the approver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Verdict {
-    /// Approves the plan. If the SHA-256 of the shown plan is given, approves only that plan.
+    /// Approves the plan. If `shown` has the SHA-256 of the plan that the approver saw, approves only that plan.
     Approve { shown: Option<[u8; 32]> },
     /// Rejects the plan.
     Reject,
 }
 
 impl Verdict {
-    /// Returns whether the decision refers to the plan of each of these approvals.
+    /// Returns whether the decision refers to the current plan of each of these approvals.
     fn is_for(self, approvals: &[ApprovalRow]) -> bool {
         match self {
             Self::Approve { shown: Some(shown) } => {
@@ -164,7 +164,7 @@ impl Lifecycle {
         self.decide(id, Verdict::Reject, note, by).await
     }
 
-    /// Returns the given profiles that have certificates of an issuer.
+    /// Returns the subset of these profiles that have certificates of an issuer.
     ///
     /// # Errors
     /// Database errors.
@@ -179,7 +179,7 @@ impl Lifecycle {
         self.inner.store.write("profiles_of_issuer", find).await
     }
 
-    /// Returns the given profiles that have certificates for a target.
+    /// Returns the subset of these profiles that have certificates for a target.
     ///
     /// # Errors
     /// Database errors.
@@ -352,8 +352,8 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
     Ok(count)
 }
 
-/// Records the person's vote on each approval. Returns `None` if all approvals are now complete, otherwise the result for the
-/// person.
+/// Records the person's vote on each approval. Returns `None` if all approvals are now complete, otherwise the result to report
+/// to the person.
 async fn vote(
     tx: &mut Tx,
     open: &[ApprovalRow],

@@ -371,7 +371,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     Ok(Ok(()))
 }
 
-/// Records a change of the plan. Returns whether it voids an open or given approval.
+/// Records which actor changed the plan. Returns whether the change voids an open or given approval.
 async fn record_plan_change(
     tx: &mut Tx,
     ledger: &mut Ledger,

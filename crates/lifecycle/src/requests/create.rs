@@ -150,8 +150,8 @@ impl Lifecycle {
         Ok(Creation { certificate, issue: new.issue, consent, actor: actor.to_owned(), violations })
     }
 
-    /// Checks that everything the certificate refers to exists, and that no enforced policy forbids it. Returns whether its runs
-    /// need approval, and the violations of advisory policies.
+    /// Checks that all objects that the certificate refers to exist, and that no enforced policy forbids the certificate. Returns
+    /// whether its runs need approval, and the violations of advisory policies.
     pub(super) async fn admit(
         &self,
         certificate: &ManagedCertificate,

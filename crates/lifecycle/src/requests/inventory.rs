@@ -1,4 +1,4 @@
-//! Triage of certificates found by scans: claim them, dismiss them, or leave them.
+//! Decisions about certificates that scans found: claim, dismiss, or leave unmanaged.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -40,8 +40,8 @@ pub struct FoundEndpoint {
     pub ownership: Option<Assignment>,
 }
 
-/// Maximum endpoints that a claim by fingerprint checks against the ownership rules. For a certificate on a whole fleet, these are
-/// enough to find its owner.
+/// Maximum endpoints that a claim by fingerprint checks against the ownership rules. The owner of a certificate on a whole fleet
+/// can be found from this number of endpoints.
 const CLAIM_PLACES_MAX: usize = 500;
 
 /// Filter for endpoints by owner and team. All given conditions must match.
@@ -51,7 +51,7 @@ pub struct OwnerFilter {
     pub team: Option<String>,
     /// The endpoint belongs to this owner.
     pub owner: Option<String>,
-    /// The endpoint has neither team nor owner by any rule.
+    /// Whether only endpoints match that have neither team nor owner by any rule.
     pub nobody: bool,
 }
 
@@ -72,7 +72,7 @@ impl OwnerFilter {
 }
 
 /// Maximum endpoints that one page of [`Lifecycle::found_of`] reads: about ten statements, and 0.1 s with 1,000 rules. The page
-/// ends there, possibly with fewer rows than requested or none, and the next page continues.
+/// ends at this number, possibly with fewer rows than requested or none, and the next page continues.
 pub const FOUND_LOOKED_MAX: usize = 5_000;
 /// Endpoints processed in one step, so that other tasks do not wait long.
 const FOUND_AT_ONCE: usize = 500;
@@ -115,7 +115,7 @@ pub enum DismissError {
 
 from_data!(DismissError);
 
-/// A validated claim, with the data it refers to.
+/// A validated claim, with the data that it refers to.
 #[derive(Clone)]
 struct ValidatedClaim {
     certificate: ManagedCertificate,
@@ -145,9 +145,9 @@ impl Lifecycle {
         Ok(Page { rows: self.with_states(found).await?, next: page.next })
     }
 
-    /// Like [`Lifecycle::found`], filtered by owner and team. Ownership is not stored, so this reads the inventory in its order and
-    /// evaluates each endpoint. A page reads at most [`FOUND_LOOKED_MAX`] endpoints; it may therefore have fewer rows than `limit`,
-    /// or none, and still have a next page.
+    /// Like [`Lifecycle::found`], filtered by owner and team. Ownership is not stored, so each endpoint is evaluated in the order
+    /// of the inventory. A page reads at most [`FOUND_LOOKED_MAX`] endpoints. It may therefore have fewer rows than `limit`, or
+    /// none, and still have a next page.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`] for an invalid cursor, and other database errors.

@@ -31,7 +31,8 @@ impl Lifecycle {
         Ok(set)
     }
 
-    /// Returns the settings of a profile. `None` if the internal CA has no profile of this name, as with external issuers.
+    /// Returns the settings of a profile. `None` if the internal CA has no profile of this name, for example because the profile
+    /// belongs to an external issuer.
     pub(crate) async fn profile_facts(&self, name: &str) -> Result<Option<ProfileFacts>, DataError> {
         self.inner.own.profile(name).await
     }

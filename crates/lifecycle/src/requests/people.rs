@@ -84,13 +84,13 @@ from_data!(PersonChangeError);
 /// Result of storing an owner or team.
 enum Put {
     Done,
-    /// The revision differs, or the name is in use.
+    /// The owner or team was not stored: the revision differs, or the name is in use.
     NotDone,
     /// Another team owns this object.
     Owned(OwnedRow),
 }
 
-/// Returns whether the team has the expected revision. Its objects change in the same transaction.
+/// Returns whether the team has the expected revision. Its owned objects are changed in the same transaction.
 async fn unchanged(tx: &mut store::Tx, name: &str, expected: Option<i64>) -> Result<bool, store::StoreError> {
     Ok(team_revision(tx, name).await? == expected)
 }

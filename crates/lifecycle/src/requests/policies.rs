@@ -68,7 +68,7 @@ pub enum PolicyChangeError {
 
 from_data!(PolicyChangeError);
 
-/// A violation of a rule, as shown to readers.
+/// A violation of a policy rule, as the API shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViolationRecord {
     /// Id of the certificate.
@@ -79,7 +79,7 @@ pub struct ViolationRecord {
     pub profile: String,
     /// Name of the policy.
     pub policy: String,
-    /// Word for the rule.
+    /// Identifier of the rule, such as `key_types`.
     pub rule: String,
     /// Severity of the violation.
     pub severity: Severity,

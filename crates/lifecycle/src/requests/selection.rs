@@ -38,9 +38,9 @@ pub const IDS_MAX: usize = 10_000;
 /// Maximum reasons in a report. The number of refusals is always complete.
 const REASONS_MAX: usize = 100;
 
-/// Time to wait for a revocation that another process carries out, before it is counted as in progress.
+/// Maximum wait for a revocation that another process carries out. After it, the revocation is counted as in progress.
 const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
-/// First pause between checks. It doubles up to 16 times this value.
+/// First pause between two checks of pending revocations. It doubles up to 16 times this value.
 const REVOKE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Selection of certificates.
@@ -129,7 +129,7 @@ from_data!(BulkError);
 pub struct RevokeRequest {
     /// One of [`REVOCATION_REASONS`].
     pub reason: Reason,
-    /// Whether each certificate immediately gets a new version with a new key.
+    /// Whether to request a new version with a new key for each certificate immediately.
     pub replace: bool,
 }
 
@@ -151,7 +151,7 @@ struct BulkWork {
 }
 
 enum BulkAction {
-    /// At most `limit` renewals are started.
+    /// Starts at most `limit` renewals.
     Renew {
         reason: String,
         limit: Option<u64>,
@@ -178,7 +178,8 @@ struct BulkPart {
 }
 
 impl Lifecycle {
-    /// Renews certificates immediately, whatever is planned. A waiting run is started; a run in progress continues unchanged.
+    /// Renews certificates immediately, regardless of their planned renewal. A waiting run is started; a run in progress
+    /// continues unchanged.
     ///
     /// # Errors
     /// [`BulkError`]. Work done before the error stays done.
@@ -192,8 +193,8 @@ impl Lifecycle {
         self.renew_up_to(None, selection, reason, actor).await
     }
 
-    /// Renews at most `limit` certificates, those created first, as [`Self::renew`] does. Certificates whose renewal is due or in
-    /// progress do not count: so the next call starts the next wave.
+    /// Renews at most `limit` certificates like [`Self::renew`], in the order of their creation. Certificates whose renewal is
+    /// due or in progress do not count towards the limit, so that the next call starts the next wave.
     ///
     /// # Errors
     /// As of [`Self::renew`].
@@ -279,8 +280,8 @@ impl Lifecycle {
         Ok(report)
     }
 
-    /// Returns how many of these revocations wait for a retry. Waits for those that another process or the scheduler is carrying
-    /// out.
+    /// Returns how many of these revocations wait for a retry. Waits for revocations that another process or the scheduler is
+    /// carrying out.
     async fn count_pending_revocations(&self, queued: &[i64]) -> Result<u64, DataError> {
         let began = Instant::now();
         let mut pause = REVOKE_PAUSE;
@@ -433,7 +434,7 @@ async fn open_jobs_by_certificate(
     Ok(open)
 }
 
-/// Returns whether a renewal in waves must leave this run alone, because it is already due.
+/// Returns whether a renewal in waves must not change this run, because the run is already due.
 fn is_started(job: &JobRow, work: &BulkWork) -> bool {
     matches!(work.what, BulkAction::Renew { limit: Some(_), .. }) && job.next_attempt_at_us <= work.now_us
 }

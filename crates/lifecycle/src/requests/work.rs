@@ -39,7 +39,7 @@ pub enum CsrError {
     /// The run is not waiting for a CSR.
     #[error(transparent)]
     NotWaiting(#[from] NotWaiting),
-    /// The current state of the certificate does not permit it.
+    /// The current state of the certificate does not permit a CSR.
     #[error(transparent)]
     Illegal(#[from] Illegal),
     /// Stored data is missing or cannot be read.
@@ -298,7 +298,7 @@ async fn take_csr(
     Ok(Ok(()))
 }
 
-/// Plans a retry for an agent that could not create a CSR, until the run's deadline.
+/// Plans a retry of the CSR that an agent could not create, until the run's deadline.
 async fn handle_missing_csr(
     tx: &mut Tx,
     job: JobRow,

@@ -41,8 +41,8 @@ use crate::transition::{Failure, Transition, Version, run_from_job};
 
 /// Maximum results stored in one transaction. Each contains a chain of a few KiB.
 const BATCH_MAX: usize = 256;
-/// Maximum tries to store the result of a run while the database is unavailable. After the last one, the lease of the run expires
-/// and another node repeats the run.
+/// Maximum tries to store the result of a run while the database is unavailable. After the last try, the lease of the run
+/// expires, and another node repeats the run.
 const STORE_ATTEMPTS_MAX: u32 = 6;
 /// First pause between two tries to store a result. The pause doubles each time; all tries together take about half a minute.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
@@ -184,11 +184,11 @@ struct Changes<'a> {
     set: &'a PolicySet,
     planner: &'a Planner,
     now_us: i64,
-    /// Plan data and approvals of the runs that were approved.
+    /// Plan data of the runs, and approvals of the runs that were approved.
     plans: PlanFacts,
     approvals: HashMap<i64, ApprovalRow>,
     open: HashMap<i64, Vec<JobRow>>,
-    /// For certificates with a new version: their deployment targets.
+    /// Deployment targets of each certificate with a new version, by the row id of the certificate.
     deployments: HashMap<i64, Vec<DeploymentTarget>>,
     cancelled: Vec<i64>,
     suggestions: Vec<ManagedSuggestion>,
@@ -387,7 +387,7 @@ impl Changes<'_> {
         }
     }
 
-    /// Plans the next renewal and the request for the issuer's suggestion, and evaluates the policies for the new version.
+    /// Plans the next renewal, schedules the request for the issuer's suggestion, and evaluates the policies for the new version.
     fn plan_next(&mut self, entry: &Entry, ending: &Ending) {
         let Ok(certificate) = ManagedCertificate::from_row(&entry.row) else { return };
         let judged = judge(self.set, ending.facts, &certificate);

@@ -76,7 +76,7 @@ impl Lifecycle {
         }
     }
 
-    /// Deletes runs that ended long ago.
+    /// Deletes runs that ended longer ago than the retention time.
     pub(super) async fn trim(&self) -> Result<u64, DataError> {
         let before = self.now_us() - HISTORY_US;
         let mut forgotten = 0;

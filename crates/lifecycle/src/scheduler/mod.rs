@@ -30,7 +30,7 @@ pub struct TickReport {
     pub reaped: u64,
     /// Runs for which an approval was requested.
     pub gated: u64,
-    /// Expired approvals, and runs that waited too long for a CSR.
+    /// Ended waits: expired approvals, and runs that waited too long for a CSR.
     pub lapsed: u64,
     /// Approvals voided because the plan changed.
     pub voided: u64,

@@ -358,9 +358,9 @@ const FOR_GOOD: [Reason; 2] = [Reason::CessationOfOperation, Reason::PrivilegeWi
 const EVENTS_MAX: i64 = 1_000;
 
 impl Lifecycle {
-    /// Processes revocations at the internal CA that were not requested here (but over ACME, by key, or by the CA's own API). Marks
-    /// each version as revoked. Replaces it immediately with a new key, if the certificate is renewed automatically and the reason
-    /// permits a replacement. Returns the number of marked versions. Part of [`Lifecycle::run`].
+    /// Processes revocations that were requested directly at the internal CA (over ACME, by key, or by the CA's own API). Marks
+    /// each version as revoked. If the certificate is renewed automatically and the reason permits a replacement, requests a new
+    /// version with a new key immediately. Returns the number of marked versions. Part of [`Lifecycle::run`].
     ///
     /// # Errors
     /// [`DataError`] of the database; the next call continues at the same event.
@@ -406,7 +406,7 @@ impl Lifecycle {
     }
 }
 
-/// Returns the revocation at the internal CA that an event is about.
+/// Returns the id of the revocation at the internal CA that an event reports.
 fn action_of(event: &Event) -> Option<Uuid> {
     match event {
         Event::CertificatesRevoked(revoked)

@@ -1,4 +1,4 @@
-//! Running runs: each is a task, claimed when a slot is free. Runs that end together share a transaction.
+//! Execution of runs: each run is a task, claimed when a slot is free. Runs that end together share a transaction.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::job::id_of;
 use crate::runs::LEASE_US;
 use crate::tables;
 
-/// Maximum time for which an issuer can ask to receive no orders, in µs. A clock that is set back must not extend it to years.
+/// Maximum pause that an issuer can request before further orders, in µs. The limit also applies if the clock is set back.
 const REST_MAX_US: i64 = BACKOFF_MAX_US;
 
 /// Tasks of runs, with the result to report if a task panics.

@@ -14,11 +14,11 @@ use crate::tables::managed::{
 };
 use crate::transition::described;
 
-/// Certificates checked in one tick, in addition to those with changes seen by scans. 100,000 certificates take 40 minutes, at a
-/// few milliseconds a tick.
+/// Number of certificates that the sweep checks in one tick, in addition to those with changes seen by scans. 100,000
+/// certificates take 40 minutes, at a few milliseconds a tick.
 const SWEEP: i64 = 200;
-/// Age in µs up to which changes are read. Scan results are stored within seconds, and the sweep over all certificates finds the
-/// rest.
+/// Maximum age in µs of changes that are read. Scan results are stored within seconds, and the sweep over all certificates finds
+/// older changes.
 const LOOK_BACK_US: i64 = 120_000_000;
 
 impl Lifecycle {
@@ -39,7 +39,7 @@ impl Lifecycle {
         Ok(changed)
     }
 
-    /// Notifies about certificates whose newest version is not deployed to every target for too long, once for each version.
+    /// Sends a notification about each certificate whose newest version is overdue at a target, once for each version.
     pub(super) async fn notify_late_deployments(&self) -> Result<u64, DataError> {
         let now_us = self.now_us();
         loop {

@@ -21,7 +21,7 @@ pub struct ApprovalRow {
     pub job: i64,
     /// Row id of the certificate.
     pub certificate: i64,
-    /// 0 open, 1 approved, 2 rejected, 3 expired, 4 withdrawn, 5 void.
+    /// State of the approval: 0 open, 1 approved, 2 rejected, 3 expired, 4 withdrawn, 5 void.
     pub state: ApprovalState,
     /// Reason why approval is needed.
     pub reason: String,
@@ -197,13 +197,13 @@ const PLAN_TARGETS: BulkStatement = db::bulk! { (target uuid)
     "-- plan_targets
 SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
 };
-/// Given profiles that have certificates of an issuer.
+/// The subset of given profiles that have certificates of an issuer.
 const PROFILES_OF_ISSUER: BulkStatement = db::bulk! { (profile text, issuer text)
     "-- profiles_of_issuer
 SELECT p.name FROM profiles p
 WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.issuer = :issuer)"
 };
-/// Given profiles that have certificates for a target.
+/// The subset of given profiles that have certificates for a target.
 const PROFILES_OF_TARGET: BulkStatement = db::bulk! { (profile text, pattern text)
     "-- profiles_of_target
 SELECT p.name FROM profiles p
@@ -417,7 +417,7 @@ pub async fn plan_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<PlanDoc
     rows.into_iter().map(|mut row| document(row.uuid()?, &mut row)).collect()
 }
 
-/// Returns the given profiles that have certificates of an issuer.
+/// Returns the subset of these profiles that have certificates of an issuer.
 ///
 /// # Errors
 /// Database errors.
@@ -432,7 +432,7 @@ pub async fn profiles_of_issuer(
     rows.into_iter().map(|mut row| row.text()).collect()
 }
 
-/// Returns the given profiles that have certificates for a target.
+/// Returns the subset of these profiles that have certificates for a target.
 ///
 /// # Errors
 /// Database errors.

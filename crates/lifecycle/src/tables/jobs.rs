@@ -36,8 +36,8 @@ pub struct JobRow {
     pub reason: String,
     /// Actor that requested the run, as in the audit log.
     pub requested_by: String,
-    /// Number of times the run was claimed. Also a fencing token: the process that made the n-th claim may change the run only
-    /// while this is n.
+    /// Number of times the run was claimed. The number is also a fencing token: the process that made the n-th claim may change
+    /// the run only while this number is n.
     pub attempts: i64,
     /// Time from which the run can be claimed, in µs since 1970.
     pub next_attempt_at_us: i64,
@@ -93,9 +93,9 @@ pub struct NewJob {
 /// A change of a run.
 #[derive(Clone, Debug)]
 pub struct JobChange {
-    /// The run as it was read. It is changed only if state and attempts are still the same.
+    /// The run as it was read. The change is applied only if state and attempts are still the same.
     pub from: JobRow,
-    /// The new run.
+    /// The run after the change.
     pub to: JobRow,
 }
 
@@ -183,7 +183,7 @@ macro_rules! with_states {
     };
 }
 
-/// Skips an issuance or renewal run if the certificate already has an open one.
+/// Inserts runs. Skips an issuance or renewal run if the certificate already has an open one.
 const INSERT: BulkStatement = db::bulk! {
     (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint)
@@ -194,7 +194,7 @@ VALUES (:certificate, :kind, {JobState::Queued}, :approval, :issuer, :agent, :ve
   :next_attempt_at, :deadline_at, :detail, :created_at) ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
 };
 
-/// Like [`INSERT`], with the runs claimed by the process that queues them.
+/// Like [`INSERT`], but the process that queues the runs claims them immediately.
 const INSERT_CLAIMED: BulkStatement = db::bulk! {
     (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint, holder uuid,
@@ -207,7 +207,7 @@ VALUES (:certificate, :kind, {JobState::Running}, :approval, :issuer, :agent, :v
 ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
 };
 
-/// Input: one row for each issuer, with the number of runs to claim.
+/// Claims due runs of several issuers. Input: one row for each issuer, with the number of runs to claim.
 const CLAIM: BulkStatement = BulkStatement {
     sqlite: with_states!(concat!(
         "-- jobs_claim
@@ -265,7 +265,7 @@ RETURNING ",
 ))
 };
 
-/// Issuers with due runs. Skips from issuer to issuer in the index of claimable runs.
+/// Names of the issuers with due runs. The query reads one index entry for each issuer.
 const ISSUERS_DUE: &str = with_states!("-- jobs_issuers_due
 WITH RECURSIVE t(issuer) AS (
   SELECT issuer FROM (SELECT issuer FROM jobs WHERE state = {JobState::Queued} AND approval <> {Consent::Needed}
@@ -321,7 +321,7 @@ WHERE job = :job AND state IN ({DeploymentState::Waiting}, {DeploymentState::Fai
   {DeploymentState::Broken})")
 };
 
-/// Finds expired leases, and leases that end later than any clock can have set.
+/// Queues runs again whose lease has expired, or ends later than any clock can have set.
 const REAP: &str = with_states!(
     "-- jobs_reap
 UPDATE jobs SET state = {JobState::Queued}, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
@@ -337,7 +337,7 @@ UPDATE jobs SET lease_until = :until WHERE id = :id AND state = {JobState::Runni
 const LET_GO: &str = with_states!("-- jobs_let_go
 UPDATE jobs SET lease_until = ?2 WHERE state = {JobState::Running} AND lease_holder = ?1 AND lease_until > ?2");
 
-/// Finds retries too far in the future: if the clock was set back, their backoff would last until it catches up.
+/// Makes retries due that are too far in the future, because the clock was set back.
 const UNSTICK: &str = with_states!("-- jobs_unstick
 UPDATE jobs SET next_attempt_at = ?1 WHERE state = {JobState::Queued} AND attempts > 0 AND next_attempt_at > ?2");
 
@@ -399,7 +399,7 @@ pub(crate) const BULKS: &[&BulkStatement] = &[
     &DEPLOYMENTS_CANCEL,
 ];
 
-/// A run that was queued.
+/// A run that the insert statement queued.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueuedJob {
     /// Row id of the run.
@@ -552,7 +552,7 @@ pub async fn claim_agent_jobs(
     rows_of(tx.rows(statement, vec![agent.into(), now_us.into(), limit.into(), until_us.into()]).await?)
 }
 
-/// Changes runs. Returns the row ids of those that were still as read, and so were changed.
+/// Changes runs that are still as they were read. Returns the row ids of the changed runs.
 ///
 /// # Errors
 /// Database errors.

@@ -8,7 +8,7 @@ use db::{
 };
 
 store::handle! {
-    /// Owners and teams, and found certificates that are not to be managed.
+    /// The tables of owners and teams, and of found certificates that are dismissed.
     People
 }
 
@@ -26,7 +26,7 @@ const PERSON: &str = "-- person
 SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name = ?2";
 const PEOPLE: &str = "-- people
 SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
-/// Searches the first 5,000 rows.
+/// Names of owners or teams that contain a text. Reads at most the first 5,000 rows.
 const SEARCH: &str = "-- people_search
 SELECT name FROM (SELECT name FROM people WHERE kind = ?1 ORDER BY name LIMIT 5000) x
 WHERE lower(name) LIKE ?2 ESCAPE '\\' ORDER BY name LIMIT ?3";
@@ -169,7 +169,7 @@ pub async fn undismiss(tx: &mut Tx, fingerprint: [u8; 32]) -> Result<bool, Store
     Ok(tx.execute(DISMISS_UNDO, vec![fingerprint.into()]).await? == 1)
 }
 
-/// Returns the given certificates that are dismissed at `now_us`, with the reasons.
+/// Returns the subset of these certificates that are dismissed at `now_us`, with the reasons.
 ///
 /// # Errors
 /// Database errors.

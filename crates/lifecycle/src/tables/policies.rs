@@ -85,7 +85,7 @@ DELETE FROM policy_violations WHERE certificate_id = {any certificate_id}"
 };
 const VIOLATIONS_CLEAR_POLICY: &str = "-- violations_clear_policy
 DELETE FROM policy_violations WHERE policy = ?1";
-/// Keeps the time of the first violation while the message stays the same.
+/// Inserts violations. A violation with the same message keeps the time at which it was first found.
 const VIOLATIONS_INSERT: BulkStatement = db::bulk! {
     (certificate_id bigint, policy text, rule text, severity bigint, message text, found_at bigint)
     "-- violations_insert

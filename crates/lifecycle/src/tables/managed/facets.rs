@@ -34,8 +34,8 @@ impl ManagedFilter {
     }
 }
 
-/// Counts facets with conditions. Facets with the same filter share one walk; the row with facet `-1 - walk` has the number of
-/// certificates that this walk read.
+/// Counts facets with conditions. Facets with the same filter share one walk over the certificates. The row with facet `-1 -
+/// walk` has the number of certificates that this walk read.
 fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
     let mut walks: Vec<&ManagedFilter> = Vec::new();
     for (_, (_, filter)) in facets {
@@ -116,7 +116,7 @@ fn numbered(facets: &[Facet]) -> impl Iterator<Item = (i64, &Facet)> {
     (0..).zip(facets)
 }
 
-/// Returns whether the counters by state and day have the groups.
+/// Returns whether the counters by state and day contain the groups of this field.
 fn has_counters(by: GroupBy) -> bool {
     matches!(by, GroupBy::State | GroupBy::ExpiryDay)
 }
@@ -168,7 +168,7 @@ impl Managed<'_> {
     }
 }
 
-/// Returns the groups of one facet from the rows of all.
+/// Returns the groups of one facet from the rows of all facets.
 fn groups_of(
     number: i64,
     (by, filter): &Facet,

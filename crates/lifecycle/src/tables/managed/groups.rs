@@ -21,21 +21,21 @@ pub(super) const GROUPS_MAX: i64 = 1_000;
 named! {
     /// Field by which certificates are grouped.
     pub enum GroupBy: "grouping" {
-        /// The issuer.
+        /// The issuer of the certificate.
         Issuer => "issuer",
-        /// The profile.
+        /// The profile of the certificate.
         Profile => "profile",
-        /// The type of the key.
+        /// The type of the certificate's key.
         Algorithm => "algorithm",
-        /// The owner.
+        /// The person who owns the certificate.
         Owner => "owner",
-        /// The team.
+        /// The team that owns the certificate.
         Team => "team",
-        /// The environment.
+        /// The environment of the certificate.
         Environment => "environment",
-        /// The state.
+        /// The state of the certificate.
         State => "status",
-        /// The day (UTC) on which the certificate expires: the served version, or else the newest.
+        /// The day (UTC) on which the served version expires; the newest version if none is served.
         ExpiryDay => "expiry_day",
     }
 }
@@ -167,7 +167,7 @@ pub async fn adjust_managed_groups(tx: &mut Tx, changes: &GroupChanges) -> Resul
     tx.bulk(&ADJUST, columns).await.map(drop)
 }
 
-/// Counts matching certificates, up to slightly more than [`COUNTED_MAX`].
+/// Returns a statement that counts matching certificates, up to slightly more than [`COUNTED_MAX`].
 fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let mut conditions = Conditions::of(filter);
     let limit = conditions.bind((COUNTED_MAX + 1).into());
@@ -178,13 +178,13 @@ fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
     (text, conditions.parameters)
 }
 
-/// Separates the condition on a part of a name from the rest of the filter. It is applied to a bounded number of rows, because no
-/// index finds parts of names in the order of the table.
+/// Separates the condition on a part of a name from the rest of the filter. The condition must be applied to a bounded number of
+/// rows, because no index finds parts of names in the order of the table.
 pub(super) fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
     (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
 }
 
-/// Adds the condition for a part of a name, on the rows of a subquery.
+/// Adds the condition on a part of a name, for the rows of a subquery.
 pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
     part.map_or_else(String::new, |part| {
         let mark = conditions.bind(contains(part).into());
@@ -207,7 +207,7 @@ fn count_part_statement(filter: &ManagedFilter) -> (String, Vec<Value>) {
     (text, conditions.parameters)
 }
 
-/// Counts the groups of the first [`COUNTED_MAX`] matches.
+/// Returns a statement that counts the groups of the first [`COUNTED_MAX`] matching certificates.
 fn grouped(by: GroupBy, filter: &ManagedFilter) -> (String, Vec<Value>) {
     let (rest, part) = apart(filter);
     let mut conditions = Conditions::of(&rest);

@@ -108,8 +108,8 @@ UPDATE managed_certificates SET revision = revision + 1, name = :name, state = :
 WHERE id = :id AND revision = :revision RETURNING id"
 };
 
-/// Updates the columns that a state transition changes while the version stays the same. SQLite rewrites the index of every column
-/// in the statement, changed or not, so there are few.
+/// Updates only the columns that a state transition changes while the version stays the same. There are few, because SQLite
+/// rewrites the index of every column in the statement, changed or not.
 const MOVE: BulkStatement = db::bulk! {
     (id bigint, revision bigint, state bigint, revoked bigint, failures bigint, last_error text, at bigint)
     "-- managed_move
@@ -286,8 +286,8 @@ pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64,
     Ok(given)
 }
 
-/// Stores changed rows. Returns how many still had the revision that was read. If fewer were stored than given, the caller must
-/// roll back the transaction and read again.
+/// Stores changed rows. Returns the number of rows that still had the revision that was read. If fewer rows were stored than
+/// given, the caller must roll back the transaction and read again.
 ///
 /// # Errors
 /// Database errors.

@@ -17,7 +17,7 @@ pub struct ManagedFilter {
     pub states: Vec<ManagedState>,
     /// The certificate has this profile.
     pub profile: Option<String>,
-    /// The certificate is in one of these scopes; for callers that may see no others.
+    /// The certificate is in one of these scopes. Set for callers that may not see all certificates.
     pub within: Option<Vec<ManagedScope>>,
     /// The certificate has this issuer.
     pub issuer: Option<String>,
@@ -92,7 +92,7 @@ pub enum Direction {
     Descending,
 }
 
-/// Sort key and direction.
+/// Sort order of a page: key and direction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ManagedSort {
     /// The sort key.
@@ -160,13 +160,14 @@ impl ManagedSort {
     }
 }
 
-/// SQL conditions and their parameters.
+/// SQL conditions of a filter, and their parameters.
 pub(super) struct Conditions {
     texts: Vec<String>,
     pub(super) parameters: Vec<Value>,
 }
 
-/// Up to this number of matches, SQLite sorts them; above it, SQLite reads the index in sort order. Either takes a few milliseconds.
+/// Maximum number of matches that SQLite sorts. With more matches, SQLite reads the index in sort order. Either takes a few
+/// milliseconds.
 const SORTED_MAX: i64 = 10_000;
 
 impl Conditions {
@@ -234,8 +235,8 @@ impl Conditions {
         Self::with_mark_and_parameters(filter, mark, Vec::new())
     }
 
-    /// Puts `mark` before each column with an index of its own. SQLite's `+` stops it from using that index. `parameters` are those of
-    /// the text before the conditions.
+    /// Returns the conditions of a filter as text. `mark` is put before each column that has its own index: with `+`, SQLite does
+    /// not use that index. `parameters` are the parameters of the text before the conditions.
     pub(super) fn with_mark_and_parameters(
         filter: &ManagedFilter,
         mark: &str,
@@ -323,7 +324,7 @@ impl Conditions {
     }
 }
 
-/// Returns the statement of a page: it selects the rows first, then joins only those.
+/// Returns the statement of a page. It selects the rows first, and joins other tables only for these rows.
 fn statement(
     filter: &ManagedFilter,
     sort: ManagedSort,
@@ -386,8 +387,8 @@ impl Managed<'_> {
 }
 
 impl Managed<'_> {
-    /// Returns whether reading in sort order is cheaper than sorting the matches. PostgreSQL decides this itself; SQLite would
-    /// always sort, however many matches there are.
+    /// Returns whether reading in sort order is cheaper than sorting the matches. Only for SQLite, which would otherwise always
+    /// sort; PostgreSQL decides this itself.
     async fn is_order_scan_cheaper(
         self,
         filter: &ManagedFilter,
@@ -422,7 +423,7 @@ impl Managed<'_> {
     }
 }
 
-/// Counts matching certificates, up to slightly more than [`SORTED_MAX`].
+/// Returns a statement that counts matching certificates, up to slightly more than [`SORTED_MAX`].
 fn matches(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let mut conditions = Conditions::of(filter);
     let limit = conditions.bind((SORTED_MAX + 1).into());

@@ -172,7 +172,7 @@ macro_rules! run_join {
     };
 }
 
-/// Inserts the codes of [`run_join`] into the text.
+/// Inserts the state codes that [`run_join`] uses into the text.
 macro_rules! with_run_states {
     ($text:expr) => {
         db::with_codes!([JobKind::{Renewal}, JobState::{AwaitingCsr}] $text)

@@ -16,7 +16,7 @@ pub enum ManagedSearch {
     Part(String),
     /// The serial number of a version starts with this text, in lower-case hexadecimal.
     Serial(String),
-    /// The SHA-256 of a version is at or after the first value, and before the second.
+    /// The SHA-256 of a version is in the range from the first value to before the second.
     Fingerprint(Vec<u8>, Vec<u8>),
 }
 
@@ -47,7 +47,7 @@ const FINGERPRINT: &str = concat!(
      AND fingerprint < ?2 ORDER BY fingerprint LIMIT ?3)"
 );
 
-/// ?1 is a phrase for SQLite's full-text index, or a pattern for PostgreSQL.
+/// Certificates whose name or DNS name contains a text. ?1 is a phrase for SQLite's full-text index, or a pattern for PostgreSQL.
 const PART: BulkStatement = BulkStatement {
     sqlite: concat!(
         "-- managed_search_part\nSELECT ",
@@ -66,7 +66,7 @@ pub(crate) const ALL: &[&str] = &[PREFIX, SUFFIX, SERIAL, FINGERPRINT];
 pub(crate) const SQLITE: &[&str] = &[PART.sqlite];
 pub(crate) const POSTGRES: &[&str] = &[PART.postgres];
 
-/// Sorts after every text with the same prefix.
+/// The last Unicode character. A text with this suffix sorts after every text with the same prefix.
 const LAST: char = '\u{10ffff}';
 
 fn range(low: String, most: i64) -> Vec<Value> {

@@ -34,8 +34,8 @@ pub struct ObservedVersion {
     pub fingerprint: [u8; 32],
     /// Start of validity, in µs since 1970.
     pub not_before_us: i64,
-    /// Earliest end of validity in the chain, in µs since 1970. Certificates that expired before the leaf became valid do not
-    /// count.
+    /// Earliest end of validity in the chain, in µs since 1970. Certificates that expired before the leaf became valid are
+    /// ignored.
     pub not_after_us: i64,
     /// Time when an endpoint last presented this chain, in µs since 1970.
     pub at_us: i64,
@@ -43,8 +43,8 @@ pub struct ObservedVersion {
     pub watched: bool,
 }
 
-/// The newest report about a target has the version there: the one that was deployed, or the one its endpoint presented after a
-/// failure.
+/// The version at each target by its newest report: the deployed version, or the version that the target's endpoint presented
+/// after a failure.
 pub(super) const DEPLOYED: BulkStatement = db::bulk! { (certificate_id bigint, target uuid)
     db::with_codes!([DeploymentState::{Deployed, Unchanged}] "-- managed_deployed
 SELECT v.certificate_id, v.fingerprint, v.not_before, v.not_after, v.chain,
@@ -55,7 +55,8 @@ WHERE d.id = (SELECT x.id FROM deployments x WHERE x.target = :target AND (x.ser
   OR x.state IN ({DeploymentState::Deployed}, {DeploymentState::Unchanged})) ORDER BY x.id DESC LIMIT 1)")
 };
 
-/// Endpoints with a port. Certificates in files and clouds are stored, not served.
+/// Versions that endpoints with a port presented. Certificates in files and clouds are left out, because they are stored, not
+/// served.
 pub(super) const OBSERVED: BulkStatement = db::bulk! { (certificate_id bigint)
     "-- managed_observed
 SELECT v.certificate_id, v.fingerprint, v.not_before, MAX(e.last_answered_at),

@@ -14,12 +14,12 @@ pub struct SigningKeyRow {
     pub certificate: String,
 }
 
-/// Rows by which pages of keys are ordered.
+/// Rows that a page of keys is read by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SigningKeysBy {
-    /// Certificates, each with all its versions.
+    /// By certificate: each with the keys of all its versions.
     Certificate,
-    /// Versions after the last one that was read.
+    /// By version: the versions after the last one that was read.
     Version,
 }
 

@@ -11,7 +11,7 @@ use store::states::ManagedState;
 /// Number of rows that each counter is split into on PostgreSQL.
 pub(super) const COUNTER_SLOTS: i64 = 16;
 
-/// A counter. `Ord`, because rows are locked in this order.
+/// A counter. Rows are locked in the order of `Ord`, so that transactions do not deadlock.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ManagedTotal {
     /// Certificates that expire on this day since 1970 (UTC): by their served version, or else by their newest version. Archived

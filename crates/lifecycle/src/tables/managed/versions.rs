@@ -117,7 +117,7 @@ JOIN endpoints e ON e.chain_id = m.chain_id
 WHERE v.certificate_id = ?1 AND (v.id, m.chain_id, e.id) > (?2, ?3, ?4)
 ORDER BY v.id, m.chain_id, e.id LIMIT ?5";
 
-/// Certificates with a version of this fingerprint.
+/// Managed certificates with a version that has one of these fingerprints.
 pub(super) const BY_FINGERPRINTS: BulkStatement = db::bulk! { (fingerprint bytea)
     "-- managed_by_fingerprints
 SELECT v.fingerprint, v.certificate_id, v.id FROM managed_versions v WHERE v.fingerprint = :fingerprint"
@@ -177,7 +177,7 @@ pub(super) const SUGGESTIONS_DROP: BulkStatement = db::bulk! { (certificate_id b
 DELETE FROM managed_suggestions WHERE certificate_id = {any certificate_id}"
 };
 
-/// Ids of certificates in the internal CA.
+/// Ids under which the internal CA issued the given leaves.
 pub(super) const ISSUED_IDS: BulkStatement = db::bulk! { (sha256 bytea)
     "-- versions_issued_ids
 SELECT i.uuid FROM certificates c JOIN issued i ON i.certificate_id = c.id WHERE c.sha256 = :sha256"
@@ -210,7 +210,8 @@ pub struct ServedVersion {
     pub seen_at_us: i64,
 }
 
-/// Versions that the internal CA revoked in one call, and that are not marked as revoked yet. Holds are left out.
+/// Versions that the internal CA revoked in one call, and that are not marked as revoked yet. Versions on hold (certificateHold)
+/// are left out.
 pub(super) const REVOKED_BY: &str = db::with_codes!([Reason::{CertificateHold, RemoveFromCrl}] "-- versions_revoked_by
 SELECT v.id, v.certificate_id, r.reason, r.actor FROM revocations r JOIN certificates c ON c.id = r.certificate_id
 JOIN managed_versions v ON v.fingerprint = c.sha256
@@ -364,7 +365,7 @@ pub async fn versions_of(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedVersio
     tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(version_row).collect()
 }
 
-/// Returns the given leaves that are managed: fingerprint, row id of the certificate, row id of the version.
+/// Returns which of these leaves are managed: fingerprint, row id of the certificate, row id of the version.
 ///
 /// # Errors
 /// Database errors.
