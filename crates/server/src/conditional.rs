@@ -46,8 +46,8 @@ fn etag(text: &str) -> HeaderValue {
     HeaderValue::from_str(&format!("\"{text}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"-\""))
 }
 
-/// The `If-Match` condition of a change. Handlers take it as an argument and call [`IfMatch::check`] with the current revision. A
-/// request without the header passes.
+/// The `If-Match` condition of a change. Handlers take it as an argument, and call [`IfMatch::check`] with the current revision.
+/// A request without the header passes every check.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct IfMatch(Option<Vec<String>>);
 
@@ -137,8 +137,8 @@ impl ReadConditions {
         })
     }
 
-    /// Filters a successful JSON response to the requested fields and adds an ETag. Responds without a body if the caller already
-    /// has it.
+    /// Filters a successful JSON response to the requested fields, and adds an ETag. Responds 304 without a body if the caller
+    /// already has the same ETag.
     pub(crate) async fn answer(self, response: Response) -> Response {
         let json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
         if response.status() != StatusCode::OK || !json {
@@ -164,7 +164,7 @@ impl ReadConditions {
         Response::from_parts(parts, Body::from(body))
     }
 
-    /// Returns the ETag of the handler, with a suffix when the response is filtered; otherwise a hash of the body.
+    /// Returns the ETag that the handler set, with a suffix if the response is filtered. Without one, returns a hash of the body.
     fn tag(&self, headers: &HeaderMap, body: &Bytes) -> String {
         let own =
             headers.get(ETAG).and_then(|tag| tag.to_str().ok()).map(|tag| tag.trim_matches('"').to_owned());

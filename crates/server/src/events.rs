@@ -45,7 +45,7 @@ pub(crate) struct FollowedEvent {
     pub(crate) kind: String,
     /// The event, as JSON.
     pub(crate) data: String,
-    /// For an event about a credential: the change that its readers receive.
+    /// For an event about a credential: the change as sent to callers that may read the credential.
     pub(crate) credential: Option<Arc<CredentialChange>>,
 }
 
@@ -112,8 +112,8 @@ fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
 }
 
 impl CredentialChange {
-    /// Returns whether this caller may read the credential. Needs its own statement only for a caller that subscribed meanwhile, or
-    /// that is limited to some names.
+    /// Returns whether this caller may read the credential. Sends its own statement only for a caller that subscribed after the
+    /// event was converted, or that is limited to some names.
     pub(crate) async fn may_read(&self, requester: &Requester, store: &Store) -> Result<bool, StoreError> {
         if requester.everything {
             return Ok(true);
@@ -174,11 +174,11 @@ impl Drop for ActorSlot {
 /// An item of the stream.
 pub(crate) enum Followed {
     Event(Arc<FollowedEvent>),
-    /// This many events were lost.
+    /// The subscriber missed this number of events.
     Lagged(u64),
 }
 
-/// A subscriber.
+/// A subscriber to events, with its slot.
 pub(crate) struct Follower {
     store: Store,
     live: broadcast::Receiver<Arc<FollowedEvent>>,
@@ -210,8 +210,8 @@ impl Events {
         Ok(self.begin(store, since, FollowerSlot::OfAll { _permit: permit }).await?)
     }
 
-    /// Subscribes like [`Self::follow`] to credential changes as this actor; `None` when there are too many subscribers. The
-    /// returned flag is whether the outbox still has the position `since`.
+    /// Subscribes this actor to credential changes, like [`Self::follow`]. `None` when there are too many subscribers. The
+    /// returned flag tells whether the outbox still has the position `since`.
     pub(crate) async fn subscribe_to_credentials(
         &self,
         store: Store,

@@ -1,4 +1,4 @@
-//! Extractors for handlers: those of axum, with problem documents as errors.
+//! Extractors for handlers, like those of axum, but with problem documents as errors.
 
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
@@ -27,8 +27,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// Reads the body of a request whose content type is JSON. A separate function, because the code of [`Json`] is compiled for each
-/// type of body.
+/// Reads the body of a request whose content type is JSON. This is a separate function, because the code of [`Json`] is compiled
+/// for each type of body.
 async fn json_body(request: Request) -> Result<Bytes, Problem> {
     let kind = request.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| kind != "application/json") {

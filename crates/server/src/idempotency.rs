@@ -26,8 +26,8 @@ const KEY_MAX: usize = 255;
 /// Time for which responses are stored, µs: a day, so that a job that failed at night can be retried in the morning.
 const KEPT_US: i64 = 24 * 3_600 * 1_000_000;
 
-/// A request that has not finished after this time, µs, counts as lost with its server, and a repeat runs again. Longer than any
-/// request may take.
+/// Time, µs, after which an unfinished request counts as lost with its server, so that a repeat runs the handler again. Longer
+/// than any request may take.
 const GIVEN_UP_US: i64 = 180 * 1_000_000;
 
 /// Maximum bytes of a stored response. A larger response is not stored, and a repeat runs the request again.
@@ -36,11 +36,11 @@ const ANSWER_MAX: usize = 1 << 20;
 /// Headers that are stored with a response.
 const HEADERS_KEPT: [HeaderName; 3] = [CONTENT_TYPE, ETAG, LOCATION];
 
-/// Response extension for a response with a secret: its body is not stored, and a repeat gets an error.
+/// Marks a response that contains a secret (response extension): its body is not stored, and a repeat gets an error.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldsSecret;
 
-/// Response extension for a replayed response: no handler ran.
+/// Marks a replayed response (response extension): no handler ran.
 #[derive(Clone, Copy)]
 pub(crate) struct Replayed;
 

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-/// The key services whose load and traces this server reads. Which these are is configured on the server's host.
+/// The key services whose load and traces this server reads. The configuration of the server's host lists them.
 pub trait KeyServices: Send + Sync {
     /// Returns rates, queues and times of all services, as `bulla key top --json` prints them.
     fn load(&self) -> BoxFuture<'_, Value>;

@@ -9,7 +9,7 @@ use governor::{Quota, RateLimiter};
 
 #[cfg(not(test))]
 type BucketClock = governor::clock::DefaultClock;
-/// The clock of unit tests stands still: how fast the machine is cannot change what a bucket holds.
+/// A clock for unit tests that does not advance, so that the speed of the machine cannot change the number of tokens in a bucket.
 #[cfg(test)]
 type BucketClock = governor::clock::FakeRelativeClock;
 

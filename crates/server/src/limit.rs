@@ -43,7 +43,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Creates a rate. A zero counts as one.
+    /// Creates a rate. A value of 0 is raised to 1.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
         const fn at_least_one(number: u32) -> NonZeroU32 {
@@ -65,7 +65,7 @@ pub struct LimitOptions {
     pub caller_in_flight_max: usize,
     /// Requests of one address (a /64 for IPv6) to the API, before authentication. Large enough for an office behind one address.
     pub address: Option<Rate>,
-    /// Failed logins of one address: slows down guessing, and a broken client costs little.
+    /// Failed logins of one address. The limit slows down guessing, and bounds the cost of a broken client.
     pub failures: Option<Rate>,
     /// Failed logins of one account name, from all addresses.
     pub account_failures: Option<Rate>,
@@ -151,7 +151,8 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         Self { rate, buckets: KeyedLimit::new(quota, overflow, KEYS_MAX) }
     }
 
-    /// Takes one request from the bucket of `key`. Returns the remaining requests; otherwise the seconds until the next one.
+    /// Takes one request from the bucket of `key`. Returns the remaining requests; if there are none, the seconds until the next
+    /// one.
     fn take(&self, key: &K) -> Result<RemainingQuota, u64> {
         self.buckets.take(key).map(|snapshot| self.left(&snapshot))
     }
@@ -285,7 +286,7 @@ impl Limits {
         self.in_flight.take(caller.id()).ok_or_else(|| Problem::too_many(BUSY_RETRY_SECONDS))
     }
 
-    /// Counts a request of this caller to the credential store, where its name is `actor`.
+    /// Counts a request of this caller to the credential store, in which the caller is named `actor`.
     pub(crate) fn credential_caller(&self, caller: Option<&Caller>, actor: &str) -> Result<(), Problem> {
         match caller.and_then(|caller| Some((self.own(caller)?, caller.id()))) {
             Some((limiter, id)) => check(Some(limiter), &id).map(drop),
@@ -293,7 +294,7 @@ impl Limits {
         }
     }
 
-    /// Returns the limiter of the caller's own rate: by the token's name, else by its roles.
+    /// Returns the limiter with the caller's own rate: the rate of the token's name, or else the highest rate of its roles.
     fn own(&self, caller: &Caller) -> Option<&Limiter<Uuid>> {
         let name =
             (caller.kind() == CallerKind::Token).then(|| caller.actor().strip_prefix("token:")).flatten();

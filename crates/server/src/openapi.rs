@@ -49,8 +49,7 @@ pub(crate) fn skeleton() -> OpenApi {
     document
 }
 
-/// Serializes the description as JSON, without unreferenced schemas. Those are schemas of list items, which each list contains
-/// inline.
+/// Serializes the description as JSON, without unreferenced schemas: the list items, which each list contains inline.
 pub(crate) fn written(mut document: OpenApi) -> Vec<u8> {
     loop {
         let text = serde_json::to_string(&document).unwrap_or_default();

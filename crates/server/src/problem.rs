@@ -116,7 +116,7 @@ impl Problem {
         Self::missing(format_args!("there is no {what}"))
     }
 
-    /// 404 with a whole sentence.
+    /// 404 with a whole sentence as detail.
     #[must_use]
     pub fn missing(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found").detail(detail)
@@ -128,7 +128,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", "Conflict with the current state").detail(detail)
     }
 
-    /// 410: the detail was removed by the retention.
+    /// 410: the retention period has passed, so the detail was removed.
     #[must_use]
     pub fn pruned(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::GONE, "pruned", "Pruned by the retention").detail(detail)

@@ -33,8 +33,8 @@ pub(crate) enum Progress {
 }
 
 impl Rotating {
-    /// Re-encrypts all of `keystore` under the current master key on behalf of `actor`, or joins a rotation in progress; waits at
-    /// most `most`. The rotation continues in the background until `stopping`.
+    /// Re-encrypts all values of `keystore` under the current master key on behalf of `actor`, or joins a rotation in progress.
+    /// Waits at most `most`; the rotation then continues in the background until `stopping`.
     pub(crate) async fn join(
         &self,
         keystore: &KeyStore,
@@ -53,7 +53,7 @@ impl Rotating {
         self.join_or_start(work, stopping, most).await
     }
 
-    /// Joins the rotation in progress, or starts one with `work`.
+    /// Joins the rotation in progress. If there is none, starts one with `work`.
     async fn join_or_start<W>(&self, work: W, stopping: &CancellationToken, most: Duration) -> Progress
     where
         W: Future<Output = Result<RotationResult, RotateError>> + Send + 'static,

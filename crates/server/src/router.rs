@@ -68,8 +68,8 @@ pub(crate) fn with_web_console(state: &State, api: Router, console: Console) -> 
     api.merge(with_metrics(state, bounded(pages)))
 }
 
-/// Prepares routes for calls from console pages within this process. Request extensions of the page's own route are removed, except
-/// the peer of the connection.
+/// Prepares routes for calls that console pages make within this process. Removes the request extensions of the page's own route,
+/// except the peer of the connection.
 fn prepare_for_console(routes: Router) -> Router {
     let of_connection = |mut request: Request| {
         let peer = request.extensions_mut().remove::<Peer>();

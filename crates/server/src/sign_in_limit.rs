@@ -93,7 +93,7 @@ impl SignInLimits {
         if self.known.lock().contains(&pair) { Ok(()) } else { take(&self.names, &pair.0) }
     }
 
-    /// Counts a request for a challenge of a security key, before it is known whose.
+    /// Counts a request for a challenge of a security key, whose user is not known yet.
     ///
     /// # Errors
     /// 429 with the seconds to wait.

@@ -23,7 +23,7 @@ const TRIM_EVERY: Duration = Duration::from_secs(3_600);
 /// Interval of the server's heartbeats.
 const SEEN_EVERY: Duration = Duration::from_secs(15);
 
-/// Records a heartbeat of this server until it stops.
+/// Records heartbeats of this server until the server stops.
 async fn say_that_it_runs(store: &Store, clock: &Clock, stopping: CancellationToken) {
     let _task = telemetry::tasks::guard("server-node");
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -66,7 +66,7 @@ async fn trim_series(store: &Store, clock: &Clock, stopping: CancellationToken) 
     }
 }
 
-/// The background tasks of a server, not yet started. A state returns them once, so that no task runs twice.
+/// The background tasks of a server, not yet started. Only one caller can take them from a state, so that no task runs twice.
 pub(crate) struct BackgroundTasks {
     pub(crate) access: AccessControl,
     pub(crate) events: Events,

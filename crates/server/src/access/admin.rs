@@ -71,7 +71,8 @@ impl Change {
         }
     }
 
-    /// Returns the part of the change that may revoke `access.manage` from an identity.
+    /// Returns the change in the form that is checked for the removal of `access.manage`; `None` if it cannot remove this
+    /// permission.
     fn taking(&self) -> Option<AccessRemoval<'_>> {
         match self {
             Self::Update { id, settings, .. } => Some(AccessRemoval::Update(*id, settings)),
@@ -105,7 +106,10 @@ impl Change {
     }
 }
 
-/// Makes a change and its audit event in one transaction, effective immediately.
+/// Makes a change and its audit event in one transaction. The change is effective immediately.
+///
+/// This function does not check whether the change requires approval: `gates` does that before, and logins need no approval.
+/// `logins` tells whether users can sign in through an OIDC issuer.
 ///
 /// The caller must check before whether the change requires approval: `gates` does this, and logins need no approval. `logins` is
 /// whether users can sign in through an OIDC issuer.
@@ -147,8 +151,8 @@ pub(crate) async fn make(
     }
 }
 
-/// Rejects a change of permissions that the caller does not hold. Otherwise anyone who may manage access could take over any
-/// identity.
+/// Rejects a change of permissions that the caller does not hold. Without this check, anyone who may manage access could take
+/// over any identity.
 pub(crate) async fn within_own(
     access: &AccessControl,
     caller: &Caller,

@@ -62,7 +62,7 @@ impl Authentication {
         Self { access, others, clients }
     }
 
-    /// Returns the verified client certificate of the connection; `None` if there is none.
+    /// Returns the verified client certificate of the connection; `None` if the client sent none.
     ///
     /// # Errors
     /// 401 for a revoked or invalid certificate, 403 for a cross-site request by a browser.
@@ -75,7 +75,7 @@ impl Authentication {
         Ok(client)
     }
 
-    /// Returns the caller. An invalid credential fails the request, even if it has another, valid one.
+    /// Returns the caller. A request with an invalid credential fails, even if it also has a valid one.
     ///
     /// # Errors
     /// 401 without a valid credential; 403 when an unsafe request with a session lacks its CSRF token.
@@ -152,8 +152,8 @@ impl Authentication {
         self.access.certificate(hash, keys, client).await
     }
 
-    /// Returns whether names in certificates of a profile identify callers. For other CAs the operator has chosen to trust the
-    /// names.
+    /// Returns whether names in certificates of a profile identify callers. Names in certificates of other CAs always do, because
+    /// the operator has chosen to trust these CAs.
     async fn names_identify(&self, profile: Option<&str>) -> Result<bool, Problem> {
         match profile {
             // The built-in profiles of agents and nodes, whose names the server assigns.
@@ -163,8 +163,8 @@ impl Authentication {
     }
 }
 
-/// Returns the lookup key of a certificate name. Requesters choose the names in certificates of a profile, so that a name
-/// identifies only together with the profile that the identity configures.
+/// Returns the lookup key of a certificate name. Requesters choose the names in certificates of a profile, so that such a name
+/// identifies a caller only together with the profile that the identity configures.
 fn certificate_name_key(name: &str, profile: Option<&str>) -> [u8; 32] {
     match profile {
         // The built-in profiles of agents and nodes, whose names the server assigns.
@@ -222,7 +222,7 @@ fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), 
 }
 
 /// Rejects unsafe cross-site requests, because browsers send cookies and client certificates automatically. Programs other than
-/// browsers send no site headers and pass.
+/// browsers send no site headers, and are accepted.
 pub(crate) fn check_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return Ok(());

@@ -107,7 +107,7 @@ pub async fn break_glass(store: &Store, clock: &Clock, reason: &str) -> Result<S
     }
 }
 
-/// Same as [`bootstrap_with_handover`], but only returns the token.
+/// Like [`bootstrap_with_handover`], but only returns the token.
 ///
 /// # Errors
 /// [`BootstrapError`].

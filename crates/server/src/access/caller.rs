@@ -113,8 +113,8 @@ impl Caller {
         &self.0.principal
     }
 
-    /// Returns the user or client certificate that created the caller's token, directly or through another token; otherwise the
-    /// caller itself.
+    /// Returns the owner of the caller: for a token, the user or client certificate that created it, directly or through another
+    /// token; otherwise the caller itself.
     pub(crate) fn owner(&self) -> &str {
         self.0.principal.marks().find(|mark| is_person(mark)).unwrap_or_else(|| self.actor())
     }
@@ -209,8 +209,8 @@ impl Caller {
         self.0.kind
     }
 
-    /// Returns the client certificate of an enrolled agent or node; `who` is `an agent` or `a node`. The caller must still compare
-    /// its key, because another certificate may have the same name.
+    /// Returns the client certificate (DER) of an enrolled agent or node; `who` is `an agent` or `a node`. The caller of this
+    /// function must still compare the key, because another certificate may have the same name.
     ///
     /// # Errors
     /// 403 for a caller without a client certificate.
@@ -322,7 +322,8 @@ impl Caller {
         Reach::Only(scopes)
     }
 
-    /// Returns whether the caller's grants include all of `other`: callers cannot grant permissions that they do not have.
+    /// Returns whether the caller's grants include all permissions of `other`. A caller cannot grant permissions that it does not
+    /// have.
     #[must_use]
     pub fn covers(&self, other: &Granted) -> bool {
         let held = self.0.granted.iter().filter(|granted| granted.scope.covers(&other.scope));

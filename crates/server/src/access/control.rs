@@ -29,13 +29,14 @@ pub const BELIEVED: Duration = Duration::from_secs(5);
 /// Time for which an unknown credential is cached as unknown.
 const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
 
-/// Maximum number of callers' credentials in the cache, a few hundred bytes each.
+/// Maximum credentials in the cache, a few hundred bytes each.
 const REMEMBERED_MAX: u64 = 8_192;
 
 /// Minimum age of a stored "last used" time before it is updated, µs: an hour.
 const USED_COARSENESS_US: i64 = 3_600_000_000;
 
-/// Maximum noted uses that are not written yet. More uses than cached credentials can only occur through cache eviction.
+/// Maximum noted uses that are not written yet. There are more uses than cached credentials only if credentials were evicted from
+/// the cache.
 const NOTED_MAX: usize = 16_384;
 
 /// Time for which signatures of approvers are stored, µs: as long as their votes. The audit log has them too.
@@ -74,7 +75,7 @@ pub(crate) struct Known {
     granted: Option<Vec<Granted>>,
     /// Expiry of the credential, µs since 1970-01-01 UTC.
     until_us: i64,
-    /// The session, if the credential is one.
+    /// The session, if the credential is a session cookie.
     session: Option<Arc<CallerSession>>,
 }
 
@@ -91,7 +92,7 @@ struct AccessParts {
     credentials: Credentials,
     roles: Cache<u64, Arc<RoleTable>, Problem>,
     teams: TeamDirectory,
-    /// Part of every cache key. An increment invalidates all entries.
+    /// Generation of the cache. It is part of every cache key, so that an increment invalidates all entries.
     generation: AtomicU64,
     used: Mutex<HashMap<Uuid, i64>>,
     seen: Mutex<HashMap<[u8; 32], i64>>,
@@ -107,7 +108,7 @@ impl AccessControl {
         Self::with_teams(store, clock, sessions, teams)
     }
 
-    /// Creates a handle over this database that takes the ownership of teams from this directory.
+    /// Like [`Self::new`], with the directory from which the ownership of teams is read.
     #[must_use]
     pub fn with_teams(store: Store, clock: Clock, sessions: SessionOptions, teams: TeamDirectory) -> Self {
         Self(Arc::new(AccessParts {
@@ -178,8 +179,8 @@ impl AccessControl {
         .await
     }
 
-    /// Returns whether a session that reads a stream may continue: it has not ended, and it has the permission in all scopes.
-    /// Unlike a request, this check does not extend the session.
+    /// Returns whether a session that reads a stream may continue: the session has not ended, and has the permission in all
+    /// scopes. Unlike a request, this check does not extend the session.
     pub(crate) async fn is_session_permitted(
         &self,
         hash: [u8; 32],
@@ -198,8 +199,8 @@ impl AccessControl {
         Ok(granted.any(|one| one.scope == Scope::Any && one.permissions.has(permission)))
     }
 
-    /// Returns the caller with this client certificate. Takes the hash of the certificate and its lookup keys, of which the first
-    /// match counts. The revocation status was checked before.
+    /// Returns the caller with this client certificate, found by the hash of the certificate or by its lookup keys; the first
+    /// match is used. The revocation status must already be checked.
     pub(crate) async fn certificate(
         &self,
         hash: [u8; 32],
@@ -265,9 +266,9 @@ impl AccessControl {
             .await
     }
 
-    /// Writes "last used" times of credentials and sessions, and deletes expired sessions, sign-in links, ceremonies of security keys,
-    /// signatures of approvers and idempotency keys. Runs every minute until `stop`, and once more then. Only the process that runs a
-    /// server's background tasks calls it.
+    /// Maintains access in the background: writes "last used" times of credentials and sessions, and deletes expired sessions,
+    /// sign-in links, ceremonies of security keys, signatures of approvers and idempotency keys. Runs every minute until `stop`,
+    /// and once more at the end. Only the process that runs a server's background tasks calls this function.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
         loop {
@@ -340,8 +341,8 @@ impl AccessParts {
         Ok(Fresh { value: Arc::new(known), lifetime: BELIEVED })
     }
 
-    /// Stores the identifiers of the principal, once in this process, because its approval requests may be decided long after this
-    /// identity is deleted. After a failure, the next lookup tries again.
+    /// Stores the identifiers of the principal, once in this process, because approvals that the principal requested may be
+    /// decided long after the identity is deleted. After a failure, the next lookup tries again.
     async fn store_principal(&self, principal: &Principal) {
         if self.stored.lock().contains(principal) {
             return;
@@ -380,8 +381,8 @@ impl AccessParts {
         }
     }
 
-    /// Notes the use of a session, at most once in a tenth of the idle limit. This costs few writes and still ends no session in
-    /// use.
+    /// Notes the use of a session, at most once in a tenth of the idle limit. This interval needs few writes, and is short enough
+    /// that a session in use does not time out.
     fn note_seen(&self, session: &Session) {
         let now = self.clock.now_us();
         if now - session.last_seen_at_us >= micros(self.sessions.idle) / 10 {
@@ -401,8 +402,8 @@ impl fmt::Debug for AccessControl {
     }
 }
 
-/// Returns the principal of an identity. A token that a user or a client certificate created is that user or certificate. An email
-/// address that an administrator entered is verified; one from a login is not.
+/// Returns the principal of an identity. The principal of a token is the user or client certificate that created the token. An
+/// email address that an administrator entered is verified; one from a login is not.
 pub(crate) fn identity_principal(identity: &Identity) -> Principal {
     let actor = format!("{}:{}", identity.kind, identity.name);
     let principal = Principal::from_actor(&actor).with(format!("identity:{}", identity.id));
@@ -444,7 +445,7 @@ pub(crate) fn unknown(why: &str) -> Failed<Problem> {
     Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
 }
 
-/// Returns the error for an identity whose stored access cannot be parsed. It is cached for a moment.
+/// Returns the error for an identity whose stored access cannot be parsed. The error is cached for a moment.
 fn unreadable(error: UnreadableAccess) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: UNKNOWN_REMEMBERED }
 }

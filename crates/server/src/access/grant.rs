@@ -37,8 +37,8 @@ pub(crate) fn resolved(grant: &Grant, roles: &RoleTable) -> Granted {
     given(grant, roles, Permissions::NONE)
 }
 
-/// Returns the permissions that a caller must hold to assign or change a grant. A role that this version cannot parse counts as
-/// every permission.
+/// Returns the permissions that a caller must hold to assign or change a grant. For a role that this version cannot parse, these
+/// are all permissions.
 pub(crate) fn required_to_assign(grant: &Grant, roles: &RoleTable) -> Granted {
     given(grant, roles, Permissions::all())
 }

@@ -37,7 +37,8 @@ const KEYS_MAX: usize = 64;
 /// `Retry-After` in seconds when the issuer did not respond.
 const RETRY_SECONDS: u64 = 10;
 
-/// Public-key signatures only: with a shared secret, or none, anyone could forge tokens.
+/// Accepted signature algorithms: only those with public keys. With a shared secret, or without a signature, anyone could forge
+/// tokens.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -99,8 +100,8 @@ struct IssuerParts {
 }
 
 impl Issuer {
-    /// Creates an issuer without sending a request. `named` is whether its metadata must contain this URL as its name (Discovery
-    /// section 4.3).
+    /// Creates an issuer without sending a request. `named` tells whether its metadata must contain this URL as its name
+    /// (Discovery section 4.3).
     pub(crate) fn new(url: &str, named: bool, roots: &[Vec<u8>]) -> Result<Self, IssuerError> {
         if !Url::parse(url).is_ok_and(|url| is_secure_url(&url)) {
             return Err(IssuerError::Url(url.to_owned()));
@@ -259,8 +260,8 @@ impl Description {
     }
 }
 
-/// Rejects a token with critical header parameters: it must not be accepted by a recipient that does not know them (RFC 7515 section
-/// 4.1.11), and none is known here.
+/// Rejects a token with critical header parameters. A recipient must reject parameters that it does not know (RFC 7515 section
+/// 4.1.11), and this one knows none.
 fn reject_critical(token: &str) -> Result<(), Problem> {
     let header = token.split('.').next().unwrap_or_default();
     let header = URL_SAFE_NO_PAD.decode(header).ok();

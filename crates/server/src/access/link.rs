@@ -99,7 +99,7 @@ pub async fn sign_in_link(
     Ok(Some(NewLink { code: SecretString::from(code.as_str()), expires_at_us }))
 }
 
-/// Returns the link that the holder of a token requests.
+/// Returns the stored form of a link that the holder of a token requests.
 fn plain(identity: &Identity, code: &str, now_us: i64, expires_at_us: i64) -> SignInLink {
     SignInLink {
         code_hash: secret::code_hash(code),
@@ -190,7 +190,7 @@ pub(crate) async fn redeem(
     Ok(cookie)
 }
 
-/// Consumes a link of the caller to confirm its session. A link requested by a session proves no more than that session.
+/// Consumes a link of the caller to confirm its session. A link that a session requested proves no more than that session.
 pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str) -> Result<(), Problem> {
     let (link, _) =
         usable(access, code).await?.filter(|(link, _)| link.identity == caller.id()).ok_or_else(refused)?;
@@ -203,7 +203,8 @@ pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str)
     session::confirm(access, caller, Proof::Link(link.code_hash), proved_at_us).await?.ok_or_else(refused)
 }
 
-/// Returns the same error for a code that is unknown, used or expired, or belongs to a disabled identity.
+/// Returns the error for a code that cannot be used. The error is the same for unknown, used and expired codes, and for disabled
+/// identities, so that it reveals nothing.
 pub(crate) fn refused() -> Problem {
     Problem::unauthenticated("this code is unknown, was used before, or has expired")
         .hint("`bulla console` creates a new code")

@@ -39,7 +39,7 @@ pub(crate) enum AccessRemoval<'a> {
     DeleteRole(&'a str),
 }
 
-/// The data for judging a change.
+/// The data that decides whether a change removes the last access manager.
 struct Judge<'a> {
     change: AccessRemoval<'a>,
     /// Whether users can sign in through an OIDC issuer.

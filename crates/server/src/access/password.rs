@@ -24,7 +24,7 @@ pub(crate) const PASSWORD_CHARS_MIN: usize = 12;
 /// Maximum bytes of a password.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 256;
 
-/// Parameters of argon2id: memory in KiB, passes and lanes, as RFC 9106 section 4 recommends for constrained memory. With one lane,
+/// Memory of argon2id in KiB. Memory, passes and lanes are those of RFC 9106 section 4 for constrained memory. With one lane,
 /// each hash uses one core.
 const MEMORY_KIB: u32 = 64 * 1024;
 const PASSES: u32 = 3;
@@ -34,7 +34,7 @@ const LANES: u32 = 1;
 const SALT: usize = 16;
 const HASH: usize = 32;
 
-/// Maximum concurrent hashes; never more than the number of cores. Each takes [`MEMORY_KIB`]: 256 MiB in total.
+/// Maximum concurrent hashes, at most the number of cores. Each hash takes [`MEMORY_KIB`]: 256 MiB in total.
 const HASHES_MAX: usize = 4;
 
 /// Maximum requests that wait for a hash: a few seconds of work for one core.
@@ -131,7 +131,7 @@ pub(crate) async fn user(
     }
 }
 
-/// Returns the same error for every failure.
+/// Returns the error for a failed login, which is the same for every cause.
 fn refused() -> Problem {
     Problem::unauthenticated("the name or the password is wrong, or this user has no password or is disabled")
         .hint("`bulla console` creates a one-time link instead; an administrator sets passwords: `bulla user password NAME`")
@@ -198,7 +198,7 @@ impl Stored {
     }
 }
 
-/// Returns the hash to compare with. Without a stored hash, returns one of the same cost that no password matches, so that the
+/// Returns the hash to compare with. Without a stored hash, returns a hash of the same cost that no password matches, so that the
 /// response time reveals nothing.
 fn compared_with(stored: Option<&str>) -> Stored {
     stored.and_then(Stored::parse).unwrap_or_else(|| Stored {

@@ -64,7 +64,7 @@ pub(crate) fn ceremony_hash(secret: &str) -> [u8; 32] {
     hash(&["security key ceremony", secret])
 }
 
-/// Returns the lookup key of a user.
+/// Returns the lookup key of a user, from issuer and subject.
 pub(crate) fn subject_hash(issuer: &str, subject: &str) -> [u8; 32] {
     hash(&["subject", issuer, subject])
 }

@@ -63,7 +63,7 @@ pub(crate) struct ProvedKey {
 }
 
 impl ProvedKey {
-    /// Stores the use of the key. Returns false if another use came between, or the key was removed.
+    /// Stores the use of the key. Returns false if another use was stored meanwhile, or the key was removed.
     pub(crate) async fn store(&self, tx: &mut Tx) -> Result<bool, StoreError> {
         let Verified { sign_count, backed_up, .. } = self.verified;
         let used = SecurityKeyUse { sign_count, backed_up, at_us: self.at_us };
@@ -255,8 +255,8 @@ pub(crate) async fn prove(
     Err(refused())
 }
 
-/// Returns whether only an OIDC issuer signs the user in. A passkey alone would let in a user whose access the issuer has ended. A
-/// password permits signing in without the issuer.
+/// Returns whether the user can sign in only through an OIDC issuer. Such a user cannot sign in with a passkey alone, because the
+/// issuer may have ended the user's access. A user with a password can.
 async fn needs_issuer(access: &AccessControl, user: &Identity) -> Result<bool, Problem> {
     let of_issuer = user.label != LOCAL;
     Ok(of_issuer && store::Access::of(access.store()).password(&user.name).await?.is_none())
@@ -303,7 +303,7 @@ pub(crate) fn view(key: SecurityKey) -> SecurityKeyView {
     }
 }
 
-/// Returns the same error for every response of a security key that is not accepted.
+/// Returns the error for a response of a security key that is not accepted, which is the same for every cause.
 pub(crate) fn refused() -> Problem {
     Problem::unauthenticated(
         "the security key was rejected: it is not registered here, or its response has expired or was used before",
@@ -470,8 +470,8 @@ fn public_key_sha256(key: &SecurityKey) -> String {
     Fingerprint::from_bytes(hash).to_string()
 }
 
-/// Records in the audit log that the password of a user was right, and whether the ceremony of the second factor began. Without it, a
-/// stolen password that the second factor stops would leave no trace.
+/// Records in the audit log that the password of a user was right, and whether the ceremony of the second factor began. Without
+/// this record, the use of a stolen password that the second factor stops would leave no trace.
 pub(crate) async fn audit_challenge(
     access: &AccessControl,
     user: &Identity,
@@ -485,8 +485,8 @@ pub(crate) async fn audit_challenge(
     audit_sign_in(access, "session.challenge", user, details).await
 }
 
-/// Records a refused response in the audit log of the ceremony's user, otherwise of the key's user. A counter that did not increase
-/// hints at a copied key.
+/// Records a refused response in the audit log: of the user of the ceremony, or else of the user of the key. A counter that did
+/// not increase hints at a copied key.
 async fn audit_refused(
     access: &AccessControl,
     ceremony: &KeyCeremony,

@@ -19,7 +19,7 @@ pub(crate) struct SessionStart<'a> {
     /// Grants from the groups of the login, as JSON.
     pub(crate) grants: String,
     pub(crate) proved_at_us: Option<i64>,
-    /// Expiry earlier than that of other sessions, µs since 1970-01-01 UTC.
+    /// Expiry of the session, if it must be earlier than usual, µs since 1970-01-01 UTC.
     pub(crate) end_us: Option<i64>,
     pub(crate) chain: Option<Vec<u8>>,
     /// The security key with which the user signed in.
@@ -83,8 +83,8 @@ impl PreparedSession {
         (self.cookie, SessionRows { session: self.session, event: self.event, replaces: self.replaces })
     }
 
-    /// Stores the session and the use of its security key in one transaction; returns the secret for the cookie. `None` when
-    /// another use of the key came between.
+    /// Stores the session and the use of its security key in one transaction, and returns the secret for the cookie. `None` if
+    /// another use of the key was stored meanwhile.
     pub(crate) async fn begin_with(
         self,
         access: &AccessControl,
@@ -126,7 +126,7 @@ impl SessionRows {
     }
 }
 
-/// A single-use proof of identity that confirms a session.
+/// A proof of identity that confirms a session. Links and security keys prove it only once.
 pub(crate) enum Proof {
     /// The password.
     Password,
@@ -146,7 +146,7 @@ impl Proof {
         }
     }
 
-    /// Uses the proof up. Returns false when it was used before.
+    /// Marks the proof as used. Returns false if it was used before.
     async fn store(&self, tx: &mut Tx) -> Result<bool, StoreError> {
         match self {
             Self::Password => Ok(true),
@@ -156,8 +156,8 @@ impl Proof {
     }
 }
 
-/// Records that the user of the caller's session proved their identity, and uses the proof up. `None` when the session or the proof
-/// has ended.
+/// Records that the user of the caller's session proved their identity, and marks the proof as used. `None` when the session or
+/// the proof has ended.
 pub(crate) async fn confirm(
     access: &AccessControl,
     caller: &Caller,

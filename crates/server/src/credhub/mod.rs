@@ -33,7 +33,7 @@ pub struct CredHubOptions {
     /// URL at which clients reach the server, without a trailing slash. Default: from the request's `Host`.
     pub url: Option<String>,
     /// Actors for whom a `name-like` that begins with a slash matches only that exact name, with one index probe. Some clients
-    /// search before each read and would otherwise take a longer name for their own.
+    /// search before each read, and would otherwise use the value of a longer name.
     pub exact_name_like: Vec<String>,
     /// The external issuer whose tokens are accepted too; clients then log in there.
     pub uaa: Option<UaaOptions>,

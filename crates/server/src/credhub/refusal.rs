@@ -20,7 +20,7 @@ pub(crate) struct Refused {
     error: String,
     /// The OAuth error description, only if OAuth specifies one.
     description: Option<String>,
-    /// The response in place of CredHub's, for pages of this process.
+    /// The problem document to send in place of CredHub's format, for pages of this process.
     document: Option<Box<Problem>>,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Guard {
     pub(super) needed: u32,
 }
 
-/// Returns whether the permission concerns certificates of a profile, approval, or a gate. Granting such a permission over a
+/// Returns whether the permission concerns certificates of a profile, approval, or a gate. A grant of such a permission over a
 /// profile with required approval requires approval.
 const fn is_gated_permission(permission: Permission) -> bool {
     match permission {
@@ -75,7 +75,7 @@ const fn is_gated_permission(permission: Permission) -> bool {
     }
 }
 
-/// Returns whether these permissions and this scope may apply to a profile. A scope that names no profile may always apply.
+/// Returns whether these permissions may apply to a profile within this scope. A scope that names no profile may always apply.
 fn is_over(granted: &Granted, profile: &str) -> bool {
     let other = granted.scope.bounds().iter().any(|bound| match bound {
         Scope::Profile(name) => name != profile,
@@ -179,8 +179,8 @@ impl Gates {
         Ok(evaded)
     }
 
-    /// Returns the profile with the key of its CA in place of the CA's name or ID; `None` if the CA does not exist. A CA has several
-    /// names: its ID, its name, and those of its renewed certificates.
+    /// Returns the profile with the key of its CA in place of the CA's name or ID; `None` if the CA does not exist. Profiles can
+    /// be compared in this form, because a CA has several names: its ID, its name, and those of its renewed certificates.
     async fn with_ca_key(&self, profile: &Profile) -> Result<Option<Profile>, Problem> {
         let (Some(ca), Some(authority)) = (&profile.ca, &self.authority) else {
             return Ok(Some(profile.clone()));

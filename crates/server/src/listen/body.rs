@@ -32,7 +32,7 @@ impl SlowBody {
     }
 }
 
-/// A request body with a timeout for the whole of it.
+/// A request body that must be received completely within a timeout.
 pub(super) struct TimedBody {
     /// `None` once the body has ended.
     inner: Option<Incoming>,
@@ -43,10 +43,10 @@ pub(super) struct TimedBody {
 }
 
 impl TimedBody {
-    /// Creates the body. With `rest`, a separate task reads what the handler leaves unread. Dropping an unread body would reset an
-    /// HTTP/2 stream (RFC 9113 section 8.1), and clients such as curl before 8.0 then lose the response. In HTTP/1.1 it would close
-    /// the connection. Clients that send head and body separately, such as Python's, then fail while writing and never read the
-    /// response.
+    /// Creates the body. With `rest`, a separate task reads the part that the handler leaves unread. Otherwise dropping the body
+    /// would reset an HTTP/2 stream (RFC 9113 section 8.1), and clients such as curl before 8.0 then lose the response. In
+    /// HTTP/1.1, dropping the body would close the connection. Clients that send head and body separately, such as Python's, then
+    /// fail while writing and never read the response.
     pub(super) fn new(inner: Incoming, limit: Duration, slow: SlowBody, rest: Option<Streams>) -> Self {
         Self { inner: Some(inner), limit, timer: None, slow, rest }
     }
@@ -104,7 +104,7 @@ pub(super) struct Activity {
     began: Instant,
     in_flight: AtomicUsize,
     moved_ms: AtomicU64,
-    /// Start of the request head that is being read, milliseconds after `began`; [`NO_HEAD`] if none is.
+    /// Start of the request head that is being received, milliseconds after `began`; [`NO_HEAD`] if there is none.
     head_ms: AtomicU64,
     silence: Silence,
     /// Responses whose client is slow to read.
@@ -134,7 +134,7 @@ impl Activity {
         InFlight(Arc::clone(self))
     }
 
-    /// Records received bytes. They belong to the next request head if no request is in progress.
+    /// Records that bytes were received. If no request is in progress, they belong to the next request head.
     pub(super) fn received(&self) {
         if self.in_flight() == 0 && self.head_ms.load(Ordering::Relaxed) == NO_HEAD {
             self.head_ms.store(self.now_ms(), Ordering::Relaxed);
@@ -189,7 +189,7 @@ impl Activity {
     }
 }
 
-/// A request in progress, until the client has taken the last of its response.
+/// A request in progress. It ends when the client has read the last of its response.
 pub(super) struct InFlight(Arc<Activity>);
 
 impl Drop for InFlight {
@@ -203,7 +203,7 @@ impl Drop for InFlight {
 /// stays in this buffer, where it is counted, until the client reads.
 const PART_MAX: usize = 16 << 10;
 
-/// A response body. It keeps its request in progress and its memory reserved until the client has taken the last of it.
+/// A response body. It keeps its request in progress, and its memory reserved, until the client has read the last of it.
 pub(super) struct TrackedResponseBody {
     inner: Body,
     in_flight: InFlight,

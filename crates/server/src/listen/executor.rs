@@ -13,7 +13,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Runs work of a stream that outlives its handler. Does nothing once the server has ended.
+    /// Runs work of a stream beyond the end of its handler. Does nothing if the server has ended.
     pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         if tokio::runtime::Handle::try_current().is_ok() && !self.ended.is_cancelled() {
             self.execute(work);

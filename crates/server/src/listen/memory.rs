@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// One address may use the total divided by this number.
+/// Divisor of the budget: one address may use the total divided by this number.
 const SHARE_PARTS: usize = 2;
 
-/// The first response of an address is allowed until all responses reach this multiple of the budget. A few addresses that read
-/// nothing therefore do not block the others.
+/// Limit for the first response of an address, as a multiple of the budget. Such a response is allowed until all responses
+/// together reach this multiple, so that a few addresses that read nothing do not block the others.
 const FIRST_TIMES: usize = 2;
 
 /// Maximum bytes of a response that is not counted: an OCSP response, a health check, an error. The limits of streams and
-/// connections bound their number.
+/// connections bound the number of such responses.
 const SMALL_MAX: usize = 4 << 10;
 
 /// The budget for response bytes that are not yet written, in total and for each address. Clones share it.

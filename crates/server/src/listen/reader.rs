@@ -8,8 +8,8 @@ use tokio::time::Instant;
 const READ_RATE_MIN: u32 = 1 << 10;
 
 /// Timeout of a slow reader. Waiting for the client uses up the timeout, and bytes that the client reads restore it, up to its
-/// limit. A client that reads nothing is disconnected after the limit, and one that reads a single byte occasionally not much
-/// later.
+/// limit. A client that reads nothing is disconnected after the limit. A client that occasionally reads a single byte is
+/// disconnected little later.
 #[derive(Debug)]
 pub(super) struct ReaderTimeout {
     limit: Duration,

@@ -16,7 +16,7 @@ use super::reader::ReaderTimeout;
 pub(super) struct WriteTimeoutStream<I> {
     inner: I,
     patience: ReaderTimeout,
-    /// Runs while a write is pending.
+    /// Timer that runs while a write is pending.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -93,7 +93,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<I> {
     }
 }
 
-/// An HTTP/1.1 connection that records when bytes arrive. Between requests they belong to a request head.
+/// An HTTP/1.1 connection that records when bytes arrive. Bytes that arrive between requests belong to a request head.
 pub(super) struct ActivityStream<I> {
     pub(super) inner: I,
     pub(super) activity: Arc<Activity>,

@@ -85,7 +85,7 @@ pub(super) fn config(presented: Arc<Presented>, roots: &[Vec<u8>]) -> Result<Arc
     assemble(presented, verifier.map(|known| Arc::new(AnyPurposeVerifier(known)) as Arc<_>))
 }
 
-/// Returns the same settings as [`config`], with the alert that CredHub clients expect for an expired certificate.
+/// Like [`config`], with the alert that CredHub clients expect for an expired certificate.
 pub(super) fn credential_config(
     presented: Arc<Presented>,
     roots: &[Vec<u8>],

@@ -30,8 +30,8 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
 }
 
-/// Checks the permission on a change. A change of several profiles needs it for each of them, a change of all profiles in all
-/// scopes.
+/// Checks the permission on a change. A change that affects several profiles needs the permission for each of them; a change that
+/// affects all profiles needs it in all scopes.
 fn permitted(caller: &Caller, permission: Permission, change: &PendingChange) -> Result<(), Problem> {
     if change.profiles.is_empty() {
         return caller.may(permission, &[]);

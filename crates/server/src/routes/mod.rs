@@ -1,4 +1,4 @@
-//! The routes, a module an area.
+//! The routes of the API. Each area has a module.
 //!
 //! # How an area adds routes
 //!
@@ -14,9 +14,9 @@
 //!
 //! pub(crate) fn routes() -> Api {
 //!     Api::area("profiles")
-//!         // One `route` a permission. A bare permission is asked for in scope `any` …
+//!         // Routes with the same permission share a `route`. A bare permission is required in scope `any`.
 //!         .route(Permission::ProfileManage, routes!(create))
-//!         // … `.scoped()` lets narrower grants in: the handler must then ask `caller.may(…)` or `caller.reach(…)`.
+//!         // `.scoped()` also accepts narrower grants: the handler must then call `caller.may(…)` or `caller.reach(…)`.
 //!         .route(Access::needs(Permission::ProfileRead).scoped(), routes!(list))
 //!         .route(Access::needs(Permission::ProfileRead).scoped(), routes!(get_one))
 //! }
@@ -25,7 +25,7 @@
 //! #[utoipa::path(get, path = "/api/v1/profiles", operation_id = "listProfiles", params(PageQuery),
 //!     responses((status = 200, body = Listing<ProfileView>)))]
 //! async fn list(
-//!     Component(authority): Component<Authority>,      // 503 where this process does not run it
+//!     Component(authority): Component<Authority>,      // 503 if this process does not run the component
 //!     caller: Caller,
 //!     paging: Paging,
 //! ) -> Result<Json<Listing<ProfileView>>, Problem> {
@@ -34,15 +34,15 @@
 //! }
 //! ```
 //!
-//! - Request and response types are in the crate `api`: responses (`…View`) are not the store's rows, requests refuse
-//!   unknown fields. A function next to the route converts one to the other. Times are RFC 3339 texts ([`crate::time`]).
-//! - Errors: `impl From<YourError> for Problem` beside your routes, or `map_err`; the kinds in [`crate::problem`] first.
-//!   401, 403, 404, 405, 413, 415, 429, panics, and refused JSON are problems already. Do not list refusals in
-//!   `responses(…)`: the builder adds them, the security and the permission's note.
-//! - `GET`: ETag, `If-None-Match`, `fields=` come by themselves ([`crate::conditional`]). `PUT`, `PATCH`, `DELETE` of a
-//!   thing with a revision: take `IfMatch` and answer with `Revision`. `POST`: `Idempotency-Key` comes by itself.
-//! - A route not given to `Api::route` cannot exist; the test `matrix` walks all of them with every role.
-//! - Operation ids are unique over all areas (`listProfiles`, not `list`).
+//! - Request and response types are in the crate `api`. A response (`…View`) is not a row of the store; a function next to
+//!   the route converts the row. Requests reject unknown fields. Times are RFC 3339 texts ([`crate::time`]).
+//! - Errors: use the kinds in [`crate::problem`]. For others, write `impl From<YourError> for Problem` next to your routes,
+//!   or use `map_err`. Responses 401, 403, 404, 405, 413, 415 and 429, panics, and rejected JSON are problem documents
+//!   already. Do not list error responses in `responses(…)`: the builder adds them, the authentication and the permission.
+//! - `GET`: the framework handles the ETag, `If-None-Match` and `fields=` ([`crate::conditional`]). `POST`: it also handles
+//!   `Idempotency-Key`. `PUT`, `PATCH` and `DELETE` of an object with a revision: take `IfMatch`, and respond with `Revision`.
+//! - Register each route with `Api::route`: there is no other way. The test `matrix` calls all routes with every role.
+//! - Operation ids are unique across all areas (`listProfiles`, not `list`).
 
 pub mod acme_admin;
 pub mod agents;

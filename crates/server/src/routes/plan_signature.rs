@@ -57,14 +57,14 @@ pub(crate) async fn begin(
 /// The plan that a person approves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApprovedPlan {
-    /// SHA-256 of the plan: of the signed one, otherwise of the shown one.
+    /// SHA-256 of the signed plan; without a signature, of the plan that was shown.
     pub(crate) sha256: Option<[u8; 32]>,
     /// Whether this is the person's first signature of the plan.
     is_first_signature: bool,
 }
 
 impl ApprovedPlan {
-    /// Returns whether the caller approved this plan before without a signature, so that the signature completes that approval.
+    /// Returns whether the caller approved this plan before without a signature. The new signature then completes that approval.
     pub(crate) fn completes(self, caller: &Caller, plan: Option<[u8; 32]>, approvers: &[String]) -> bool {
         self.is_first_signature
             && self.sha256 == plan

@@ -19,7 +19,7 @@ const NAMES_MAX: usize = 20;
 /// Maximum characters of a target in an answer: any host name with port and server name.
 const NAME_CHARS_MAX: usize = 600;
 
-/// The members of a stored scan's settings that say what was scanned. The others name files of the host.
+/// The settings of a stored scan that say what was scanned. Other settings name files of the host, and are not shown.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StoredSpec {

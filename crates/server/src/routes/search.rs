@@ -36,13 +36,14 @@ const LIMIT_DEFAULT: u32 = 10;
 const LIMIT_MAX: u32 = 50;
 /// Allowed number of characters of a query: shorter ones match too much, and a DNS name has at most 253.
 const QUERY_CHARS: std::ops::RangeInclusive<usize> = 2..=253;
-/// The length of a trigram.
+/// Minimum characters of a query that is searched within names: the length of a trigram.
 const PART_CHARS_MIN: usize = 3;
 /// Maximum certificates that are checked for a caller who may not see all of them.
 const CHECKED_MAX: usize = 500;
 /// Hexadecimal digits of a serial number of 16 bytes.
 const SERIAL_DIGITS: usize = 32;
-/// Number of issued certificates read for each one shown, because others belong to managed certificates.
+/// Number of issued certificates that are read for each hit. Most certificates that are read may belong to managed certificates,
+/// which are not shown here.
 const ISSUED_LOOKED: usize = 10;
 
 pub(crate) fn routes() -> Api {
@@ -216,7 +217,7 @@ async fn search(
     Ok(Json(hits.view()))
 }
 
-/// Returns the number of certificates to check.
+/// Returns the maximum number of certificates to check against the caller's grants.
 fn certificate_check_limit(hits: &SearchHits, caller: &Caller) -> usize {
     if caller.has_permission_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { CHECKED_MAX }
 }

@@ -20,7 +20,7 @@ use crate::state::State;
 type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A type-erased handler. The framework compiles its code around a handler once for each handler type, and there are hundreds of
-/// handlers. With this single type it is compiled once.
+/// handlers. With this single type, the code is compiled once.
 pub(crate) struct Endpoint<S>(Arc<dyn Fn(Request, S) -> ResponseFuture + Send + Sync>);
 
 impl<S> Clone for Endpoint<S> {
@@ -37,7 +37,7 @@ impl<S: Send + Sync + 'static> Handler<(), S> for Endpoint<S> {
     }
 }
 
-/// Erases the type of a handler. A call costs one more indirection and no allocation.
+/// Erases the type of a handler. A call costs one additional indirection and no allocation.
 pub(crate) fn endpoint<H, T, S>(handler: H) -> Endpoint<S>
 where
     H: Handler<T, S, Future = ResponseFuture>,

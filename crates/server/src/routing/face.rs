@@ -1,5 +1,5 @@
-//! Operations of listeners other than the API's. One table registers each operation with its required permission, so that none
-//! lacks one. The authorization matrix is generated from the same table.
+//! Operations of listeners other than the API's. One table registers each operation with its required permission, so that no
+//! operation lacks a permission. The authorization matrix is generated from the same table.
 
 use axum::Router;
 use axum::handler::Handler;

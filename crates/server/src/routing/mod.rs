@@ -1,4 +1,4 @@
-//! Registration of routes, each with its required permission, so that none lacks one.
+//! Registration of routes, each with its required permission, so that no route lacks a permission.
 
 mod endpoint;
 mod face;

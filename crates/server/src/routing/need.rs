@@ -83,15 +83,15 @@ impl Access {
         self
     }
 
-    /// Ignores unknown query parameters, because another program's protocol defines the query and may add parameters.
+    /// Accepts unknown query parameters, because another program's protocol defines the query and may add parameters.
     #[must_use]
     pub const fn foreign_query(mut self) -> Self {
         self.foreign_query = true;
         self
     }
 
-    /// Requires a proof of the user's identity within the last 15 minutes from a session. Changes with a [dangerous
-    /// permission](Permission::is_dangerous) require it without this mark.
+    /// Requires that the user of a session has proved their identity within the last 15 minutes. Changes with a [dangerous
+    /// permission](Permission::is_dangerous) require this without this mark.
     #[must_use]
     pub const fn dangerous(mut self) -> Self {
         self.dangerous = true;

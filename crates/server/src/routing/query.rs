@@ -10,9 +10,9 @@ use utoipa::openapi::schema::Schema;
 
 use crate::problem::Problem;
 
-/// The members of each item to return. Every read accepts this parameter.
+/// Query parameter with the members of each item to return. Every read accepts it.
 const FIELDS: &str = "fields";
-/// The parameters of a page. Every listing accepts them; a listing without pagination returns everything in one page.
+/// Query parameters of pagination. Every listing accepts them; a listing without pagination returns everything in one page.
 const PAGE: [&str; 2] = ["limit", "cursor"];
 /// Prefix of the schema references of listings.
 const LISTING_SCHEMA: &str = "#/components/schemas/Listing";

@@ -38,8 +38,8 @@ pub(crate) struct Login {
     verifier: String,
     return_to: String,
     begun_at_us: i64,
-    /// Whether the issuer was asked to authenticate the user again. The browser could change this flag: the proof is the `auth_time` claim,
-    /// regardless of how the login began.
+    /// Whether the issuer was asked to authenticate the user again. The browser could change this flag, so that it is no proof:
+    /// the `auth_time` claim is.
     #[serde(default)]
     confirm: bool,
 }

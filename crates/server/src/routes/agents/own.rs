@@ -76,7 +76,7 @@ async fn renew(
     Ok(Json(enrolled_view(agents.renew(agent, &renewal.csr_pem).await?)))
 }
 
-/// The timeout of a poll.
+/// Query parameters of a poll for work.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct WaitParams {

@@ -92,14 +92,15 @@ pub(super) async fn facets(
     Ok(all.into_iter().flatten().collect())
 }
 
-/// The certificates that the remaining walks of a request may read together.
+/// The number of certificates that the remaining walks of a request may read in total.
 struct Budget {
     certificates: usize,
     walks: usize,
 }
 
 impl Budget {
-    /// Returns the share of the next walk. What it does not use is for the walks after it.
+    /// Returns the number of certificates that the next walk may read. The part that this walk does not use is available to later
+    /// walks.
     fn of_next(&self) -> usize {
         self.certificates / self.walks.max(1)
     }
@@ -110,7 +111,8 @@ impl Budget {
     }
 }
 
-/// Returns the walks that count these fields: each filter, and the places of its fields. Fields with the same filter share one walk.
+/// Returns the walks that count these fields: the filter of each walk, and the indexes of its fields in `by`. Fields with the
+/// same filter share one walk.
 fn walks(by: &[GroupBy], filter: &ManagedFilter) -> Vec<(ManagedFilter, Vec<usize>)> {
     let mut walks: Vec<(ManagedFilter, Vec<usize>)> = Vec::new();
     for (index, by) in by.iter().enumerate() {
@@ -123,7 +125,7 @@ fn walks(by: &[GroupBy], filter: &ManagedFilter) -> Vec<(ManagedFilter, Vec<usiz
     walks
 }
 
-/// The number of certificates by value.
+/// The number of certificates for each value of a field.
 type Found = BTreeMap<Option<String>, u64>;
 
 fn sorted(by: GroupBy, found: Found, exact: bool) -> Groups {
@@ -155,8 +157,8 @@ fn value(by: GroupBy, certificate: &ManagedCertificate) -> Option<String> {
     }
 }
 
-/// Calls `count` for each matching certificate that the caller may see, of at most `most` that are read. Returns the number of
-/// certificates read, and whether those are all.
+/// Reads at most `most` matching certificates, and calls `count` for each one that the caller may see. Returns the number of
+/// certificates read, and whether all matching certificates were read.
 async fn walk(
     lifecycle: &Lifecycle,
     caller: &Caller,

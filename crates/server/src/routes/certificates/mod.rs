@@ -97,7 +97,7 @@ async fn permitted(
     found.map_err(Problem::from)
 }
 
-/// Checks that the caller has this permission on a certificate with all its properties, as for the certificate itself.
+/// Checks that the caller has this permission on a certificate with all its properties, including its targets.
 pub(crate) async fn check_permission(
     lifecycle: &Lifecycle,
     caller: &Caller,
@@ -108,8 +108,8 @@ pub(crate) async fn check_permission(
     caller.may(permission, &Facts::of(&certificate).whole(lifecycle.store(), caller).await?)
 }
 
-/// Returns a certificate with its ETag. It contains the revision, which `If-Match` compares, and the run, which changes without a
-/// new revision.
+/// Returns a certificate with its ETag. The ETag contains the revision, which `If-Match` compares, and the run, which changes
+/// without a new revision.
 fn tagged(certificate: ManagedCertificate) -> Response {
     let run = certificate.run.map_or_else(String::new, |run| {
         format!(".{}-{}-{}", run.state, run.attempts, run.next_attempt_at_us)

@@ -29,7 +29,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Returns the object without its targets, which no grant limited to targets covers.
+    /// Returns the object without its targets. Grants that are limited to targets do not cover such an object.
     fn object(&self) -> Object {
         Object {
             issuer: Some(self.issuer.to_owned()),
@@ -38,7 +38,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Returns the object with the names of its targets, which are looked up only if the caller's permissions depend on them.
+    /// Returns the object with the names of its targets. The names are looked up only if the caller's permissions depend on
+    /// targets.
     pub(super) async fn whole(self, store: &Store, caller: &Caller) -> Result<Object, Problem> {
         let mut object = self.object();
         let mut names = Vec::new();
@@ -69,7 +70,7 @@ pub(crate) fn may_see(caller: &Caller, permission: Permission, certificate: &Man
     caller.may(permission, Facts::of(certificate).object()).is_ok()
 }
 
-/// Converts a scope to a database filter; `None` for a scope without a limit that the database can filter.
+/// Converts a scope to a database filter; `None` for a scope that the database cannot filter by.
 fn managed_scope(scope: Scope) -> Option<ManagedScope> {
     match scope {
         Scope::Any | Scope::Name(_) | Scope::Target(_) | Scope::Path(_) => None,
@@ -107,7 +108,7 @@ pub(super) async fn may_create(
     check_references(agents, caller, NEEDED, references, &object).await
 }
 
-/// References of a new or changed certificate to objects other than its profile and issuer. Contains only references that are new.
+/// Objects that a new or changed certificate newly refers to, other than its profile and issuer.
 pub(super) struct References<'a> {
     pub(super) team: Option<&'a str>,
     pub(super) targets: Vec<&'a TargetRef>,
@@ -165,7 +166,8 @@ pub(super) async fn check_references(
     Ok(())
 }
 
-/// Returns the same error for objects that do not exist and for objects of other teams.
+/// Returns the error for an object that does not exist, or that belongs to another team. The error is the same, so that it
+/// reveals nothing.
 fn elsewhere(what: &str) -> Problem {
     Problem::forbidden(format_args!("this {what} does not belong to the certificate's team")).hint(
         "set the agent's label `team` to the team of its host; or ask a caller whose permission covers all teams",

@@ -144,7 +144,7 @@ pub(super) fn deployment_view(row: DeploymentRow) -> DeploymentView {
     }
 }
 
-/// Maximum days ahead that are shown individually: the longest lifetime of public certificates.
+/// Number of coming days whose counts are shown one by one: the longest lifetime of public certificates.
 const DAYS_SHOWN: usize = 398;
 
 pub(super) fn groups_view(by: GroupBy, groups: Groups) -> GroupsView {

@@ -60,7 +60,7 @@ fn parse_operation(text: &str) -> Result<Operation, Refused> {
     one.ok_or_else(Refused::bad_request)
 }
 
-/// Returns the roles with full access to credentials.
+/// Returns the names of the roles with full access to credentials.
 async fn roles(context: &Context) -> Result<Vec<String>, Refused> {
     let own =
         context.server().access().roles().await.map_err(|problem| super::principal::refused(&problem))?;

@@ -1,4 +1,4 @@
-//! Certificates with their versions.
+//! Requests about certificates and their versions.
 
 use api::credhub::{
     CertificateHistory, Certificates, CertificatesQuery, CredentialView, NewVersion, RegenerateCertificate,

@@ -124,8 +124,8 @@ pub(super) async fn set(
     Ok(Json(credential(&version, store.options().ca_versions)))
 }
 
-/// Parses the condition of a write: only over a known version (`If-Match: "ID"`), or only if the credential does not exist
-/// (`If-None-Match: *`).
+/// Parses the condition of a write: the known version that it may replace (`If-Match: "ID"`), or that the credential must not
+/// exist (`If-None-Match: *`).
 fn expected(headers: &HeaderMap) -> Result<Option<Option<Uuid>>, Refused> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
     match (text(IF_MATCH), text(IF_NONE_MATCH)) {

@@ -21,10 +21,11 @@ use crate::credhub::Refused;
 use crate::events::{Followed, Follower};
 use crate::routes::events::{id_of, place_of};
 
-/// Interval of checks of a subscriber's permissions, with few subscribers: a revoked permission takes effect within a second.
+/// Interval of checks of a subscriber's permissions while there are at most [`LOOKS_MAX`] subscribers. A revoked permission takes
+/// effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// With more subscribers each is checked less often, so that a node checks this many in [`POLL_INTERVAL`].
+/// Maximum subscribers that a node checks in one [`POLL_INTERVAL`]. If there are more, each is checked less often.
 const LOOKS_MAX: usize = 256;
 
 /// Maximum skipped events before a subscriber receives its position, so that the skipped events need not be read again after a

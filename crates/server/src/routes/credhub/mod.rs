@@ -42,7 +42,7 @@ use principal::Principal;
 /// The implemented version of CredHub.
 const VERSION: &str = "2.15.20";
 
-/// Returns every operation. A trailing slash in a path is ignored.
+/// Returns the operations of the API with their required permissions. A trailing slash in a path is ignored.
 pub(crate) fn face() -> Face<Context> {
     use NonApiAccess::{AtPath, Caller, Loopback, LoopbackManager, Nothing, OwnCredential};
     let on = PathOperations::new;
@@ -102,7 +102,7 @@ async fn nothing() -> StatusCode {
     StatusCode::NOT_FOUND
 }
 
-/// Rejects changes while the store is in read-only mode, except of the mode itself and of tokens.
+/// Rejects changes while the store is in read-only mode, except changes of the mode itself and requests for tokens.
 async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
@@ -117,7 +117,8 @@ async fn writable(With(hub): With<CredHub>, request: Request, next: Next) -> Res
     next.run(request).await
 }
 
-/// Rejects changes that a web page makes a browser send, unless they contain a token, which browsers do not add automatically.
+/// Rejects changes that a web page makes a browser send, unless the request contains a token: browsers do not add tokens
+/// automatically.
 pub(crate) async fn reject_browser_writes(request: Request, next: Next) -> Response {
     let (method, headers) = (request.method(), request.headers());
     let reads = matches!(*method, Method::GET | Method::HEAD);
@@ -181,8 +182,8 @@ async fn management(
     Ok(Json(ReadOnlyMode { read_only_mode: Some(context.hub().is_read_only()) }))
 }
 
-/// Switches read-only mode on and off. A local address alone is no credential, because other users and browsers of this machine
-/// have it too.
+/// Switches read-only mode on or off. The caller must authenticate: a local address is no credential, because other users and
+/// browsers of this machine have it too.
 async fn manage(
     context: Context,
     axum::Extension(peer): axum::Extension<Peer>,

@@ -121,7 +121,7 @@ pub(super) async fn find(
     Ok(Json(shown(there)))
 }
 
-/// Parses a body of version 2: actor, path and operations.
+/// Parses a body of version 2 of the API: actor, path and operations.
 fn whole(body: Map<String, Value>) -> Result<(String, PermissionPath, Operations), Refused> {
     let request: PermissionRequest =
         body::read(body).map_err(|unreadable| unreadable.refused(StatusCode::UNPROCESSABLE_ENTITY))?;

@@ -24,7 +24,8 @@ const APPLICATION: &str = "app:";
 const BAD_IDENTITY: &str = "The provided authentication mechanism does not provide a valid identity. Please contact \
                             your system administrator.";
 
-/// The authenticated principal of a request that reveals no value. A change by a session needs a recent proof.
+/// The authenticated principal of a request that reveals no value. A change through a browser session needs a recent proof of the
+/// user's identity.
 pub(super) struct Principal(pub(super) Requester);
 
 impl FromRequestParts<Context> for Principal {
@@ -35,16 +36,17 @@ impl FromRequestParts<Context> for Principal {
     }
 }
 
-/// The authenticated principal of a `GET` request that can reveal a value. A session needs a recent proof for that.
+/// The authenticated principal of a `GET` request that can reveal a value. To reveal it, a browser session needs a recent proof
+/// of the user's identity.
 pub(super) struct Reader(Identified);
 
 impl Reader {
-    /// Returns the principal of a request that reveals no value.
+    /// Returns the principal for a request that reveals no value.
     pub(super) fn finds(self) -> Requester {
         self.0.requester
     }
 
-    /// Returns the principal of a request that reveals a value.
+    /// Returns the principal for a request that reveals a value, if the principal has proved its identity recently.
     ///
     /// # Errors
     /// 403 `reauthentication-required` for a session without a recent proof.
@@ -68,8 +70,8 @@ struct Identified {
 }
 
 impl Identified {
-    /// Returns the principal of a change. A session needs a recent proof of identity for every change, because a change may replace a
-    /// value in use, return a value, or let others read a value.
+    /// Returns the principal of a change. A session needs a recent proof of identity for every change, because a change may
+    /// replace a value in use, return a value, or let other actors read a value.
     fn changes(self, parts: &Parts) -> Result<Requester, Refused> {
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         if reads { Ok(self.requester) } else { self.proved() }
@@ -153,8 +155,8 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
     paced(context, Some(&caller), caller_requester(&caller, grant.actor))
 }
 
-/// Returns the API token for which a token of the embedded issuer was issued. A renamed API token is another actor, so that tokens
-/// with its former name are invalid.
+/// Returns the API token for which a token of the embedded issuer was issued. Renaming an API token creates another actor, so
+/// that tokens issued under the former name are invalid.
 pub(super) async fn token_of(context: &Context, grant: &Grant) -> Result<Caller, Refused> {
     let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
     let name = caller.actor().split_once(':').map_or(caller.actor(), |(_, name)| name);
@@ -238,7 +240,7 @@ pub(super) fn actor_of(caller: &Caller) -> String {
     }
 }
 
-/// Returns the error whose text clients compare word for word.
+/// Returns the error for denied access. Clients compare its text word for word.
 fn denied() -> Refused {
     Refused::oauth(
         StatusCode::UNAUTHORIZED,

@@ -44,7 +44,8 @@ async fn wrap(
     }))
 }
 
-/// The reader for the log: the caller if authenticated, else the address. Access depends on the token alone.
+/// Name of the reader for the log, and its address. The name is that of the caller, if authenticated, else the address. Access
+/// depends on the token alone.
 struct Reader(String, std::net::IpAddr);
 
 impl FromRequestParts<Context> for Reader {
@@ -60,7 +61,7 @@ impl FromRequestParts<Context> for Reader {
     }
 }
 
-/// Returns the value of a token to its first user: `{"token": …}`.
+/// Returns the value of a token, once: `{"token": …}`.
 async fn unwrap(
     context: Context,
     Reader(reader, address): Reader,

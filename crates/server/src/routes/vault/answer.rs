@@ -80,8 +80,7 @@ impl From<credhub::Refused> for Refused {
     }
 }
 
-/// Converts an error to a response. Without the permission, a missing object gets the same response as an existing one: access
-/// denied.
+/// Converts an error to a response. A caller without the permission gets "access denied", whether or not the object exists.
 pub(super) async fn denied_or(
     hub: &CredHub,
     requester: &Requester,

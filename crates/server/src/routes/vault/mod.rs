@@ -35,7 +35,7 @@ const NAMESPACE: &str = "x-vault-namespace";
 /// Names of the root namespace in client requests.
 const ROOT: [&str; 2] = ["", "root"];
 
-/// Returns every operation, below `/v1`.
+/// Returns the operations of the API with their required permissions. Paths are relative to `/v1`.
 pub(super) fn face() -> Face<Context> {
     use NonApiAccess::{AtPath, Caller, Nothing, OwnCredential};
     let on = PathOperations::new;

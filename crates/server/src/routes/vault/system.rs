@@ -31,7 +31,7 @@ fn mount() -> Json {
     })
 }
 
-/// Returns the mount of a path. Clients use it to detect KV version 2.
+/// Returns the mount that a path belongs to. Clients use it to detect KV version 2.
 pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<axum::Json<Json>, Refused> {
     // Same as Vault: the response does not reveal whether another mount exists.
     if !format!("{path}/").starts_with(MOUNT) { Err(Refused::denied()) } else { Ok(data(mount())) }

@@ -45,7 +45,7 @@ async fn change(
     }
 }
 
-/// Converts a missing object to success, because there is nothing to do.
+/// Converts the error for a missing object to success, because there is nothing to change.
 pub(super) fn ok_if_absent(refused: Refused) -> Result<StatusCode, Refused> {
     if refused.is_absent() { Ok(StatusCode::NO_CONTENT) } else { Err(refused) }
 }
