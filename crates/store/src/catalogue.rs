@@ -19,7 +19,7 @@ impl Store {
         Self::open_with(url, &StoreOptions::default()).await
     }
 
-    /// Same as [`Store::open`], with options.
+    /// Like [`Store::open`], with options.
     ///
     /// # Errors
     /// Same as [`Store::open`].
@@ -28,7 +28,7 @@ impl Store {
         Database::open(url, options, SCHEMA).await.map(Self::over)
     }
 
-    /// Same as [`Database::connections`], for a database that is not opened. Uses one connection, and creates or changes nothing.
+    /// Like [`Database::connections`], for a database that is not opened. Uses one connection, and creates or changes nothing.
     ///
     /// # Errors
     /// Database errors.

@@ -193,8 +193,8 @@ fn read_key_columns(row: &mut Row) -> Result<KeyRow, StoreError> {
     })
 }
 
-/// A column with values sealed under the master key. The rotation of the master key iterates over it. A module that seals a column
-/// creates one, and adds its statements to its `ALL` and `BULKS`.
+/// A column with values sealed under the master key, over which the rotation of the master key iterates. A module with such a
+/// column creates a value of this type, and adds its statements to the module's `ALL` and `BULKS`.
 #[derive(Debug)]
 pub struct SealedColumn {
     /// Name of the table, to which the values are bound.
@@ -203,14 +203,14 @@ pub struct SealedColumn {
     pub column: &'static str,
     /// Type of the primary key. The values are bound to its bytes.
     pub key: SealedKey,
-    /// Selects key and value of rows whose key is above ?1 and whose value does not begin with ?2 (9 bytes), sorted by key, at most
-    /// ?3.
+    /// Statement that returns key and value of rows whose values must be re-encrypted, sorted by key. ?1: the key after which to
+    /// start; ?2: the head of current values (9 bytes); ?3: maximum number of rows.
     pub page: &'static str,
-    /// Counts rows whose value does not begin with ?1.
+    /// Statement that counts the rows whose value does not begin with ?1.
     pub count: &'static str,
-    /// Counts rows by the head of their value.
+    /// Statement that counts the rows by the head of their value.
     pub heads: &'static str,
-    /// Parameters: key, new value, old value. Replaces a value that still equals the old one.
+    /// Statement that replaces a value, if it still equals the old one. Parameters: key, new value, old value.
     pub replace: BulkStatement,
 }
 
@@ -318,7 +318,7 @@ macro_rules! sealed_column {
     };
 }
 
-/// The sealed private keys.
+/// The column of sealed private keys, for the rotation of the master key.
 pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "sealed");
 
 /// A sealed value, with its table, row and column.

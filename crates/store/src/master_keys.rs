@@ -21,7 +21,7 @@ pub struct MasterKeyRow {
 const EVERY: &str = "-- master_keys
 SELECT id, canary, created_at FROM master_keys ORDER BY created_at, id";
 
-/// Inserts the first master key if there is none, or an additional one.
+/// Inserts a master key. Does nothing if its id exists, or if it is to be the first master key and there already is one.
 const INSERT: &str = "-- master_key_insert
 INSERT INTO master_keys (id, canary, founding, created_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
 

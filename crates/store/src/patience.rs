@@ -99,7 +99,7 @@ pub fn observation_max_age_us(life_us: i64) -> i64 {
 mod tests {
     use super::*;
 
-    /// Returns the remaining lifetime when a renewal is due by the default rule: a third.
+    /// Returns the remaining lifetime at which a renewal is due by the default rule: a third.
     fn left_at_renewal(life_us: i64) -> i64 {
         life_us / 3
     }

@@ -23,7 +23,7 @@ coded! {
     pub enum Series: "series" {
         /// Certificates issued: by the internal CA over any protocol, and managed ones from any issuer.
         Issued = 0 => "issued",
-        /// The part of the issued certificates that are new versions of managed certificates.
+        /// Issued certificates that are new versions of managed certificates. Also counted in `issued`.
         Renewed = 1 => "renewed",
         /// Runs of managed certificates that failed.
         Failed = 2 => "failed",
@@ -37,9 +37,9 @@ coded! {
 coded! {
     /// The length of an interval.
     pub enum Step: "step" {
-        /// An hour.
+        /// Interval of one hour.
         Hour = 0 => "hour",
-        /// A day (UTC).
+        /// Interval of one day (UTC).
         Day = 1 => "day",
     }
 }
@@ -91,7 +91,7 @@ const RANGE: &str = "-- series_range
 SELECT from_at, CAST(sum(count) AS BIGINT) FROM series_counts
 WHERE step = ?1 AND series = ?2 AND from_at >= ?3 AND from_at < ?4 GROUP BY from_at ORDER BY from_at";
 
-/// Selects a range of one team.
+/// Counts of one team in a range of time.
 const RANGE_OF: &str = "-- series_range_of
 SELECT from_at, CAST(sum(count) AS BIGINT) FROM series_counts
 WHERE step = ?1 AND series = ?2 AND from_at >= ?3 AND from_at < ?4 AND team = ?5 GROUP BY from_at ORDER BY from_at";

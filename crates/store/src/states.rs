@@ -63,11 +63,11 @@ coded! {
         AwaitingApproval = 2 => "awaiting_approval",
         /// The job waits for the agent's CSR.
         AwaitingCsr = 3 => "awaiting_csr",
-        /// Succeeded.
+        /// The job succeeded.
         Done = 4 => "done",
-        /// Failed.
+        /// The job failed and is not retried.
         Failed = 5 => "failed",
-        /// Cancelled.
+        /// The job was cancelled.
         Cancelled = 6 => "cancelled",
     }
 }
@@ -103,7 +103,7 @@ coded! {
         Rejected = 2 => "rejected",
         /// The request expired without a decision.
         Expired = 3 => "expired",
-        /// The job ended without a decision.
+        /// The job ended before a decision was made.
         Withdrawn = 4 => "withdrawn",
         /// The plan changed after the request: another approval replaces this one.
         Void = 5 => "void",
@@ -151,7 +151,7 @@ coded! {
     pub enum AlertState: "alert state" {
         /// The alert is not acknowledged.
         Open = 0 => "open",
-        /// Acknowledged.
+        /// A person acknowledged the alert.
         Acknowledged = 1 => "acknowledged",
         /// The cause of the alert ended.
         Resolved = 2 => "resolved",
@@ -201,9 +201,9 @@ named! {
         Escalated => "escalated",
         /// The alert was resolved.
         Resolved => "resolved",
-        /// Digest of a day. Not stored.
+        /// The daily digest. Messages with this reason are not stored.
         Digest => "digest",
-        /// Test of the channel. Not stored.
+        /// A test of the channel. Messages with this reason are not stored.
         Test => "test",
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use crate::inventory::recording::tally::RowIdCache;
 use db::Database;
 
-/// The database with all tables of Bulla. Cheap to clone. Clones share connections.
+/// The database with all tables of Bulla. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct Store {
     database: Database,

@@ -1,4 +1,4 @@
-//! The handle [`Access`]. Its methods are in the neighboring files, each next to its SQL statements.
+//! The handle [`Access`]. Its methods are in the other files of this module, each next to its SQL statements.
 
 use crate::store::handle;
 

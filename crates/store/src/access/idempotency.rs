@@ -19,13 +19,13 @@ pub struct StoredResponse {
 /// State of a request with an idempotency key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IdempotencyState {
-    /// The first request: execute it, then finish or abandon it.
+    /// The request is the first one with its key: execute it, then finish or abandon it.
     First,
-    /// A repetition of a finished request.
+    /// The request repeats a finished one.
     Repeat(StoredResponse),
-    /// A repetition of a request in progress.
+    /// The request repeats one that is in progress.
     UnderWay,
-    /// A different request with the same key.
+    /// The key was used for a different request.
     Different,
 }
 

@@ -10,8 +10,8 @@ use db::{Cost, ModuleStatements, Row, StoreError, Tx, Value};
 /// Maximum number of security keys of one user.
 pub const SECURITY_KEYS_MAX: usize = 16;
 
-/// Maximum number of unfinished ceremonies of one user for one purpose, each with and without the password. A further ceremony ends the
-/// oldest of these.
+/// Maximum unfinished ceremonies of one user for one purpose. Ceremonies with and without the password are counted separately. A
+/// further ceremony ends the oldest one.
 const CEREMONIES_MAX: i64 = 8;
 
 /// Maximum number of unfinished ceremonies in which the user is not known yet. A further ceremony ends the oldest.

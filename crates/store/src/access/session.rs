@@ -15,7 +15,7 @@ const SESSIONS_LISTED_MAX: i64 = 100;
 pub const SESSIONS_MAX: i64 = 100;
 
 named! {
-    /// Method by which the person of a session authenticated.
+    /// How the person of a session authenticated.
     pub enum SignInMethod: "sign-in method" {
         /// Login at an OIDC provider.
         Oidc => "oidc",

@@ -106,7 +106,8 @@ pub async fn insert_sign_in_link(tx: &mut Tx, new: &SignInLink) -> Result<(), St
     tx.execute(TRIM_LINKS, surplus).await.map(drop)
 }
 
-/// Uses up a link. Returns false when it does not exist or was used. Of several concurrent transactions only one gets true.
+/// Marks a link as used. Returns false when the link does not exist or was used before. Of several concurrent transactions only
+/// one gets true.
 ///
 /// # Errors
 /// Database errors.

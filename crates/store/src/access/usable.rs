@@ -8,11 +8,11 @@ use db::{ModuleStatements, StoreError, Tx};
 /// Number of identities in one page.
 const PAGE_ROWS: i64 = 200;
 
-/// Advisory lock key: "access" in ASCII, far from the locks of other tables.
+/// Key of the advisory lock: "access" in ASCII, far from the keys of other locks.
 const LOCK_KEY: i64 = 0x6163_6365_7373;
 
-/// Serializes changes of access: two transactions that each remove the access of one of two identities would not see each other's
-/// change.
+/// Serializes changes of access. Without this lock, two concurrent transactions could each remove the access of one of the last
+/// two identities.
 const LOCK: &str = "-- access_lock
 SELECT pg_advisory_xact_lock(?1)";
 

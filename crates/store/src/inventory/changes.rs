@@ -65,7 +65,7 @@ impl Inventory<'_> {
         self.diff_scans_in(a, b, after, limit, RANGE).await
     }
 
-    /// Same as [`Self::diff_scans`], with another number of endpoints per page, for tests.
+    /// Like [`Self::diff_scans`], with another number of endpoints per page, for tests.
     ///
     /// # Errors
     /// See [`Self::diff_scans`].
@@ -129,7 +129,7 @@ impl Inventory<'_> {
     }
 }
 
-/// Name of the listing in cursors.
+/// Name of the listing in its cursors.
 const BETWEEN: &str = "between";
 
 /// Returns the key of a row of a comparison: part, endpoint, and the two scans.

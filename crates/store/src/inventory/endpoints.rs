@@ -35,7 +35,7 @@ impl Inventory<'_> {
         self.inventory_rows(filter, after, limit, |row, _, _| row).await
     }
 
-    /// Same as [`crate::Inventory::page`], with a cursor after each row, for callers that filter rows themselves and stop within a
+    /// Like [`crate::Inventory::page`], with a cursor after each row, for callers that filter rows themselves and stop within a
     /// page.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Inventory<'_> {
         row.map(|row| Ok(inventory_row(row)?.row)).transpose()
     }
 
-    /// Returns the endpoints of a host (exactly this text) by port, or those of one port.
+    /// Returns the endpoints of a host by port, optionally of one port only. The host must be equal to this text.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
@@ -148,7 +148,7 @@ impl Inventory<'_> {
         })
     }
 
-    /// Returns every known endpoint, oldest batch first, to be scanned again.
+    /// Returns a page of all known endpoints, in the order in which they were first recorded, for a new scan.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
@@ -193,8 +193,8 @@ impl Inventory<'_> {
         })
     }
 
-    /// Returns counts over the whole inventory, in the same time at any size. A certificate counts as expiring within
-    /// `expiring_within_us` after `now_us`.
+    /// Returns counts over the whole inventory. Takes the same time at any size. A certificate counts as expiring if it ends
+    /// within `expiring_within_us` after `now_us`.
     ///
     /// # Errors
     /// Database errors.
@@ -230,13 +230,13 @@ impl Inventory<'_> {
     }
 }
 
-/// Returns the columns of the key.
+/// Returns the values of the key's columns.
 pub(crate) fn key_values(key: &EndpointKey) -> Vec<Value> {
     let key = stored_key(key);
     vec![key.host.into(), key.port.into(), key.protocol.into(), key.server_name.into(), key.address.into()]
 }
 
-/// Returns the columns of the key after the host.
+/// Returns the values of the key's columns except the host.
 fn key_values_after_host(key: &EndpointKey) -> Vec<Value> {
     vec![
         key.port.into(),
@@ -276,7 +276,7 @@ pub(crate) fn inventory_row(mut row: Row) -> Result<KeyedRow, StoreError> {
     Ok(KeyedRow { row: found, leaf_not_after, id })
 }
 
-/// Reads eight columns, which are either all set or all NULL.
+/// Reads the eight columns of a leaf, which are either all set or all NULL.
 pub(crate) fn leaf_facts(row: &mut Row) -> Result<Option<LeafFacts>, StoreError> {
     let Some(sha256) = row.maybe_hash()? else {
         for _ in 0..7 {

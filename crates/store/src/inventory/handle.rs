@@ -1,4 +1,4 @@
-//! The handles [`Inventory`] and [`Scans`]. Their methods are in the neighboring files.
+//! The handles [`Inventory`] and [`Scans`]. Their methods are in the other files of this module.
 
 use crate::store::handle;
 

@@ -3,8 +3,9 @@
 use crate::inventory::model::EndpointKey;
 use db::{Row, StoreError, hex, sha256, storable};
 
-/// Maximum bytes of a stored host, path or server name. A longer one is shortened to its beginning and a hash. DNS names have at
-/// most 253 bytes, so only file paths are affected. PostgreSQL limits index rows to 2,704 bytes for the whole key.
+/// Maximum bytes of a stored host, path or server name. A longer text is replaced by its beginning and a hash. DNS names have at
+/// most 253 bytes, so only file paths are affected. The limit exists because PostgreSQL limits index rows to 2,704 bytes for the
+/// whole key.
 pub const HOST_BYTES_MAX: usize = 1024;
 
 /// Returns a key part that is storable and short enough for an index.

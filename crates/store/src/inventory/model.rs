@@ -36,7 +36,7 @@ pub struct NewCertificate {
 }
 
 impl NewCertificate {
-    /// Builds the row of `certificate`, which is found by `names`.
+    /// Builds the row of `certificate`. Searches find it by `names`.
     #[must_use]
     pub fn new(certificate: &Certificate, names: Vec<String>) -> Self {
         let in_us = |time: UnixTime| time.0.saturating_mul(1_000_000);
@@ -56,7 +56,9 @@ impl NewCertificate {
     }
 }
 
-/// Identity of an endpoint.
+/// Key that identifies an endpoint.
+///
+/// Parts longer than [`crate::HOST_BYTES_MAX`] are replaced by their beginning and a hash.
 ///
 /// Parts longer than [`crate::HOST_BYTES_MAX`] are shortened to a beginning and a hash.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -209,7 +211,7 @@ pub struct InventoryRow {
     pub last_changed_us: i64,
     /// Outcome of the last observation.
     pub outcome: ProbeOutcome,
-    /// Whether the last observation saw a certificate. If not, `leaf` is the last known one.
+    /// Whether the last observation saw a certificate. If not, `leaf` is the last known certificate.
     pub answering: bool,
     /// Severity of the last observation.
     pub severity: Option<Severity>,
@@ -340,9 +342,10 @@ coded! {
         CertificateChanged = 3 => "certificate-changed",
         /// The outcome changed; the certificate, or its absence, is the same as before.
         OutcomeChanged = 4 => "outcome-changed",
-        /// The endpoint serves a certificate after an observation without one. It is the last known certificate, if there was one.
+        /// The endpoint serves a certificate again, after an observation without one. If there was a certificate before, it is
+        /// the same.
         Returned = 5 => "returned",
-        /// Only between two scans: the second scan did not probe the endpoint.
+        /// The second scan did not probe the endpoint. Only in comparisons of two scans.
         NotScanned = 6 => "not-scanned",
     }
 }
@@ -354,7 +357,8 @@ pub struct ChangeRow {
     pub kind: ChangeKind,
     /// Key of the endpoint.
     pub endpoint: EndpointKey,
-    /// Time of the observation, µs. Between two scans: in the second, or in the first if the second did not probe the endpoint.
+    /// Time of the observation, µs. In a comparison of two scans: the time in the second scan, or in the first if the second did
+    /// not probe the endpoint.
     pub observed_at_us: i64,
     /// SHA-256 of the previous certificate.
     pub old_sha256: Option<[u8; 32]>,
@@ -377,7 +381,7 @@ pub struct IssuerRow {
     pub certificates: u64,
     /// Number of endpoints whose last known leaf is from the issuer.
     pub endpoints: u64,
-    /// Earliest end of validity of those leaves, µs. May be in the past.
+    /// Earliest end of validity of these leaves, µs. May be in the past.
     pub soonest_not_after_us: Option<i64>,
 }
 
@@ -411,6 +415,6 @@ pub struct Summary {
     pub expired: u64,
     /// Number of endpoints whose last known leaf expires within the given span.
     pub expiring: u64,
-    /// Limit of the counts of expired and expiring endpoints. A count equal to it means "at least".
+    /// Limit of the counts of expired and expiring endpoints. A count that equals this limit means "at least".
     pub expiring_counted_to: u64,
 }

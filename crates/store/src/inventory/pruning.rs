@@ -1,5 +1,9 @@
-//! Removal of old observations. Never removed: the last observation of an endpoint, its last one with a certificate, and all of a
-//! scan that is compared or continued. Of the removed ones stays when each endpoint presented each certificate.
+//! Removal of old observations. Never removed are the last observation of an endpoint, its last observation with a certificate,
+//! and all observations of a scan that is compared or continued. For removed observations, the times at which each endpoint
+//! presented each certificate are kept.
+//!
+//! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A
+//! scan with remaining observations is visited again after a week, because newer observations may have superseded them.
 //!
 //! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A scan
 //! with remaining observations is visited again after a week: a newer observation may have superseded them.
@@ -30,11 +34,11 @@ const UNFINISHED_US: i64 = 30 * DAY_US;
 /// `prune_at` of a scan without remaining observations.
 const NEVER: i64 = i64::MAX;
 
-/// Maximum rows of a listing of removed observations: the certificates of one endpoint.
+/// Maximum rows of a listing of removed observations. A row stands for one certificate of the endpoint.
 const CERTIFICATES_MAX: i64 = 1_000;
 
-/// Conditions on a scan `s`: it ended before ?1, its id is not ?2 or ?3 (the scans that are compared by default), and no watch
-/// continues it or compares its next run with it.
+/// SQL condition that a scan `s` may be pruned: it ended before ?1, its id is not ?2 or ?3 (the scans that are compared by
+/// default), and no watch continues it or compares its next run with it.
 macro_rules! prunable {
     () => {
         "s.id < ?1 AND COALESCE(s.finished_at, s.started_at + ?4) < ?1 AND s.id <> ?2 AND s.id <> ?3
@@ -56,8 +60,9 @@ WHERE s.prune_at > 0 AND s.prune_at <= ?6 AND (s.prune_at, s.id) > (?7, ?5) AND 
     " ORDER BY s.prune_at, s.id LIMIT 1"
 );
 
-/// 1 if there is a newer observation of the endpoint of an observation `o`, and a newer one with a certificate if `o` has one. A scalar
-/// subquery: PostgreSQL would join an EXISTS with all endpoints.
+/// SQL expression: 1 if an observation `o` is superseded. There must be a newer observation of the same endpoint, and also a
+/// newer one with a certificate if `o` has a certificate. This is a scalar subquery, because PostgreSQL would join an EXISTS with
+/// all endpoints.
 macro_rules! superseded {
     () => {
         "(SELECT CASE WHEN e.last_scan_id <> o.scan_id AND (NOT o.answered OR e.last_answered_at IS NULL
@@ -66,7 +71,8 @@ macro_rules! superseded {
     };
 }
 
-/// The next ?3 observations of a scan after endpoint ?2: the last endpoint, their number, and the number of those to remove.
+/// Describes the next ?3 observations of a scan after endpoint ?2: the last endpoint, the number of observations, and the number
+/// of observations to remove.
 const PRUNE_WINDOW: &str = concat!(
     "-- prune_window\nSELECT max(o.endpoint_id), count(*), CAST(COALESCE(sum(",
     superseded!(),
@@ -75,7 +81,7 @@ FROM (SELECT endpoint_id, scan_id, answered, observed_at FROM observations
       WHERE scan_id = ?1 AND endpoint_id > ?2 ORDER BY endpoint_id LIMIT ?3) o"
 );
 
-/// Removes the superseded observations of a scan from endpoint ?2 (exclusive) to ?3.
+/// Removes the superseded observations of a scan for the endpoints after ?2, up to and including ?3.
 const PRUNE: &str = concat!(
     "-- prune\nDELETE FROM observations AS o WHERE o.scan_id = ?1 AND o.endpoint_id > ?2 AND o.endpoint_id <= ?3 AND ",
     superseded!(),
@@ -95,8 +101,9 @@ ON CONFLICT (endpoint_id, certificate_id) DO UPDATE SET
   observations = pruned_observations.observations + 1, pruned_at = excluded.pruned_at"
 };
 
-/// Adds ?1 to the stored and ?2 to the removed observations. ?3 is the time of the last removed change, ?4 that of the removal. In the
-/// order of names, like the writer of observations.
+/// Adds ?1 to the number of stored observations, and ?2 to that of removed observations. ?3: time of the last removed change; ?4:
+/// time of the removal. The rows are written in the order of their names, like by the writer of observations, so that neither
+/// deadlocks.
 const PRUNED_TOTALS: &str = "-- pruned_totals
 INSERT INTO totals (name, value) VALUES ('observations', ?1), ('pruned.at', ?4), ('pruned.changes_until', ?3),
                                         ('pruned.observations', ?2)
@@ -147,14 +154,14 @@ pub enum PruneMode {
     Count,
 }
 
-/// What a [`Pruning`] has done so far.
+/// Totals of a [`Pruning`] so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Pruned {
     /// Number of removed observations.
     pub observations: u64,
     /// Number of scans with removed observations.
     pub scans: u64,
-    /// Number of observations of the visited scans that stay.
+    /// Number of observations that remain in the visited scans.
     pub kept: u64,
     /// Duration of the longest transaction.
     pub longest: Duration,
@@ -168,9 +175,9 @@ pub struct Pruning {
     now_us: i64,
     /// Row ids of the scans that are compared by default; 0 for none.
     baseline: [i64; 2],
-    /// Whether the scans that were never visited are done.
+    /// Whether scans are visited again. False while scans that were never visited remain.
     revisits: bool,
-    /// `prune_at` and row id of the last scan.
+    /// `prune_at` and row id of the last visited scan.
     place: (i64, i64),
     visit: Option<Visit>,
     done: Pruned,
@@ -266,7 +273,7 @@ impl Pruning {
         Ok(Some(began.elapsed()))
     }
 
-    /// Returns what was done so far.
+    /// Returns the totals so far.
     #[must_use]
     pub fn done(&self) -> Pruned {
         self.done
@@ -327,7 +334,7 @@ impl Pruning {
     }
 }
 
-/// A removed observation.
+/// A removed observation, with the data that is kept.
 struct Removed {
     endpoint: i64,
     certificate: i64,
@@ -344,7 +351,7 @@ fn removed_row(mut row: Row) -> Result<Removed, StoreError> {
     })
 }
 
-/// Stores what stays of removed observations. Returns their number.
+/// Stores the times of removed observations. Returns the number of removed observations.
 async fn keep_sightings(
     tx: &mut Tx,
     scan: i64,
@@ -371,7 +378,7 @@ async fn keep_sightings(
     Ok(count.unsigned_abs())
 }
 
-/// What stays of the removed observations of one endpoint with one certificate.
+/// Summary of the removed observations of one endpoint with one certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PrunedObservations {
     /// SHA-256 of the certificate; `None` for observations without one.
@@ -386,7 +393,7 @@ pub struct PrunedObservations {
     pub pruned_at_us: i64,
 }
 
-/// All removals so far.
+/// Totals of all removals so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PrunedSoFar {
     /// Number of stored observations.
@@ -400,7 +407,7 @@ pub struct PrunedSoFar {
 }
 
 impl Inventory<'_> {
-    /// Returns what stays of the removed observations of an endpoint, latest first, at most a thousand certificates.
+    /// Returns the summaries of the removed observations of an endpoint, latest first, for at most a thousand certificates.
     ///
     /// # Errors
     /// Database errors.

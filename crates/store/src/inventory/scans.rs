@@ -13,8 +13,8 @@ use db::{Cost, Cursor, Page, Row, StoreError, Value, hex, key_or, limit_of, page
 const SAME_START_MAX: i64 = 1_000;
 
 impl ScanRow {
-    /// Returns a digest of the settings that two scans must share to be compared: the targets, and options that change the set of
-    /// endpoints. For a scan by another version: of all settings.
+    /// Returns a digest of the settings that two scans must share to be comparable: the targets, and options that change the set
+    /// of endpoints. If another version of the program recorded the scan, the digest covers all settings.
     #[must_use]
     pub fn scope(&self) -> String {
         hex(&sha256(scope(&self.spec).to_string().as_bytes())[..16])
@@ -84,7 +84,8 @@ impl Scans<'_> {
         self.0.row(sql::SCAN, vec![id.into()]).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
-    /// Returns the newest scan that is running (or was killed) or interrupted, and that no watch will resume.
+    /// Returns the newest scan that did not finish: it is running, was killed or was interrupted. Leaves out scans that a watch
+    /// will resume.
     ///
     /// # Errors
     /// Database errors.
@@ -115,7 +116,7 @@ impl Scans<'_> {
     /// # Errors
     /// Database errors.
     pub async fn last_comparable_scans(self) -> Result<Option<(Uuid, Uuid)>, StoreError> {
-        /// Maximum number of scans that are searched. Interrupted scans are skipped. More of them in a row are not expected.
+        /// Maximum scans that are searched. Interrupted scans are skipped; more than this number in a row are not expected.
         const SCANS_MAX: usize = 1_000;
         let (mut newest, mut after) = (None, None);
         for _ in 0..SCANS_MAX / Self::PAGE_ROWS {
@@ -162,7 +163,7 @@ impl Scans<'_> {
     }
 }
 
-/// Returns the settings of [`ScanRow::scope`].
+/// Returns the settings that [`ScanRow::scope`] covers.
 fn scope(spec: &str) -> Json {
     const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
     const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];

@@ -14,7 +14,7 @@ pub struct FoundEndpoint {
     pub port: u16,
     /// Outcome of the last probe.
     pub outcome: ProbeOutcome,
-    /// End of validity of its leaf, µs. The largest integer when no leaf is known.
+    /// End of validity of the endpoint's leaf, µs. The largest integer when no leaf is known.
     pub leaf_not_after_us: i64,
 }
 

@@ -6,7 +6,7 @@ use db::{Value, contains};
 pub(crate) const SCAN_INSERT: &str = "-- scan_insert
 INSERT INTO scans (id, uuid, started_at, state, spec) VALUES (?1, ?2, ?3, 'running', ?4) ON CONFLICT DO NOTHING";
 
-/// The retention visits the scan once more: it may have new observations.
+/// Sets the state of a scan. The retention then visits the scan once more, because it may have new observations.
 pub(crate) const SCAN_STATE: &str = "-- scan_state
 UPDATE scans SET state = ?2, finished_at = ?3, summary = ?4, prune_at = 0 WHERE uuid = ?1";
 
@@ -22,7 +22,7 @@ SELECT id FROM scans WHERE uuid = ?1";
 
 pub(crate) const SCAN: &str = concat!("-- scan\nSELECT ", scan_columns!(), " FROM scans WHERE uuid = ?1");
 
-/// Excludes scans that a watch will resume.
+/// The newest unfinished scan. Leaves out scans that a watch will resume.
 pub(crate) const SCAN_UNFINISHED: &str = concat!(
     "-- scan_unfinished\nSELECT ",
     scan_columns!(),
@@ -82,7 +82,7 @@ pub(crate) fn endpoints_of_host() -> String {
     )
 }
 
-/// Returns the statement for endpoints whose last known chain contains a certificate, once each.
+/// Returns the statement for endpoints whose last known chain contains a certificate. It returns each endpoint once.
 pub(crate) fn endpoints_of_certificate() -> String {
     inventory(
         "endpoints_of_certificate",
@@ -95,8 +95,9 @@ pub(crate) fn endpoints_of_certificate() -> String {
     )
 }
 
-/// Returns the statement of an inventory page and its parameters. It contains only the conditions that are set, so that each has
-/// its best plan. `after` is the key of the last returned row: (leaf_not_after, id) or the five columns of the key.
+/// Returns the statement of an inventory page and its parameters. The statement contains only the conditions that are set, so
+/// that each combination has its best plan. `after` is the key of the last returned row: (leaf_not_after, id) or the five columns
+/// of the key.
 pub(crate) fn inventory_page(
     filter: &InventoryFilter,
     after: Option<Vec<Value>>,
@@ -169,11 +170,11 @@ LEFT JOIN certificates p ON p.id = o.previous_leaf_id
 LEFT JOIN certificates l ON l.id = o.leaf_id
 ORDER BY o.observed_at, o.endpoint_id, o.scan_id";
 
-/// The last of the next endpoints of a scan: ?3 + 1 of them after endpoint ?2.
+/// The endpoint that ends the next part of a scan: the last of ?3 + 1 endpoints after endpoint ?2.
 pub(crate) const RANGE_END: &str = "-- range_end
 SELECT endpoint_id FROM observations WHERE scan_id = ?1 AND endpoint_id > ?2 ORDER BY endpoint_id LIMIT 1 OFFSET ?3";
 
-/// Endpoints from ?3 (exclusive) to ?5 that scan ?2 observed differently from scan ?1.
+/// Endpoints after ?3, up to and including ?5, that scan ?2 observed differently from scan ?1.
 pub(crate) const CHANGES_BETWEEN: &str = "-- changes_between
 SELECT d.kind, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, l.sha256,
        d.old_outcome, d.outcome, d.severity, d.endpoint_id
@@ -194,8 +195,8 @@ LEFT JOIN certificates p ON p.id = d.old_leaf
 LEFT JOIN certificates l ON l.id = d.leaf_id
 ORDER BY d.endpoint_id";
 
-/// Endpoints from ?3 (exclusive) to ?5 that scan ?1 observed and scan ?2 did not probe. A separate statement, because a combined one
-/// would have to read all of ?1 for each page of changes.
+/// Endpoints after ?3, up to and including ?5, that scan ?1 observed and scan ?2 did not probe. This is a separate statement,
+/// because a combined one would have to read all of ?1 for each page of changes.
 pub(crate) const NOT_SCANNED: &str = "-- not_scanned
 SELECT 6, e.host, e.port, e.protocol, e.server_name, e.address, d.observed_at, p.sha256, CAST(NULL AS BYTEA),
        d.outcome, CAST(NULL AS TEXT), CAST(NULL AS SMALLINT), d.endpoint_id
@@ -238,8 +239,8 @@ SELECT n.certificate_id, n.name FROM certificate_names n
 WHERE n.certificate_id IN (SELECT certificate_id FROM chain_members WHERE chain_id = ?1)
 ORDER BY n.certificate_id, n.position";
 
-/// Names at or below a domain: ?1 the reversed name, ?2 the same with a dot, ?3 the same with the character after a dot, then the
-/// key after which to start.
+/// Certificates with a name at or below a domain. ?1: the reversed domain; ?2: the same with a dot; ?3: the same with the
+/// character after a dot; the other parameters are the key after which to start.
 pub(crate) const CERTIFICATES_NAMED: &str = "-- certificates_named
 SELECT n.name, c.sha256, c.subject, i.name, c.serial, c.not_before, c.not_after, c.key_algorithm, c.key_bits,
        n.name_reversed, n.certificate_id, n.position

@@ -151,7 +151,7 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
     Ok(())
 }
 
-/// Reads the next column, which counts from one, as an index below `len`.
+/// Reads the next column, a number from one on, as an index below `len`.
 fn place(row: &mut Row, len: usize) -> Result<usize, StoreError> {
     let place = usize::try_from(row.int()? - 1).ok().filter(|place| *place < len);
     place.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))
@@ -179,7 +179,7 @@ async fn remove_observed_rows(
     Ok(())
 }
 
-/// Certificates of the batch, with the time at which each was first seen in it.
+/// Certificates of the batch, with the time at which the batch first saw each.
 type Met<'b> = BTreeMap<Hash, (&'b NewCertificate, i64)>;
 
 async fn store_certificates(

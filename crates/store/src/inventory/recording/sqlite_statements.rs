@@ -10,14 +10,15 @@ INSERT INTO endpoints (host, port, protocol, server_name, address, first_seen_at
                        leaf_not_after, chain_id)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?6, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 
-/// Updates the row for every observation; ?3 is the time of the last one with a certificate.
+/// Updates the endpoint's row after each observation. ?3: time of the last observation with a certificate.
 pub(crate) const ENDPOINT_OBSERVED: &str = "-- endpoint_observed
 UPDATE endpoints SET last_observed_at = ?2, last_answered_at = COALESCE(?3, last_answered_at),
                      last_changed_at = COALESCE(?4, last_changed_at), last_scan_id = ?5, outcome = ?6, answering = ?7,
                      severity = ?8
 WHERE id = ?1";
 
-/// Run only when the chain differs, so that an unchanged endpoint updates no index on these columns.
+/// Updates the leaf of an endpoint. Executed only if the chain differs, so that an unchanged endpoint updates no index on these
+/// columns.
 pub(crate) const ENDPOINT_LEAF: &str = "-- endpoint_leaf
 UPDATE endpoints SET leaf_id = ?2, leaf_issuer_id = ?3, leaf_not_after = ?4, chain_id = ?5
 WHERE id = ?1 AND chain_id IS NOT ?5";

@@ -67,9 +67,9 @@ pub(crate) struct Tally {
     endpoints: i64,
     answering: i64,
     severities: BTreeMap<Severity, i64>,
-    /// By issuer: number of certificates and endpoints.
+    /// Changes of the counts of each issuer: number of certificates, and of endpoints.
     pub(crate) issuers: BTreeMap<i64, (i64, i64)>,
-    /// By certificate: times of the first and the last observation.
+    /// Times of the first and the last observation of each certificate.
     pub(crate) seen: BTreeMap<i64, (i64, i64)>,
 }
 
@@ -142,8 +142,7 @@ impl Tally {
     }
 }
 
-/// Maximum number of ids in each cache. A scan often repeats the CA certificates of chains, but rarely leaves. 16,384 entries of
-/// about 60 bytes are one mebibyte.
+/// Maximum ids in each cache: about one mebibyte. A scan often repeats the CA certificates of chains, but rarely leaves.
 const CACHED_IDS_MAX: usize = 16_384;
 
 /// Cache of ids of committed rows, so that repeated rows need no statement. Rows are never deleted, so an entry never becomes
