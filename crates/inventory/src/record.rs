@@ -10,13 +10,13 @@ use store::{EndpointKey, NewCertificate, NewObservation, Store, StoreError};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, HostName};
 
-/// Rows per page when all are read.
+/// Maximum rows of a page when all rows of a scan are read.
 const PAGE_ROWS: usize = 1_000;
 
-/// Number of cached certificates, so that a repeated intermediate is converted only once.
+/// Maximum cached certificates. The cache avoids that a repeated intermediate is converted again.
 const KEPT_MAX: usize = 1_024;
 
-/// Converts observations to rows. One per scan: it caches the intermediates.
+/// Converts observations to rows. Create one for each scan, because it caches the intermediates.
 #[derive(Default)]
 pub struct Recorder {
     kept: HashMap<Fingerprint, Arc<NewCertificate>>,
@@ -85,7 +85,7 @@ pub fn target(key: &EndpointKey) -> Option<Target> {
     Some(Target::new(host, key.port, protocol, ProtocolSource::Given, server_name))
 }
 
-/// Returns the engine's identity of an inventory endpoint (see [`Target::identity`]).
+/// Returns the key by which the scan engine identifies an inventory endpoint (see [`Target::identity`]).
 #[must_use]
 pub fn identity(key: &EndpointKey) -> Option<String> {
     let target = target(key)?;
@@ -95,8 +95,8 @@ pub fn identity(key: &EndpointKey) -> Option<String> {
     })
 }
 
-/// Returns the endpoints that `scan` has already observed, by [`identity`], for [`Known::observed`](scan::Known::observed). Some
-/// 100 bytes each.
+/// Returns the endpoints that `scan` has already observed, by [`identity`], for [`Known::observed`](scan::Known::observed). An
+/// endpoint takes about 100 bytes.
 ///
 /// # Errors
 /// [`StoreError::UnknownScan`]; database errors.

@@ -13,7 +13,7 @@ use crate::record::Recorder;
 /// Time limit for storing the last rows of an interrupted scan.
 pub const LAST_ROWS_LIMIT: Duration = Duration::from_secs(1);
 
-/// Records the observations of one scan: converts them to rows and passes these to its own writer.
+/// Records the observations of one scan: converts them to rows, and passes the rows to its own writer.
 pub struct Recording {
     recorder: Recorder,
     sender: Sender,
@@ -24,9 +24,9 @@ pub struct Recording {
 /// Outcome of a scan.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ScanEnd {
-    /// All targets were probed: waits for the last rows up to the writer's patience.
+    /// All targets were probed. Waits for the last rows as long as the writer retries.
     Complete,
-    /// The scan was interrupted: waits for the last rows up to [`LAST_ROWS_LIMIT`].
+    /// The scan was interrupted. Waits for the last rows at most [`LAST_ROWS_LIMIT`].
     Interrupted,
 }
 
@@ -42,8 +42,8 @@ pub enum RecordingError {
 }
 
 impl Recording {
-    /// Starts recording into `scan`, which must exist in the database. `patience` is how long the writer retries while the database
-    /// is unavailable; `samples` measures its transactions.
+    /// Starts recording into `scan`, which must exist in the database. `patience` is the time for which the writer retries while
+    /// the database is unavailable; `samples` measures the writer's transactions.
     #[must_use]
     pub fn start(store: Store, scan: Uuid, patience: Duration, samples: Option<&Samples>) -> Self {
         let on_flush = samples.map(Samples::on_flush);
@@ -52,8 +52,9 @@ impl Recording {
         Self { recorder: Recorder::default(), sender, writer, gave_up: false }
     }
 
-    /// Records an observation; `detail` is a JSON object with the data that has no column. Waits while the writer's queue is full,
-    /// until `give_up` completes. Returns `false` when the observation was not queued; later ones are not queued either.
+    /// Records an observation. `detail` is a JSON object with the data that has no column. Waits while the writer's queue is
+    /// full, until `give_up` completes. Returns false when the observation was not queued; later observations are not queued
+    /// either.
     pub async fn record(
         &mut self,
         observation: &Observation,

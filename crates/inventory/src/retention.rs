@@ -1,4 +1,7 @@
-//! Retention of observations: removes the observations of old scans. [`store::Pruning`] says which observations stay.
+//! Retention of observations: removes the observations of old scans, except those that [`store::Pruning`] keeps.
+//!
+//! In a cluster one node at a time does the work. Transactions are small, and the pause after each is longer than the
+//! transaction, so that scans and other writers proceed.
 //!
 //! In a cluster one node at a time does the work. Transactions are small, and the pause after each is longer than it took, so that
 //! scans and other writers proceed.
@@ -21,7 +24,7 @@ const LEASE_US: i64 = 120_000_000;
 const EXTEND_EVERY: Duration = Duration::from_secs(30);
 const LEASE: &str = "inventory-retention";
 
-/// Pause after a step: this many times its duration, so that a process that polls for SQLite's lock gets it.
+/// Pause after a step, as a multiple of the step's duration. The pause lets other processes that poll for SQLite's lock take it.
 const PAUSE_FACTOR: u32 = 2;
 /// Minimum pause after a step.
 const PAUSE_MIN: Duration = Duration::from_millis(5);

@@ -6,20 +6,20 @@ use uuid::Uuid;
 use super::series::Series;
 use super::slot::{DAY_US, HOUR_US};
 
-/// A quarter of an hour in µs: long enough to ignore a short peak, short enough to act.
+/// A quarter of an hour in µs: a window that is long enough to ignore a short peak, and short enough to act.
 const QUARTER_US: i64 = HOUR_US / 4;
 
 /// Minimum runs in the window to judge the current duration.
 const RUNS_MIN: u64 = 3;
 /// Minimum runs in the baseline.
 const RUNS_BASE_MIN: u64 = 12;
-/// Minimum calls to judge an error rate: out of a hundred, two errors exceed one percent and one does not.
+/// Minimum calls to judge an error rate. With a hundred calls, two errors exceed one percent and one error does not.
 const CALLS_MIN: u64 = 100;
 /// Minimum probes in the baseline of the failure rate.
 const LOOKS_BASE_MIN: u64 = 1_000;
-/// Minimum samples of a node's connection pool, out of sixty: five minutes.
+/// Minimum samples of a node's connection pool in the window: five minutes of 15.
 const POOL_MIN: u64 = 20;
-/// Minimum samples of a node's task count, out of 240: half an hour.
+/// Minimum samples of a node's task count in the window: half an hour of an hour.
 const TASKS_MIN: u64 = 120;
 /// Minimum samples of task counts in the baseline: twelve hours of one node.
 const TASKS_BASE_MIN: u64 = 2_880;
@@ -48,18 +48,18 @@ pub struct SeriesHistory {
     pub recent: Vec<Piece>,
 }
 
-/// Summary of a sketch.
+/// Summary of the values of a sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Number of values.
     pub count: u64,
     /// Mean of the values.
     pub mean: f64,
-    /// Median.
+    /// Median of the values.
     pub p50: f64,
-    /// 95th percentile.
+    /// 95th percentile of the values.
     pub p95: f64,
-    /// 99th percentile.
+    /// 99th percentile of the values.
     pub p99: f64,
 }
 
@@ -76,7 +76,7 @@ impl Figures {
 /// Result of judging a series.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// There is no rule for the series: it is only displayed.
+    /// The series has no rule: its values are only displayed.
     Shown,
     /// There are too few measurements.
     Learning,
@@ -110,7 +110,7 @@ pub struct Judgement {
     pub base: Option<Figures>,
     /// The judged value: a median or a fraction. Also set if there are too few measurements for a verdict.
     pub value: Option<f64>,
-    /// The same value of the baseline.
+    /// The value of the baseline that corresponds to `value`.
     pub base_value: Option<f64>,
     /// Result of the comparison.
     pub verdict: Verdict,
@@ -125,32 +125,33 @@ impl Judgement {
     }
 }
 
-/// The time window that counts as the present.
+/// The time window of the measurements that are judged.
 #[derive(Clone, Copy)]
 struct Window {
     /// Minimum length of the window, µs.
     least_us: i64,
-    /// The window extends further into the past until it contains this many values, a day at most.
+    /// Number of values that the window should contain. The window extends further into the past until it has them, but at most a
+    /// day.
     values: u64,
 }
 
 /// Rule by which a series is judged.
 struct Rule {
     window: Window,
-    /// Minimum values in the window; per node if nodes are judged separately.
+    /// Minimum values in the window; for each node, if nodes are judged separately.
     least: u64,
-    /// Whether each node is judged separately, and the worst counts.
+    /// Whether each node is judged separately, and the highest value is used.
     by_node: bool,
     /// Minimum values in the baseline, for rules that compare with it.
     least_base: Option<u64>,
     /// Returns the judged value of a sketch.
     value: fn(&Sketch) -> Option<f64>,
-    /// Returns the deviation of a value from the baseline (an empty sketch for rules that do not compare with it). A drift begins
-    /// above `begins_past` and ends at `over_at`.
+    /// Returns the deviation of a value from the baseline. Rules that do not compare with the baseline get an empty sketch. A
+    /// drift begins above `begins_past` and ends at `over_at`.
     off: fn(f64, &Sketch) -> f64,
     begins_past: f64,
     over_at: f64,
-    /// A value up to this quantile of the baseline is no drift: frequent values are not new.
+    /// Quantile of the baseline up to which a value is no drift, because such values are frequent.
     usual: Option<f64>,
 }
 
@@ -274,8 +275,8 @@ pub fn judge(series: Series, past: &SeriesHistory, reported: OpenDriftAlert, now
 }
 
 impl Rule {
-    /// Returns whether the value has drifted. The end threshold is below the start threshold (hysteresis), so that a value between
-    /// the two does not start and end alerts repeatedly.
+    /// Returns whether the value has drifted. The threshold that ends a drift is below the one that begins it (hysteresis), so
+    /// that a value between the two does not begin and end alerts repeatedly.
     fn has_drifted(&self, value: f64, base: &Sketch, reported: OpenDriftAlert) -> bool {
         let off = (self.off)(value, base);
         if reported == OpenDriftAlert::Drift {

@@ -39,7 +39,7 @@ use crate::tables::history::{
 const BASE_US: i64 = 7 * DAY_US;
 /// Age at which measurements are deleted: a day more than the baseline.
 const KEPT_US: i64 = 8 * DAY_US;
-/// Age at which finished slots are folded, µs: by then every node has stored them.
+/// Age, µs, at which finished slots are folded into hours. By then every node has stored its measurements.
 const FOLD_AFTER_US: i64 = 2 * HOUR_US;
 
 /// Interval between samples of gauges: tasks, connections.
@@ -48,7 +48,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 const ROUND_EVERY: u64 = 4;
 /// Rounds between two clean-ups: ten minutes.
 const TIDY_EVERY: u64 = 10;
-/// Lease of the node that sends alerts, µs: three rounds.
+/// Duration of the lease of the node that sends alerts, µs: three rounds.
 const LEASE_US: i64 = 180_000_000;
 const LEASE: &str = "history";
 /// Timeout for storing the last measurements during shutdown.
@@ -56,7 +56,7 @@ const LAST_TRY: Duration = Duration::from_secs(2);
 
 /// Maximum rows per page, a few kilobytes each.
 const PAGE: usize = 1_000;
-/// Maximum pages per round: sixteen series of a hundred nodes in the last two hours, and the folded days.
+/// Maximum pages per round: enough for sixteen series of a hundred nodes in the last two hours, and the folded days.
 const PAGES_MAX: usize = 64;
 
 /// Drift detection of one node, for the measurements of the whole cluster. Cheap to clone.
@@ -68,7 +68,7 @@ struct HistoryState {
     clock: Clock,
     node: Uuid,
     samples: Samples,
-    /// Call counters of this process's listings.
+    /// Call counters of the cloud listings of this process.
     clouds: Option<Mutex<CloudCalls>>,
     /// Measurements older than a day, read once an hour.
     older: tokio::sync::Mutex<OlderMeasurements>,
@@ -93,8 +93,8 @@ pub struct SeriesStatus {
 }
 
 impl History {
-    /// Creates the history. Apart from calls of [`History::samples`], nothing is measured before [`History::run`]. `pools` are the
-    /// call pools of this process's cloud listings.
+    /// Creates the history. `pools` are the call pools of this process's cloud listings. Before [`History::run`], only calls of
+    /// [`History::samples`] measure anything.
     #[must_use]
     pub fn new(store: Store, clock: Clock, pools: Option<Pools>) -> Self {
         let samples = Samples::new(clock.clone());
@@ -228,7 +228,7 @@ impl History {
         Ok(older)
     }
 
-    /// Passes every row of a time range to the callback, oldest first. Skips series of newer versions of Bulla and invalid
+    /// Calls the callback with every row of a time range, oldest first. Skips series of newer versions of Bulla, and invalid
     /// sketches.
     async fn read(
         &self,

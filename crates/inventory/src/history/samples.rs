@@ -16,7 +16,7 @@ use super::series::{CallTarget, FleetSize, Series};
 use super::slot::{SLOT_US, slot_start};
 use crate::tables::history::{HistoryKey, HistoryRow, put_history};
 
-/// Maximum time slots buffered while the database is unavailable: two hours. Older ones are dropped.
+/// Maximum time slots buffered while the database is unavailable: two hours. Older slots are dropped.
 const SLOTS_MAX: usize = 24;
 
 /// Sketches by time slot and series, until they are stored. Cheap to clone; clones share them.
@@ -26,7 +26,7 @@ pub struct Samples(Arc<SampleBuffer>);
 #[derive(Debug)]
 struct SampleBuffer {
     clock: Clock,
-    /// Identifier of this process in the rows; new at each start.
+    /// Identifier of this process in the rows; random, chosen at startup.
     node: Uuid,
     // Locked only to add one value, never across an await.
     kept: Mutex<BTreeMap<i64, BTreeMap<Series, Sketch>>>,
@@ -64,7 +64,7 @@ impl Samples {
         self.record_many(Series::ProviderErrors(asked), &[(0.0, calls - failed), (1.0, failed)]);
     }
 
-    /// Records the probes of a scan; a probe that shows no certificate counts as failed.
+    /// Records the probes of a scan. A probe that saw no certificate counts as failed.
     pub fn probes(&self, progress: &Snapshot) {
         self.calls(
             CallTarget::Endpoints,
@@ -143,7 +143,7 @@ impl CloudCalls {
         Self { pools, counted: BTreeMap::new() }
     }
 
-    /// Records the calls since the last time.
+    /// Records the calls since the previous call of this method.
     pub fn count(&mut self, samples: &Samples) {
         let mut now: BTreeMap<Provider, [u64; 2]> = BTreeMap::new();
         for pool in self.pools.gauges() {

@@ -9,7 +9,7 @@ pub enum Series {
     ScanDuration(FleetSize),
     /// Duration of a run that listed clouds, by the number of endpoints and certificates, in seconds.
     ListDuration(FleetSize),
-    /// Failed calls: 0 or 1 for each call; the mean is the error rate.
+    /// Error rate of calls. Each call is recorded as 0 (succeeded) or 1 (failed), so that the mean is the error rate.
     ProviderErrors(CallTarget),
     /// Rows per transaction of the inventory's writer.
     WriterBatch,
@@ -31,7 +31,7 @@ const SIZE_MAX: u8 = 6;
 /// The destination of calls.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum CallTarget {
-    /// Endpoints that were probed; one that showed no certificate counts as an error.
+    /// Endpoints that were probed. A probe that saw no certificate counts as a failed call.
     Endpoints,
     /// A cloud's or cluster's API.
     Cloud(Provider),

@@ -23,13 +23,14 @@ pub struct Candidate {
     pub protocol: String,
     /// Group of the watch that scans the endpoint.
     pub group: String,
-    /// Tags of the cloud resource, or of all resources that contain the certificate: a key may then have several values.
+    /// Tags of the cloud resource. For other endpoints, tags of all resources that contain the certificate, so that a key may
+    /// have several values.
     pub tags: Vec<(String, String)>,
 }
 
 impl Candidate {
-    /// Creates a candidate for an endpoint. Its address is the one of the connection, else the one in its key, else its host if
-    /// that is an address.
+    /// Creates a candidate for an endpoint. Its address is the connected address, else the address in its key, else its host if
+    /// the host is an address.
     #[must_use]
     pub fn of(endpoint: &EndpointKey, connected: Option<IpAddr>) -> Self {
         let address =
@@ -43,7 +44,7 @@ impl Candidate {
         }
     }
 
-    /// Converts the texts to lower case, once for all rules.
+    /// Converts the texts to lower case, so that each rule need not do it.
     pub(super) fn lower(&self) -> Self {
         // For most endpoints SNI is the host name; then it is not matched twice.
         let server_name = if self.server_name == self.host { "" } else { &self.server_name };
@@ -63,7 +64,7 @@ impl Candidate {
         }
     }
 
-    /// Adds the first of these names.
+    /// Sets the names to the first [`OWNERSHIP_NAMES_MAX`] of these.
     #[must_use]
     pub fn named(mut self, names: &[String]) -> Self {
         self.names = names.iter().take(OWNERSHIP_NAMES_MAX).cloned().collect();

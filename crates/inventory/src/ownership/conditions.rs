@@ -55,7 +55,7 @@ pub struct RuleConditions {
     pub tag: Option<Tagged>,
 }
 
-/// A condition that is not met.
+/// Which condition of a rule is not met.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum UnmetCondition {
     Host,
@@ -64,7 +64,7 @@ pub(super) enum UnmetCondition {
     Source,
     Issuer,
     Tag,
-    /// The candidate lacks all tags from which the rule takes values.
+    /// The rule takes values from tags, and the candidate has none of these tags.
     Taken,
 }
 

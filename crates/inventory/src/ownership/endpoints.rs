@@ -11,8 +11,8 @@ use super::rule::Rules;
 use crate::tables;
 
 impl Rules {
-    /// Returns the assignment of each endpoint, in the order of `found`. At most four statements, whatever the number of endpoints;
-    /// none without rules.
+    /// Returns the assignment of each endpoint, in the order of `found`. Sends at most four statements, whatever the number of
+    /// endpoints, and none if there are no rules.
     ///
     /// # Errors
     /// Database errors.
@@ -62,8 +62,8 @@ impl Rules {
         Ok(found.iter().enumerate().map(place).collect())
     }
 
-    /// Returns the tags of endpoints, in their order: for a cloud resource its own tags, otherwise the tags of all resources that
-    /// contain the certificate. At most two statements; none when no rule uses tags.
+    /// Returns the tags of each endpoint: of a cloud resource its own tags, otherwise the tags of all resources that contain the
+    /// certificate. Sends at most two statements, and none if no rule uses tags.
     ///
     /// # Errors
     /// Database errors.

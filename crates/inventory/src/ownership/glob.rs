@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use x509::star;
 
-/// Longest pattern of an ownership rule in bytes: that of the longest host name (RFC 1035 section 2.3.4, without length bytes).
+/// Maximum bytes of a pattern: the length of the longest host name (RFC 1035 section 2.3.4, without length bytes).
 pub const GLOB_OCTETS_MAX: usize = 253;
 
 /// A pattern in which `*` matches any sequence of characters, including dots and the empty sequence. All other characters match

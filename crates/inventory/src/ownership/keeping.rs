@@ -19,11 +19,11 @@ use crate::tables::ownership::{
 
 /// Maximum characters of a rule name.
 pub const NAME_MAX: usize = 64;
-/// The highest position; leaves room to place rules between others.
+/// Maximum position. It leaves room to place rules between others.
 pub const POSITION_MAX: u32 = 1_000_000;
-/// Distance between the last rule and a new one without a position, so that others fit between them.
+/// Distance between the last rule and a new one without a position, so that other rules fit between them.
 const POSITION_STEP: u32 = 10;
-/// Reserved name: the API's path uses it.
+/// Reserved name, because it is a path of the API.
 const RESERVED: &str = "explain";
 
 /// A rule to create, or the new settings of one.
@@ -46,7 +46,7 @@ pub struct NewRule {
 pub struct RuleRecord {
     /// The rule.
     pub rule: Rule,
-    /// Changes with every update.
+    /// Number of the rule's version. Changes with every update.
     pub revision: i64,
     /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
@@ -100,7 +100,7 @@ pub struct Ownership {
 }
 
 impl Rules {
-    /// Reads all rules with one statement.
+    /// Reads all ownership rules with one statement.
     ///
     /// # Errors
     /// Database errors.

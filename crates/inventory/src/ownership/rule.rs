@@ -13,7 +13,7 @@ use super::tagged::TagKeys;
 /// An ownership rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
-    /// Unique identifier.
+    /// Id of the rule.
     pub id: Uuid,
     /// Unique name.
     pub name: String,
@@ -96,7 +96,7 @@ impl Rules {
         self.0.iter().any(Rule::needs_tags)
     }
 
-    /// Returns whether a rule uses a tag whose values differ between the tags of one of these pairs.
+    /// Returns whether the rules use a tag for which the two sides of a pair have different values.
     #[must_use]
     pub(crate) fn uses_differing_tag<'t>(
         &self,
@@ -117,7 +117,8 @@ impl Rules {
         self.of_any(std::slice::from_ref(place))
     }
 
-    /// Returns the assignment of the first rule that matches any of several candidates, for the first candidate that it matches.
+    /// Returns the assignment of the first rule that matches any of several candidates. If it matches several, the first of these
+    /// determines the assignment.
     #[must_use]
     pub fn of_any(&self, places: &[Candidate]) -> Option<Assignment> {
         let lower: Vec<Candidate> = places.iter().map(Candidate::lower).collect();
@@ -127,7 +128,8 @@ impl Rules {
         })
     }
 
-    /// Returns the rules up to the first match, each with the reason why it does not match. [`Rules::of`] returns the assignment.
+    /// Returns the rules up to the first match, each with the reason why it does not match. [`Rules::of`] returns the assignment
+    /// of the matching rule.
     #[must_use]
     pub fn explain(&self, place: &Candidate) -> Vec<Step<'_>> {
         let lower = place.lower();

@@ -7,8 +7,8 @@ use super::assignment::{Assignment, is_label};
 use super::error::BadRule;
 use super::glob::Glob;
 
-/// A condition on a tag: its key and a pattern for its value, `team=pay*`; `team` alone matches any value, also an empty one. ASCII
-/// case is ignored. The key ends at the first `=`.
+/// A condition on a tag: its key, and a pattern for its value, such as `team=pay*`. The key alone (`team`) matches any value,
+/// including an empty one. ASCII case is ignored. The key ends at the first `=`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Tagged {
@@ -57,8 +57,8 @@ fn is_key(text: &str) -> bool {
     !text.trim().is_empty() && text.len() <= TAG_KEY_OCTETS_MAX && !text.chars().any(char::is_control)
 }
 
-/// Keys of the tags from which a rule takes values: for example `team` from `cost-center`. Such a rule matches only if at least one
-/// of the tags has a value; the others come from the rule's assignment.
+/// Keys of the tags from which a rule takes values: for example, the team from the tag `cost-center`. Such a rule matches only if
+/// at least one of these tags has a value. Fields whose tag has no value come from the rule's assignment.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TagKeys {

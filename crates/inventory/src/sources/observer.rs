@@ -19,7 +19,7 @@ use x509::{Certificate, Fingerprint};
 
 use crate::tables;
 
-/// Observations buffered for the reader: a small number, so that a slow writer slows the listing immediately.
+/// Maximum observations buffered for the reader. The number is small, so that a slow writer slows the listing immediately.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 
 /// Reason why certificates could not be converted to observations.
@@ -38,17 +38,17 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Creates an observer that judges by `options` and `trust`. Unchanged certificates are read from `store`. Without a store, use
-    /// empty states, so that no certificate is unchanged. If `options` enable revocation checks, [`observe`] runs them during the
-    /// listing.
+    /// Creates an observer that judges certificates by `options` and `trust`. It reads unchanged certificates from `store`.
+    /// Without a store, use empty states, so that no certificate is unchanged. If `options` enable revocation checks, [`observe`]
+    /// runs them during the listing.
     #[must_use]
     pub fn new(options: &ScanOptions, trust: Trusted, store: Option<Store>) -> Self {
         let (judge, revocation) = (Arc::new(Judge::new(options, trust)), options.revocation.clone());
         Self { judge, revocation, store }
     }
 
-    /// Returns one observation per certificate, in their order. Also returns resources whose certificate is unchanged but not in
-    /// the inventory: call [`State::forget`] for these.
+    /// Returns one observation for each certificate, in the same order. Also returns the resources whose certificate is unchanged
+    /// but not in the inventory: call [`State::forget`] for them.
     ///
     /// # Errors
     /// [`ObserveError`].

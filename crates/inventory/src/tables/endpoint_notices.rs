@@ -1,4 +1,4 @@
-//! Notices: the conditions of endpoints that were reported, so that a watch reports each beginning and end once.
+//! Notices: which conditions of endpoints were reported, so that a watch reports each beginning and end once.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use db::{BulkStatement, Column, Cost, Row, StoreError, Tx, limit_of};
 use store::{EndpointKey, Scans, address, endpoint_key};
 
 store::handle! {
-    /// Rows of notices about endpoints.
+    /// Table of the notices about endpoints.
     EndpointNotices
 }
 
@@ -20,7 +20,7 @@ pub struct EndpointNotice {
     pub leaf: i64,
     /// Row of its issuer.
     pub issuer: i64,
-    /// Row of the chain; 0 when the certificate came alone.
+    /// Row of the chain; 0 when the endpoint sent the certificate without a chain.
     pub chain: i64,
     /// Bit set of the reported conditions; the caller defines the bits.
     pub conditions: i64,
@@ -35,7 +35,7 @@ pub struct SeenEndpoint {
     pub row: i64,
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
-    /// Whether this is the first scan with the endpoint.
+    /// Whether this scan is the first that observed the endpoint.
     pub new: bool,
     /// Time of the observation, µs since 1970-01-01 UTC.
     pub at_us: i64,
@@ -74,9 +74,9 @@ pub struct SeenLeaf {
     pub above: Option<SeenIssuer>,
     /// Whether the certificate is a version of a managed certificate.
     pub managed: bool,
-    /// Time when that managed certificate got a later version, µs since 1970-01-01 UTC.
+    /// Time when the managed certificate got a later version than this one, µs since 1970-01-01 UTC.
     pub replaced_at_us: Option<i64>,
-    /// Whether our own CA issued the certificate.
+    /// Whether the CA of this installation issued the certificate.
     pub issued: bool,
     /// Whether the certificate is dismissed at the given time.
     pub dismissed: bool,
@@ -93,7 +93,7 @@ pub struct SeenIssuer {
     pub not_after_us: i64,
 }
 
-/// An endpoint with a notice of a watch that did not respond in a scan.
+/// An endpoint that did not respond in a scan, and about which a watch has a notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SilentEndpoint {
     /// Row of the endpoint; pages are ordered by it.
@@ -104,7 +104,7 @@ pub struct SilentEndpoint {
     pub at_us: i64,
     /// Outcome of the probe.
     pub outcome: ProbeOutcome,
-    /// SHA-256 of the certificate that it showed last.
+    /// SHA-256 of the certificate that the endpoint showed last.
     pub sha256: [u8; 32],
     /// First name in the certificate, or its subject.
     pub name: String,
@@ -114,7 +114,7 @@ pub struct SilentEndpoint {
     pub told: EndpointNotice,
 }
 
-/// An endpoint with a notice of a watch that the watch no longer scans, or that its source reports as gone.
+/// An endpoint with a notice of a watch, which the watch no longer scans or whose source reports it as gone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnseenEndpoint {
     /// Row of the endpoint; pages are ordered by it.
@@ -219,7 +219,7 @@ pub async fn delete_notices(tx: &mut Tx, endpoints: Vec<i64>) -> Result<(), Stor
     tx.bulk(&UNTELL, vec![Column::Int(endpoints)]).await.map(drop)
 }
 
-/// Returns the given certificates (by row) that no endpoint with monitored expiry shows any longer.
+/// Returns the subset of these certificates (by row) that no endpoint with monitored expiry shows any longer.
 ///
 /// # Errors
 /// Database errors.
@@ -229,8 +229,8 @@ pub async fn unserved(tx: &mut Tx, leaves: Vec<i64>) -> Result<Vec<[u8; 32]>, St
 }
 
 impl EndpointNotices<'_> {
-    /// Returns endpoints after row `after` that responded in `scan`, with their notices; `now_us` decides whether dismissals have
-    /// ended. At most `limit`; fewer mean the last page.
+    /// Returns at most `limit` endpoints after row `after` that responded in `scan`, with their notices. Fewer than `limit` mean
+    /// the last page. `now_us` decides whether dismissals have ended.
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`]; database errors.
@@ -250,8 +250,8 @@ impl EndpointNotices<'_> {
         self.0.rows(Cost::Walk, SEEN, parameters).await?.into_iter().map(seen).collect()
     }
 
-    /// Returns endpoints after row `after` with a notice of `watch` that did not respond in `scan`; `now_us` decides whether
-    /// dismissals have ended. At most `limit`; fewer mean the last page.
+    /// Returns at most `limit` endpoints after row `after` that have a notice of `watch` and did not respond in `scan`. Fewer
+    /// than `limit` mean the last page. `now_us` decides whether dismissals have ended.
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`]; database errors.
@@ -269,8 +269,8 @@ impl EndpointNotices<'_> {
         self.0.rows(Cost::Walk, SILENT, parameters).await?.into_iter().map(silent).collect()
     }
 
-    /// Returns endpoints after row `after` with a notice of `watch` that `scan` did not include; without a scan, all with a notice.
-    /// At most `limit`; fewer mean the last page.
+    /// Returns at most `limit` endpoints after row `after` that have a notice of `watch` and that `scan` did not include. Without
+    /// a scan, returns all endpoints with a notice. Fewer than `limit` mean the last page.
     ///
     /// # Errors
     /// [`StoreError::UnknownScan`]; database errors.

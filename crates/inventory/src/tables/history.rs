@@ -15,7 +15,7 @@ store::handle! {
 /// Node id of folded rows, which contain the measurements of all nodes.
 pub const FOLDED: Uuid = Uuid::nil();
 
-/// Key of a row. Pages are in key order; the default is before every row.
+/// Key of a row. Pages are in key order; the default key is before every row.
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct HistoryKey {
     /// Start of the time slot, µs since 1970-01-01 UTC.

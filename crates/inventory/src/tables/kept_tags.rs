@@ -12,8 +12,8 @@ store::handle! {
     PlaceTags
 }
 
-/// Maximum resources per certificate whose tags are read, the first by protocol and host. A certificate in a thousand namespaces of
-/// a cluster gets the tags of these.
+/// Maximum resources of a certificate whose tags are read: the first ones by protocol and host. A certificate can be in a
+/// thousand namespaces of a cluster.
 pub const KEPT_PLACES_MAX: usize = 16;
 
 /// Tags of a resource to store.
@@ -25,7 +25,7 @@ pub struct TagsRow {
     pub host: String,
     /// The certificate that the resource holds.
     pub sha256: Option<[u8; 32]>,
-    /// Tags as a JSON object; `None`: the resource has none.
+    /// Tags as a JSON object. `None` if the resource has no tags.
     pub tags: Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreE
     tx.bulk(&DROP, vec![Column::Text(gone.0), Column::Text(gone.1)]).await.map(drop)
 }
 
-/// Converts names to the form stored for endpoints, so that both are found by the same key.
+/// Converts the names of a resource to the form in which endpoints are stored, so that the same key finds both.
 fn stored(protocol: String, host: String) -> (String, String) {
     let key = EndpointKey { host, port: 0, protocol, server_name: String::new(), address: String::new() };
     let EndpointKey { host, protocol, .. } = stored_key(&key);

@@ -13,10 +13,11 @@ store::handle! {
     Ownership
 }
 
-/// Maximum rules: all are loaded into memory for matching, a few hundred bytes each.
+/// Maximum rules. All rules are loaded into memory for matching, a few hundred bytes each.
 pub const OWNERSHIP_RULES_MAX: usize = 1_000;
 
-/// Maximum names of one certificate that rules read, the first ones: two and a half times what public CAs allow.
+/// Maximum names of one certificate that rules read: the first ones. This is two and a half times the number that public CAs
+/// allow.
 pub const OWNERSHIP_NAMES_MAX: usize = 256;
 
 /// Settings of an ownership rule.
@@ -37,7 +38,7 @@ pub struct OwnershipRow {
     pub id: Uuid,
     /// Settings of the rule.
     pub settings: OwnershipSettings,
-    /// Changes with every update, starting at 1.
+    /// Number of the rule's version: starts at 1, and changes with every update.
     pub revision: i64,
     /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
@@ -141,7 +142,7 @@ pub async fn insert_ownership_rule(
     Ok(OwnershipInsertion::Made)
 }
 
-/// Records that owners may have changed although no rule did, so that watches send notifications again.
+/// Records that owners may have changed although no rule was changed, so that watches send notifications again.
 ///
 /// # Errors
 /// Database errors.
@@ -253,7 +254,7 @@ impl Ownership<'_> {
         Ok(names)
     }
 
-    /// Returns the groups of the watches that last reported endpoints, by index in `endpoints`; endpoints that no watch reported
+    /// Returns the group of the watch that last reported each endpoint, by index in `endpoints`. Endpoints that no watch reported
     /// are missing. One statement.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ store::handle! {
     Sources
 }
 
-/// Certificates read in one statement: shorter lists repeat their last element, so that one prepared statement serves all lengths.
+/// Number of certificates read by one statement. A shorter list repeats its last element, so that one prepared statement serves
+/// all lengths.
 const DERS_AT_ONCE: usize = 64;
 /// Maximum sources: accounts, subscriptions, projects and clusters.
 const SOURCES_MAX: i64 = 10_000;
@@ -78,8 +79,8 @@ impl Sources<'_> {
         self.0.execute(STATE_DELETE, vec![source.into()]).await.map(drop)
     }
 
-    /// Returns the certificates with these SHA-256 fingerprints, DER; those that are not in the inventory are missing. One
-    /// statement for every 64.
+    /// Returns the certificates (DER) with these SHA-256 fingerprints. Certificates that are not in the inventory are missing.
+    /// Sends one statement for every 64 fingerprints.
     ///
     /// # Errors
     /// Database errors.

@@ -1,5 +1,8 @@
 //! Parts of a watch's run: nodes share a run over many endpoints, and a crashed node delays only its own parts.
 //!
+//! A part belongs to its holder until the lease ends; [`PartRow::claims`] is the fencing token. A part that has neither a result
+//! nor a holder can be claimed.
+//!
 //! A part belongs to its holder until the lease ends; [`PartRow::claims`] is the fencing token. A part without a result and without
 //! a holder can be claimed.
 
@@ -42,11 +45,11 @@ pub struct RunProgress {
     pub parts: u64,
     /// Number of parts that have ended.
     pub parts_ended: u64,
-    /// Number of parts that a node holds.
+    /// Number of parts that a node is scanning, with a valid lease.
     pub parts_held: u64,
 }
 
-/// Inserts the parts of a scan only once: a run that another node continues has the same parts.
+/// Inserts the parts of a scan, unless they exist: a run that another node continues has the same parts.
 const INSERT: BulkStatement = db::bulk! { (scan uuid, part bigint, parts bigint, watch uuid)
     "-- watch_parts_insert
 INSERT INTO watch_parts (scan, part, parts, watch, claims) VALUES (:scan, :part, :parts, :watch, 0)

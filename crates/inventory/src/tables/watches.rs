@@ -32,16 +32,16 @@ pub struct WatchSettings {
     pub interval_us: i64,
     /// Maximum delay of a run after its planned time, µs.
     pub jitter_us: i64,
-    /// Whether the watch is enabled; false: paused.
+    /// Whether the watch is enabled. False: the watch is paused.
     pub enabled: bool,
 }
 
 /// Times of a watch's next run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WatchTimes {
-    /// Planned time on the interval's grid, µs since 1970-01-01 UTC.
+    /// Planned time, µs since 1970-01-01 UTC. Planned times differ by whole intervals.
     pub planned_at_us: i64,
-    /// Planned time plus jitter, when the run is due, µs since 1970-01-01 UTC.
+    /// Time at which the run is due, µs since 1970-01-01 UTC: the planned time plus jitter.
     pub next_run_at_us: i64,
 }
 
@@ -96,7 +96,7 @@ pub struct WatchRun {
     pub began_at_us: i64,
     /// The scan that the run records, once it has begun.
     pub scan: Option<Uuid>,
-    /// The node that runs it; `None` if it was released.
+    /// The node that executes the run; `None` if it was released.
     pub holder: Option<Uuid>,
     /// End of the node's lease, µs since 1970-01-01 UTC.
     pub until_us: Option<i64>,
@@ -109,7 +109,7 @@ pub struct WatchRow {
     pub id: Uuid,
     /// Settings of the watch.
     pub settings: WatchSettings,
-    /// Changes with every update of the settings, starting at 1.
+    /// Number of the settings' version: starts at 1, and changes with every update of the settings.
     pub revision: i64,
     /// Times of the next runs.
     pub times: WatchTimes,
@@ -150,7 +150,7 @@ UPDATE watches SET name = ?2, group_name = ?3, spec = ?4, interval_us = ?5, jitt
 WHERE uuid = ?1 AND revision = ?11";
 const DELETE: &str = "-- watch_delete
 DELETE FROM watches WHERE uuid = ?1";
-/// No effect during a run: its end plans the next one.
+/// Makes a watch due. Has no effect during a run, whose end plans the next run.
 const WANT: &str = "-- watch_want
 UPDATE watches SET next_run_at = ?2 WHERE uuid = ?1 AND enabled = 1 AND run_began_at IS NULL";
 
@@ -274,7 +274,7 @@ pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, Store
     Ok(tx.execute(WANT, vec![id.into(), at_us.into()]).await? == 1)
 }
 
-/// Records which scan a claimed run fills; false when `holder` has lost the run.
+/// Records into which scan a claimed run writes. Returns false when `holder` has lost the run.
 ///
 /// # Errors
 /// Database errors.
@@ -374,8 +374,8 @@ impl Watches<'_> {
         claimed.await?.into_iter().map(row_of).collect()
     }
 
-    /// Extends the leases of runs that `holder` has claimed, given by id and fencing token, to `until_us`; returns those that
-    /// `holder` still has. An expired lease can be extended if no other node has claimed the run.
+    /// Extends the leases of the given runs (id and fencing token) of `holder` to `until_us`. Returns the runs that `holder`
+    /// still has. An expired lease can be extended if no other node has claimed the run.
     ///
     /// # Errors
     /// Database errors.
@@ -395,7 +395,7 @@ impl Watches<'_> {
         kept.await?.into_iter().map(|mut row| row.uuid()).collect()
     }
 
-    /// Releases all runs that `holder` has claimed: other nodes continue them immediately.
+    /// Releases all runs that `holder` has claimed, so that other nodes continue them immediately.
     ///
     /// # Errors
     /// Database errors.

@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use crate::tables::watch_parts::PartRow;
 
-/// Duration of a lease without renewal: twelve periods, so that a pause of the process or a database failover loses no run.
+/// Duration of a lease without renewal. This is twelve periods, so that a pause of the process or a failover of the database
+/// loses no run.
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 
 /// A run that a node has claimed.
@@ -50,7 +51,7 @@ impl LeasedParts {
         self.0.lock().values().map(|(row, _)| *row).collect()
     }
 
-    /// Cancels the parts in `asked` that are not in `kept`: another node has them, or they are no longer needed.
+    /// Cancels the parts in `asked` that are not in `kept`, because another node has them or they are no longer needed.
     pub(super) fn keep(&self, asked: &[PartRow], kept: &[(Uuid, u64)]) {
         let held = self.0.lock();
         for row in asked.iter().filter(|row| !kept.contains(&(row.scan, row.part))) {

@@ -1,5 +1,10 @@
 //! Watches: scans that a server repeats on a schedule.
 //!
+//! [`Watches`] manages them; [`Watches::run`] executes those that are due. Any number of nodes can share the work: a run belongs
+//! to the node that holds its lease. A node that shuts down releases its runs; the leases of a crashed node expire. The next node
+//! continues the scan and skips the endpoints already stored. A run over many endpoints is split into parts, which nodes share in
+//! the same way.
+//!
 //! [`Watches`] manages them; [`Watches::run`] runs those that are due. Any number of nodes can share the work: a run belongs to the
 //! node that holds its lease. A node that stops releases its runs; the leases of a crashed node expire. The next node continues the
 //! scan and skips the endpoints already stored. A run over many endpoints is split into parts, which nodes share in the same way.
@@ -45,7 +50,7 @@ pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
 pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Maximum targets of one watch, as configured: they are stored in one row.
 pub const TARGETS_MAX: usize = 10_000;
-/// Longest target in bytes: a network with a dozen server names fits. Also the limit of source names.
+/// Maximum bytes of a target: a network with a dozen server names fits. Also the limit of source names.
 pub const TARGET_BYTES_MAX: usize = 1_024;
 /// Maximum source names of one watch.
 pub const SOURCES_MAX: usize = 1_000;
@@ -55,12 +60,12 @@ pub const ENDPOINTS_MAX: u64 = 1_048_576;
 /// Maximum characters of a watch name.
 pub const NAME_MAX: usize = 64;
 
-/// Maximum concurrent runs on a node. Each has an engine, a writer and sockets; more would not be faster, because a scan is
+/// Maximum concurrent runs on a node. Each has an engine, a writer and sockets. More runs would not be faster, because a scan is
 /// concurrent itself.
 const AT_ONCE: usize = 2;
 
-/// Endpoints of a part: about ten seconds for one node, so that the work of a crashed node is repeated quickly. 64 parts cover the
-/// largest watch.
+/// Number of endpoints in a part: about ten seconds of work for one node, so that the work of a crashed node is repeated quickly.
+/// 64 parts cover the largest watch.
 const PART_ENDPOINTS: u64 = 16_384;
 
 /// Targets and options of a watch.
@@ -164,7 +169,7 @@ pub struct WatchOptions {
     pub at_once: usize,
     /// Time for which the database may be unavailable before a run fails.
     pub patience: Duration,
-    /// Endpoints of a part: a run with more is split into parts that nodes share.
+    /// Number of endpoints in a part. A run with more endpoints is split into parts, which nodes share.
     pub part_endpoints: u64,
     /// Samples of the runs' durations.
     pub samples: Option<Samples>,
@@ -357,7 +362,7 @@ impl Watches {
         Ok(found.into_iter().filter_map(of).collect())
     }
 
-    /// Returns the number of endpoints of a run; unknown for clouds before their listing.
+    /// Returns the number of endpoints of a run; `None` for clouds, whose number is not known before their listing.
     fn expected(&self, row: &WatchRow) -> Option<u64> {
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec).ok()?;
         if spec.sources.is_empty() { self.0.kit.targets(&spec).ok()?.expected() } else { None }

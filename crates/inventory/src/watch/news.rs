@@ -16,17 +16,17 @@ use crate::record;
 use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, SeenLeaf, SilentEndpoint};
 use crate::tables::watches::{WatchOutcome, WatchRow};
 
-/// Maximum problems, and changes, of one kind that one run reports by endpoint: a problem that affects many endpoints belongs in a
-/// report, not in a pager. Later runs report the remaining problems if they persist.
+/// Maximum notices of one kind, such as problems or changes, that one run sends for single endpoints. A problem that affects many
+/// endpoints belongs in a report, not in a pager. Later runs report the remaining problems if they persist.
 pub const NOTICES_MAX: usize = 100;
 /// Longest evidence of a finding in an event, in bytes.
 const EVIDENCE_MAX: usize = 512;
-/// Maximum clock difference between nodes, µs: a run that seems to have begun up to this long after a change of the ownership rules
-/// may have used the old ones.
+/// Maximum clock difference between nodes, µs. A run that began up to this long after a change of the ownership rules may have
+/// used the old rules.
 const CLOCKS_APART_US: i64 = 300_000_000;
 
-/// Limit for issuers, µs: an issuer certificate expires soon when a tenth of its lifetime remains, at most this. CAs take weeks to
-/// replace one.
+/// Maximum remaining validity at which an issuer certificate counts as expiring soon, µs. The usual limit is a tenth of its
+/// lifetime. CAs take weeks to replace an issuer certificate.
 const CHAIN_SOON_US: i64 = 30 * 86_400_000_000;
 
 /// All conditions, in the order in which they are reported.
@@ -59,7 +59,7 @@ fn bit(condition: Condition) -> i64 {
     }
 }
 
-/// Returns the condition of an endpoint that a finding causes. Expiry is monitored by date, not by finding.
+/// Returns the condition of an endpoint that a finding causes; `None` for findings of expiry, which is monitored by date.
 fn finding_condition(finding: &StoredFinding) -> Option<Condition> {
     Some(match finding.code.as_str() {
         "certificate.expired" | "certificate.expiring" | "certificate.expiring-fraction" => return None,
@@ -115,7 +115,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Resets the count of omitted notices: each pass counts persisting conditions again.
+    /// Resets the number of omitted notices, because each pass counts persisting conditions again.
     pub(super) fn begin_pass(&mut self) {
         self.untold = 0;
     }
@@ -162,7 +162,7 @@ pub(super) struct News {
     pub(super) found: Option<EndpointEvent>,
     /// The new notice, if it differs from the last one.
     pub(super) told: Option<EndpointNotice>,
-    /// A certificate whose expiry was monitored for this endpoint and no longer is.
+    /// Row of a certificate whose expiry was monitored for this endpoint, and no longer is.
     pub(super) left: Option<i64>,
 }
 
@@ -170,7 +170,7 @@ pub(super) struct News {
 #[derive(Clone, Copy)]
 pub(super) struct NotifyingRun<'w> {
     pub(super) watch: &'w WatchRow,
-    /// Whether this is the first run: its results are the baseline and not reported as new.
+    /// Whether this is the first run of the watch. Its results are the baseline, and are not reported as new.
     pub(super) baseline: bool,
     /// Whether owners may have changed since the last notice, so that expiry notices are sent again.
     pub(super) again: bool,
@@ -182,8 +182,8 @@ impl News {
     }
 }
 
-/// Returns whether the ownership rules, last changed at `changed_us` (0: never), may have changed since the last complete run
-/// began.
+/// Returns whether the ownership rules may have changed since the last complete run began. `changed_us` is the time of their last
+/// change; 0 if they never changed.
 pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
     let told_us = watch
         .last
@@ -315,7 +315,7 @@ pub(super) fn news_of_silent(silent: &SilentEndpoint, watch: &WatchRow, budget: 
     Some(News { events: vec![event], told: Some(told), ..News::default() })
 }
 
-/// Returns whether it was reported that an endpoint does not respond.
+/// Returns whether it was reported that the endpoint does not respond.
 pub(super) fn is_silent(told: &EndpointNotice) -> bool {
     told.conditions & bit(Condition::Silent) != 0
 }

@@ -1,4 +1,4 @@
-//! Results of a run or of a part of one.
+//! Results of a run, or of a part of a run.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) type Findings = BTreeMap<String, u64>;
 
 /// Reason why a run of a watch, or a part of the run, has no results.
 pub(super) enum RunInterruption {
-    /// The run was cancelled: another node has it, or will claim it.
+    /// The run was cancelled, because another node has claimed it or will claim it.
     Cancelled,
     Failed(String),
 }

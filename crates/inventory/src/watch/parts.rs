@@ -31,12 +31,12 @@ struct PartResult {
     error: Option<String>,
 }
 
-/// Returns the number of parts for this many endpoints; one means that the run is not split.
+/// Returns the number of parts for this many endpoints. 1 means that the run is not split.
 pub(super) fn parts_of(endpoints: u64, part_endpoints: u64) -> u64 {
     endpoints.div_ceil(part_endpoints.max(1)).clamp(1, PARTS_MAX)
 }
 
-/// Returns the number of targets before a part, and the number in it.
+/// Returns the number of targets before a part, and the number of targets in it.
 fn range(endpoints: u64, part: &PartRow) -> (usize, usize) {
     let size = endpoints.div_ceil(part.parts.max(1));
     ((part.part * size) as usize, size as usize)
@@ -126,8 +126,8 @@ impl Watches {
     }
 }
 
-/// Returns the findings of all parts once all have ended, or an error as soon as one has failed. If there are no parts any longer,
-/// another node has ended the run, or its watch was deleted.
+/// Returns the findings of all parts when all parts have ended, or an error as soon as one part has failed. Returns an
+/// interruption if the parts no longer exist: another node has ended the run, or its watch was deleted.
 fn combined_findings(results: &[Option<String>]) -> Result<Option<Findings>, RunInterruption> {
     if results.is_empty() {
         return Err(RunInterruption::Cancelled);

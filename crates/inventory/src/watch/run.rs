@@ -24,7 +24,7 @@ use crate::sources::{CloudRun, keep, observe, source_states};
 use crate::tables;
 use crate::tables::watches::{WatchEnd, WatchOutcome, WatchRow, end_watch, set_watch_scan, watch};
 
-/// Maximum failed parts of sources that a run describes; the others are counted.
+/// Maximum failed parts of sources that the result of a run describes. Further ones are only counted.
 const FAILURES_SHOWN: usize = 10;
 
 /// Parts of sources that a run could not list or read.
@@ -37,7 +37,7 @@ struct IncompleteSources {
 }
 
 impl Watches {
-    /// Runs a claimed run. If its end cannot be stored, the lease expires and another node continues.
+    /// Executes a claimed run. If its end cannot be stored, the lease expires and another node continues.
     pub(super) async fn run_claimed(
         &self,
         held: RunClaim,
@@ -69,8 +69,8 @@ impl Watches {
         }
     }
 
-    /// Marks the scan as incomplete if its watch no longer exists: no node will continue it. A run that another node holds is left
-    /// to that node.
+    /// Marks the scan as incomplete if its watch no longer exists, because no node will continue it. Changes nothing if another
+    /// node has claimed the run.
     async fn abandon_without_watch(&self, held: RunClaim, scan: Option<Uuid>) -> Result<(), StoreError> {
         if tables::Watches::of(&self.0.store).get(held.id).await?.is_none() {
             self.abandon(scan).await;
@@ -167,7 +167,7 @@ impl Watches {
         Ok(counts)
     }
 
-    /// Scans a range of targets, given by the number to skip and the number to take, or all targets. With `again`, skips targets
+    /// Scans all targets, or a range of targets, given by the number to skip and the number to scan. With `again`, skips targets
     /// that the scan has already covered.
     pub(super) async fn scan_range(
         &self,
@@ -229,7 +229,7 @@ impl Watches {
         Ok((findings, not_listed))
     }
 
-    /// Records observations; returns the number of endpoints by the severity of their worst finding. `probing` stops the scan or
+    /// Records observations. Returns the number of endpoints by the severity of their worst finding. `probing` stops the scan or
     /// listing.
     async fn gather(
         &self,

@@ -64,8 +64,8 @@ impl Watches {
 }
 
 impl Runner {
-    /// Renews leases, cancels runs with lost leases, and starts due runs and then parts of other nodes' runs up to the limit;
-    /// returns the number started.
+    /// Renews leases, cancels runs with lost leases, then starts due runs and parts of other nodes' runs, up to the limit.
+    /// Returns the number of started runs and parts.
     ///
     /// # Errors
     /// Database errors. Runs in progress continue.
@@ -125,8 +125,8 @@ impl Runner {
         Ok(began)
     }
 
-    /// Renews the leases of all runs of this node in one statement, and those of all parts in another. Cancels runs and parts that
-    /// another node has, or whose watch was deleted.
+    /// Renews the leases of all runs of this node in one statement, and the leases of all parts in another. Cancels runs and
+    /// parts that another node has claimed, or whose watch was deleted.
     async fn keep(&self) -> Result<(), StoreError> {
         let store = &self.watches.0.store;
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));

@@ -1,4 +1,5 @@
-//! Times of runs: a grid of planned times, and a jitter by hash so that watches with the same interval do not run at the same time.
+//! Times of runs. Planned times differ by whole intervals; a jitter derived from a hash prevents watches with the same interval
+//! from running at the same time.
 
 use outbound::jitter;
 use uuid::Uuid;
@@ -23,8 +24,8 @@ pub(super) fn next(
     at(id, planned, jitter_us)
 }
 
-/// Returns the times of a watch after a change of its settings. A run in progress plans the next one at its end. A new interval or
-/// jitter counts from the current planned time, which moves closer when the interval becomes shorter.
+/// Returns the times of a watch after a change of its settings. They do not apply to a run in progress, which plans the next run
+/// at its end. A new interval or jitter counts from the current planned time; a shorter interval moves this time closer.
 pub(super) fn changed(row: &WatchRow, to: &WatchSettings, now_us: i64) -> WatchTimes {
     let same = (row.settings.interval_us, row.settings.jitter_us) == (to.interval_us, to.jitter_us);
     if same || row.run.is_some() {

@@ -21,26 +21,25 @@ use crate::tables;
 use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, delete_notices, tell, unserved};
 use crate::tables::watches::WatchRow;
 
-/// Endpoints whose notices are sent in one transaction.
+/// Maximum endpoints whose notices are sent in one transaction.
 const PAGE: usize = 500;
 /// Interval of notices during a run.
 const TELL_EVERY: Duration = Duration::from_secs(20);
-/// The pause after a pass is this many times as long as the pass: notices about a million endpoints then use a tenth of a core.
+/// Pause after a pass, as a multiple of the pass's duration. Notices about a million endpoints then use a tenth of a core.
 const PASS_SHARE: u32 = 9;
 
 /// A pass over the endpoints that sends notices.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Pass {
-    /// A pass during the scan.
+    /// A pass while the scan is running.
     Meanwhile,
     /// The last pass, at the end of the run.
     Last,
 }
 
 impl Watches {
-    /// Sends notices about the results that `scan` has stored so far, repeatedly, until `ended` is cancelled: recipients need not
-    /// wait for the end of a long run. Each pass is short compared with the pause after it. A pass stops between two pages and is
-    /// never dropped: the database would still commit its last transaction, after the next pass has read what was sent.
+    /// Repeatedly sends notices about the results that `scan` has stored so far, until the future is dropped. Recipients
+    /// therefore need not wait for the end of a long run. Each pass is short compared with the pause after it.
     pub(super) async fn notify_during_run(
         &self,
         scan: Uuid,
@@ -59,9 +58,9 @@ impl Watches {
         }
     }
 
-    /// Sends notices about the results of `scan` and, if it is complete (`whole`), about endpoints that `row` no longer scans;
-    /// returns the number of notices omitted. Stops between two pages if requested; the node that continues the run also continues
-    /// the notices.
+    /// Sends notices about the results of `scan`. If the scan is complete (`whole`), also sends notices about endpoints that
+    /// `row` no longer scans. Returns the number of omitted notices. Stops between two pages if requested; the node that
+    /// continues the run also continues the notices.
     pub(super) async fn tell(
         &self,
         scan: Uuid,
@@ -178,7 +177,8 @@ impl Watches {
         Ok(())
     }
 
-    /// Ends the alerts about endpoints that are no longer scanned: those that `scan` left out, or all.
+    /// Ends the alerts about endpoints that are no longer scanned: those that `scan` did not include, or all endpoints without a
+    /// scan.
     pub(super) async fn notify_unseen(&self, row: &WatchRow, scan: Option<Uuid>) -> Result<(), StoreError> {
         let mut after = 0;
         loop {
