@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-/// Links and buttons.
+/// Links and buttons above the content of a page.
 #[derive(Default, Template)]
 #[template(path = "actions.html")]
 pub(crate) struct Actions {

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 
 use crate::failure::{Failure, if_allowed};
 
-/// Maximum bytes of a response that is rendered as a page. A page of 500 rows has a tenth of it.
+/// Maximum bytes of a response that is rendered as a page. A page of 500 rows has a tenth of this size.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// The CSRF header, required for unsafe requests with a session.
@@ -31,7 +31,7 @@ pub(crate) struct Api {
     credentials: Option<Router>,
 }
 
-/// An API client for one browser request: with its session, address and client certificate.
+/// An API client for one browser request. It has the session, address and client certificate of the request.
 #[derive(Clone)]
 pub(crate) struct Client {
     routes: Router,
@@ -89,7 +89,7 @@ impl Client {
         Ok(Self { routes: routes.clone(), ..self.clone() })
     }
 
-    /// Returns the same client with another header.
+    /// Returns the same client with an additional header.
     pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
@@ -103,8 +103,8 @@ impl Client {
         json_of(self.send(Method::GET, path, None, None).await?).await
     }
 
-    /// Sends a GET request like [`Self::get`], and returns the object's revision too: its member `revision`, or else the `ETag`. `None` if
-    /// the object has no revision.
+    /// Sends a GET request like [`Self::get`]. Also returns the object's revision: its member `revision`, or else the `ETag`.
+    /// `None` if the object has no revision.
     ///
     /// # Errors
     /// See [`Self::get`].

@@ -14,7 +14,7 @@ use flate2::write::GzEncoder;
 use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, VARY};
 use http::{HeaderValue, StatusCode};
 
-/// Caches assets without expiry, because their URL contains a hash of their content.
+/// `Cache-Control` of assets, which never expire: their URL contains a hash of their content.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
 /// An asset with its response.

@@ -7,18 +7,18 @@ use crate::format;
 /// The color of a state. A badge always has a text too, because color alone is not accessible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tone {
-    /// Healthy.
+    /// The state is healthy.
     Good,
-    /// Needs action soon.
+    /// The state needs action soon.
     Warn,
-    /// Needs action now.
+    /// The state needs action now.
     Bad,
-    /// Neutral.
+    /// The state is neutral.
     Calm,
 }
 
 impl Tone {
-    /// Returns the CSS class.
+    /// Returns the CSS class of the color.
     pub(crate) fn class(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -49,7 +49,7 @@ impl Tone {
 pub(crate) enum Cell {
     /// An unknown or missing value.
     Empty,
-    /// Text.
+    /// A text without a link.
     Text(String),
     /// An identifier in a monospaced font, with a copy button.
     Code(String),

@@ -45,7 +45,7 @@ impl Confirmation {
         }
     }
 
-    /// Marks an action that cannot be undone, or that stops something.
+    /// Marks the action as one that cannot be undone, or that stops something.
     pub(crate) fn danger(mut self) -> Self {
         self.danger = true;
         self

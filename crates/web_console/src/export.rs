@@ -19,7 +19,7 @@ use crate::json;
 use crate::query::{filters, parameter};
 use crate::session::Session;
 
-/// Rows of one page of the API: its maximum.
+/// Rows of one page of the API: the maximum that the API allows.
 const PAGE_ROWS: usize = 500;
 
 /// The exported lists: the name in the URL, and the path of the API.
@@ -118,7 +118,7 @@ enum Format {
     Json,
 }
 
-/// The export of a list, one page of the API after the other. Only one page is in memory.
+/// The export of a list. Reads one page of the API after the other, so that only one page is in memory.
 struct Export {
     /// The API client and the path of the next page; `None` once the last page is read.
     rest: Option<(Client, String)>,
@@ -132,13 +132,13 @@ struct Export {
 }
 
 impl Export {
-    /// Creates an export of exactly these rows.
+    /// Creates an export that contains exactly these rows.
     fn of(rows: Vec<Value>, format: Format) -> Self {
         let columns = columns(&rows);
         Self { rest: None, format, columns, rows, cursor: String::new(), begun: false, has_rows: false }
     }
 
-    /// Reads the first page, so that an error is still shown as a page.
+    /// Reads the first page before the file begins, so that an error can still be shown as a page.
     async fn begin(api: Client, path: &str, filters: String, format: Format) -> Result<Self, Failure> {
         let separator = if filters.is_empty() { "" } else { "&" };
         let mut export = Self::of(Vec::new(), format);
@@ -224,8 +224,8 @@ impl Export {
     }
 }
 
-/// Returns the columns: the members of the first page's rows, in their order. All rows of a list have the same members, except
-/// optional ones.
+/// Returns the columns of a CSV file: the members of the first page's rows, in their order. All rows of a list have the same
+/// members, except optional ones.
 fn columns(rows: &[Value]) -> Vec<String> {
     let mut columns: Vec<String> = Vec::new();
     for name in rows.iter().filter_map(Value::as_object).flat_map(|row| row.keys()) {

@@ -4,7 +4,7 @@ use askama::Template;
 
 use crate::cell::Cell;
 
-/// A description list. Entries without a value are left out.
+/// A description list: terms with their values. Entries without a value are left out.
 #[derive(Default, Template)]
 #[template(path = "facts.html")]
 pub(crate) struct Facts {

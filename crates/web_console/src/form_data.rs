@@ -18,7 +18,7 @@ const FORM_BYTES_MAX: usize = 256 << 10;
 #[derive(Default)]
 pub(crate) struct FormData(Vec<(String, String)>);
 
-/// A form from a browser that has no session yet.
+/// The form of a sign-in. The browser has no session yet, so the form has no CSRF token.
 pub(crate) struct SignInForm(pub(crate) FormData);
 
 impl FormData {
@@ -32,7 +32,7 @@ impl FormData {
         self.field(name).unwrap_or_default()
     }
 
-    /// Returns the value of a field with its white space, such as a password; `None` if it is absent or empty.
+    /// Returns the value of a field including its white space, for example of a password; `None` if the field is absent or empty.
     pub(crate) fn exact(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())

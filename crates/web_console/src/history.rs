@@ -28,7 +28,7 @@ pub(crate) fn details(details: &Value) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// Formats a value; a string without quotes.
+/// Formats a value as text. A string gets no quotes.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "–".to_owned(),

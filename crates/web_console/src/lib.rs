@@ -56,7 +56,7 @@ pub fn pages(api: Router, credentials: Option<Router>) -> Router {
         .layer(from_fn(headers::add_page_headers))
 }
 
-/// A form's address in the browser's address bar, such as after a sign-in.
+/// Returns the error for a GET request to the address of a form, which the browser's address bar may show after a sign-in.
 async fn only_forms(uri: Uri) -> Failure {
     Failure::refused(
         StatusCode::METHOD_NOT_ALLOWED,

@@ -8,7 +8,7 @@ use crate::query::{filters, parameter, with_query};
 use crate::session::Session;
 use crate::table::Table;
 
-/// One page of a list.
+/// One page of a list, as the API returned it.
 pub(crate) struct Listing {
     page: String,
     filters: String,
@@ -31,7 +31,7 @@ impl Listing {
         Self::filtered(session, page, path, filters(query), query).await
     }
 
-    /// Reads a list like [`Self::read`], with other filters than those of the URL.
+    /// Reads a list like [`Self::read`], but with the given filters instead of those in the URL.
     ///
     /// # Errors
     /// See [`crate::api::Client::get`].

@@ -8,7 +8,7 @@ pub(crate) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
     query.and_then(|query| serde_urlencoded::from_str(query).ok()).unwrap_or_default()
 }
 
-/// Returns a query without empty parameters, `cursor` and `done`: the filters of a list.
+/// Returns the filters of a list: the query without empty parameters, `cursor` and `done`.
 pub(crate) fn filters(query: Option<&str>) -> String {
     let pairs = pairs(query);
     let kept = pairs.iter().filter(|(name, value)| !value.is_empty() && name != "cursor" && name != "done");

@@ -68,7 +68,7 @@ impl Sections {
     }
 }
 
-/// A paragraph.
+/// A paragraph with a CSS class.
 #[derive(Template)]
 #[template(source = "<p class=\"{{ class }}\">{{ text }}</p>", ext = "html")]
 pub(crate) struct Note {
@@ -77,18 +77,18 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Creates a note with important information.
+    /// Creates a paragraph with important information.
     pub(crate) fn hint(text: impl Into<String>) -> Self {
         Self { class: "hint", text: text.into() }
     }
 
-    /// Creates a note with an optional explanation.
+    /// Creates a paragraph with an optional explanation.
     pub(crate) fn faint(text: impl Into<String>) -> Self {
         Self { class: "faint", text: text.into() }
     }
 }
 
-/// A secret that is shown only once.
+/// The page part with a secret that is shown only once.
 #[derive(Template)]
 #[template(path = "one_time_secret.html")]
 pub(crate) struct OneTimeSecret {

@@ -1,4 +1,5 @@
-//! The form with which the browser asks a security key. The script sends the form with the key's response.
+//! The form with which the browser requests a response of a security key. A script asks the key, and sends the form with its
+//! response.
 
 use askama::Template;
 use serde_json::{Map, Value};
@@ -24,7 +25,7 @@ pub(crate) struct KeyForm {
 }
 
 impl KeyForm {
-    /// Creates the form of a ceremony that the API has begun, if the API's response is one.
+    /// Creates the form of a ceremony that the API has begun. `None` if the API's response contains no ceremony.
     pub(crate) fn of(answer: &Value, action: impl Into<String>, cancel: impl Into<String>) -> Option<Self> {
         let options = answer.get("options").filter(|_| answer.get("ceremony").is_some())?;
         let method = if options.get("pubKeyCredParams").is_some() { "create" } else { "get" };
@@ -61,7 +62,7 @@ impl KeyForm {
     }
 }
 
-/// Returns the response of a security key in a submitted form, as the API takes it; `None` if the form has none.
+/// Returns the response of a security key from a submitted form, in the format of the API; `None` if the form has none.
 ///
 /// # Errors
 /// [`Failure`] for a response that is not the script's.

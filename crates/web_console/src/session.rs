@@ -35,8 +35,8 @@ impl Session {
         json::text(&self.me, "/csrf_token")
     }
 
-    /// Returns whether the user has a permission in any scope, such as `certificate.read`. Only hides actions that would fail: the
-    /// API checks permissions.
+    /// Returns whether the user has a permission in any scope, such as `certificate.read`. Use it only to hide actions that would
+    /// fail: the API checks permissions.
     pub(crate) fn may(&self, permission: &str) -> bool {
         json::list(&self.me, "/granted")
             .iter()

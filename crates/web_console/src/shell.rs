@@ -96,7 +96,7 @@ fn event_kinds() -> String {
     events::Event::KINDS.join(" ")
 }
 
-/// Messages after an action. The URL contains only the name, so that a link cannot show its own text.
+/// Messages after an action, by name. The URL contains only the name, so that a link cannot show its own text.
 const DONE: &[(&str, &str)] = &[
     ("saved", "Saved."),
     ("key-added", "Security key added. From now on, signing in with the password also needs the key."),
@@ -124,13 +124,13 @@ impl<'a> Page<'a> {
         Self { session, title: title.into(), commands: Vec::new(), reads: Vec::new(), script: None }
     }
 
-    /// Adds the equivalent command.
+    /// Adds the `bulla` command that does the same as the page.
     pub(crate) fn command(mut self, line: impl Into<String>) -> Self {
         self.commands.push(line.into());
         self
     }
 
-    /// Sets the API path that the page shows.
+    /// Sets the API path whose data the page shows.
     pub(crate) fn reads(mut self, path: impl Into<String>) -> Self {
         self.reads.push(path.into());
         self

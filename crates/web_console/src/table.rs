@@ -14,7 +14,7 @@ pub(crate) struct Table {
     caption: String,
     columns: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
-    /// Text of an empty table: the reason, and what to do.
+    /// Text of an empty table: why it is empty, and what to do.
     empty: String,
     next: Option<String>,
     /// URL of the first page, unless this is the first page.
@@ -63,7 +63,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Sets the text of an empty table: the reason, and what to do.
+    /// Sets the text of an empty table: why it is empty, and what to do.
     pub(crate) fn empty(mut self, text: &str) -> Self {
         text.clone_into(&mut self.empty);
         self

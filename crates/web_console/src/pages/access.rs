@@ -24,7 +24,7 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Users or tokens: the pages of both kinds of identities share their code.
+/// Words for the pages of users or of API tokens. The pages of both share their code.
 #[derive(Clone, Copy)]
 struct Noun {
     one: &'static str,

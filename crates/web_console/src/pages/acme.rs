@@ -42,7 +42,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/acme/limit-overrides/{id}/remove", post(remove_override))
 }
 
-/// A directory with the commands for clients.
+/// An ACME directory, with the commands for clients.
 struct Directory {
     profile: String,
     url: String,

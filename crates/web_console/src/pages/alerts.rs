@@ -58,7 +58,7 @@ pub(super) struct Alerts {
 }
 
 impl Alerts {
-    /// Returns the links to all lists of alerts, with the current one marked.
+    /// Returns the links to all lists of alerts. The flag marks the current list.
     fn places(&self) -> [(&'static str, &'static str, bool); 6] {
         let all = [
             (PAGE, "Alerts"),

@@ -21,12 +21,12 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// States that all three kinds of approvals have.
+/// States of approvals that all three kinds have.
 const STATES: &[&str] = &["open", "approved", "rejected"];
 
-/// A kind of approvals.
+/// A kind of approval, such as for an issuance.
 struct Kind {
-    /// The last part of its path, in the API and in the console.
+    /// The last part of the path of this kind, in the API and in the console.
     path: &'static str,
     heading: &'static str,
     caption: &'static str,

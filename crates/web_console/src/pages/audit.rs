@@ -207,7 +207,8 @@ async fn integrity(session: Session) -> Result<Response, Failure> {
         .show(&parts)
 }
 
-/// Appends to the page: the buttons that verify and sign the chains, the audit log's public key, and the list of segments.
+/// Appends the parts about integrity to the page: the buttons that verify and sign the chains, the audit log's public key, and
+/// the list of segments.
 async fn integrity_parts(session: &Session, parts: Sections) -> Result<Sections, Failure> {
     let key = session.api.get_if_allowed("/api/v1/audit/key").await?.unwrap_or_default();
     let segments = session.api.get_if_allowed("/api/v1/audit/segments?limit=500").await?.unwrap_or_default();

@@ -22,9 +22,9 @@ struct Kind {
     /// The last part of its path, in the API and in the console.
     path: &'static str,
     noun: &'static str,
-    /// The words of its commands after `bulla`; empty if they cannot replace it.
+    /// The words of the CLI command for this kind after `bulla`; empty if no command can replace an object.
     command: &'static str,
-    /// Name of the path parameter.
+    /// Name of the path parameter that identifies an object.
     parameter: &'static str,
     /// The part of the object that an edit replaces.
     part: Part,
@@ -40,9 +40,9 @@ struct Kind {
 enum Part {
     /// The whole object, without members that the server computes.
     Whole,
-    /// One member. The others stay.
+    /// One member of the object. The other members stay unchanged.
     Member(&'static str),
-    /// These members. The API takes no others.
+    /// These members of the object. The API accepts no others.
     Members(&'static [&'static str]),
 }
 
@@ -180,10 +180,10 @@ const TARGET: Kind = Kind {
     help: "A password in its replaced form keeps its value. All members: docs/agent.md.",
 };
 
-/// Objects that are created, edited and deleted here.
+/// Objects that are created, edited and deleted as documents.
 const MANAGED: [&Kind; 5] = [&PROFILE, &ISSUER, &POLICY, &ALERT_RULE, &ALERT_CHANNEL];
 
-/// Objects that are edited here; other pages create and delete them.
+/// Objects that are edited as documents; other pages create and delete them.
 const EDITED: [&Kind; 2] = [&OWNERSHIP_RULE, &TARGET];
 
 impl Kind {

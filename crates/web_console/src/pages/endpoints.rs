@@ -39,7 +39,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/endpoints/undismiss", post(undismiss))
 }
 
-/// Redirects from the API's path of the list, to which search results link.
+/// Redirects from the API's path of the list of endpoints, to which search results link, to the page of the list.
 async fn moved(RawQuery(query): RawQuery) -> Redirect {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     Redirect::to(&format!("{PAGE}{query}"))
@@ -98,7 +98,7 @@ fn filter_form(query: Option<&str>) -> Form {
     )
 }
 
-/// Returns a checkbox for an endpoint that can be claimed; otherwise an empty cell.
+/// Returns a checkbox for an endpoint whose certificate can be claimed; otherwise an empty cell.
 fn choice(found: &Value) -> Cell {
     let claimable =
         found.get("leaf").is_some_and(|leaf| !leaf.is_null()) && json::text(found, "/state") != "managed";
@@ -144,7 +144,7 @@ fn severity(found: &Value) -> Cell {
     }
 }
 
-/// Returns the state, with a link to the managed certificate if any.
+/// Returns the management state of an endpoint, with a link to the managed certificate if there is one.
 fn state(found: &Value) -> Cell {
     match json::text(found, "/certificate") {
         "" => match json::text(found, "/state") {

@@ -96,7 +96,8 @@ fn shown_status(one: &Value) -> &str {
     }
 }
 
-/// Returns the first name and the number of further names; the subject or the serial number of a certificate without names.
+/// Returns the first name, and the number of further names. For a certificate without names, returns the subject or the serial
+/// number.
 fn title(one: &Value) -> String {
     let names: Vec<&str> = json::list(one, "/names").iter().filter_map(Value::as_str).collect();
     match names.as_slice() {
@@ -249,7 +250,7 @@ async fn confirm_revocation(session: Session, Path(id): Path<String>) -> Result<
         .show(&question)
 }
 
-/// Describes the use of a managed certificate.
+/// Describes the managed certificate that an issued certificate is a version of, and whether it is served.
 fn in_use(certificate: &Value) -> String {
     let name = json::text(certificate, "/name");
     let owner = json::text(certificate, "/owner");

@@ -69,7 +69,7 @@ async fn load(session: Session) -> Result<Response, Failure> {
     Page::new(&session, "Load of the key service").command("bulla key top").reads(path).show(&parts)
 }
 
-/// The response of the API, or why there is none.
+/// The response of the API, or the reason why there is none.
 enum Answer {
     Read(Value),
     Absent(String),
@@ -216,7 +216,7 @@ fn text(value: &Value, pointer: &str, unit: &str) -> Cell {
     number(value, pointer).map_or(Cell::Empty, |number| Cell::Number(format!("{number}{unit}")))
 }
 
-/// Formats a number with its limit.
+/// Formats a number together with its limit.
 fn number_with_max(value: &Value, pointer: &str, max: &str) -> Cell {
     match (number(value, pointer), number(value, max)) {
         (Some(number), Some(max)) if max != "0" => Cell::Number(format!("{number} of {max}")),
@@ -260,7 +260,7 @@ fn search(id: &str) -> Form {
     )
 }
 
-/// Adds the requests of an answer to a page.
+/// Adds a table of the requests in an API response to a page.
 fn requests(parts: Sections, answer: &Answer, heading: &str, empty: &str) -> Result<Sections, Failure> {
     let answer = match answer {
         Answer::Read(answer) => answer,

@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Maximum sites in the matrix: those with the most nodes. More do not fit on a screen.
+/// Maximum sites in the matrix, because more do not fit on a screen. The sites with the most nodes are shown.
 const SITES_MAX: usize = 24;
 
 /// Maximum round-trip time within a region, in milliseconds.
@@ -157,8 +157,8 @@ impl RoundTripMatrix {
         Self { sites: shown, rows }.order_by_proximity()
     }
 
-    /// Orders the sites so that each is followed by its nearest remaining site. Sites that are near on the map are then near in the
-    /// matrix.
+    /// Orders the sites so that each is followed by its nearest remaining site. Sites with short round-trip times are then near
+    /// each other in the matrix.
     fn order_by_proximity(self) -> Self {
         let mut left: Vec<usize> = (0..self.sites.len()).collect();
         let mut order = Vec::with_capacity(left.len());
@@ -188,7 +188,7 @@ impl RoundTripMatrix {
         self.rows.get(from).and_then(|row| row.get(to)).copied().flatten()
     }
 
-    /// Returns the round-trip time in either direction, because one of the sites may have no node that measures.
+    /// Returns the round-trip time between two sites, measured from either one: a site may have no node that measures.
     fn between(&self, one: usize, other: usize) -> Option<i64> {
         self.at(one, other).into_iter().chain(self.at(other, one)).min()
     }

@@ -91,7 +91,7 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
     open.map(|(count, what, tone, href)| Need { count: format::number(count), what, href, tone }).collect()
 }
 
-/// Returns open tasks for the user other than certificates.
+/// Returns the tasks that wait for the user, other than those about certificates.
 async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     let all = [
         ("open alerts", "alerts?state=open", Tone::Bad, "/console/alerts"),
@@ -127,7 +127,7 @@ async fn health(session: &Session) -> Result<Vec<Need>, Failure> {
     Ok(health)
 }
 
-/// Returns one entry for CRLs and one for OCSP responders, each with the number that is current.
+/// Returns one entry for CRLs and one for OCSP responders. Each contains the number of publications that are current.
 fn published(publications: &Value) -> Vec<Need> {
     let authorities = json::items(publications);
     let crls: Vec<&Value> = authorities.iter().flat_map(|one| json::list(one, "/crls")).collect();

@@ -26,7 +26,7 @@ use crate::table::Table;
 
 const RULES: &str = "/console/ownership-rules";
 
-/// Teams or owners: the pages of both share their code.
+/// Words for the pages of teams or of owners. The pages of both share their code.
 #[derive(Clone, Copy)]
 struct Noun {
     one: &'static str,

@@ -21,7 +21,7 @@ use crate::table::Table;
 const PAGE: &str = "/console/policies";
 const VIOLATIONS: &str = "/console/violations";
 
-/// Severities of the filter.
+/// Severities that the filter offers.
 const SEVERITIES: &[&str] = &["info", "warning", "error", "critical"];
 
 pub(crate) fn routes() -> Router<Api> {

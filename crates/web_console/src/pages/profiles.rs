@@ -233,7 +233,7 @@ struct ProfileEditForm {
     description: String,
     days: String,
     max_days: String,
-    /// Lists of names: field, label, lines.
+    /// Lists of names in the form: field, label, lines.
     lists: Vec<(&'static str, &'static str, String)>,
     followers: String,
 }

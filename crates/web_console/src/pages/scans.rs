@@ -22,10 +22,10 @@ use crate::{format, json};
 const PAGE: &str = "/console/scans";
 const DIFF: &str = "/console/inventory/diff";
 
-/// The scans that can be chosen for a comparison: the newest.
+/// API path of the scans that can be chosen for a comparison: the newest 100.
 const CHOICES: &str = "/api/v1/scans?limit=100";
 
-/// Maximum characters of the targets of a scan.
+/// Maximum characters of a scan's targets on a page.
 const TARGETS_CHARS_MAX: usize = 60;
 
 pub(crate) fn routes() -> Router<Api> {
@@ -173,7 +173,8 @@ async fn diff(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .show(&parts)
 }
 
-/// Returns the text for a page without a difference. The API compares a part of the endpoints for each page.
+/// Returns the text for a page of a comparison that has no differences. The API compares only a part of the endpoints for each
+/// page.
 fn nothing(answer: &Value) -> &'static str {
     match json::text(answer, "/next") {
         "" => "No difference: each endpoint is as it was.",
@@ -181,7 +182,7 @@ fn nothing(answer: &Value) -> &'static str {
     }
 }
 
-/// Returns the query of the API: a day goes before two scans. `None` if there is only one scan.
+/// Returns the query for the API. If a day is given, it is used instead of the two scans. `None` if there is only one scan.
 fn filters(from: &str, to: &str, since: &str) -> Option<String> {
     let segment = api::path::segment;
     match (from, to, since) {

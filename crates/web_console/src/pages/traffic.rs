@@ -18,7 +18,7 @@ use crate::table::Table;
 /// Prefix of all metrics of proxies and edges.
 const PREFIX: &str = "bulla_intercept_";
 
-/// Metrics of a proxy without the prefix, and their meaning.
+/// Metrics of a proxy, as pairs of name without prefix and meaning.
 const PROXY: &[(&str, &str)] = &[
     ("proxy_connections", "Open connections"),
     ("proxy_request_duration_seconds_count", "Requests"),
@@ -33,7 +33,7 @@ const PROXY: &[(&str, &str)] = &[
     ("leaves_failed_total", "Leaf certificates that could not be minted"),
 ];
 
-/// Metrics of an edge without the prefix, and their meaning.
+/// Metrics of an edge, as pairs of name without prefix and meaning.
 const EDGE: &[(&str, &str)] = &[
     ("edge_connections", "Open connections"),
     ("edge_handshakes_total", "TLS handshakes"),

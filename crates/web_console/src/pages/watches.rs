@@ -104,7 +104,7 @@ fn next_run(session: &Session, watch: &Value) -> Cell {
     Cell::time(json::text(watch, "/next_run_at"), session.now)
 }
 
-/// Returns metrics of scans and of the scanner, those that changed first.
+/// Returns a table of scan durations, error rates and other metrics of the scanner.
 fn history(session: &Session, series: &Value) -> Table {
     let figure = |value: &Value, pointer: &str| {
         value
@@ -125,7 +125,7 @@ fn history(session: &Session, series: &Value) -> Table {
     .empty("No statistics yet: they start with the first runs.")
 }
 
-/// A run in progress, reloaded every two seconds until it ends.
+/// A run in progress. The page reloads every two seconds until the run ends.
 #[derive(Template)]
 #[template(path = "watch_run.html")]
 struct Run {

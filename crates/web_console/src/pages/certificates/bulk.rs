@@ -19,7 +19,7 @@ use crate::shell::Page;
 use crate::table::Table;
 use crate::{format, json, revocation_reasons};
 
-/// Up to this number the form lists each certificate, so that the action applies to exactly those shown, even if others match
+/// Maximum certificates that the form lists one by one. The action then applies to exactly those shown, even if others match
 /// later.
 const NAMED_MAX: i64 = 500;
 

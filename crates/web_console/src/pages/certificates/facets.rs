@@ -9,7 +9,7 @@ use crate::query::with_query;
 use crate::session::Session;
 use crate::{format, json};
 
-/// Query parameters that filter the list; others sort it.
+/// Query parameters that filter the list. Other parameters sort it.
 pub(super) const NARROWS: &[&str] = &[
     "status",
     "name",
@@ -34,7 +34,7 @@ pub(super) const NARROWS: &[&str] = &[
 /// Maximum values of a facet, the most frequent first.
 const VALUES_MAX: usize = 8;
 
-/// The facets: the heading, the filter parameter, and the API's grouping.
+/// The facets of the list: the heading, the filter parameter, and the API's grouping.
 const FACETS: &[(&str, &str, &str)] = &[
     ("State", "status", "status"),
     ("Issuer", "issuer", "issuer"),
@@ -52,7 +52,7 @@ pub(super) struct Facet {
     pub(super) all: Option<String>,
 }
 
-/// A value, its count, and the link to its list.
+/// A value of a property, its count, and the link to the filtered list.
 pub(super) struct Bucket {
     pub(super) words: String,
     pub(super) count: String,

@@ -25,17 +25,17 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Bulk actions: the name, the text, and the permission.
+/// Bulk actions: the name, the text, and the required permission.
 const MANY: &[(&str, &str, &str)] = &[
     ("renew", "Renew all of these", "certificate.renew"),
     ("reassign", "Change their owner", "certificate.manage"),
     ("revoke", "Revoke all of these", "certificate.revoke"),
 ];
 
-/// The path of the list with its total.
+/// API path of the list with its total count.
 const COUNTED: &str = "/api/v1/certificates?count=true";
 
-/// States of the filter.
+/// States that the filter offers.
 const STATES: &[&str] = &[
     "active",
     "failed",

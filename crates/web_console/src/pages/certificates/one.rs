@@ -103,7 +103,7 @@ fn page_of(id: &str) -> String {
     item(PAGE, id)
 }
 
-/// Returns the actions: the name of the page, the text, and whether the action is dangerous.
+/// Returns the actions on a certificate: the name of the page, the text, and whether the action is dangerous.
 fn actions(session: &Session, certificate: &Value) -> Vec<(&'static str, &'static str, bool)> {
     let archived = json::text(certificate, "/status") == "archived";
     let has_current = certificate.pointer("/current").is_some_and(Value::is_object);

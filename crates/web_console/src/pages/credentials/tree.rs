@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Maximum rows of a page; a longer path or a search text shows fewer.
+/// Maximum rows of a page. A longer path or a search text selects fewer.
 const ROWS_MAX: usize = 500;
 
 pub(super) fn routes() -> Router<Api> {
@@ -40,7 +40,7 @@ struct Tree {
     below: usize,
 }
 
-/// The names directly below a path.
+/// The folders and credentials directly below a path.
 #[derive(Debug, Default, PartialEq)]
 struct Level<'a> {
     /// Folders by name in lower case: the name as written, and the number of credentials below it.

@@ -42,7 +42,7 @@ struct RevealedValue {
     parts: Vec<Part>,
 }
 
-/// A part of a value that has no parts itself.
+/// A part of a value that has no parts itself, such as a string in an object.
 #[derive(Debug, PartialEq)]
 struct Part {
     /// JSON pointer of the part (RFC 6901); empty for a value that is a string.
@@ -55,8 +55,8 @@ struct Part {
     secret: bool,
 }
 
-/// Returns the parts of a value. Secret parts are masked except the one at `asked`. A string is always shown, because it is the
-/// only part.
+/// Returns the parts of a value. Secret parts are masked, except the one at `asked`. A value that is a string is always shown,
+/// because it is the only part.
 fn parts(value: &Value, asked: Option<&str>) -> Vec<Part> {
     let mut all = Vec::new();
     collect(value, asked, String::new(), String::new(), &mut all);
