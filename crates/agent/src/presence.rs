@@ -20,7 +20,8 @@ const ADDRESSES_MAX: usize = 16;
 /// A contact of an agent: its id, the time in µs since 1970-01-01 UTC, and its facts.
 pub(super) type Contact = (Uuid, i64, AgentFacts);
 
-/// At most one entry per agent. Only enrolled agents have entries.
+/// Contacts of agents that were written to the database, and those to write. At most one entry per agent; only enrolled agents
+/// have entries.
 #[derive(Default)]
 pub(super) struct Presence(Mutex<State>);
 

@@ -91,7 +91,7 @@ pub struct Assignment {
     pub jobs: Vec<AgentJob>,
 }
 
-/// One job.
+/// A job for an agent.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct AgentJob {
     /// Id of the job. A job that is handed out again has the same id.

@@ -38,8 +38,8 @@ pub struct FiguresView {
     pub mean: f64,
     /// Median.
     pub p50: f64,
-    /// 95th percentile.
+    /// 95th percentile of the measured values.
     pub p95: f64,
-    /// 99th percentile.
+    /// 99th percentile of the measured values.
     pub p99: f64,
 }

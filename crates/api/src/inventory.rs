@@ -13,7 +13,7 @@ use crate::endpoints::EndpointBody;
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct FoundView {
-    /// The endpoint.
+    /// Endpoint that was scanned.
     pub endpoint: EndpointBody,
     /// Outcome of the last scan.
     pub outcome: String,
@@ -160,7 +160,7 @@ pub struct ChangeView {
     /// Kind: `new`, `gone`, `certificate-changed`, `outcome-changed`, `returned`, or, between two scans, `not-scanned`.
     #[cfg_attr(feature = "schemas", schema(example = "certificate-changed"))]
     pub change: String,
-    /// The endpoint.
+    /// Endpoint that changed.
     pub endpoint: EndpointBody,
     /// Time of the observation, RFC 3339.
     pub observed_at: String,
@@ -168,7 +168,7 @@ pub struct ChangeView {
     pub old_fingerprint: Option<String>,
     /// SHA-256 fingerprint of the certificate now; null if the endpoint presented none.
     pub new_fingerprint: Option<String>,
-    /// Outcome before.
+    /// Outcome of the previous scan.
     pub old_outcome: Option<String>,
     /// Outcome now.
     pub new_outcome: Option<String>,

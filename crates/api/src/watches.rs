@@ -39,7 +39,7 @@ pub struct WatchView {
     pub next_run_at: String,
     /// Seconds that a due run has waited for a node.
     pub lag_s: i64,
-    /// Scan of the run in progress.
+    /// Id of the scan of the run in progress.
     pub running_scan: Option<Uuid>,
     /// Start time of the run in progress.
     pub running_since: Option<String>,

@@ -12,13 +12,13 @@ use crate::configuration::ClientSettings;
 use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome, print};
 
-/// A shell waits this long for names.
+/// Time for which a shell waits for names.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Maximum names.
+/// Maximum number of names that are offered.
 const NAMES_MAX: u32 = 200;
 
-/// Shorter parts of a name are not worth a search.
+/// Minimum characters of a part of a name for a search by it.
 const SEARCH_MIN: usize = 3;
 
 const CERTIFICATES: &str = "/api/v1/certificates";

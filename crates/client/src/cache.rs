@@ -16,7 +16,7 @@ use crate::{Credential, Name};
 /// Maximum number of changes that are remembered. A response that more changes have overtaken is not cached.
 const CHANGES_MAX: usize = 4_096;
 
-/// The time to live is shortened by a random part, at most this fraction, so that entries read together are not read again
+/// Maximum random part by which the time to live of an entry is shortened. So entries that were read together are not read again
 /// together.
 const SPREAD: f64 = 0.2;
 

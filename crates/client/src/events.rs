@@ -26,15 +26,15 @@ const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// Delay before a retry if the store does not support the stream.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(600);
-/// A stream that lasted this long counts as successful.
+/// Duration after which a stream counts as successful: the delay before a retry is then the first one again.
 const GOOD: Duration = Duration::from_secs(10);
-/// After a gap, clients spread their requests over this time.
+/// Time over which clients spread their requests after a gap in the stream.
 const SPREAD: Duration = Duration::from_secs(2);
 
 /// A change of credentials.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// This name was set, generated or deleted.
+    /// The credential with this name was set, generated or deleted.
     Name(Name),
     /// Anything may have changed, because the stream had a gap.
     Any,

@@ -10,7 +10,7 @@ pub struct Limits {
     /// Time for which the absence of a credential is cached, minus a random part. A new permission takes effect after this time at
     /// the latest.
     pub negative_ttl: Duration,
-    /// After `ttl`: how long a stale credential is still served while it is refreshed.
+    /// Time after `ttl` for which a stale credential is still served while it is refreshed.
     pub revalidate: Duration,
     /// Time for which a credential is served while the store does not respond, counted from its last read.
     pub lifetime: Duration,

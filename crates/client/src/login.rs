@@ -16,14 +16,13 @@ use zeroize::Zeroizing;
 use crate::Error;
 use crate::transport::{Pool, StoreRequest, jitter, wiped};
 
-/// A token is used for at most this part of its lifetime, to allow for clock differences and latency.
+/// Part of a token's lifetime for which the token is used. The rest allows for clock differences and latency.
 const USED: f64 = 0.9;
-/// The time of use is shortened by a random part, at most this fraction, so that clients that started together do not log in
-/// together.
+/// Maximum random part by which the time of use is shortened, so that clients that started together do not log in together.
 const SPREAD: f64 = 0.1;
-/// If less than one part in `PARTS_LEFT` of the time of use remains, a new token is requested while the old one is still used.
+/// Part of the time of use, as a divisor, in which a new token is requested while the old one is still used.
 const PARTS_LEFT: u32 = 5;
-/// A refused login is not retried for this time, because the store delays repeated failures.
+/// Time for which a refused login is not retried, because the store delays repeated failures.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Timeout of a request for a token. Callers that wait have their own deadline; the background renewal has none.
 const WITHIN: Duration = Duration::from_secs(5);

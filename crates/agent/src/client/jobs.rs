@@ -14,7 +14,7 @@ use super::folder::Folder;
 use crate::deploy::Deployer;
 use crate::work::{AgentJob, AssignedTarget, JobResult, Work};
 
-/// Attempts to report a result. After them the server hands out the job again.
+/// Maximum number of attempts to report a result. After the last attempt the server hands out the job again.
 const TELLS: u32 = 5;
 /// Maximum number of names in a CSR.
 const NAMES_MAX: usize = 200;

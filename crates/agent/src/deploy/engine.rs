@@ -135,8 +135,8 @@ pub struct Deployer(Arc<DeployerState>);
 #[derive(Debug)]
 struct DeployerState {
     state: StateFolder,
-    /// Only one set of files is written, validated and reloaded at a time. Otherwise two certificates of one server would each see
-    /// the other half written.
+    /// Lock for writing, validating and reloading: one deployment at a time. Otherwise two certificates of one server would each
+    /// see the other half written.
     turn: tokio::sync::Mutex<()>,
     /// Targets with a deployment in progress. At most as many as the agent's concurrent jobs.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
@@ -225,7 +225,7 @@ impl Deployer {
         Ok(Arc::new(self.0.policy.load(self.folder())?))
     }
 
-    /// Runs a deployment. An `Err` means that it failed before anything changed.
+    /// Runs a deployment. An `Err` means that the deployment failed before anything changed.
     async fn attempt(&self, id: Uuid, target: &Target, material: &Material) -> Result<Report, DeployError> {
         target.check()?;
         let policy = self.policy()?;

@@ -72,7 +72,7 @@ INSERT INTO deployments (job, target, agent, certificate, fingerprint, state, at
 VALUES (:job, :target, :agent, :certificate, :fingerprint, {DeploymentState::Waiting}, 0, :at, :at) ON CONFLICT DO NOTHING")
 };
 
-/// A repeated report counts once: a finished deployment is not changed.
+/// Stores the result of a deployment. A finished deployment is not changed, so a repeated report has no effect.
 pub(super) const FINISH: BulkStatement = db::bulk! { (job bigint, target uuid, state bigint, error text, served bytea, at bigint)
     with_states!("-- deployments_finish
 UPDATE deployments SET state = :state, error = :error, served = :served, updated_at = :at, attempts = attempts + 1
@@ -96,7 +96,7 @@ pub(super) const OF_JOB: &str = "-- deployments_of_job
 SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
 FROM deployments WHERE job = ?1 ORDER BY target";
 
-/// Newest first, like the next statement.
+/// Returns the deployments to a target, newest first, one page at a time.
 pub(super) const OF_TARGET: &str = "-- deployments_of_target
 SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
 FROM deployments WHERE target = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";

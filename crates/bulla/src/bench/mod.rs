@@ -105,9 +105,9 @@ struct Peer {
     answered: fn(&str) -> bool,
 }
 
-/// The peers run as documented, with JSON lines as output. zgrab2 runs without its block list, which excludes loopback. It also
-/// runs without its limit of 20 connections per second to one address, because many names share an address here. Neither peer
-/// supports STARTTLS in the same run, so both get plain TLS endpoints only.
+/// Programs that are measured for comparison. They run as documented, with JSON lines as output. zgrab2 runs without its block
+/// list, which excludes loopback. It also runs without its limit of 20 connections per second to one address, because many names
+/// share an address here. Neither program supports STARTTLS in the same run, so both get plain TLS endpoints only.
 const PEERS: &[Peer] = &[
     Peer {
         program: "tlsx",

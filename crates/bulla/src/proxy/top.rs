@@ -25,7 +25,7 @@ const READ: u64 = 8 << 20;
 const ROWS_MAX: usize = 1_000;
 /// Rows that a terminal of unknown height shows.
 const USUAL_ROWS: usize = 24;
-/// Clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
+/// Control sequence that clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const HEAD: &str = "TIME      IDENTITY          DECISION  STATUS  ms      UP        DOWN      REQUEST";
 

@@ -47,8 +47,8 @@ struct SubjectStates {
 }
 
 impl SubjectStates {
-    /// Runs one check if this process holds the lease. The states are forgotten whenever the last report may be lost or may not be the
-    /// last one: if the check failed, if the lease is unknown, and if another process could have held it.
+    /// Runs one check if this process holds the lease. The states are deleted if the last report may be lost, or may not be the
+    /// last one: when the check failed, when the lease is unknown, and when another process could have held the lease.
     async fn round<Check>(&mut self, lease: Result<bool, StoreError>, now_us: i64, check: Check)
     where
         Check: AsyncFnOnce(&mut Self) -> Result<(), CheckError>,

@@ -159,7 +159,7 @@ fn key_of(
     keys: &'static [Key],
     unknown: UnknownVariables,
 ) -> Outcome<Option<(&'static str, Kind)>> {
-    /// The variable contains a secret, so it is not a key of the file.
+    /// The variable with the client's token. It contains a secret, so it is not a key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
     /// The variable from which `libbulla_pkcs11.so` reads its settings, in the process that loads it.
     const MODULE_CONFIG: &str = "BULLA_PKCS11_CONFIG";

@@ -151,7 +151,7 @@ impl Listing {
     }
 }
 
-/// Clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
+/// Control sequence that clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Prints the result of `query` on `document`, as JSON.

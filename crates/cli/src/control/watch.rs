@@ -206,7 +206,8 @@ fn without_comment(line: &str) -> &str {
     comments.find(|before| before.is_empty() || before.ends_with([' ', '\t'])).unwrap_or(line).trim_end()
 }
 
-/// A tenth of the interval spreads watches that were created together, without long delays.
+/// Default jitter of a watch: one part in `JITTER_FRACTION` of the interval. It spreads watches that were created together,
+/// without long delays.
 const JITTER_FRACTION: u32 = 10;
 
 impl NewWatch {

@@ -59,7 +59,7 @@ struct AgentState {
 /// The meaning of a search (`name-like`) for a text that begins with a slash.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Searches {
-    /// Every name that contains the text; the store responds.
+    /// Every name that contains the text. The request is forwarded to the store.
     Parts,
     /// Only the name that equals the text, from the cache.
     WholeNames,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// Maximum number of retries in a burst.
 const TOKENS_MAX: f64 = 10.0;
-/// Each request adds this part of a retry: in the long run, one retry for ten requests.
+/// Part of a retry that each request adds: in the long run, one retry for ten requests.
 const EARNED: f64 = 0.1;
 
 /// Limits retries in proportion to requests, so that a failing store does not get a multiple of the usual load.

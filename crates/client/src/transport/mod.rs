@@ -25,7 +25,7 @@ pub use socket::check_socket;
 
 /// Maximum attempts of a request, including the first one.
 const TRIES_MAX: u32 = 4;
-/// An attempt may take at most one part in `TRY_PARTS` of the deadline.
+/// Maximum duration of one attempt as a part of the deadline: one part in `TRY_PARTS`.
 const TRY_PARTS: u32 = 2;
 /// Deadline of forwarded requests, which are sent only once. Writes may wait for locks and keys. If one is cut off, the store
 /// completes it, but the client does not learn the result.

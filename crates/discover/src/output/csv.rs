@@ -50,7 +50,7 @@ pub(crate) const HEADER: &[&str] = &[
 /// and a name has at most 253.
 const NAMES_MAX: usize = 100;
 
-/// Writes one record per endpoint as soon as its result arrives.
+/// A CSV report: writes one record per endpoint as soon as its result arrives.
 pub(crate) struct CsvReport {
     csv: Csv<Sink>,
     begun: bool,

@@ -22,7 +22,7 @@ const ESTATE_MAX: usize = 50;
 /// Maximum bars of a chart. The rest is one additional bar, "others".
 const BARS_MAX: usize = 5;
 
-/// Collects the content of the page, in bounded memory.
+/// An HTML report: collects the content of the page, in bounded memory.
 pub(crate) struct HtmlReport {
     sink: Sink,
     started_at_us: i64,

@@ -16,10 +16,10 @@ const ESTATE_MAX: usize = 10;
 const ISSUER_CHARS_MAX: usize = 28;
 /// Maximum characters of an endpoint in its column.
 const ENDPOINT_CHARS_MAX: usize = 56;
-/// Narrower terminals do not show the columns address and issuer, which are the least important ones.
+/// Minimum width of a terminal that shows the columns address and issuer, which are the least important ones.
 const WIDE_COLUMNS: u16 = 120;
 
-/// Collects the most urgent rows and prints them at the end.
+/// A report for a terminal: collects the most urgent rows and prints them at the end.
 pub(crate) struct TableReport {
     sink: Sink,
     style: ReportStyle,
@@ -113,7 +113,7 @@ fn expiry_style(row: &Row, now_s: i64) -> &'static str {
 
 /// Formats an expiry time: `in 12 d` if it is near, otherwise the date.
 pub(crate) fn expires(not_after: Option<i64>, now_s: i64) -> String {
-    /// 100 days. A number of days is useful for a near expiry, the date for a later one.
+    /// Maximum distance of an expiry that is shown as a number of days: 100 days. Later ones are shown as a date.
     const NEAR_S: i64 = 100 * 86_400;
     match not_after {
         None => "-".into(),

@@ -18,7 +18,7 @@ const WORDS_MAX: usize = 10_000;
 /// The word under which further words are counted.
 const OTHERS: &str = "others";
 
-/// Counts of words, bounded in number.
+/// Numbers of occurrences, by word. The number of different words is bounded.
 #[derive(Debug, Default)]
 pub(crate) struct Words(HashMap<String, u64>);
 

@@ -15,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::database;
 
-/// Creates the sources of a configuration, with credentials and clients. The SDKs of clouds are not part of this crate.
+/// Function that creates the sources of a configuration, with credentials and clients. The caller passes it, because the SDKs of
+/// clouds are not part of this crate.
 pub type PrepareClouds =
     for<'a> fn(&'a CloudSettings, &'a Pools) -> BoxFuture<'a, Result<Vec<Arc<dyn CloudSource>>, SourceError>>;
 

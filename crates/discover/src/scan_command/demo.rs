@@ -5,12 +5,12 @@ use fleet::{Fleet, Latency, Mix, Plan};
 use outbound::resolve::Resolver;
 use scan::Trusted;
 
-/// Enough for every kind of finding, and few enough for a scan of a few seconds.
+/// Number of endpoints: enough for every kind of finding, and few enough for a scan of a few seconds.
 const ENDPOINTS: usize = 400;
-/// Fixed seed, so that users see the same estate as in the documentation.
+/// Seed of the estate. It is fixed, so that users see the same estate as in the documentation.
 const SEED: u64 = 20_261_121;
 
-/// A running estate.
+/// A simulated estate of endpoints on loopback that runs until dropped.
 pub(crate) struct Demo {
     fleet: Fleet,
 }

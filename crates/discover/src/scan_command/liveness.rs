@@ -26,7 +26,7 @@ use super::plan::Spec;
 
 /// Maximum number of concurrent probes per run. Each probe is one connection; more of them would not make the run faster.
 const IN_FLIGHT_MAX: usize = 512;
-/// Results printed together. Few enough that the output appears without noticeable delay.
+/// Number of results printed together: few enough that the output appears without noticeable delay.
 const ROWS_TOGETHER: usize = 64;
 
 /// Maximum number of addresses of a name that are tried one after the other.

@@ -13,7 +13,7 @@ const REDRAWS_PER_SECOND: u8 = 8;
 /// Maximum number of kinds of failure on the bar.
 const FAILURES_SHOWN: usize = 3;
 
-/// Shows the progress of the scan, until dropped.
+/// A progress bar of the scan, shown until dropped.
 pub(crate) struct Bar {
     bar: ProgressBar,
     progress: Arc<Progress>,

@@ -22,7 +22,7 @@ use crate::stop;
 /// Minimum characters of a passphrase, because a file allows unlimited guesses.
 const PASSPHRASE_MIN: usize = 12;
 
-/// Timeout at a stop: deriving a key from a passphrase takes a second or two.
+/// Timeout of a graceful stop: deriving a key from a passphrase takes a second or two.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Arguments of `bulla credential export`.

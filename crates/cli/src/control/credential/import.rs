@@ -319,7 +319,8 @@ struct ShownReport<'a> {
 /// Result of one credential.
 enum Fate {
     Unchanged,
-    /// It was written: whether it was new, its versions, and whether its authority's name was lost.
+    /// The credential was written. The fields say whether it was new, its number of versions, and whether the name of its
+    /// authority was lost.
     Written {
         new: bool,
         versions: u64,

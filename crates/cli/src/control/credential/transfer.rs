@@ -36,7 +36,7 @@ impl Progress {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum FailureLine<'a> {
-    /// A named failure.
+    /// The failure of one credential, with its name.
     Named { name: &'a str, error: &'a str },
     /// The number of further failures.
     Others { more: usize },
