@@ -17,7 +17,7 @@ pub enum AuditError {
     /// Signing with the audit key failed.
     #[error("signing with the audit key failed: {0}")]
     Sign(#[from] SignError),
-    /// Every attempt lost against another node that signed a head first.
+    /// Other nodes signed heads first, at every attempt.
     #[error("other nodes are signing heads at the same time: try again")]
     Crowded,
     /// The segment does not exist.

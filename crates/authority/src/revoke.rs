@@ -36,9 +36,9 @@ pub enum Selection {
     Fingerprint(Fingerprint),
     /// One certificate, by its CA and serial number.
     Serial {
-        /// The CA.
+        /// Id of the CA that issued the certificate.
         ca: Uuid,
-        /// The serial number.
+        /// Serial number of the certificate.
         serial: SerialNumber,
     },
     /// Several certificates, by identifier; at most [`IDS_MAX`].

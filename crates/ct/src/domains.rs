@@ -62,7 +62,7 @@ pub struct DomainSet {
     seed: u64,
 }
 
-/// Marks an empty slot of the table.
+/// Value of an empty slot of the table.
 const EMPTY: u32 = u32::MAX;
 
 impl DomainSet {

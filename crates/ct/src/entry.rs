@@ -26,7 +26,7 @@ pub struct Entry<'a> {
 /// The certificate or precertificate in a log entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LoggedCertificate<'a> {
-    /// A certificate.
+    /// A certificate in DER.
     Certificate(&'a [u8]),
     /// A precertificate: a commitment to issue the certificate.
     Precertificate {

@@ -25,11 +25,12 @@ pub(super) struct Gate {
 #[derive(Debug)]
 struct State {
     pacer: Pacer,
-    /// No request is sent before this time. Needed because a service may request a longer pause than the rate limiter supports,
+    /// Time before which no request is sent. Needed because a service may request a longer pause than the rate limiter supports,
     /// such as an hour.
     closed_until_us: i64,
     failures: u32,
-    /// Failures of requests that were sent before this time count as the same failure, because requests run concurrently.
+    /// Time of the last counted failure. Failures of requests that were sent before it count as the same failure, because
+    /// requests run concurrently.
     failed_at_us: i64,
 }
 

@@ -34,7 +34,7 @@ pub struct NewSegment {
     pub head: String,
     /// Sealed key of the body.
     pub data_key: Vec<u8>,
-    /// Compressed and encrypted lines.
+    /// The lines, compressed and encrypted.
     pub body: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::place::Witness;
 
-/// Appends each head as a line, and returns once the line is synced to disk.
+/// A witness that appends each head to a file as a line. It returns once the line is synced to disk.
 pub(super) struct FileWitness {
     path: PathBuf,
 }

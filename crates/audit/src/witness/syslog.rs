@@ -65,7 +65,7 @@ impl fmt::Display for SyslogAddress {
     }
 }
 
-/// Sends each head as one message.
+/// A witness that sends each head to a syslog server as one message.
 pub(super) struct SyslogWitness {
     address: SyslogAddress,
 }

@@ -32,7 +32,7 @@ pub(crate) enum Route<'p> {
 }
 
 const GET: &[&str] = &["GET", "HEAD"];
-/// RFC 8555 section 6.3: every resource that is not public is read with POST-as-GET.
+/// Method of every resource that is not public. Reads use POST-as-GET (RFC 8555 section 6.3).
 const POST: &[&str] = &["POST"];
 
 /// The operations, in the order of `Route`.

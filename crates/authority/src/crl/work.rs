@@ -14,7 +14,7 @@ use crate::Authority;
 use crate::tables;
 use crate::tree::Ca;
 
-/// Revocations within this interval share a CRL.
+/// Delay between a revocation and the CRL that contains it. Revocations in this time share a CRL.
 const DEBOUNCE: Duration = Duration::from_millis(250);
 /// Interval of checks for revocations by other nodes and for due CRLs.
 const TICK: Duration = Duration::from_secs(1);

@@ -9,11 +9,11 @@ use super::fermat;
 
 const BITS_MIN: u32 = 2_048;
 const BITS_MAX: u32 = 8_192;
-/// BR section 6.1.6: the modulus must have no factor below this number.
+/// Lower bound of the factors of a modulus (BR section 6.1.6).
 const FACTOR_MIN: u32 = 752;
 /// Largest prime of the published test for CVE-2017-15361 (ROCA). The residues modulo these primes identify weak keys.
 const ROCA_PRIME_MAX: u32 = 167;
-/// Base of the primes of such keys, which have the form k·M + (65537^a mod M).
+/// Generator of keys that are vulnerable to ROCA: their primes have the form k·M + (65537^a mod M).
 const ROCA_GENERATOR: u32 = 65_537;
 
 /// Returns the reason why the key is weak; `None` for a sound key.

@@ -6,7 +6,8 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use x509::{HostName, SuffixKind};
 
-/// Larger than the number of labels in any name (RFC 1035: 255 bytes, at least two for each label).
+/// Depth of a rule without a limit: more than the number of labels in any name (RFC 1035: 255 bytes, at least two for each
+/// label).
 const DEPTH_ANY: u8 = 127;
 
 /// A rule for DNS names, written as text or as a table:

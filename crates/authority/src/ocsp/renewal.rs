@@ -36,7 +36,7 @@ const WAITS_MAX: u32 = 25;
 const WAIT: Duration = Duration::from_millis(200);
 /// Maximum time for which a responder is used before the database is checked for a newer one.
 const KEPT_MAX: Duration = Duration::from_secs(600);
-/// The same time while another node is creating a newer one.
+/// Maximum time for which a responder is used while another node is creating a newer one.
 const KEPT_MEANWHILE: Duration = Duration::from_secs(5);
 
 /// Age of a responder certificate.

@@ -332,7 +332,7 @@ fn opened(
     Ok((content, envelope.cipher))
 }
 
-/// Returns the same failure for every error in the encryption: see [`cipher::Sealed`].
+/// Returns the failure for encrypted content that cannot be read. It is the same for every cause: see [`cipher::Sealed`].
 fn sealed() -> Failure {
     Failure::new(
         FailInfo::MessageCheck,

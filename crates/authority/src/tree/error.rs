@@ -79,7 +79,7 @@ pub enum NewCaError {
     /// A CA cannot cross-sign itself, a CA above it, or a CA with the same key.
     #[error("{0} and {1} are the same CA or have the same key")]
     SameKey(String, String),
-    /// The parent CA does not exist.
+    /// The parent CA cannot be found or read.
     #[error(transparent)]
     Ca(#[from] CaError),
     /// The key cannot be generated or stored.

@@ -42,8 +42,8 @@ impl Authority {
         self.advance_retirement(ca, false, actor).await
     }
 
-    /// Retires a CA like [`Self::retire`], without these conditions. Profiles that name this CA issue no more certificates. Clients
-    /// can check the revocation of still valid certificates only until the last CRL expires.
+    /// Retires a CA one step further like [`Self::retire`], but does not check the conditions. Profiles that name this CA issue
+    /// no more certificates. Clients can check the revocation of still valid certificates only until the last CRL expires.
     ///
     /// # Errors
     /// [`RetireError`]

@@ -44,7 +44,7 @@ pub use position::{Alarm, LogPosition};
 /// contains only our own certificates would give 30 MB in 64 tiles.
 const MATCHED_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
-/// A checkpoint older than this is fetched again even if there are still many entries to read. Monitors fetch the signed tree heads
+/// Age at which a checkpoint is fetched again even if there are still many entries to read. Monitors fetch the signed tree heads
 /// of RFC 6962 logs at this interval.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 

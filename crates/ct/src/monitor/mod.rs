@@ -51,7 +51,8 @@ pub const ALLOWED_MAX: usize = 64;
 pub const ALLOWED_BYTES_MAX: usize = 256;
 /// Longest reason in bytes for a decision on an issuance.
 pub const REASON_BYTES_MAX: usize = 1_024;
-/// Logs that run a step concurrently on a node: each may take some megabytes of tiles ([`FollowOptions::tiles_at_once`]).
+/// Maximum number of logs that run a step concurrently on a node. Each may take some megabytes of tiles
+/// ([`FollowOptions::tiles_at_once`]).
 const STEPS_AT_ONCE: usize = 4;
 /// Domains on one page.
 const PAGE: usize = 1_000;

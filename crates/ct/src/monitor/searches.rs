@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(60);
 const SEED_EVERY: u64 = 12;
 /// Minimum delay after a failure, whatever the service requests.
 const RETRY_MIN: Duration = Duration::from_secs(60);
-/// Searches that are due at the same time are spread over one part in `JITTER` of the interval.
+/// Part of the interval, as a divisor, over which searches that are due at the same time are spread.
 const JITTER: u32 = 10;
 /// Timeout of the last database request during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);

@@ -11,8 +11,9 @@ use super::answer::{InvalidResponse, IssuancesFound, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::sha256;
 
-/// Ids are assigned before rows become visible, so a new row may have a lower id than the highest one returned. Rows within this
-/// distance below the cursor are returned again. About ten million rows are added per day, and a row becomes visible within a day.
+/// Distance below the cursor from which rows are returned again. Ids are assigned before rows become visible, so a new row may
+/// have a lower id than the highest one returned. About ten million rows are added per day, and a row becomes visible within a
+/// day.
 const OVERLAP: u64 = 10_000_000;
 
 /// Returns the URL of a query. `q` finds a name and all its subdomains. Expired certificates are excluded, and so are duplicates of

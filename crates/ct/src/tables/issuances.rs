@@ -147,7 +147,7 @@ FROM ct_issuances i WHERE i.verdict = ?1 AND i.found_at >= ?2 AND i.found_at <= 
 /// two rows.
 pub(super) const LOCK: &str = "-- ct_issuances_lock
 SELECT pg_advisory_xact_lock(?1)";
-/// "ct" in ASCII; differs from the lock keys of the schema.
+/// Key of the lock: "ct" in ASCII. It differs from the lock keys of the schema.
 const LOCK_KEY: i64 = 0x6374;
 
 macro_rules! with_verdicts {

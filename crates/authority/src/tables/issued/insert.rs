@@ -60,7 +60,7 @@ WITH n AS (
 )
 SELECT c.sha256, c.id FROM c";
 
-/// PostgreSQL executes everything in one statement.
+/// Does nothing: with PostgreSQL, [`WHOLE`] inserts the rows of all tables in one statement.
 const WITHIN_WHOLE: &str = "-- within_whole
 SELECT 1";
 

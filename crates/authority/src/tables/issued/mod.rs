@@ -188,7 +188,7 @@ impl IssuedOrder {
     }
 }
 
-/// Parameters that are lists are JSON arrays of hexadecimal strings.
+/// Returns which of the key hashes ?1 are blocked. Lists are passed as JSON arrays of hexadecimal strings.
 const BLOCKED_AMONG: BulkStatement = db::bulk! {
     "-- look_blocked
 SELECT spki_sha256 FROM blocked_keys

@@ -63,7 +63,7 @@ pub struct BuiltCrl {
 /// The delegated OCSP responder of a CA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OcspResponderRow {
-    /// The CA.
+    /// Id of the CA.
     pub ca: Uuid,
     /// Key in table `keys`.
     pub key_id: Uuid,
