@@ -24,7 +24,7 @@ pub enum Chain {
     Read(Vec<Vec<u8>>),
     /// Fingerprints of an unchanged chain, which is already in the inventory.
     Unchanged(Vec<Fingerprint>),
-    /// No chain could be read; the reason, for people.
+    /// No chain could be read. Contains the reason, for people.
     None(String),
 }
 

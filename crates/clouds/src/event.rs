@@ -49,7 +49,7 @@ pub struct Listed {
 /// Changed tags of a resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tagged {
-    /// The resource.
+    /// The resource whose tags changed.
     pub place: CloudResource,
     /// The certificate that the resource holds.
     pub leaf: Option<Fingerprint>,

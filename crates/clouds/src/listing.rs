@@ -15,7 +15,8 @@ use crate::sink::Sink;
 use crate::source::CloudSource;
 use crate::state::State;
 
-/// Events buffered for the reader: a hundred certificates with their chains have about 400 KB, so 6 MB in total.
+/// Maximum number of events buffered for the reader. A hundred certificates with their chains have about 400 KB, so 6 MB in
+/// total.
 const EVENTS_IN_CHANNEL: usize = 16;
 
 /// Time limit of listing one source: enough for a hundred thousand certificates at the documented quotas, without a previous state.

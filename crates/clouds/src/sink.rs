@@ -13,7 +13,7 @@ use crate::event::{Event, Listed, Tagged};
 use crate::state::{KnownCertificate, State};
 use crate::tags::Tags;
 
-/// Certificates in one batch: a page of most APIs.
+/// Maximum number of certificates in one batch: a page of most APIs.
 const BATCH_MAX: usize = 100;
 /// Maximum certificates read from one source. AWS allows 2,500 per account and region; Kubernetes clusters with 90,000 secrets
 /// exist. A part with more is reported as failed.

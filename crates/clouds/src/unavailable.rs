@@ -12,7 +12,7 @@ use crate::provider::Provider;
 use crate::sink::Sink;
 use crate::source::CloudSource;
 
-/// Replaces a source that has no credentials or invalid settings.
+/// A source that always fails: it replaces one that has no credentials or invalid settings.
 pub struct Unavailable {
     name: Arc<str>,
     provider: Provider,

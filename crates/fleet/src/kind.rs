@@ -86,7 +86,7 @@ pub(crate) enum Dns {
     Loop,
 }
 
-/// Content of the leaf.
+/// Content of an endpoint's leaf certificate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaf {
     pub(crate) key: KeyKind,

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Deadline(Instant);
 
-/// Replaces durations that exceed the range of the clock: a year.
+/// Maximum duration: a year. Longer ones are shortened to it, because they may exceed the range of the clock.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// The deadline has passed.

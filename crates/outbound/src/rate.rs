@@ -9,7 +9,7 @@ use std::time::Duration;
 const SECOND_US: i64 = 1_000_000;
 const MINUTE_US: i64 = 60 * SECOND_US;
 
-/// A throttling response with a longer delay than this, microseconds, indicates a quota per minute: a quota per second recovers
+/// Delay of a throttling response, microseconds, above which the quota is assumed to be per minute: a quota per second recovers
 /// within a second.
 const MINUTELY_FROM_US: i64 = 5 * SECOND_US;
 /// Delay after a throttling response that requests none, microseconds: the time in which a quota per second recovers.

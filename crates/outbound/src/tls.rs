@@ -347,7 +347,7 @@ impl ClientSessionStore for PeerSessions {
     }
 }
 
-/// Accepts any certificate. Only for [`Connector::liveness`], which does not judge the certificate.
+/// A verifier that accepts any certificate. Only for [`Connector::liveness`], which does not judge the certificate.
 #[derive(Debug)]
 struct UncheckedVerifier(Arc<CryptoProvider>);
 

@@ -48,7 +48,7 @@ const READ_AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Minimum delay between an immediate failure and the second probe: longer than the resolver caches SERVFAIL (one second).
 const RECOVERY: Duration = Duration::from_millis(1_100);
-/// Random delay added to it, uniformly distributed.
+/// Random delay added to [`RECOVERY`], uniformly distributed.
 const RECOVERY_JITTER: Policy =
     Policy { base: Duration::from_millis(400), cap: Duration::from_millis(400), retries: 1 };
 

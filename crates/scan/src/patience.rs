@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval at which the scheduling delay of this process is measured.
 const BEAT: Duration = Duration::from_millis(25);
-/// Smaller delays are within the resolution of the timer.
+/// Minimum delay that is counted. Smaller delays are within the resolution of the timer.
 const LATENESS_MIN: Duration = Duration::from_millis(5);
 /// Minimum number of measured response times before timeouts adapt to them.
 const SAMPLES_MIN: u64 = 50;
@@ -116,7 +116,7 @@ struct Latencies {
 }
 
 impl Latencies {
-    /// At this number all counts are halved, so that the histogram adapts when the network becomes slow.
+    /// Number of samples at which all counts are halved, so that the histogram adapts when the network becomes slow.
     const COUNT_MAX: u64 = 4_096;
 
     fn add(&mut self, took: Duration) {

@@ -11,9 +11,9 @@ use std::str::FromStr;
 /// Maximum relative error of a quantile. Two compared quantiles differ by at most half a percent, so that an increase of a
 /// quarter is distinguishable from one of a fifth.
 pub const RELATIVE_ERROR: f64 = 0.002_5;
-/// Smaller values, negative values and NaN count as zero.
+/// Minimum value. Smaller values, negative values and NaN count as zero.
 pub const VALUE_MIN: f64 = 1e-6;
-/// Larger values count as this value.
+/// Maximum value. Larger values count as this value.
 pub const VALUE_MAX: f64 = 1e9;
 /// Maximum number of buckets. Beyond it the two lowest are merged: small quantiles lose their error bound, the others keep
 /// theirs. Values within a factor of 160 never reach the limit.

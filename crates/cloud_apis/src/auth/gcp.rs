@@ -34,10 +34,10 @@ pub fn standard() -> Result<Credentials, ApiError> {
 
 type Make = Box<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
-/// Credentials that are created again after a permanent failure, on the next request only.
+/// Credentials that are created again after a permanent failure, when the next request needs them.
 struct Renewing {
     make: Make,
-    /// Never locked across an await.
+    /// Current credentials. The lock is never held across an await.
     now: Mutex<Current>,
 }
 

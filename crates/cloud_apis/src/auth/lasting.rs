@@ -16,7 +16,7 @@ use super::ApiError;
 use outbound::pool::Verdict;
 use outbound::retry::{self, Policy};
 
-/// Credentials with a shorter remaining lifetime are not used for a new call. Longer than a call takes.
+/// Minimum remaining lifetime of credentials for a new call. Longer than a call takes.
 const SPARE: Duration = Duration::from_secs(10);
 /// Time before expiry at which credentials are renewed, or a quarter of their lifetime if that is less. Providers issue new
 /// credentials five minutes before expiry, not earlier.
@@ -48,7 +48,7 @@ pub(super) struct Lasting<T> {
 struct LastingState<T> {
     source: Source<T>,
     now: Clock,
-    /// Never locked across an await.
+    /// Current credentials. The lock is never held across an await.
     kept: Mutex<Leases<T>>,
     flight: Cache<(), T, ApiError>,
 }

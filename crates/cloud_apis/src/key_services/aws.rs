@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
 
-/// The longest message is the limit of `Sign`.
+/// The AWS KMS service. The maximum length of a message is that of `Sign`.
 const KIND: Kind = Kind {
     name: "AWS KMS",
     short: "aws-kms",

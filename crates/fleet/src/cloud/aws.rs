@@ -53,7 +53,7 @@ pub struct AwsPlan {
     pub iam: usize,
     /// Load balancers per region, each with two of its ACM certificates.
     pub balancers: usize,
-    /// Behavior of the cloud.
+    /// Delays, page sizes and throttling of the simulated cloud.
     pub manners: CloudBehavior,
 }
 

@@ -14,7 +14,7 @@ use super::{
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
-/// 300 requests per minute and service; a throttling response has `Retry-After: 60`.
+/// Quota of a service: 300 requests per minute. A throttling response has `Retry-After: 60`.
 const QUOTA: Quota = Quota { per_second: None, per_minute: Some(300), retry_after: Some(60) };
 const LOCATIONS: [&str; 3] = ["global", "europe-west1", "us-central1"];
 

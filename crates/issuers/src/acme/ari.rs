@@ -8,7 +8,8 @@ use x509::{Certificate, UnixTime};
 use crate::jose::base64url;
 use crate::order::Window;
 
-/// RFC 9773 section 4.3.2: between a minute and a day; six hours when the server sends no value.
+/// Minimum, maximum and default seconds between two requests for renewal information (RFC 9773 section 4.3.2). The default
+/// applies when the server sends no value.
 const RETRY_MIN: u32 = 60;
 const RETRY_MAX: u32 = 86_400;
 const RETRY_DEFAULT: u32 = 6 * 3_600;

@@ -35,7 +35,7 @@ pub struct TransitConfig {
     pub roots: Option<String>,
 }
 
-/// A key of the transit engine.
+/// A key of Vault's transit secrets engine.
 #[derive(Debug)]
 pub struct Transit {
     config: TransitConfig,

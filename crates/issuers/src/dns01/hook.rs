@@ -14,7 +14,7 @@ use crate::error::IssuerError;
 use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
-/// Runs `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`. Exit code 0 means success.
+/// A hook that runs `argv… present NAME VALUE` and `argv… cleanup NAME VALUE`. Exit code 0 means success.
 #[derive(Debug)]
 pub(super) struct Program(Command);
 
@@ -59,7 +59,7 @@ impl Publisher for Program {
     }
 }
 
-/// Sends a POST of `{"action", "name", "value", "ttl"}`, signed like webhooks.
+/// A hook that sends a POST of `{"action", "name", "value", "ttl"}`, signed like webhooks.
 #[derive(Debug)]
 pub(super) struct Service {
     http: HttpClient,

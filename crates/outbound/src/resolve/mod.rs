@@ -44,9 +44,9 @@ use name::WireName;
 pub const UPSTREAMS_MAX: usize = 8;
 /// Lifetime of results without a TTL: TTL zero (RFC 1035 section 3.2.1), literal addresses and the hosts file.
 const TRANSACTION: Duration = Duration::from_secs(5);
-/// A result is prefetched when one part in this many of its lifetime remains.
+/// Remaining part of a result's lifetime, as a divisor, at which the result is prefetched.
 const PREFETCH_PARTS: u32 = 10;
-/// Results with a shorter lifetime are not prefetched: scans rarely need them again within that time.
+/// Minimum lifetime of results that are prefetched. Scans rarely need a result again within a shorter time.
 const PREFETCH_LIFE_MIN: Duration = Duration::from_secs(5);
 /// Maximum concurrent prefetches; further names are queried after their expiry.
 const PREFETCHES_MAX: usize = 64;

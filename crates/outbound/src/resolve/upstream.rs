@@ -93,7 +93,7 @@ struct PendingQuery {
     answer: oneshot::Sender<QueryOutcome>,
 }
 
-/// Removes the query from the table when its caller is dropped.
+/// A pending query. Dropping this value removes the query from the table.
 struct Ticket<'a> {
     line: &'a Line,
     id: u16,

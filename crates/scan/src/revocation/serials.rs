@@ -9,7 +9,7 @@ const SERIAL_MAX: usize = 64;
 const TIME: usize = 5;
 /// Bytes of an entry in addition to the serial number: date and reason.
 pub(super) const BESIDE: usize = TIME + 1;
-/// Encodes "no reason".
+/// Code of an entry without a reason.
 const NO_REASON: u8 = 0xff;
 
 /// The revoked serial numbers of a CRL.

@@ -11,7 +11,7 @@ use x509::{Certificate, UnixTime};
 const SHORT_LIFE: i64 = 7 * x509::DAY;
 /// Maximum lifetime in seconds for certificates issued before [`SEVEN_DAYS_FROM`]: ten days.
 const SHORT_LIFE_BEFORE: i64 = 10 * x509::DAY;
-/// 2026-03-15T00:00:00Z.
+/// Date from which the maximum is seven days: 2026-03-15T00:00:00Z.
 const SEVEN_DAYS_FROM: UnixTime = UnixTime(1_773_532_800);
 
 /// Revocation status of a certificate.
@@ -292,7 +292,7 @@ pub enum NoCheckReason {
     Expired,
     /// The certificate is self-issued: a root is removed from trust stores instead of revoked.
     SelfIssued,
-    /// The issuer publishes no revocation information about it (noRevAvail, RFC 9608).
+    /// The issuer publishes no revocation information about the certificate (noRevAvail, RFC 9608).
     NoRevocation,
     /// The certificate names no source, and its lifetime is too short to need one (Baseline Requirements section 7.1.2.11.2).
     ShortLived,
@@ -352,7 +352,7 @@ fn is_short_lived(certificate: &Certificate) -> bool {
 }
 
 fn is_for_tls(certificate: &Certificate) -> bool {
-    /// serverAuth, clientAuth, any.
+    /// OIDs of the extended key usages serverAuth, clientAuth and anyExtendedKeyUsage.
     const TLS: [&str; 3] = ["1.3.6.1.5.5.7.3.1", "1.3.6.1.5.5.7.3.2", "2.5.29.37.0"];
     certificate.is_ca()
         || certificate

@@ -54,7 +54,7 @@ pub(super) const OLD_SUITES: &[u16] = &[
     0x0014, 0x0011, 0x0008, 0x0006, 0x0003, 0xc006, 0xc010, 0x003b, 0x0002, 0x0001,
 ];
 
-/// Signals secure renegotiation without an extension (RFC 5746 section 3.3).
+/// The cipher suite value that signals secure renegotiation without an extension (RFC 5746 section 3.3).
 const RENEGOTIATION_SCSV: u16 = 0x00ff;
 
 /// Groups for TLS 1.3, then those for older versions only. x448 and ffdhe are left out, because a TLS 1.3 server could require them
@@ -63,8 +63,9 @@ const RENEGOTIATION_SCSV: u16 = 0x00ff;
 const GROUPS: &[u16] =
     &[X25519_MLKEM768, 0x001d, 0x0017, 0x0018, 0x0019, 0x001a, 0x001b, 0x001c, 0x0016, 0x0015, 0x0013];
 
-/// All signature schemes of certificates and handshakes: a server does not send a certificate if the client lacks its scheme. PKCS
-/// #1 v1.5 comes before PSS, so that RSA keys that are too short for PSS can still sign up to TLS 1.2; TLS 1.3 ignores it.
+/// All signature schemes of certificates and handshakes. A server does not send a certificate if the client lacks its scheme.
+/// PKCS #1 v1.5 comes before PSS, so that RSA keys that are too short for PSS can still sign up to TLS 1.2; TLS 1.3 ignores PKCS
+/// #1 v1.5.
 #[rustfmt::skip]
 const SIGNATURE_SCHEMES: &[u16] = &[
     0x0403, 0x0401, 0x0804, 0x0807, 0x0503, 0x0501, 0x0805, 0x0603, 0x0601, 0x0806,
@@ -78,9 +79,10 @@ const OLD_SIGNATURE_SCHEMES: &[u16] = &[
     0x0809, 0x080a, 0x080b, 0x0303, 0x0301, 0x0203, 0x0201, 0x0402, 0x0502, 0x0602, 0x0302, 0x0202, 0x0101,
 ];
 
-/// Some F5 load balancers hang on a ClientHello with a length between this and [`PADDED_TO`], so it is padded (RFC 7685).
+/// Minimum length of a ClientHello that is padded (RFC 7685). Some F5 load balancers hang on a length between this and
+/// [`PADDED_TO`].
 const PADDED_FROM: usize = 256;
-/// Length to which such a ClientHello is padded.
+/// Length to which a ClientHello is padded.
 const PADDED_TO: usize = 512;
 
 /// The random value that distinguishes a HelloRetryRequest from a ServerHello (RFC 8446 section 4.1.3).

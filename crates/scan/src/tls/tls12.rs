@@ -7,7 +7,7 @@ use super::message::{Flow, Message, read_certificate};
 use super::proof::{self, bits};
 use super::{Evidence, Failure, Proof, names, record};
 
-/// user_canceled, then close_notify; each a warning in its own record.
+/// The alerts user_canceled and close_notify, each a warning in its own record.
 const FAREWELL: [[u8; 2]; 2] = [[1, 90], [1, 0]];
 
 /// A handshake after the ServerHello.

@@ -12,7 +12,7 @@ use super::{Evidence, Failure, Proof, TicketOffer, extension, proof};
 
 /// The record that old middleboxes expect before protected ones (RFC 8446 appendix D.4).
 const CHANGE_CIPHER_SPEC: [u8; 6] = [record::CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1];
-/// The level is "warning", but TLS 1.3 ignores levels (RFC 8446 section 6.1).
+/// The alert close_notify. Its level is "warning", but TLS 1.3 ignores levels (RFC 8446 section 6.1).
 const CLOSE_NOTIFY: [u8; 2] = [1, 0];
 
 /// A handshake after the ServerHello.

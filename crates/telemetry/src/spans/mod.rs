@@ -31,7 +31,7 @@ const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), D
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Minimum interval of log messages about an unavailable collector. Metrics count each failure.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
-/// The low 8 bits are the W3C flags: sampled (OTLP, `SpanFlags`).
+/// Flags of a span (OTLP, `SpanFlags`). The low 8 bits are the W3C flags: sampled.
 const SAMPLED: u32 = 1;
 
 /// Kind of a span (OpenTelemetry, `SpanKind`).
@@ -41,7 +41,7 @@ pub enum Kind {
     Server,
     /// A request to another process.
     Client,
-    /// A part of a request.
+    /// A part of a request, within the process.
     Internal,
 }
 
@@ -169,7 +169,7 @@ impl SpanSender {
 pub enum BatchRejection {
     /// Retryable: no response, 429, 502, 503, 504.
     Later(String),
-    /// Not retryable.
+    /// A permanent failure: the batch must not be sent again.
     Never(String),
 }
 
