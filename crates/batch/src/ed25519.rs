@@ -54,7 +54,7 @@ pub struct Ed25519Job<'a> {
     pub key: &'a Ed25519Key,
     /// SHA-512 of R, the public key and the message.
     pub challenge: &'a [u8; 64],
-    /// The same hash, computed again from [`Ed25519Nonces::points`].
+    /// SHA-512 of R, the public key and the message, computed again from [`Ed25519Nonces::points`].
     pub challenge_again: &'a [u8; 64],
     /// SHA-512 of the key's prefix and the message, computed again.
     pub nonce_again: &'a [u8; 64],

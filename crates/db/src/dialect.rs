@@ -1,8 +1,8 @@
-//! One text for both databases: [`bulk!`](crate::bulk) and [`with_codes!`](crate::with_codes) make the SQL of each while
-//! the program is compiled.
+//! SQL for both databases from one text: [`bulk!`](crate::bulk) and [`with_codes!`](crate::with_codes) generate the SQL of each
+//! database at compile time.
 //!
-//! Write a statement over many rows as SQLite runs it, for one row. Name the columns of a row with their PostgreSQL types,
-//! in the order of the [`Column`](crate::Column)s, and use each as `:name`:
+//! Write a statement for many rows as SQLite executes it, for one row. Name the columns of a row with their PostgreSQL types, in
+//! the order of the [`Column`](crate::Column)s, and refer to each as `:name`:
 //!
 //! ```
 //! const EXTEND: db::BulkStatement = db::bulk! { (id bigint, until bigint)
@@ -16,8 +16,8 @@
 //! );
 //! ```
 //!
-//! PostgreSQL runs it once for all rows. The rows are a relation `input`, whose columns have the names that were given, after
-//! `_`, so that no name of a table is ambiguous. The relation is added where the statement has room for it:
+//! PostgreSQL executes the statement once for all rows. The rows are a relation `input`. Its columns have the given names with the
+//! prefix `_`, so that they differ from the columns of tables. The relation is added to the statement as follows:
 //!
 //! | statement | for SQLite | for PostgreSQL |
 //! | --- | --- | --- |
@@ -26,7 +26,8 @@
 //! | `DELETE` | `WHERE …` | `USING UNNEST(…) AS input (…) WHERE …` |
 //! | `SELECT`, `INSERT … SELECT` | `FROM t …` | `FROM UNNEST(…) AS input (…) CROSS JOIN t …` |
 //!
-//! Only the first `VALUES`, `FROM` or `WHERE` outside parentheses counts. Where the databases need different words:
+//! It is added at the first `VALUES`, `FROM` or `WHERE` outside parentheses. Marks stand for words that differ between the
+//! databases:
 //!
 //! | mark | for SQLite | for PostgreSQL |
 //! | --- | --- | --- |
@@ -34,13 +35,14 @@
 //! | `{among ?1 bytea}`: a JSON list, after a column; also of `uuid`, `bigint`, `text` | `IN (SELECT …)` | `= ANY(ARRAY(SELECT …))` |
 //! | <code>{max&#124;greatest}</code>: either side may be empty | `max` | `greatest` |
 //!
-//! A statement that is not over rows has these marks too, and no list of columns: `bulk! { "… LIMIT ?1{| FOR UPDATE}" }`. Keep two
-//! texts ([`BulkStatement`](crate::BulkStatement) with both fields) where the databases need another shape, not other words.
+//! These marks can also be used in a statement that is not for many rows. It has no list of columns:
+//! `bulk! { "… LIMIT ?1{| FOR UPDATE}" }`. If the statements for the databases differ in more than words, write both
+//! ([`BulkStatement`](crate::BulkStatement) with both fields).
 //!
-//! Codes of an enum are written `{JobState::Queued}` and put in by [`with_codes!`](crate::with_codes), so that no statement
-//! holds a number that only a comment explains.
+//! Codes of an enum are written `{JobState::Queued}`. [`with_codes!`](crate::with_codes) inserts the numbers, so that no statement
+//! contains a number that needs a comment.
 //!
-//! A mark or a name that does not exist is an error of the compiler.
+//! An unknown mark or name is a compile error.
 
 /// The database whose SQL is generated.
 #[derive(Clone, Copy)]
@@ -458,7 +460,7 @@ const fn has(from: &[u8], mut at: usize, word: &str) -> bool {
     false
 }
 
-/// Returns the position of the first such byte from `at`, or the end of the text.
+/// Returns the position of the first `byte` from `at`, or the end of the text.
 const fn find(from: &[u8], mut at: usize, byte: u8) -> usize {
     while at < from.len() && from[at] != byte {
         at += 1;

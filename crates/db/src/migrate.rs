@@ -29,11 +29,12 @@ SELECT version, checksum FROM schema_migrations ORDER BY version";
 pub(crate) const MIGRATION_RECORD: &str = "-- migration_record
 INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";
 
-/// Reads a table that a migration creates.
+/// Returns the oldest compatible version. A migration creates the table.
 pub(crate) const OLDEST_COMPATIBLE: &str = "-- schema_oldest_compatible
 SELECT oldest FROM schema_compatibility WHERE id = 1";
 
-/// The statement that creates the table is missing here: it cannot be prepared.
+/// Statements that are prepared to check the schema. The statement that creates the table of migrations is missing: it cannot be
+/// prepared.
 pub(crate) const SENDS: ModuleStatements =
     ModuleStatements::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
 

@@ -20,7 +20,7 @@ use super::upstream::{Reach, UpstreamPreamble};
 /// Interval at which due checks are searched for.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Runs the health checks of servers until the service stops.
+/// The health checks of servers, which run until the service stops.
 pub(super) struct HealthChecks {
     pub(super) routes: LiveRoutes,
     pub(super) upstreams: Upstreams,

@@ -17,7 +17,7 @@ use super::sites::{SiteSelectionError, Sites, policy};
 /// The certificates in force.
 pub(super) type CurrentSites = Arc<RwLock<Arc<Sites>>>;
 
-/// Chooses the certificate by server name (SNI).
+/// A callback that chooses the certificate by server name (SNI).
 struct Chooser {
     sites: CurrentSites,
     routes: LiveRoutes,

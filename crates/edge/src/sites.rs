@@ -21,8 +21,9 @@ use super::site::Site;
 use super::staples::Staples;
 use super::tickets::TicketSecrets;
 
-/// TLS 1.2 and 1.3 with forward secrecy and authenticated encryption. Key exchange: X25519MLKEM768 if the client supports it, else
-/// X25519, which is cheaper than P-256. Apart from the order of curves, this was the library's default on 2025-10-14.
+/// Security policy of s2n-tls: TLS 1.2 and 1.3 with forward secrecy and authenticated encryption. Key exchange: X25519MLKEM768 if
+/// the client supports it, else X25519, which is cheaper than P-256. Apart from the order of curves, this was the library's
+/// default on 2025-10-14.
 const POLICY: &str = "ELBSecurityPolicy-TLS13-1-2-Res-PQ-2025-09";
 
 /// Maximum delay, in seconds, before the library closes a connection after a protocol error. The delay hides the time of a failed

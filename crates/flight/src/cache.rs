@@ -224,7 +224,7 @@ where
     }
 }
 
-/// Selects the cached results that a caller accepts in place of new work.
+/// Whether a caller accepts a cached result in place of new work.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Reuse {
     WhatIsTrue,
@@ -298,7 +298,7 @@ where
     }
 }
 
-/// Removes the work from the table when it ends: done, panicked, or dropped by its last waiter.
+/// A guard for work in progress: removes it from the table when it is done, when it panics, and when its last waiter is dropped.
 struct FlightGuard<K: Hash + Eq, V, E> {
     inner: Arc<CacheState<K, V, E>>,
     key: K,

@@ -83,7 +83,7 @@ pub struct UploadTimer {
 #[derive(Debug)]
 pub struct UploadStatus(Arc<UploadState>);
 
-/// Marks the response as in progress until dropped.
+/// A guard: the response counts as in progress until it is dropped.
 #[derive(Debug)]
 pub struct ResponseGuard(Arc<UploadState>);
 

@@ -102,8 +102,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// Keeps the current task's stream in use after its response (CONNECT, WebSocket). After the drop, the client has the limit's time
-/// to read the rest.
+/// A guard that keeps the current task's stream in use after its response (CONNECT, WebSocket). After the drop, the client has
+/// the time of the limit to read the rest.
 pub struct TunnelGuard(Option<Arc<ConditionStart>>);
 
 impl TunnelGuard {

@@ -102,7 +102,7 @@ impl Exchanges {
     }
 }
 
-/// Reads a stream and stops at ambiguous messages.
+/// State of reading a stream of messages. Reading stops at the first ambiguous message.
 #[derive(Debug)]
 struct Reading {
     framing: Framing,

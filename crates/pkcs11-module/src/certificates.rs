@@ -89,7 +89,7 @@ impl CertificateKey {
     }
 }
 
-/// The directories and their parsed files.
+/// Directories of certificates, and the parsed certificates of their files.
 pub(crate) struct Files {
     folders: Vec<Folder<Arc<CertificateKey>, BadCertificate>>,
     /// Names of files that could not be read.

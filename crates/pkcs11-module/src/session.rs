@@ -49,8 +49,6 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Sessions {
     /// Opens a session.
     ///
-    /// Opens a session.
-    ///
     /// # Errors
     /// `CKR_SESSION_COUNT` beyond [`SESSIONS_MAX`].
     pub(crate) fn open(&self, may_write: bool) -> Outcome<CK_SESSION_HANDLE> {
@@ -66,9 +64,7 @@ impl Sessions {
         Ok(handle)
     }
 
-    /// Returns a session.
-    ///
-    /// Returns a session.
+    /// Returns the session with a handle.
     ///
     /// # Errors
     /// `CKR_SESSION_HANDLE_INVALID`

@@ -118,7 +118,8 @@ fn reject_x32_calls() -> BpfProgram {
     ]
 }
 
-/// Rejects calls that leave a network namespace through the host: Unix sockets to its servers, and input for its terminal.
+/// Rejects system calls by which a process in a network namespace reaches the host: Unix sockets to the host's servers, and input
+/// for its terminal.
 pub(crate) fn confine(unix: UnixSockets) -> Result<(), Error> {
     apply_filter(&program(confined(unix)?, libc::EPERM)?)
 }

@@ -48,7 +48,7 @@ pub(crate) struct DirectoryState {
     pub(crate) view: View,
     /// Number of view updates that were started.
     pub(crate) looks: AtomicU64,
-    /// Serializes view updates; the number of the last completed one. Concurrent callers share an update.
+    /// Number of the last completed view update. The lock serializes updates; concurrent callers share an update.
     pub(crate) looked: tokio::sync::Mutex<u64>,
     pub(crate) signer: OnceCell<Uuid>,
     pub(crate) steadiness: Mutex<HeartbeatContinuity>,

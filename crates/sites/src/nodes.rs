@@ -98,7 +98,7 @@ impl Sites {
     /// still be marked as hostile, also repeatedly.
     ///
     /// # Errors
-    /// [`SiteError::Retired`] for a retired node, unless it is marked as hostile; others.
+    /// [`SiteError`]; [`SiteError::Retired`] for a node that is already retired, unless it is marked as hostile.
     #[crate::boxed]
     pub async fn retire(&self, id: Uuid, retirement: NodeRetirement, actor: &str) -> Result<(), SiteError> {
         let hostile = retirement == NodeRetirement::Hostile;

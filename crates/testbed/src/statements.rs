@@ -35,10 +35,10 @@ const LARGE: &[&str] = &[
     "revocations",
 ];
 
-/// These statements scan a whole table if they have no condition. The authority rejects such requests earlier.
+/// Statements that scan a whole table if they have no condition. The authority rejects such requests earlier.
 const WITHOUT_CONDITION: &[&str] = &["revoke", "revoke_matched", "holds_lift"];
 
-/// These statements need a full scan: a part of a name has no index, and all sealed values are counted and re-encrypted, in the
+/// Statements that need a full scan: a part of a name has no index, and all sealed values are counted and re-encrypted, in the
 /// background.
 const WALKS: &[&str] = &[
     "credentials_like",

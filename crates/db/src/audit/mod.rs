@@ -99,7 +99,7 @@ pub(crate) const CHAIN_PAGE: &str = "-- audit_chain_page
 SELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_events
 WHERE shard = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
 
-/// Selects by position below ?3, counted from the first row, to bound the number of deleted rows.
+/// Deletes the events of a shard up to a sequence number, but at most ?3 of them, counted from the oldest.
 const TRIM: &str = "-- audit_trim
 DELETE FROM audit_events WHERE shard = ?1 AND sequence <= ?2
 AND sequence < (SELECT MIN(sequence) FROM audit_events WHERE shard = ?1) + ?3";

@@ -20,7 +20,7 @@ pub struct Identity {
     pub key: PrivateKey,
     /// The chain in DER, leaf first.
     pub chain: Vec<Vec<u8>>,
-    /// The leaf, parsed.
+    /// The parsed leaf of the chain.
     pub leaf: Certificate,
 }
 

@@ -85,7 +85,7 @@ pub(super) fn parse_server_url(text: &str) -> Result<String, JoinError> {
     Err(wrong())
 }
 
-/// Trusts one certificate: either the server's own, or as a CA one above it.
+/// A verifier that trusts one certificate: the server's own, or a CA in the chain that the server sends.
 #[derive(Debug)]
 struct Pinned {
     pin: Fingerprint,

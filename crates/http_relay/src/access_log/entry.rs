@@ -21,7 +21,7 @@ const METHOD_OCTETS_MAX: usize = 32;
 /// Maximum characters of a host in a log line.
 const HOST_CHARS_MAX: usize = 300;
 
-/// Counts the bytes of one direction, and captures the first of them if requested.
+/// Counter of the bytes of one direction. Captures the first bytes if requested.
 #[derive(Debug, Default)]
 pub struct Tee {
     octets: AtomicU64,

@@ -37,7 +37,8 @@ use inbound::ServiceTasks;
 /// Maximum bytes of a response's header.
 const HEAD_OCTETS_MAX: usize = 128 << 10;
 
-/// Marks an upstream that has not sent its limit of concurrent streams. No upstream can send this number (RFC 9113 section 6.5.2).
+/// Value for an upstream that has not sent its limit of concurrent streams. No upstream can send this number (RFC 9113 section
+/// 6.5.2).
 const NOT_SAID: usize = usize::MAX - 1;
 
 /// First pause between checks whether the upstream has sent its limit; the pause doubles up to a maximum. The library has no

@@ -38,7 +38,7 @@ impl Default for UpstreamPolicy {
 /// Route to an upstream: direct, or through a parent proxy.
 #[derive(Clone, Debug, Default)]
 pub enum UpstreamRoute {
-    /// Directly.
+    /// The relay connects to the upstream itself.
     #[default]
     Direct,
     /// Through a parent proxy.

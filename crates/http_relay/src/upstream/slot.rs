@@ -124,7 +124,7 @@ impl Drop for Slot {
     }
 }
 
-/// Runs the tasks of an HTTP/2 connection. The tasks end with the service, and own the connection's slot.
+/// Executor for the tasks of an HTTP/2 connection. The tasks end with the service, and own the connection's slot.
 #[derive(Clone)]
 pub(super) struct SlotExecutor {
     tasks: ServiceTasks,

@@ -78,7 +78,7 @@ static LOADED: LazyLock<Mutex<HashMap<PathBuf, Pkcs11>>> = LazyLock::new(Mutex::
 /// Number of calls into the libraries that are in progress.
 static MODULE_CALLS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts a call into a module until it is dropped.
+/// A guard for a call into a module: the call is counted until the guard is dropped.
 struct ModuleCall;
 
 impl ModuleCall {

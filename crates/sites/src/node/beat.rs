@@ -37,7 +37,7 @@ const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Interval at which the members are written to disk, for the next start.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
-/// With fewer nodes, each change is written immediately.
+/// Number of members below which each change is written immediately.
 const NOTED_AT_ONCE: usize = 100;
 
 /// State that is carried from one heartbeat to the next.

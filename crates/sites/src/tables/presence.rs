@@ -34,7 +34,8 @@ pub(super) const LEASES: BulkStatement = db::bulk! { (node uuid, until_at bigint
 UPDATE key_node_leases SET until_at = {max|greatest}(until_at, :until_at) WHERE node = :node"
 };
 
-/// Checks the condition again: a heartbeat may have arrived since the query.
+/// Stores that a node is present or absent. The statement checks the lease again, because a heartbeat may have arrived since the
+/// query.
 pub(super) const FLIP: BulkStatement = db::bulk! { (node uuid, present bigint, now bigint)
     "-- key_node_flip
 UPDATE key_node_leases SET present = :present WHERE node = :node AND present <> :present AND (until_at > :now) =

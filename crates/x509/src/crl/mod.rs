@@ -26,7 +26,7 @@ pub enum Scope {
     Attributes,
 }
 
-/// A list before it is signed.
+/// Content of a CRL before it is signed.
 #[derive(Clone, Debug)]
 pub struct CrlSpec<'a> {
     /// Signature algorithm of the issuer's key.

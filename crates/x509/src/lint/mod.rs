@@ -126,7 +126,7 @@ fn signature(certificate: &Certificate, findings: &mut Findings<'_>) {
 
 fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     const OCTETS_MAX: usize = 20;
-    /// A random 64-bit number has fewer bytes only once in 65,536 times.
+    /// Minimum bytes of a serial number. A random 64-bit number has fewer bytes only once in 65,536 times.
     const OCTETS_MIN: usize = 7;
     let serial = &certificate.serial;
     let zeros = serial.content().iter().take_while(|&&b| b == 0).count();

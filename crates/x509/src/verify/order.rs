@@ -9,7 +9,7 @@ use crate::Certificate;
 /// 8446 section 4.4.2 still recommends it, and some clients rely on it.
 #[derive(Clone, Debug, Default)]
 pub struct ChainOrder {
-    /// Whether some certificate comes before every certificate that it certifies.
+    /// Whether a certificate comes before all certificates that it certifies, instead of after one of them.
     pub misordered: bool,
     /// Certificates that are on no path from the leaf, by issuer and subject names.
     pub strays: Vec<Arc<Certificate>>,

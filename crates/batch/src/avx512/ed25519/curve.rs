@@ -36,7 +36,7 @@ pub(super) struct Curve {
     pub(super) windows: Vec<Window<ROWS>>,
 }
 
-/// A multiple of B, and tags that prove that it is the requested one.
+/// Eight multiples of the base point B, and tags that show by which scalar each was computed.
 pub(super) struct Multiple {
     pub(super) point: Point,
     tags: Tags,
