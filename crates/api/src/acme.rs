@@ -129,7 +129,7 @@ pub struct AcmeOrderView {
     pub created_at: String,
     /// Expiry time, RFC 3339.
     pub expires_at: String,
-    /// The issued certificate.
+    /// Id of the issued certificate.
     pub certificate: Option<Uuid>,
     /// The certificate that the order replaces (RFC 9773).
     pub replaces: Option<String>,

@@ -83,7 +83,7 @@ pub struct ResultBody {
     /// Outcome: `deployed`, `unchanged`, `failed`, `rolled_back` or `broken`.
     #[cfg_attr(feature = "schemas", schema(example = "deployed"))]
     pub outcome: String,
-    /// The target; absent when the job failed before it reached one.
+    /// Id of the target; absent when the job failed before it reached one.
     pub target: Option<Uuid>,
     /// Error of the job.
     pub error: Option<String>,

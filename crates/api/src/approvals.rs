@@ -41,7 +41,7 @@ pub struct ApprovalView {
     pub plan: Vec<PlanFieldView>,
     /// SHA-256 of the plan's canonical encoding, hexadecimal.
     pub plan_sha256: Option<String>,
-    /// The preceding approval of the same certificate.
+    /// Id of the preceding approval of the same certificate.
     pub previous: Option<Uuid>,
     /// Differences between this plan and the plan of the preceding approval; only where one approval is shown.
     #[serde(default)]

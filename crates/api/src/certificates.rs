@@ -598,7 +598,7 @@ pub struct CreatedView {
     pub id: Uuid,
     /// Name of the managed certificate.
     pub name: String,
-    /// The run that issues the certificate, if it is issued immediately.
+    /// Id of the run that issues the certificate, if it is issued immediately.
     pub job: Option<Uuid>,
     /// Violations of advisory policies. They did not prevent the creation.
     pub violations: Vec<ViolationView>,

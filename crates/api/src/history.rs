@@ -36,7 +36,7 @@ pub struct FiguresView {
     pub count: u64,
     /// Arithmetic mean of the values.
     pub mean: f64,
-    /// Median.
+    /// Median of the measured values.
     pub p50: f64,
     /// 95th percentile of the measured values.
     pub p95: f64,

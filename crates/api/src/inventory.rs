@@ -130,9 +130,9 @@ pub struct ScanSpecView {
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct DiffQuery {
-    /// The earlier scan; with `to`.
+    /// Id of the earlier scan; with `to`.
     pub from: Option<Uuid>,
-    /// The later scan; with `from`.
+    /// Id of the later scan; with `from`.
     pub to: Option<Uuid>,
     /// All changes since this time, RFC 3339, in whichever scan they were seen; not with `from` and `to`.
     pub since: Option<String>,
@@ -147,9 +147,9 @@ pub struct DiffListing {
     pub items: Vec<ChangeView>,
     /// The `cursor` of the next page, which compares the same two scans; null when this one is the last.
     pub next: Option<String>,
-    /// The earlier scan; null with `since`.
+    /// Id of the earlier scan; null with `since`.
     pub from: Option<Uuid>,
-    /// The later scan; null with `since`.
+    /// Id of the later scan; null with `since`.
     pub to: Option<Uuid>,
 }
 
@@ -168,9 +168,9 @@ pub struct ChangeView {
     pub old_fingerprint: Option<String>,
     /// SHA-256 fingerprint of the certificate now; null if the endpoint presented none.
     pub new_fingerprint: Option<String>,
-    /// Outcome of the previous scan.
+    /// Outcome of the previous observation.
     pub old_outcome: Option<String>,
-    /// Outcome now.
+    /// Outcome of this observation.
     pub new_outcome: Option<String>,
     /// Severity of the worst finding now: `info`, `low`, `medium`, `high` or `critical`.
     pub severity: Option<String>,

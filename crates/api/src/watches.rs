@@ -74,7 +74,7 @@ pub struct ProgressView {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LastRun {
-    /// Scan of the run in the inventory; null if the run failed before the scan began.
+    /// Id of the run's scan in the inventory; null if the run failed before the scan began.
     pub scan: Option<Uuid>,
     /// Start time.
     pub began_at: String,

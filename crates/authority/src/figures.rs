@@ -17,7 +17,7 @@ pub struct Figures {
     pub failed: u64,
     /// Number of requests between the policy check and the commit.
     pub issuing: u64,
-    /// Number of these requests that are signed and wait for their commit.
+    /// Number of requests that are signed and wait for their commit. They are included in `issuing`.
     pub storing: u64,
     /// Number of certificates whose revocation status was changed by this process.
     pub revoked: u64,

@@ -95,7 +95,7 @@ pub struct History {
 pub struct Version {
     /// Id of the credential.
     pub credential: Uuid,
-    /// Identity of the version.
+    /// Id of the version.
     pub id: Uuid,
     /// Number of the version, counted from 1 for each name.
     pub number: u64,

@@ -13,7 +13,7 @@ pub const LEVELS_MAX: u8 = 6;
 /// Size of a full tile in bytes.
 pub const TILE_OCTETS: usize = 32 * TILE_WIDTH as usize;
 
-/// Identifies a tile.
+/// Level, index and width of a tile.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TileId {
     /// Level of the tile; 0: leaf hashes.

@@ -67,7 +67,7 @@ impl Database {
         Ok(Self { backend, full: DiskFullState::default() })
     }
 
-    /// Reads rows.
+    /// Executes a statement that only reads, and returns its rows.
     ///
     /// # Errors
     /// Database errors.

@@ -5,8 +5,8 @@
 pub struct PoolUse {
     /// `readers`, `writers` or `replica`: connections. On SQLite, `writers` counts calls that wait for the single writer.
     pub name: &'static str,
-    /// Number in use now.
+    /// Number of connections or calls in use now.
     pub in_use: usize,
-    /// Maximum number in use. Further callers wait.
+    /// Maximum number of connections or calls in use. Further callers wait.
     pub size: usize,
 }

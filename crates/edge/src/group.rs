@@ -92,7 +92,7 @@ pub struct Group {
 pub(super) struct Server {
     pub(super) host: String,
     pub(super) port: u16,
-    /// `HOST:PORT`
+    /// Name of the server in logs and metrics: `HOST:PORT`.
     pub(super) label: Arc<str>,
     in_flight: Arc<AtomicUsize>,
     state: Mutex<State>,

@@ -52,7 +52,7 @@ pub struct LoadedCertificates {
     pub not_stapled: Vec<(String, String)>,
 }
 
-/// Reloads changed files.
+/// The files in use, and what is needed to reload changed ones.
 pub(super) struct Keeper {
     options: Options,
     client: Client,

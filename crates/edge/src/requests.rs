@@ -42,7 +42,7 @@ pub(super) struct ConnectionClient {
     pub(super) identity: Option<Arc<ClientIdentity>>,
 }
 
-/// A client connection, as seen by its requests.
+/// Data of a client connection that its requests share.
 struct Connection {
     shared: Arc<Terminator>,
     client: Client,

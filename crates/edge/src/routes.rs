@@ -55,8 +55,6 @@ impl HttpRoute {
 impl Route {
     /// Creates a route to one server, `HOST:PORT`.
     ///
-    /// Creates a route to one server, `HOST:PORT`.
-    ///
     /// # Errors
     /// [`BadRoute`]
     pub fn new(upstream: &str, alpn: &[String]) -> Result<Self, BadRoute> {

@@ -45,7 +45,7 @@ const PAUSE_MAX_S: i64 = 3_600;
 /// File extension of stored responses.
 const ENDING: &str = "ocsp";
 
-/// How staples are fetched.
+/// Options for fetching OCSP responses to staple.
 #[derive(Clone, Debug)]
 pub struct StapleOptions {
     /// Folder for the responses, one file for each certificate. It is created if missing. If it is not writable, responses are

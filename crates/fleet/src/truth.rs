@@ -51,7 +51,7 @@ pub struct Counters {
     pub dns_questions: BTreeMap<&'static str, u64>,
 }
 
-/// Updates [`Counters`].
+/// A handle that updates the counters of [`Counters`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally(pub(crate) Arc<Counts>);
 

@@ -19,7 +19,7 @@ const CLOCK_SKEW: i64 = 300;
 /// Maximum number of signatures cached within one check.
 const SIGNATURES: usize = 64;
 
-/// Verifies deliveries against orders.
+/// Verification of issued certificates against their orders.
 #[derive(Debug)]
 pub struct Check {
     roots: Option<TrustStore>,

@@ -154,7 +154,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Takes all waiting jobs.
+    /// Removes all waiting jobs, and returns them.
     pub fn take_all(&mut self) -> Vec<T> {
         self.turns.clear();
         self.waiting = 0;

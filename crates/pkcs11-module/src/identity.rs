@@ -31,9 +31,7 @@ pub(crate) struct Presented {
 pub(crate) struct Identity(ArcSwap<Presented>);
 
 impl Identity {
-    /// Reads the client identity.
-    ///
-    /// Reads the client identity.
+    /// Reads the certificate and the key of the client.
     ///
     /// # Errors
     /// [`ConfigError`]

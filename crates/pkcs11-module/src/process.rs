@@ -94,8 +94,6 @@ pub(crate) fn module_after_fork_check() -> Outcome<Arc<Module>> {
 
 /// Initializes the module of this process.
 ///
-/// Initializes the module of this process.
-///
 /// # Errors
 /// `CKR_CRYPTOKI_ALREADY_INITIALIZED`, or `CKR_GENERAL_ERROR` when the settings cannot be used.
 pub(crate) fn initialize() -> Outcome {
@@ -115,8 +113,6 @@ pub(crate) fn initialize() -> Outcome {
     Ok(())
 }
 
-/// Finalizes the module of this process.
-///
 /// Finalizes the module of this process.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The client and its runtime.
 pub(crate) struct Service {
-    /// Set until the drop.
+    /// The runtime; `None` only while this value is dropped.
     runtime: Option<Runtime>,
     client: Client,
     timeout: Duration,

@@ -21,7 +21,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Reads everything.
+    /// Reads the settings, the client identity and the certificates.
     ///
     /// # Errors
     /// `CKR_GENERAL_ERROR`. The reason is written to standard error.

@@ -326,7 +326,7 @@ fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findi
     findings.about(&rules::NAME_MISMATCH, why, leaf.fingerprint);
 }
 
-/// Returns some of the certificate's names.
+/// Returns the first five of the certificate's names as text, and the number of further ones.
 fn names_of(leaf: &Certificate) -> String {
     const SHOWN: usize = 5;
     let names = leaf.names();

@@ -10,7 +10,7 @@ named! {
     pub enum SocketAccess: "signer.access" {
         /// The signer's own user: the socket has mode 0600, and only the owner may enter its directory.
         Owner => "owner",
-        /// Also the group of the socket: mode 0660, and the group may enter the directory.
+        /// The signer's own user, and the group of the socket: the socket has mode 0660, and the group may enter the directory.
         Group => "group",
     }
 }

@@ -46,7 +46,7 @@ impl SoftTpm {
         self.process = start(&self.folder);
     }
 
-    /// Replaces it by another TPM at the same address.
+    /// Replaces the TPM by another one at the same address.
     pub fn replace(&mut self) {
         self.end();
         fs::remove_dir_all(self.folder.path().join("state")).unwrap();

@@ -77,7 +77,7 @@ pub struct AgentFilter {
     pub seen_before_us: Option<i64>,
 }
 
-/// Numbers of agents.
+/// Numbers of online and offline agents.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AgentCounts {
     /// Agents seen since the given time.

@@ -137,7 +137,7 @@ pub struct Issued {
     pub not_before: UnixTime,
     /// Last second of validity.
     pub not_after: UnixTime,
-    /// The CA that signed.
+    /// Id of the CA that signed the certificate.
     pub ca: Uuid,
     /// Profile with which the certificate was issued.
     pub profile: String,

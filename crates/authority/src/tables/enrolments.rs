@@ -103,7 +103,7 @@ pub struct EnrolmentRow {
 pub struct RecipientRow {
     /// Identifier of the CA.
     pub ca: Uuid,
-    /// Key in table `keys`.
+    /// Id of the key in table `keys`.
     pub key: Uuid,
     /// Certificate of the key in DER.
     pub certificate: Vec<u8>,

@@ -11,7 +11,7 @@ use std::hint::black_box;
 
 use super::instructions::__m512i;
 
-/// Returns the vector unchanged.
+/// Optimization barrier for a vector: returns it unchanged, but the compiler can assume nothing about its value.
 #[cfg(not(batch_model))]
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -28,7 +28,7 @@ pub(super) fn opaque(vector: __m512i) -> __m512i {
     black_box(vector)
 }
 
-/// Returns the number unchanged.
+/// Optimization barrier for a number in limbs: see [`opaque`].
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [__m512i; LIMBS] {
@@ -39,7 +39,7 @@ pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [_
     number
 }
 
-/// Returns the bytes unchanged, as stored in memory.
+/// Optimization barrier for bytes in memory: returns them unchanged, but the compiler must read them again.
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]
@@ -59,7 +59,7 @@ pub(super) fn opaque_octets<const OCTETS: usize, const LANES: usize>(
     black_box(*octets)
 }
 
-/// Returns the word unchanged.
+/// Optimization barrier for a word: see [`opaque`].
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]

@@ -25,7 +25,7 @@ const OWNER: &str = "shop-team";
 pub(super) struct DemoContext<'a> {
     pub(super) place: &'a Place,
     pub(super) shop: &'a DemoServer,
-    /// Receives alerts.
+    /// Receiver of the alert webhooks.
     pub(super) webhook: &'a Receiver,
     /// The server behind the terminator.
     pub(super) upstream: &'a Receiver,

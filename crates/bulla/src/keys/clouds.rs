@@ -5,7 +5,7 @@ pub(crate) use none::put;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 pub(crate) use some::put;
 
-/// Build without clouds. The configuration check has already rejected such keys.
+/// For a build without cloud keys: does nothing. The configuration check has already rejected them.
 #[cfg(not(any(feature = "aws", feature = "azure", feature = "gcp")))]
 mod none {
     use keyless::{KeySet, Metrics};

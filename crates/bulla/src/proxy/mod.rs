@@ -245,7 +245,8 @@ async fn fetched_crls(settings: &mut ProxySettings, client: &ClientSettings) -> 
     Ok([access.await?, minting.await?].into_iter().flatten().collect())
 }
 
-/// Warns about listeners that are open to others, and about unverified upstreams.
+/// Warns about listeners that any client may use, about unencrypted passwords, and about upstreams whose certificates are not
+/// verified.
 fn warn(settings: &ProxySettings, listen: SocketAddr) {
     if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
         eprintln!("warning: any client that reaches {listen} may use the proxy");

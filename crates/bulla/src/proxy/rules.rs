@@ -84,7 +84,8 @@ impl Secrets for StoreClient {
     }
 }
 
-/// Settings that a reload does not change. Otherwise a file without policy or users would open the proxy to everyone.
+/// Settings that a reload does not change. If a reload could change them, a file without policy or users would open the proxy to
+/// everyone.
 #[derive(Clone, Debug)]
 struct FixedSettings {
     /// Networks that the guard leaves open since startup; `None` without a policy.

@@ -80,7 +80,7 @@ impl DocumentRow {
     }
 }
 
-/// The readers of a value.
+/// For whom a value is formatted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Style {
     /// People: times to the minute, yes and no.

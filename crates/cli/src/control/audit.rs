@@ -250,7 +250,7 @@ struct EventFilter<'a> {
     actor: Option<&'a str>,
     action: Option<&'a str>,
     resource: Option<&'a str>,
-    /// `request` of the details.
+    /// Member `request` of the event's details.
     request: Option<&'a str>,
     from: Option<Timestamp>,
     before: Option<Timestamp>,

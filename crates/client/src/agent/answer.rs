@@ -39,7 +39,7 @@ const PLACE_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum names of one lookup, as in the store.
 const NAMES_MAX: usize = 1_000;
 
-/// The message of CredHub.
+/// CredHub's message for a credential that does not exist or may not be read.
 const NOT_FOUND: &str = "The request could not be completed because the credential does not exist or you do not have \
                          sufficient authorization.";
 const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not meet \

@@ -131,7 +131,7 @@ impl HttpClient {
     }
 }
 
-/// Counts new connections.
+/// A layer that counts new connections.
 #[derive(Clone, Debug)]
 struct Counting(Arc<Counters>);
 

@@ -19,7 +19,7 @@ const DESTROYED_MAX: i64 = 500;
 /// A deleted or expired credential that can be restored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeletedCredential {
-    /// Identity of the credential.
+    /// Id of the credential.
     pub credential: Uuid,
     /// The name, in the case in which it was first written.
     pub name: String,

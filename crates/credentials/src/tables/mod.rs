@@ -84,7 +84,7 @@ pub struct CredentialVersionRow {
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
-    /// Identity of the version.
+    /// Id of the version.
     pub version: Uuid,
     /// Number of the version, counted from 1 for each name.
     pub number: u64,
@@ -170,9 +170,9 @@ const LISTED: &str = concat!(
     " ORDER BY v.id DESC LIMIT ?4"
 );
 
-/// A name with its version number ?4, expired or not; if that version does not exist, with the last version before it. Number 0
-/// selects the newest version ever stored, or the active version of a CA that is being replaced. Numbers grow with rows, so that
-/// the search needs a few steps from the newest version.
+/// Returns a name with its version number ?4, even if the version has expired. If there is no such version, the last version
+/// before it is returned. Number 0 selects the newest version ever stored, or the active version of a CA that is being replaced.
+/// Numbers grow with rows, so that the search needs a few steps from the newest version.
 const NUMBERED: &str = concat!(
     "-- credential_numbered\nSELECT c.kind, c.last_number, c.transitional_id, v.id, ",
     columns!(),

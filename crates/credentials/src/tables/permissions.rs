@@ -24,7 +24,7 @@ pub struct PermissionSettings {
 /// A permission as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PermissionRow {
-    /// Identity of the permission.
+    /// Id of the permission.
     pub id: Uuid,
     /// Actor, path and operations of the permission.
     pub settings: PermissionSettings,

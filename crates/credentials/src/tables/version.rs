@@ -8,13 +8,13 @@ use store::states::CredentialKind;
 /// A version of a credential.
 #[derive(Clone, Eq, PartialEq)]
 pub struct CredentialRow {
-    /// Identity of the credential, the same for all its versions.
+    /// Id of the credential, the same for all its versions.
     pub credential: Uuid,
     /// The name, in the case in which it was first written.
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
-    /// Identity of the version.
+    /// Id of the version.
     pub version: Uuid,
     /// Number of the version, counted from 1 for each name.
     pub number: u64,

@@ -24,7 +24,7 @@ pub struct NewWrap {
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
-    /// Identity of the version.
+    /// Id of the version.
     pub version: Uuid,
     /// The encrypted value.
     pub sealed: Vec<u8>,

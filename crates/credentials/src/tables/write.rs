@@ -173,8 +173,8 @@ UPDATE credentials AS c SET
 WHERE c.id = {any id}"
 };
 
-/// Deletes versions of a credential that are not current and older than its last versions. Each row gives a credential and the
-/// number of versions to keep.
+/// Deletes old versions of a credential that are not current. Each row gives a credential and the number of its last versions to
+/// keep.
 pub(super) const PRUNE: BulkStatement = db::bulk! { (id bigint, keep bigint)
     "-- credential_prune
 DELETE FROM credential_versions AS v WHERE v.credential_id = :id AND EXISTS (

@@ -36,7 +36,7 @@ const LAST_TRY: Duration = Duration::from_secs(2);
 /// Service name and domain.
 type Key = (String, String);
 
-/// Runs a node's searches.
+/// The searches that a node runs.
 struct SearchRunner {
     monitor: Monitor,
     node: Uuid,

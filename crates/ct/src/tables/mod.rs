@@ -32,7 +32,7 @@ pub struct CtDomainRow {
     pub enabled: bool,
     /// Names of the services that watch the domain; empty: all.
     pub services: Vec<String>,
-    /// Changes with every update.
+    /// Revision, incremented with every update.
     pub revision: i64,
     /// Time of creation, µs since 1970-01-01 UTC.
     pub created_at_us: i64,

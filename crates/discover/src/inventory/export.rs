@@ -14,7 +14,7 @@ use crate::endpoint::host_and_port;
 /// Endpoints read per page.
 const PAGE_ROWS: usize = 1_000;
 
-/// Prints certificates, each once.
+/// An export of certificates as PEM. Each certificate is printed once.
 struct Export<'a> {
     store: &'a Store,
     printed: HashSet<[u8; 32]>,

@@ -11,7 +11,7 @@ use store::{DAY_US, PruneMode, Pruned, Store};
 use crate::database;
 use crate::settings::InventorySettings;
 
-/// Maximum time for old observations at the end of a scan. The next scan continues.
+/// Maximum time for the deletion of old observations at the end of a scan. The next scan continues.
 const AFTER_SCAN: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]

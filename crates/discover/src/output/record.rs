@@ -30,7 +30,7 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) host: &'a str,
     pub(crate) port: u16,
     pub(crate) protocol: &'static str,
-    /// `given`, `guessed-from-port` or `default`.
+    /// How the protocol was determined: `given`, `guessed-from-port` or `default`.
     pub(crate) protocol_source: &'static str,
     /// The server name sent in the ClientHello.
     pub(crate) server_name: Option<&'a str>,
@@ -46,7 +46,7 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) profile: Option<&'static str>,
     pub(crate) timing: Phases,
     pub(crate) tls: Option<Session<'a>>,
-    /// `null`: unknown.
+    /// Obsolete versions and weak cipher suites that the server also accepts; `null` if unknown.
     pub(crate) accepted: Option<AcceptedView>,
     pub(crate) chain: Vec<CertificateView<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -255,7 +255,7 @@ pub(crate) struct CertificateView<'a> {
     must_staple: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     faults: &'a [String],
-    /// Only with `--include-pem`.
+    /// The certificate in PEM, only with `--include-pem`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pem: Option<String>,
 }

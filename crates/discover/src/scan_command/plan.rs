@@ -40,7 +40,7 @@ pub struct Spec {
     /// Maximum concurrent probes by protocol: `smtp=16`.
     #[serde(default)]
     pub per_protocol: Vec<String>,
-    /// Passwords of key stores.
+    /// File with the passwords of key stores.
     pub password_file: Option<PathBuf>,
     /// Configuration section `[scan]`, with the flags.
     pub settings: ScanSettings,

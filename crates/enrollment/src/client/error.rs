@@ -70,7 +70,7 @@ pub enum JoinError {
     /// A key or CSR could not be generated, or the server's response does not match it.
     #[error("{0}")]
     Identity(String),
-    /// The state directory failed.
+    /// The state directory cannot be read or written.
     #[error("state folder: {0}")]
     State(#[from] StateError),
     /// A request to the server failed.

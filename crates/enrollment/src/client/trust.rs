@@ -17,7 +17,7 @@ use super::identity::Identity;
 pub(super) enum Trust {
     /// Against the host's trust store.
     System,
-    /// Against these roots.
+    /// Against the given roots, in DER.
     Roots(Vec<Vec<u8>>),
     /// Against the fingerprint of the server's certificate, or of a CA certificate in the chain that it sends.
     Pinned(Fingerprint),

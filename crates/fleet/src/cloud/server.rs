@@ -112,7 +112,7 @@ pub(crate) trait Cloud: Send + Sync + 'static {
     fn answer(&self, ask: &CloudRequest, gate: &Gate) -> Reply;
 }
 
-/// The quotas in force, and the counters.
+/// Quotas of a simulated cloud, and the ledger that counts requests against them.
 pub(crate) struct Gate {
     manners: CloudBehavior,
     pub(crate) ledger: Ledger,

@@ -103,7 +103,8 @@ fn key_of(certificate: &CertificateDer<'_>) -> Option<ServerKey> {
 
 type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, SlotExecutor>;
 
-/// Opens connections to upstreams.
+/// Opens connections to upstreams directly or through a parent proxy. Contains the resolver, the rules for addresses, and the
+/// slots.
 pub(super) struct Dialler {
     resolver: Resolver,
     policies: Policies,

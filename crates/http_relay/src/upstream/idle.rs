@@ -148,7 +148,7 @@ impl Idle {
         None
     }
 
-    /// Takes the connections whose idle time has expired.
+    /// Removes the connections whose idle time has expired, and returns them.
     fn take_expired(&mut self) -> Vec<Sender> {
         let mut old = Vec::new();
         while let Some((number, origin)) = self.order.front().cloned() {
@@ -162,7 +162,7 @@ impl Idle {
         old
     }
 
-    /// Takes all connections.
+    /// Removes all connections, and returns them.
     fn take_all(&mut self) -> Vec<Sender> {
         self.order.clear();
         self.count = 0;

@@ -41,7 +41,7 @@ pub enum UpstreamRoute {
     /// The relay connects to the upstream itself.
     #[default]
     Direct,
-    /// Through a parent proxy.
+    /// The relay connects through this parent proxy.
     Parent(Arc<Parent>),
 }
 

@@ -151,7 +151,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for SlotExecutor {
 /// upgrade, the relay.
 pub(super) struct SlottedStream<S> {
     stream: S,
-    /// Dropped after the stream.
+    /// Slot of the connection. Dropped after the stream.
     _slot: Slot,
 }
 

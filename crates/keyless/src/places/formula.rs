@@ -204,7 +204,7 @@ impl Node {
     }
 }
 
-/// Joins parts. A single part is returned unchanged.
+/// Combines nodes with `all`: [`Node::And`] or [`Node::Or`]. A single node is returned unchanged.
 fn join(mut parts: Vec<Node>, all: fn(Vec<Node>) -> Node) -> Node {
     match parts.pop() {
         Some(only) if parts.is_empty() => only,

@@ -109,7 +109,7 @@ impl Body for IncomingMessages {
     }
 }
 
-/// Position of a call in its messages.
+/// Parser state of one call: the prefix and the received bytes of its incomplete message.
 #[derive(Debug, Default)]
 struct Framing {
     prefix: [u8; PREFIX],

@@ -6,7 +6,7 @@ use super::error::StartTlsError;
 pub(super) enum Move {
     /// More input is needed.
     Wait,
-    /// Input was consumed; continue.
+    /// Input was consumed. The dialogue continues with the next input.
     On,
     Send(Vec<u8>),
     Ready(Vec<u8>),

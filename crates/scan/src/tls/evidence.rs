@@ -88,7 +88,7 @@ pub enum Failure {
     /// The peer sent an alert that ends the handshake.
     #[error("alert {} ({description})", names::alert(*description))]
     Alert {
-        /// 1 is a warning, 2 is fatal.
+        /// Level of the alert: 1 is a warning, 2 is fatal.
         level: u8,
         /// See [`names::alert`].
         description: u8,

@@ -26,7 +26,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Assembles fragmented messages.
+/// A buffer that assembles fragmented messages.
 #[derive(Default)]
 pub(super) struct Messages {
     buffer: Vec<u8>,

@@ -56,7 +56,7 @@ static HASHING: LazyLock<HashQueue> = LazyLock::new(|| {
 struct HashQueue {
     /// One permit for each hash that runs or waits.
     places: Arc<Semaphore>,
-    /// One permit for each hash that runs.
+    /// One permit for each hash that is being computed. Waiting hashes have none.
     cores: Arc<Semaphore>,
 }
 

@@ -132,7 +132,7 @@ pub(crate) enum Proof {
     Password,
     /// A one-time link, by the hash of its code.
     Link([u8; 32]),
-    /// A security key; after the password or alone.
+    /// A security key, alone or after the password.
     Key { key: Box<ProvedKey>, after_password: bool },
 }
 

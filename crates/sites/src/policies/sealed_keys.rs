@@ -156,7 +156,7 @@ fn kind_of(spki: &[u8]) -> Result<KeyType, PolicyError> {
     })
 }
 
-/// Limits the length to a key of this type, because all nodes store the sealed bytes.
+/// Checks that the sealed bytes are not longer than any key of this type, because all nodes store them.
 fn check_length(blob: &[u8], kind: KeyType) -> Result<(), PolicyError> {
     let (octets, max) = (blob.len(), OVERHEAD + pkcs8_len_max(kind));
     if octets <= max {

@@ -137,7 +137,8 @@ fn between_key(part: i64, endpoint: i64, a: Uuid, b: Uuid) -> Vec<Value> {
     vec![part.into(), endpoint.into(), a.to_string().into(), b.to_string().into()]
 }
 
-/// The first of the two parts of a comparison, which are returned one after the other.
+/// Part number of a comparison: changes that were observed. The other part, [`UNSEEN`], follows it and contains endpoints that
+/// were not scanned.
 const SEEN: i64 = 0;
 const UNSEEN: i64 = 1;
 

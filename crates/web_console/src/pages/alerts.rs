@@ -25,9 +25,9 @@ use crate::shell::Page;
 use crate::table::Table;
 
 const PAGE: &str = "/console/alerts";
-/// The page of notifications.
+/// Path of the page of notifications.
 pub(super) const DELIVERIES: &str = "/console/alert-deliveries";
-/// The page of silences.
+/// Path of the page of silences.
 const SILENCES: &str = "/console/alert-silences";
 
 const STATES: &[&str] = &["open", "acknowledged", "resolved"];

@@ -20,7 +20,7 @@ use crate::shell::Page;
 use crate::table::Table;
 use crate::{format, json};
 
-/// The page of the hierarchy.
+/// Path of the page with the hierarchy of CAs.
 pub(super) const PAGE: &str = "/console/authorities";
 
 /// The profiles that are searched for a CA, at most 500.

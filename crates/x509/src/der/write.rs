@@ -137,17 +137,17 @@ impl Writer {
         self.element(tag::context(number), content)
     }
 
-    /// BOOLEAN.
+    /// Appends a BOOLEAN.
     pub fn boolean(&mut self, value: bool) -> &mut Self {
         self.element(tag::BOOLEAN, &[if value { 0xff } else { 0 }])
     }
 
-    /// INTEGER in its shortest form.
+    /// Appends an INTEGER in its shortest form.
     pub fn integer(&mut self, value: i64) -> &mut Self {
         self.element(tag::INTEGER, shortest(&value.to_be_bytes()))
     }
 
-    /// INTEGER from an unsigned magnitude, most significant first (a modulus, a serial number).
+    /// Appends an INTEGER from an unsigned magnitude, most significant byte first (a modulus, a serial number).
     pub fn unsigned(&mut self, magnitude: &[u8]) -> &mut Self {
         let mut content = Vec::with_capacity(magnitude.len() + 1);
         content.push(0);
@@ -155,23 +155,23 @@ impl Writer {
         self.element(tag::INTEGER, shortest(&content))
     }
 
-    /// INTEGER with the given content bytes, even if they are not the shortest form.
+    /// Appends an INTEGER with the given content bytes, even if they are not the shortest form.
     pub fn integer_content(&mut self, content: &[u8]) -> &mut Self {
         self.element(tag::INTEGER, content)
     }
 
-    /// ENUMERATED.
+    /// Appends an ENUMERATED.
     pub fn enumerated(&mut self, value: i64) -> &mut Self {
         self.element(tag::ENUMERATED, shortest(&value.to_be_bytes()))
     }
 
-    /// NULL.
+    /// Appends a NULL.
     pub fn null(&mut self) -> &mut Self {
         self.element(tag::NULL, &[])
     }
 
-    /// OBJECT IDENTIFIER from its arcs. The first two arcs share a byte (X.690 section 8.19.4); with fewer than two arcs, the
-    /// result is invalid and readers reject it.
+    /// Appends an OBJECT IDENTIFIER from its arcs. The first two arcs share a byte (X.690 section 8.19.4). With fewer than two
+    /// arcs, the result is invalid and readers reject it.
     pub fn oid(&mut self, arcs: &[u64]) -> &mut Self {
         let mut content = Vec::with_capacity(arcs.len() * 2);
         if let [first, second, rest @ ..] = arcs {
@@ -181,29 +181,29 @@ impl Writer {
         self.element(tag::OID, &content)
     }
 
-    /// OBJECT IDENTIFIER from its dotted text, or from the text that [`super::oid_text`] returns for invalid content. Other text
-    /// writes an empty identifier, which readers reject: see [`super::oid_content`].
+    /// Appends an OBJECT IDENTIFIER from its dotted text, or from the text that [`super::oid_text`] returns for invalid content.
+    /// Other text gives an empty identifier, which readers reject: see [`super::oid_content`].
     pub fn oid_text(&mut self, dotted: &str) -> &mut Self {
         self.element(tag::OID, &super::oid_content(dotted).unwrap_or_default())
     }
 
-    /// OCTET STRING.
+    /// Appends an OCTET STRING.
     pub fn octets(&mut self, content: &[u8]) -> &mut Self {
         self.element(tag::OCTET_STRING, content)
     }
 
-    /// OCTET STRING with DER content, as in every extension value.
+    /// Appends an OCTET STRING with DER content, as in every extension value.
     pub fn octets_of(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::OCTET_STRING, fill)
     }
 
-    /// BIT STRING of whole bytes.
+    /// Appends a BIT STRING of whole bytes.
     pub fn bits(&mut self, content: &[u8]) -> &mut Self {
         self.element_header(tag::BIT_STRING, content.len() + 1).raw(&[0]).raw(content)
     }
 
-    /// BIT STRING of named bits (KeyUsage, ReasonFlags): bit n of `bits` is named bit n. Trailing zero bits are left out (X.690
-    /// section 11.2.2).
+    /// Appends a BIT STRING of named bits (KeyUsage, ReasonFlags): bit n of `bits` is named bit n. Trailing zero bits are left
+    /// out (X.690 section 11.2.2).
     pub fn named_bits(&mut self, bits: u16) -> &mut Self {
         let octets = bits.reverse_bits().to_be_bytes();
         let used = 16 - bits.leading_zeros();
@@ -214,7 +214,7 @@ impl Writer {
         })
     }
 
-    /// BIT STRING with DER content, such as the RSA key of a SubjectPublicKeyInfo.
+    /// Appends a BIT STRING with DER content, such as the RSA key of a SubjectPublicKeyInfo.
     pub fn bits_containing(&mut self, fill: impl FnOnce(&mut Self)) -> &mut Self {
         self.nest(tag::BIT_STRING, |w| {
             w.raw(&[0]);
@@ -222,41 +222,41 @@ impl Writer {
         })
     }
 
-    /// UTF8String.
+    /// Appends a UTF8String.
     pub fn utf8(&mut self, text: &str) -> &mut Self {
         self.element(tag::UTF8_STRING, text.as_bytes())
     }
 
-    /// PrintableString. Does not check that `text` is in its alphabet.
+    /// Appends a PrintableString. Does not check that `text` is in its alphabet.
     pub fn printable(&mut self, text: &str) -> &mut Self {
         self.element(tag::PRINTABLE_STRING, text.as_bytes())
     }
 
-    /// DirectoryString of RFC 5280: a PrintableString if its alphabet permits, otherwise a UTF8String.
+    /// Appends a DirectoryString of RFC 5280: a PrintableString if its alphabet permits, otherwise a UTF8String.
     pub fn directory_string(&mut self, text: &str) {
         let printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
         let kind = if text.bytes().all(printable) { tag::PRINTABLE_STRING } else { tag::UTF8_STRING };
         self.element(kind, text.as_bytes());
     }
 
-    /// IA5String. Does not check that `text` is ASCII.
+    /// Appends an IA5String. Does not check that `text` is ASCII.
     pub fn ia5(&mut self, text: &str) -> &mut Self {
         self.element(tag::IA5_STRING, text.as_bytes())
     }
 
-    /// BMPString: UTF-16, big endian.
+    /// Appends a BMPString: UTF-16, big endian.
     pub fn bmp(&mut self, text: &str) -> &mut Self {
         let content: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
         self.element(tag::BMP_STRING, &content)
     }
 
-    /// UTCTime. Its two-digit year always means 1950 to 2049, whatever the year of `time`.
+    /// Appends a UTCTime. Its two-digit year always means 1950 to 2049, whatever the year of `time`.
     pub fn utc_time(&mut self, time: UnixTime) -> &mut Self {
         self.element_header(tag::UTC_TIME, UTC_TIME_LEN);
         self.civil(time, 2)
     }
 
-    /// GeneralizedTime with whole seconds. Writes only the last four digits of years before 0 and after 9999.
+    /// Appends a GeneralizedTime with whole seconds. Writes only the last four digits of years before 0 and after 9999.
     pub fn generalized_time(&mut self, time: UnixTime) -> &mut Self {
         self.element_header(tag::GENERALIZED_TIME, GENERALIZED_TIME_LEN);
         self.civil(time, 4)
@@ -297,9 +297,9 @@ const GENERALIZED_TIME_LEN: usize = 15;
 
 /// Returns whether RFC 5280 section 4.1.2.5 requires a UTCTime.
 fn is_utc_time(time: UnixTime) -> bool {
-    /// 1950-01-01T00:00:00Z
+    /// First second of the range: 1950-01-01T00:00:00Z.
     const FROM: i64 = -631_152_000;
-    /// 2050-01-01T00:00:00Z
+    /// End of the range, exclusive: 2050-01-01T00:00:00Z.
     const TO: i64 = 2_524_608_000;
     (FROM..TO).contains(&time.0)
 }

@@ -47,7 +47,7 @@ pub struct NewIssued {
     pub id: Uuid,
     /// Inventory row of the certificate.
     pub certificate: Arc<NewCertificate>,
-    /// The CA that signed it.
+    /// Id of the CA that signed the certificate.
     pub ca: Uuid,
     /// Content bytes of the serial number.
     pub serial: Vec<u8>,

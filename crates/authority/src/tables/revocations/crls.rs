@@ -65,7 +65,7 @@ pub struct BuiltCrl {
 pub struct OcspResponderRow {
     /// Id of the CA.
     pub ca: Uuid,
-    /// Key in table `keys`.
+    /// Id of the key in table `keys`.
     pub key_id: Uuid,
     /// Certificate of the responder in DER.
     pub certificate: Vec<u8>,

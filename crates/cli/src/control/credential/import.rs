@@ -336,7 +336,7 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Imports some credentials.
+    /// Imports records, without versions that have expired.
     async fn put(&mut self, mut records: Vec<Record>) -> Outcome<()> {
         self.report.read += records.len() as u64;
         let now = Timestamp::now();

@@ -14,8 +14,7 @@ pub(super) const COUNTER_SLOTS: i64 = 16;
 /// A counter. Rows are locked in the order of `Ord`, so that transactions do not deadlock.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ManagedTotal {
-    /// Certificates that expire on this day since 1970 (UTC): by their served version, or else by their newest version. Archived
-    /// certificates are not counted.
+    /// A counter of managed certificates. Rows are locked in the order of `Ord`, so that transactions do not deadlock.
     Expiry(i64),
     /// Certificates in this state.
     State(ManagedState),
