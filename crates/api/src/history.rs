@@ -18,7 +18,7 @@ pub struct SeriesView {
     pub since: Option<String>,
     /// Value that the rule judges: the median (of one node, if each node is judged); for `provider.errors` the share of failures.
     pub value: Option<f64>,
-    /// The same value for the preceding seven days.
+    /// Value of the preceding seven days, computed in the same way as `value`.
     pub baseline_value: Option<f64>,
     /// Ratio of `value` to `baseline_value`.
     pub ratio: Option<f64>,

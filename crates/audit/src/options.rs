@@ -31,14 +31,14 @@ pub struct Retention {
 }
 
 impl Default for Retention {
-    /// Default: no event is sealed.
+    /// Returns the default: no event is sealed.
     fn default() -> Self {
         Self { seal_after_days: None, prune_after_days: None, reads: Reads::ByMinute, records_max: 100_000 }
     }
 }
 
 impl Default for AuditOptions {
-    /// Default: a signed head every ten minutes, no witness, no sealing.
+    /// Returns the default: a signed head every ten minutes, no witness, no sealing.
     fn default() -> Self {
         Self {
             head_every: Duration::from_secs(600),

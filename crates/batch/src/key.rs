@@ -144,7 +144,7 @@ impl Side {
     }
 }
 
-/// Half of 2^(64·`WORDS`): below every odd number whose highest bit is set.
+/// Returns half of 2^(64·`WORDS`): it is below every odd number whose highest bit is set.
 fn half<const WORDS: usize>() -> [u64; WORDS] {
     std::array::from_fn(|word| if word + 1 == WORDS { 1 << 63 } else { 0 })
 }

@@ -310,7 +310,7 @@ fn configuration_page_lists_every_key_with_its_default() {
     assert!(documented.len() > 300, "only {} keys were found", documented.len());
 }
 
-/// The text of every source file of the workspace.
+/// Returns the text of every source file of the workspace.
 fn sources() -> String {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
     let mut text = String::new();

@@ -23,10 +23,10 @@ the server and exit codes.
 
 ";
 
-/// Counts in how many commands each option occurs with the same text.
+/// Number of commands in which each option occurs with the same text.
 type Uses = HashMap<(String, String), usize>;
 
-/// A text as one cell of a table.
+/// Formats a text as one cell of a table.
 fn cell(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     one_line.replace('|', "\\|").replace('<', "&lt;").replace('*', "\\*")

@@ -73,7 +73,7 @@ impl CompleteArgs {
     }
 }
 
-/// The listing with the names that may follow `words`.
+/// Returns the listing with the names that may follow `words`.
 fn listing_of(program: &Command, words: &[String]) -> Option<&'static str> {
     let listing = |name: &str| LISTINGS.iter().find(|(of, _)| *of == name).map(|(_, path)| *path);
     let (mut command, mut commands, mut positionals) = (program, Vec::new(), 0);
@@ -107,13 +107,13 @@ fn listing_of(program: &Command, words: &[String]) -> Option<&'static str> {
     if names_an_object && !matches!(verb, "create" | "add") { listing(noun) } else { None }
 }
 
-/// Whether an argument takes any number of values.
+/// Returns whether an argument takes any number of values.
 fn is_list(argument: &clap::Arg) -> bool {
     argument.get_num_args().is_some_and(|count| count.max_values() > 1)
         || matches!(argument.get_action(), clap::ArgAction::Append)
 }
 
-/// The names in a listing that begin with `start`.
+/// Returns the names in a listing that begin with `start`.
 async fn names(settings: &ClientSettings, path: &str, start: &str) -> Outcome<Vec<String>> {
     let server = ServerArgs::default();
     let found: Vec<Named> = if path == CREDENTIALS {
@@ -131,7 +131,7 @@ async fn names(settings: &ClientSettings, path: &str, start: &str) -> Outcome<Ve
     Ok(names.take(NAMES_MAX as usize).collect())
 }
 
-/// Whether a shell reads the name as one word without expansion. Names come from the server, and are not trusted.
+/// Returns whether a shell reads the name as one word without expansion. Names come from the server, and are not trusted.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|one| one.is_ascii_alphanumeric() || "-._/@:+".contains(one))
 }

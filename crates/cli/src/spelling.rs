@@ -26,7 +26,8 @@ pub fn renewed(
     (words, Some(entry))
 }
 
-/// The command line with `help COMMAND…` replaced by `COMMAND… --help`. Commands of this name would be in the help of each command.
+/// Returns the command line with `help COMMAND…` replaced by `COMMAND… --help`. Commands of this name would be in the help of
+/// each command.
 pub fn with_help(mut line: Vec<OsString>) -> Vec<OsString> {
     let at = command_index(&line);
     if line.get(at).is_some_and(|word| word == "help") {
@@ -36,7 +37,7 @@ pub fn with_help(mut line: Vec<OsString>) -> Vec<OsString> {
     line
 }
 
-/// The index of the command's name, after the program and its options.
+/// Returns the index of the command's name, after the program and its options.
 fn command_index(line: &[OsString]) -> usize {
     let mut at = 1;
     while let Some(word) = line.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {

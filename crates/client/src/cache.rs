@@ -226,7 +226,8 @@ impl Cache {
         Some(age)
     }
 
-    /// Returns true for the first caller, which must refresh the entry; false for others until that has ended.
+    /// Returns whether the caller must refresh the entry: true for the first caller, and false for further callers until its
+    /// refresh has ended.
     pub(crate) fn begin_refresh(&self, names: &[Name]) -> bool {
         let entry = names.first().and_then(|name| self.entry(name));
         entry.is_some_and(|entry| !entry.renewing.swap(true, Ordering::Relaxed))

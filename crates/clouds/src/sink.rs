@@ -21,7 +21,7 @@ pub const CERTIFICATES_PER_SOURCE_MAX: usize = 200_000;
 /// Maximum stored certificates of one chain. Longer chains are truncated; they would not verify anyway.
 pub const CHAIN_MAX: usize = 16;
 
-/// Receives the certificates of one source.
+/// Destination for the certificates of one source.
 pub struct Sink {
     source: Arc<str>,
     since: State,

@@ -12,7 +12,7 @@ const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// Maximum pause unless the service requests a longer one. crt.sh has outages of hours; a delay of ten minutes loses nothing.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// Limits requests to a service.
+/// A limit on requests to a service.
 #[derive(Debug)]
 pub(super) struct Gate {
     state: Mutex<State>,

@@ -17,7 +17,7 @@ pub struct BatcherOptions {
 }
 
 impl Default for BatcherOptions {
-    /// 256 items, 4,096 queued, 2 batches: one commits while the other is prepared.
+    /// Returns the default: 256 items, 4,096 queued, 2 batches. One batch commits while the other is prepared.
     fn default() -> Self {
         Self { batch_max: 256, queue_max: 4_096, at_once: 2 }
     }

@@ -57,7 +57,7 @@ pub struct TestLeafSpec {
 }
 
 impl Default for TestLeafSpec {
-    /// A server certificate valid for ninety days, thirty of them past, without CRL or OCSP URLs.
+    /// Returns a server certificate valid for ninety days, thirty of them past, without CRL or OCSP URLs.
     fn default() -> Self {
         let now = crate::clock::now();
         Self {
@@ -97,7 +97,7 @@ pub struct TestCrlSpec {
 }
 
 impl Default for TestCrlSpec {
-    /// An empty CRL without scope, an hour old, valid for a week.
+    /// Returns an empty CRL without scope, an hour old, valid for a week.
     fn default() -> Self {
         let now = crate::clock::now();
         Self {

@@ -288,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Serves each connection until [`HeldConnections::end`], or forever.
+    /// Handler that serves each connection until [`HeldConnections::end`], or forever.
     struct HeldConnections {
         served: mpsc::UnboundedSender<u8>,
         refused: mpsc::UnboundedSender<u8>,

@@ -143,7 +143,7 @@ pub enum StageError {
     Key(SignError),
 }
 
-/// Receives the signature of a job.
+/// Callback that receives the signature of a job.
 pub trait Responder: Send + 'static {
     /// Returns whether the caller still waits. Called immediately before signing.
     fn is_waiting(&self) -> bool;

@@ -68,7 +68,8 @@ impl PrivateKey {
         Self::from_pair(Pair::generate(kind).ok_or(KeyError::Generation(kind))?)
     }
 
-    /// Like [`Self::generate`], on a thread for such work. At most as many run concurrently as there are processors.
+    /// Generates a key like [`Self::generate`], on a thread for blocking tasks. At most as many keys are generated concurrently
+    /// as there are processors.
     ///
     /// # Errors
     /// As [`Self::generate`].
@@ -250,8 +251,8 @@ impl PrivateKey {
         Ok(room)
     }
 
-    /// Returns whether this key makes such signatures in batches on this machine ([`crate::is_batched`]). False before
-    /// [`Self::prepare`]. For RSA also false unless the public exponent is 65,537 and both primes have 1,024 bits.
+    /// Returns whether signatures of this key by `scheme` are computed in batches on this machine ([`crate::is_batched`]). False
+    /// before [`Self::prepare`]. For RSA also false unless the public exponent is 65,537 and both primes have 1,024 bits.
     #[must_use]
     pub fn is_batched(&self, scheme: Scheme, batches: Batches) -> bool {
         self.lanes().is_some() && lanes::is_batched(self.inner.kind, scheme, batches)

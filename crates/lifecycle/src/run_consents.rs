@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::job::JobId;
 use crate::tables::approvals::Approvals;
 
-/// Reads the approvals of runs from the database.
+/// The approvals of runs, read from the database.
 #[derive(Clone)]
 pub struct RunApprovals {
     store: Store,

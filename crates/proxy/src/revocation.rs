@@ -102,7 +102,7 @@ impl LoadedCrls {
     }
 }
 
-/// Builds a TLS configuration that checks clients against CRLs.
+/// Function that builds a TLS configuration that checks clients against CRLs.
 type BuildServerConfig = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
 /// Contents of the CRL files, and the result of loading them.
 type LoadResult = (Arc<Vec<Vec<u8>>>, Result<(), String>);

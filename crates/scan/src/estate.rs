@@ -26,7 +26,7 @@ pub struct EstateFinding {
     pub count: usize,
 }
 
-/// Collects what endpoints have in common. Memory grows with the number of distinct certificates.
+/// What endpoints have in common. Memory grows with the number of distinct certificates.
 #[derive(Debug)]
 pub struct Estate {
     named_max: usize,

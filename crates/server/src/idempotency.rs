@@ -36,11 +36,11 @@ const ANSWER_MAX: usize = 1 << 20;
 /// Headers that are stored with a response.
 const HEADERS_KEPT: [HeaderName; 3] = [CONTENT_TYPE, ETAG, LOCATION];
 
-/// Marks a response that contains a secret (response extension): its body is not stored, and a repeat gets an error.
+/// Response extension that marks a response with a secret: its body is not stored, and a repeat gets an error.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldsSecret;
 
-/// Marks a replayed response (response extension): no handler ran.
+/// Response extension that marks a replayed response: no handler ran.
 #[derive(Clone, Copy)]
 pub(crate) struct Replayed;
 

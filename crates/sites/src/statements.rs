@@ -20,7 +20,7 @@ use crate::tables::{NewStatement, NodeRow};
 const LIFE_US: i64 = 3_600 * 1_000_000;
 /// Divisor of the lifetime that gives the earliest renewal: half.
 const RENEW_AFTER: i64 = 2;
-/// Divisor of the lifetime that gives the spread of renewals after that, so that not all are in the same round.
+/// Divisor of the lifetime that gives the spread of renewals after the earliest one, so that not all are in the same round.
 const SPREAD: i64 = 8;
 /// Maximum number of statements signed in a round, at 20 µs each.
 const ROUND_MAX: usize = 1_000;

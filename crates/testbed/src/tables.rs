@@ -119,7 +119,7 @@ impl Scan<'_> {
     }
 }
 
-/// The endpoint at port 443 of a host.
+/// Returns the endpoint at port 443 of a host.
 #[must_use]
 pub fn key(host: &str) -> EndpointKey {
     EndpointKey {
@@ -220,7 +220,7 @@ macro_rules! walk {
     }};
 }
 
-/// A cursor after formatting and parsing, as from a user.
+/// Returns a cursor after formatting and parsing, as from a user.
 #[must_use]
 pub fn round_trip_cursor(cursor: Option<Cursor>) -> Option<Cursor> {
     cursor.map(|cursor| cursor.to_string().parse().unwrap())

@@ -10,7 +10,7 @@ use crate::base64url::Base64Url;
 use crate::client_data::{Expected, sha256};
 use crate::error::Error;
 
-/// Separates these challenges from those of other ceremonies and versions.
+/// Prefix that separates challenges of approvals from those of other ceremonies and versions.
 const DOMAIN: &[u8] = b"Bulla approval, version 1\0";
 
 /// Bytes of a nonce.

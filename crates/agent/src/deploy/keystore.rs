@@ -7,7 +7,7 @@ use p12_keystore::{Certificate, KeyStore, KeyStoreEntry, Pkcs12ImportPolicy, Pri
 use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
-/// Returns whether an existing file has the same content, for formats whose bytes differ each time (salts).
+/// Function that returns whether an existing file has the same content, for formats whose bytes differ each time (salts).
 pub(crate) type ContentComparison = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 /// The key store could not be generated.

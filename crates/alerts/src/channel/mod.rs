@@ -25,7 +25,7 @@ pub use error::ChannelError;
 /// Timeout of one attempt.
 const TRY_MAX: Duration = Duration::from_secs(30);
 
-/// Sends messages. Cheap to clone. One client is built per channel and reused.
+/// The notification channels, with one client each. Clones are cheap and share the clients.
 #[derive(Clone)]
 pub struct Channels {
     resolver: Resolver,

@@ -200,7 +200,7 @@ fn renew_at_default() -> f64 {
 }
 
 impl Default for Validity {
-    /// 47 days: the maximum lifetime for publicly trusted CAs from 2029 on.
+    /// Returns the default of 47 days: the maximum lifetime for publicly trusted CAs from 2029 on.
     fn default() -> Self {
         Self { default_seconds: 47 * DAY, max_seconds: None, backdate_seconds: backdate_default() }
     }

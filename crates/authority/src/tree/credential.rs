@@ -69,8 +69,8 @@ impl Authority {
         }
     }
 
-    /// Returns the extensions with which clients find the revocation status of a certificate of such a CA: the URLs of OCSP and of
-    /// the issuer's certificate (RFC 5280 section 4.2.2.1), and of the CRL (section 4.2.1.13).
+    /// Returns the extensions with which clients find the revocation status of a certificate of a CA from the credential store:
+    /// the URLs of OCSP and of the issuer's certificate (RFC 5280 section 4.2.2.1), and of the CRL (section 4.2.1.13).
     #[must_use]
     pub fn revocation_extensions(&self, ca: &Ca) -> [Extension; 2] {
         let urls = Urls::new(&self.options().base_url, ca.id);
@@ -80,7 +80,7 @@ impl Authority {
         ]
     }
 
-    /// Returns the row of a certificate that such a CA has signed, to store with [`crate::issue::record`].
+    /// Returns the row of a certificate that a CA from the credential store has signed. Store it with [`crate::issue::record`].
     #[must_use]
     pub fn issued_by_credential(&self, ca: &Ca, certificate: &Certificate, requester: &str) -> NewIssued {
         NewIssued {

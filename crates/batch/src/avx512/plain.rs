@@ -116,7 +116,7 @@ impl Chance {
     }
 }
 
-/// Returns eight numbers of such limbs. The highest limb is at most `highest`.
+/// Returns eight random numbers whose limbs often cause long carries. The highest limb is at most `highest`.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn any_numbers<const LIMBS: usize>(chance: &mut Chance, highest: u64) -> [__m512i; LIMBS] {
     let mut most = [number::LIMB_MAX; LIMBS];

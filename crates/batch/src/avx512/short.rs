@@ -100,7 +100,7 @@ pub(super) fn add_product(columns: &mut Columns, a: &EightShort, b: &EightShort)
     }
 }
 
-/// a·a. Products of two different limbs are computed once, and their sums doubled.
+/// Returns a·a. Products of two different limbs are computed once, and their sums doubled.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn squared(a: &EightShort) -> Columns {

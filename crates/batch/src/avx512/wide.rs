@@ -22,7 +22,7 @@ pub(super) struct WideModuli {
     pub(super) inverse: __m512i,
 }
 
-/// a·b/R² modulo the modulus. The result is below twice the modulus when both factors are.
+/// Returns a·b/R² modulo the modulus. The result is below twice the modulus when both factors are.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply_wide(a: &EightWide, b: &EightWide, modulus: &WideModuli) -> EightWide {
     let zero = _mm512_setzero_si512();

@@ -425,14 +425,14 @@ impl Configuration {
         Self::checked(Layers::from_parts(file, variables, KEYS, UnknownVariables::Refused)?)
     }
 
-    /// Every key, and the default value of those that have one.
+    /// Returns every key, and the default value of those that have one.
     #[cfg(test)]
     pub(crate) fn defaults() -> Vec<(&'static str, Option<String>)> {
         let values = toml::Table::try_from(Settings::default()).unwrap_or_default();
         KEYS.iter().map(|(key, ..)| (*key, lookup(&values, key).map(ToString::to_string))).collect()
     }
 
-    /// The file that was read.
+    /// Returns the path of the file that was read.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.layers.file()
     }

@@ -260,7 +260,8 @@ impl Row {
         outcome.and_then(|outcome| outcome["details"]["credentials_removed"].as_u64()).unwrap_or(0)
     }
 
-    /// The decision. `answered`: policy allowed the request, and a rule of the proxy answered it, such as `block`.
+    /// Returns the decision. `answered` means that policy allowed the request, and that a rule of the proxy answered it, such as
+    /// `block`.
     fn action(&self) -> &str {
         let action = self.policy_action();
         if action == "allow" && self.decision["details"]["sent"] == false { "answered" } else { action }

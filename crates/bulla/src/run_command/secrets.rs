@@ -10,7 +10,7 @@ use crate::config::Configuration;
 use crate::data_folder;
 use discover::database;
 
-/// Last parts of the names of settings whose values are such files.
+/// Last parts of the names of settings whose values are files with secrets.
 const NAMES: [&str; 14] = [
     "key_file",
     "key_files",

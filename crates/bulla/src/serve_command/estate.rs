@@ -75,7 +75,7 @@ struct EstateSnapshot {
     now_us: i64,
 }
 
-/// Reads the estate at an interval, and serves scrapes from the last snapshot.
+/// The estate as of the last snapshot. It is read at an interval, and scrapes are served from the snapshot.
 #[derive(Clone)]
 pub(super) struct Estate {
     store: Store,

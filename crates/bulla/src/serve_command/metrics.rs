@@ -20,7 +20,7 @@ use sites::policies::KeyPolicies;
 
 use super::scan_environment::SharedRevocationChecker;
 
-/// Collects the counters of the components.
+/// Metrics of the components.
 pub(super) struct Figures {
     pub(super) store: store::Store,
     pub(super) authority: Authority,

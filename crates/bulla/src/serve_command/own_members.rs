@@ -21,7 +21,7 @@ const SITE: &str = "local";
 const ATTRIBUTE: (&str, &str) = ("site", SITE);
 /// The default of `keys.node.listen` for such a node. Other hosts cannot reach it.
 pub(super) const LISTEN: &str = "127.0.0.1:2410";
-/// The actor in the audit log.
+/// Default of `keys.node.listen` for the key node of this process. Other hosts cannot reach it.
 const ACTOR: &str = "system:start";
 /// The lifetime of a join token, which is used immediately.
 const TOKEN_SECONDS: i64 = 600;

@@ -42,7 +42,7 @@ pub struct ClientConfiguration {
     pub core_dumps: bool,
 }
 
-/// The same part as sections of the file. The file may have other sections, for other programs.
+/// Sections of the file for [`ClientConfiguration`]. The file may have other sections, for other programs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Sections {

@@ -293,7 +293,7 @@ fn check_address(base: &str) -> Outcome<()> {
     }
 }
 
-/// A path with its query.
+/// Returns a path with its query.
 fn with_query(path: &str, query: &impl Serialize) -> Outcome<String> {
     let query = serde_urlencoded::to_string(query).map_err(|error| Problem::new(Exit::Machine, error))?;
     Ok(if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") })

@@ -51,12 +51,12 @@ impl DocumentRow {
         Self { item }
     }
 
-    /// The cells of a table.
+    /// Returns the cells of a table.
     pub fn cells(&self, columns: Columns) -> Vec<String> {
         self.texts(columns, Style::Table)
     }
 
-    /// The fields of a CSV record: times and truth values as in JSON.
+    /// Returns the fields of a CSV record: times and truth values as in JSON.
     pub fn fields(&self, columns: Columns) -> Vec<String> {
         self.texts(columns, Style::Program)
     }
@@ -89,7 +89,7 @@ pub(super) enum Style {
     Program,
 }
 
-/// A value as text: lists joined, objects as `key=value`.
+/// Returns a value as text: lists joined, objects as `key=value`.
 pub(super) fn text(value: &Value, style: Style) -> String {
     match value {
         Value::Null => String::new(),

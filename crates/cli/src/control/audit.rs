@@ -337,7 +337,7 @@ impl ExportedEvents {
     }
 }
 
-/// The time of an event; 1970 if it has none.
+/// Returns the time of an event; 1970 if it has none.
 fn time_of(event: &Value) -> Timestamp {
     event["at"].as_str().and_then(|at| at.parse().ok()).unwrap_or_default()
 }
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!((all.newest.len(), all.others), (5, 0));
     }
 
-    /// The actors of the listed events, in order.
+    /// Returns the actors of the listed events, in order.
     fn actors(found: ExportedEvents) -> Vec<Value> {
         found.into_rows().iter_mut().map(|event| event["actor"].take()).collect()
     }

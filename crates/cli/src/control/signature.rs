@@ -126,7 +126,7 @@ const OTHER_KEY: &str = "other key";
 const WRONG: &str = "wrong";
 /// The signature is valid for another hash than that of the shown plan.
 const PLAN_DIFFERS: &str = "plan differs";
-/// The signature is for an earlier plan of the same approval, so it does not count.
+/// The signature is for an earlier plan of the same approval, and does not approve the shown plan.
 const OTHER_PLAN: &str = "other plan";
 /// The signature is valid, but the approval of its signer was rejected or is void.
 const NO_APPROVAL: &str = "no approval";

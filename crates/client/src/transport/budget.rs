@@ -10,7 +10,7 @@ const TOKENS_MAX: f64 = 10.0;
 /// Part of a retry that each request adds: in the long run, one retry for ten requests.
 const EARNED: f64 = 0.1;
 
-/// Limits retries in proportion to requests, so that a failing store does not get a multiple of the usual load.
+/// A limit on retries in proportion to requests, so that a failing store does not get a multiple of the usual load.
 pub(super) struct Budget(Mutex<f64>);
 
 impl Default for Budget {

@@ -54,7 +54,7 @@ const CURVES: [(&str, &[u64], usize); 3] = [
     ("P-521", &[1, 3, 132, 0, 35], 66),
 ];
 
-/// Identifies a key in Azure.
+/// A key in Azure, by its URL.
 #[derive(Clone, Debug)]
 pub struct AzureKey {
     /// `https://VAULT.vault.azure.net/keys/NAME[/VERSION]`; without a version, the current version at startup.

@@ -37,7 +37,7 @@ const ALGORITHMS: [(Scheme, &str, &str); 7] = [
     (Scheme::Ed25519, "EC_SIGN_ED25519", "_ED25519"),
 ];
 
-/// Identifies a version of a key in Google Cloud KMS.
+/// A key version in Google Cloud KMS, by its resource name.
 #[derive(Clone, Debug)]
 pub struct GcpKey {
     /// Resource name of the key version: `projects/P/locations/L/keyRings/R/cryptoKeys/K/cryptoKeyVersions/V`.

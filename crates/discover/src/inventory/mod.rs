@@ -153,7 +153,7 @@ pub async fn run(args: &InventoryArgs, settings: &ScannerSettings) -> Outcome<Ex
     Ok(Exit::Ok)
 }
 
-/// Whether the details of one object are printed as JSON.
+/// Returns whether the details of one object are printed as JSON.
 fn is_json(format: Format) -> Outcome<bool> {
     match format {
         Format::Table => Ok(false),

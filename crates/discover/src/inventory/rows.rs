@@ -402,7 +402,7 @@ pub(crate) struct HistoryRow {
     pub(crate) entry: Entry,
 }
 
-/// An observation, or what stays of pruned ones with the same certificate.
+/// An observation, or the remaining data of pruned observations with the same certificate.
 pub(crate) enum Entry {
     Observation(ObservationRow),
     Pruned(PrunedObservations),

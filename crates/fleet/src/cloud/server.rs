@@ -208,7 +208,7 @@ impl Server {
     }
 }
 
-/// Serves connections, over TLS if it is configured.
+/// State for serving connections, over TLS if it is configured.
 struct Connections {
     shared: Arc<Shared>,
     tls: Option<TlsAcceptor>,

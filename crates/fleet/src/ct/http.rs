@@ -190,7 +190,7 @@ impl ConnectionHandler for Shared {
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
-/// Counts a request as in progress until it is answered or aborted.
+/// A guard: the request counts as in progress until it is answered or aborted.
 struct UnderWay<'a>(&'a Shared);
 
 impl Drop for UnderWay<'_> {

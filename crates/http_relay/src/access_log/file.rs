@@ -24,7 +24,7 @@ pub fn private() -> OpenOptions {
     options
 }
 
-/// Writes log lines as JSON.
+/// A file to which log lines are written as JSON.
 pub(super) struct AccessFile {
     place: AccessLog,
     file: Option<File>,

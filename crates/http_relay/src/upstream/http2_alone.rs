@@ -9,7 +9,7 @@ use super::super::target::Origin;
 
 /// Maximum servers that are remembered as supporting only HTTP/2. These are not tried by HTTP/1.1 first.
 const HTTP2_ALONE_MAX: u64 = 4_096;
-/// Time after which such a server is tried by HTTP/1.1 again.
+/// Time after which a server is no longer remembered as supporting only HTTP/2.
 const HTTP2_ALONE_LIFE: Duration = Duration::from_secs(60);
 
 /// Servers that support only HTTP/2.

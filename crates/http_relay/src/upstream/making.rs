@@ -10,7 +10,7 @@ use super::http2::Http2;
 /// Maximum origins that are remembered as supporting only HTTP/1.1. Requests to them open connections without waiting for each
 /// other.
 pub(super) const HTTP1_ORIGINS_MAX: u64 = 4_096;
-/// Time after which such an origin may support HTTP/2 again.
+/// Time after which an origin is no longer remembered as supporting only HTTP/1.1.
 pub(super) const HTTP1_LIFE: Duration = Duration::from_secs(60);
 
 /// Result that is shared by all requests that waited for one connection.

@@ -144,7 +144,7 @@ fn compiled(
     Ok(Compiled { http1, http2, way, verifies: policy.verify })
 }
 
-/// Accepts any certificate if the peer proves possession of its key.
+/// A verifier that accepts any certificate if the peer proves possession of its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

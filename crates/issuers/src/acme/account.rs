@@ -31,7 +31,7 @@ impl Account {
     }
 }
 
-/// Finds or creates the account.
+/// The account at the ACME server, which is found or created at its first use.
 pub(super) struct Accounts {
     identity: IssuerIdentity,
     store: Store,

@@ -29,7 +29,7 @@ const BIND_PATIENCE: Duration = Duration::from_secs(5);
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 const BIND_RETRY: Duration = Duration::from_secs(30);
 
-/// Answers validations. Clones share their state.
+/// Responders that answer validations. Clones share their state.
 #[derive(Clone)]
 pub struct Responders(Arc<ResponderParts>);
 

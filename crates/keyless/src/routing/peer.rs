@@ -397,7 +397,7 @@ pub(super) struct PeerRequest<'a> {
     pub(super) margin: Duration,
 }
 
-/// Counts a request among those in flight to a node, until dropped.
+/// A guard: the request counts among those in flight to a node until it is dropped.
 struct InFlightPermit {
     peer: Arc<Peer>,
     tenant: String,

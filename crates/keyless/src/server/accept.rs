@@ -43,7 +43,7 @@ pub(super) enum Protocol {
     Nodes,
 }
 
-/// Serves the connections of one listener.
+/// State for serving the connections of one listener.
 pub(super) struct Connections {
     pub(super) shared: Arc<ServerState>,
     pub(super) protocol: Protocol,

@@ -221,7 +221,7 @@ fn unwrap(key: &[u8; KEY], body: &[u8]) -> Option<FileKey> {
     <[u8; FILE_KEY]>::try_from(&*opened).ok().map(Zeroizing::new)
 }
 
-/// Reads the lines of the header byte by byte, so that no byte of the content is consumed.
+/// The lines of the header, read byte by byte, so that no byte of the content is consumed.
 struct Lines<'a, R> {
     from: &'a mut R,
     read: Vec<u8>,

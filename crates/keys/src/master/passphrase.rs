@@ -33,7 +33,7 @@ pub struct Argon2Cost {
 }
 
 impl Default for Argon2Cost {
-    /// The second recommended option of RFC 9106 section 4, for little memory: 64 MiB, 3 passes, 4 lanes.
+    /// Returns the second recommended option of RFC 9106 section 4, for little memory: 64 MiB, 3 passes, 4 lanes.
     fn default() -> Self {
         Self { memory_kib: 64 * 1024, passes: 3, lanes: 4 }
     }

@@ -50,7 +50,7 @@ pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, slot
     }
 }
 
-/// Serves the connections of a listener. Connections without TLS come from this machine.
+/// State for serving the connections of a listener. Connections without TLS come from this machine.
 struct Consumers {
     shared: Arc<MintingService>,
     tls: Option<ConsumerTls>,

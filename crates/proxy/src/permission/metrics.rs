@@ -105,7 +105,7 @@ impl PermissionMetrics {
     }
 }
 
-/// Counts cached decisions at each scrape.
+/// Metric of cached decisions, counted at each scrape.
 #[derive(Clone)]
 struct Remembered(Arc<OnceLock<DecisionCache>>);
 

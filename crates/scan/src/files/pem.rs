@@ -14,7 +14,7 @@ const DASHES: &[u8] = b"-----";
 /// Longest accepted label in bytes; the longest known one has 26.
 const LABEL_MAX: usize = 64;
 
-/// Accepts missing padding and non-zero trailing bits, which some tools write.
+/// Base64 decoder that accepts missing padding and non-zero trailing bits, which some tools write.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()

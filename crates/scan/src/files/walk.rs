@@ -32,7 +32,7 @@ pub struct WalkCounts {
     pub special: u64,
 }
 
-/// Reads a file, or every file in a directory tree, in the order in which the system lists them.
+/// Traversal of a file, or of every file in a directory tree, in the order in which the system lists them.
 ///
 /// A file given by name that contains no certificate is an error; inside a directory it is only counted. The given path may be a
 /// symbolic link; links inside are not followed.

@@ -55,9 +55,9 @@ pub struct RevocationCounts {
     pub not_modified: u64,
     /// CRLs parsed.
     pub lists_read: u64,
-    /// Entries in these CRLs.
+    /// Entries of the parsed CRLs.
     pub entries_read: u64,
-    /// Memory of these CRLs in bytes, before any was evicted.
+    /// Memory of the parsed CRLs in bytes, before any was evicted.
     pub octets_packed: u64,
 }
 

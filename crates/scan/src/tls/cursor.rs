@@ -1,6 +1,6 @@
 //! Reads and writes the presentation language of RFC 8446 section 3.
 
-/// Reads big-endian integers and length-prefixed vectors; returns `None` when the input ends.
+/// Reader of big-endian integers and length-prefixed vectors. Its methods return `None` when the input ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a>(&'a [u8]);
 

@@ -50,7 +50,8 @@ pub enum Profile {
     /// bytes.
     #[default]
     Modern,
-    /// The same without post-quantum key exchange, in a single packet, for middleboxes that drop a ClientHello in two packets.
+    /// A ClientHello like [`Self::Modern`] without post-quantum key exchange, in a single packet, for middleboxes that drop a
+    /// ClientHello in two packets.
     Compact,
     /// At most TLS 1.2, for servers that fail on unknown versions or extensions.
     Legacy,

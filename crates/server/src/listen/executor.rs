@@ -4,7 +4,7 @@ use hyper::rt::Executor;
 use inbound::ServiceTasks;
 use tokio_util::sync::CancellationToken;
 
-/// Runs HTTP/2 streams as tasks that are counted and end with the server.
+/// Executor that runs HTTP/2 streams as tasks that are counted and end with the server.
 #[derive(Clone)]
 pub(super) struct Streams {
     pub(super) tasks: ServiceTasks,

@@ -12,7 +12,8 @@ use rustls::sign::CertifiedKey;
 
 use super::tls::TlsError;
 
-/// Creates the router of the web console. It calls the routes of the API and of the credential store within this process.
+/// Function that creates the router of the web console. The console calls the routes of the API and of the credential store
+/// within this process.
 pub type Console = fn(api: Router, credentials: Option<Router>) -> Router;
 
 /// Settings of the server's listeners.

@@ -40,14 +40,14 @@ impl Extension {
         })
     }
 
-    /// subjectAltName (section 4.2.1.6), not critical. Make it [critical](Self::critical) if the subject is empty. Leaves out names
-    /// that cannot be encoded, such as [`GeneralName::Other`]: see [`GeneralName::is_writable`].
+    /// Creates subjectAltName (section 4.2.1.6), not critical. Make it [critical](Self::critical) if the subject is empty. Leaves
+    /// out names that cannot be encoded, such as [`GeneralName::Other`]: see [`GeneralName::is_writable`].
     #[must_use]
     pub fn subject_alt_names(names: &[GeneralName]) -> Self {
         Self::list(oid::SUBJECT_ALT_NAME, false, |w| names.iter().for_each(|name| write_name(w, name)))
     }
 
-    /// basicConstraints (section 4.2.1.9), critical.
+    /// Creates basicConstraints (section 4.2.1.9), critical.
     #[must_use]
     pub fn basic_constraints(constraints: BasicConstraints) -> Self {
         Self::list(oid::BASIC_CONSTRAINTS, true, |w| {
@@ -61,7 +61,7 @@ impl Extension {
         })
     }
 
-    /// keyUsage (section 4.2.1.3), critical.
+    /// Creates keyUsage (section 4.2.1.3), critical.
     #[must_use]
     pub fn key_usage(usage: KeyUsage) -> Self {
         Self::known(oid::KEY_USAGE, true, |w| {
@@ -69,7 +69,7 @@ impl Extension {
         })
     }
 
-    /// extKeyUsage (section 4.2.1.12) from dotted object identifiers.
+    /// Creates extKeyUsage (section 4.2.1.12) from dotted object identifiers.
     #[must_use]
     pub fn extended_key_usage(purposes: &[String]) -> Self {
         Self::list(oid::EXTENDED_KEY_USAGE, false, |w| {
@@ -79,7 +79,7 @@ impl Extension {
         })
     }
 
-    /// subjectKeyIdentifier (section 4.2.1.2); see [`super::key_id`].
+    /// Creates subjectKeyIdentifier (section 4.2.1.2); see [`super::key_id`].
     #[must_use]
     pub fn subject_key_id(id: &[u8]) -> Self {
         Self::known(oid::SUBJECT_KEY_ID, false, |w| {
@@ -87,7 +87,7 @@ impl Extension {
         })
     }
 
-    /// authorityKeyIdentifier (section 4.2.1.1) by the issuer's subjectKeyIdentifier.
+    /// Creates authorityKeyIdentifier (section 4.2.1.1) from the issuer's subjectKeyIdentifier.
     #[must_use]
     pub fn authority_key_id(id: &[u8]) -> Self {
         Self::list(oid::AUTHORITY_KEY_ID, false, |w| {
@@ -95,7 +95,7 @@ impl Extension {
         })
     }
 
-    /// authorityInfoAccess (section 4.2.2.1): URLs of OCSP responders and of issuer certificates.
+    /// Creates authorityInfoAccess (section 4.2.2.1): URLs of OCSP responders and of issuer certificates.
     #[must_use]
     pub fn authority_info_access(ocsp: &[String], issuers: &[String]) -> Self {
         Self::list(oid::AUTHORITY_INFO_ACCESS, false, |w| {
@@ -109,19 +109,19 @@ impl Extension {
         })
     }
 
-    /// cRLDistributionPoints (section 4.2.1.13), one point for each URL.
+    /// Creates cRLDistributionPoints (section 4.2.1.13), one point for each URL.
     #[must_use]
     pub fn crl_distribution_points(urls: &[String]) -> Self {
         Self::list(oid::CRL_DISTRIBUTION_POINTS, false, |w| distribution_points(w, urls))
     }
 
-    /// freshestCRL (section 4.2.1.15): locations of delta CRLs, one point for each URL.
+    /// Creates freshestCRL (section 4.2.1.15): locations of delta CRLs, one point for each URL.
     #[must_use]
     pub fn freshest_crl(urls: &[String]) -> Self {
         Self::list(oid::FRESHEST_CRL, false, |w| distribution_points(w, urls))
     }
 
-    /// certificatePolicies (section 4.2.1.4) from dotted object identifiers, without qualifiers.
+    /// Creates certificatePolicies (section 4.2.1.4) from dotted object identifiers, without qualifiers.
     #[must_use]
     pub fn certificate_policies(policies: &[String]) -> Self {
         Self::list(oid::CERTIFICATE_POLICIES, false, |w| {
@@ -133,8 +133,8 @@ impl Extension {
         })
     }
 
-    /// nameConstraints (section 4.2.1.10), critical. Leaves out [`Subtree::Other`], which cannot be encoded: the caller must reject
-    /// it first.
+    /// Creates nameConstraints (section 4.2.1.10), critical. Leaves out [`Subtree::Other`], which cannot be encoded: the caller
+    /// must reject it first.
     #[must_use]
     pub fn name_constraints(constraints: &NameConstraints) -> Self {
         Self::list(oid::NAME_CONSTRAINTS, true, |w| {
@@ -146,7 +146,7 @@ impl Extension {
         })
     }
 
-    /// The TLS feature status_request (RFC 7633): the server must staple an OCSP response.
+    /// Creates the TLS feature status_request (RFC 7633): the server must staple an OCSP response.
     #[must_use]
     pub fn must_staple() -> Self {
         const STATUS_REQUEST: i64 = 5;
@@ -155,7 +155,8 @@ impl Extension {
         })
     }
 
-    /// id-pkix-ocsp-nocheck (RFC 6960 section 4.2.2.2.1): clients need not check whether this responder's certificate is revoked.
+    /// Creates id-pkix-ocsp-nocheck (RFC 6960 section 4.2.2.2.1): clients need not check whether this responder's certificate is
+    /// revoked.
     #[must_use]
     pub fn ocsp_no_check() -> Self {
         Self::known(oid::OCSP_NO_CHECK, false, |w| {

@@ -157,7 +157,7 @@ impl JwkKey {
         Self::checked(Kind::Ed25519, spki)
     }
 
-    /// Parsing in the library rejects points that are not on their curve.
+    /// Creates a key from its SubjectPublicKeyInfo. The parser of the library rejects points that are not on their curve.
     fn checked(kind: Kind, spki: Vec<u8>) -> Result<Self, BadJwk> {
         let no_key = || bad("the members do not form a valid public key");
         let canonical = canonical(&spki).ok_or_else(no_key)?;

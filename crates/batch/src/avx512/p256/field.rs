@@ -18,7 +18,7 @@ pub(super) const PRIME: [u64; LIMBS] =
 /// The prime p as words.
 pub(super) const PRIME_WORDS: [u64; 4] = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
 
-/// `times`·p. Its limbs have more than 52 bits.
+/// Returns `times`·p. Its limbs have more than 52 bits.
 pub(super) const fn multiple(times: u64) -> [u64; LIMBS] {
     let mut limbs = PRIME;
     let mut limb = 0;
@@ -80,7 +80,7 @@ fn reduced(mut columns: Columns) -> EightShort {
     carried(&[columns[5], columns[6], columns[7], columns[8], columns[9]])
 }
 
-/// a - b + `TIMES`·p, for b up to `TIMES`·p.
+/// Returns a - b + `TIMES`·p, for b up to `TIMES`·p.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn subtract<const TIMES: u64>(a: &EightShort, b: &EightShort) -> EightShort {

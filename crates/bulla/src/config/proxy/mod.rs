@@ -271,7 +271,7 @@ impl ProxySettings {
         self.names().map(drop)
     }
 
-    /// The path of the control socket, by default in the data folder; `None` if it is disabled.
+    /// Returns the path of the control socket, by default in the data folder; `None` if it is disabled.
     pub(crate) fn control_socket(&self) -> Outcome<Option<PathBuf>> {
         match self.control_socket.to_str() {
             Some("none") => Ok(None),
@@ -280,7 +280,7 @@ impl ProxySettings {
         }
     }
 
-    /// The lists of names.
+    /// Returns the rules made from the lists of names.
     pub(crate) fn names(&self) -> Outcome<Rules> {
         let wrong = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))

@@ -126,7 +126,7 @@ impl PolicySettings {
         Err(Problem::usage(format_args!("proxy.policy.{what}")).hint(hint))
     }
 
-    /// The service that receives notifications of held requests, if one is configured; reads files.
+    /// Returns the service that receives notifications of held requests, if one is configured. Reads files.
     pub(crate) fn webhook(&self) -> Outcome<Option<HoldWebhook>> {
         if self.hold_webhook_url.is_empty() {
             return Ok(None);

@@ -23,7 +23,7 @@ const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of concurrent requests that read traces. Each buffers up to 1 MiB of every service.
 const TRACES_AT_ONCE: usize = 2;
 
-/// Reads the key services of the configuration.
+/// The key services of the configuration, whose metrics and traces are read.
 pub(crate) struct Monitor {
     services: Services,
     reading_traces: Semaphore,

@@ -49,7 +49,7 @@ pub(super) struct Record {
     /// Name of the credential that signed this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) signed_by: Option<String>,
-    /// Whether it may sign others, so that it must be imported before them.
+    /// Whether the credential is a CA that may sign other credentials. It must be imported before them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) authority: bool,
     /// Versions, oldest first. There is at least one.
@@ -103,7 +103,7 @@ impl RecordVersion {
             && self.expires_at.is_some() == other.expires_at.is_some()
     }
 
-    /// Remaining lifetime in whole seconds, 0 if expired; `None` without expiry.
+    /// Returns the remaining lifetime in whole seconds, 0 if expired; `None` without expiry.
     pub(super) fn seconds_left(&self, now: Timestamp) -> Option<u64> {
         let left = self.expires_at?.duration_since(now).as_secs();
         Some(u64::try_from(left).unwrap_or(0))

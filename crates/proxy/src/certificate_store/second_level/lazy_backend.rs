@@ -30,7 +30,7 @@ impl Opened {
     }
 }
 
-/// Opens a backend, or returns the reason of the failure. The future has its own timeout.
+/// Function that opens a backend, or returns the reason of the failure. The future has its own timeout.
 pub type Opening = Box<dyn Fn() -> BoxFuture<'static, Result<Opened, String>> + Send + Sync>;
 
 /// A backend that is open, or is opened later.
