@@ -14,7 +14,7 @@ pub struct RotatedView {
     pub failed: Vec<String>,
     /// Number of values that are still wrapped under another master key. Remove the older keys only when this number is 0.
     pub remaining: u64,
-    /// Counts by column.
+    /// Numbers of values by column.
     pub columns: Vec<RotatedColumnView>,
 }
 
@@ -66,7 +66,7 @@ pub struct MasterKeyView {
     pub configured: bool,
     /// Number of values encrypted under this master key.
     pub values: u64,
-    /// Counts by column.
+    /// Numbers of values by column.
     pub columns: Vec<SealedColumnView>,
 }
 

@@ -133,7 +133,7 @@ pub struct RotationResult {
     pub failed: Vec<String>,
     /// Number of values still encrypted under another master key. At 0 the old master key may be removed.
     pub remaining: u64,
-    /// Counts by column.
+    /// Numbers of values by column.
     pub columns: Vec<RotatedColumn>,
 }
 

@@ -235,7 +235,7 @@ impl Role {
         texts.into_iter().filter_map(address).collect()
     }
 
-    /// Folders that the role writes to. Missing ones are created, so that a rule can name them.
+    /// Returns the folders that the role writes to. Missing ones are created, so that a rule can name them.
     fn written(self, settings: &Settings) -> Vec<PathBuf> {
         let Settings { keys, edge, proxy, .. } = settings;
         let mut folders = Vec::new();

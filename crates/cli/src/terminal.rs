@@ -32,7 +32,7 @@ impl Colour {
     }
 }
 
-/// Columns of the terminal on standard output; `None` if it is a file or a pipe.
+/// Returns the number of columns of the terminal on standard output; `None` if it is a file or a pipe.
 pub fn width() -> Option<u16> {
     if !std::io::stdout().is_terminal() {
         return None;

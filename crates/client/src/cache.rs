@@ -127,7 +127,7 @@ pub(crate) struct Cache {
     followed: Mutex<Followed>,
     /// The names of entries, if they are stored on disk.
     saved: Mutex<Option<HashSet<Name>>>,
-    /// Counts changes of the entries.
+    /// Number of changes of the entries.
     revision: AtomicU64,
     recent: Mutex<RecentChanges>,
     gap: Mutex<Option<StreamGap>>,

@@ -121,14 +121,14 @@ type Flight = (Arc<[Name]>, u64);
 struct ClientState {
     transport: Arc<Transport>,
     cache: Arc<Cache>,
-    /// Coalesces requests in progress; caches nothing itself.
+    /// Requests in progress, which concurrent callers share. Caches nothing.
     flights: flight::Cache<Flight, LookupResult, Error>,
     /// The background tasks, started with the first request.
     running: OnceLock<Batches>,
     changes: events::Sender,
     limits: Limits,
     stop: CancellationToken,
-    /// Stops the background tasks when the last clone is dropped.
+    /// Guard that stops the background tasks when the last clone is dropped.
     _stop: DropGuard,
 }
 
@@ -236,13 +236,13 @@ impl Client {
         Ok(())
     }
 
-    /// Counters of this client.
+    /// Returns the counters of this client.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.transport.counters.snapshot()
     }
 
-    /// Lifetimes and sizes of the cache.
+    /// Returns the lifetimes and sizes of the cache.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.0.limits

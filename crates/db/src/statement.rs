@@ -16,9 +16,10 @@ pub(crate) fn for_postgres(statement: &str) -> String {
 /// A statement with a separate text for each database, usually over many rows. [`bulk!`](crate::bulk) generates both from one text.
 #[derive(Debug)]
 pub struct BulkStatement {
-    /// SQLite text. Over rows: for one row, with its columns as ?1, ?2, …; run once per row.
+    /// SQL for SQLite. A statement over many rows is written for one row, with its columns as ?1, ?2, …, and runs once for each
+    /// row.
     pub sqlite: &'static str,
-    /// PostgreSQL text. Over rows: for all rows, with each column as an array.
+    /// SQL for PostgreSQL. A statement over many rows runs once for all rows, with each column as an array.
     pub postgres: &'static str,
 }
 

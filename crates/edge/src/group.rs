@@ -103,7 +103,7 @@ pub(super) struct Server {
 struct State {
     /// Whether the server is up, by health checks.
     is_up: bool,
-    /// Checks in a row that contradict `is_up`.
+    /// Number of consecutive checks that contradict `is_up`.
     contrary: u32,
     /// Connections and requests in a row that failed.
     failures: u32,

@@ -97,7 +97,7 @@ fn agent_profile() -> Result<Profile, CertifyError> {
     })
 }
 
-/// Nodes connect to each other, so each certificate is also for a server.
+/// Returns the profile for nodes. Nodes connect to each other, so each certificate is also for a server.
 fn node_profile() -> Result<Profile, CertifyError> {
     let own = SuffixRule {
         suffix: NODES_DNS.to_owned(),

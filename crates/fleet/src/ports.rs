@@ -36,8 +36,8 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(anywhere).is_ok() && UdpSocket::bind(anywhere).is_ok()
 }
 
-/// Ports below the range that the system assigns (`given_out`: its first and last port). If fewer than about a thousand ports would
-/// remain, the range below Linux's default is used.
+/// Returns the ports below the range that the system assigns (`given_out`: its first and last port). If fewer than about a
+/// thousand ports would remain, returns the range below Linux's default.
 fn apart(given_out: &str) -> Range<u16> {
     let first = given_out.split_whitespace().next().and_then(|first| first.parse().ok());
     FIRST..first.filter(|first| *first > FIRST + 1_000).unwrap_or(GIVEN_OUT)

@@ -125,7 +125,7 @@ impl Framing {
         self.in_head() && !self.head.is_empty()
     }
 
-    /// Treats all further bytes as opaque.
+    /// Marks all further bytes as opaque: they are not parsed.
     pub(crate) fn close(&mut self) {
         self.state = State::Opaque;
     }

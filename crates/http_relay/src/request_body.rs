@@ -34,7 +34,7 @@ pub struct RequestBody {
     body: ClientBody,
     tee: Option<Arc<Tee>>,
     upload: UploadTimer,
-    /// Removes trailers that are not forwarded.
+    /// Function that removes trailers that are not forwarded.
     clean_trailers: fn(&mut HeaderMap),
     /// The whole body, instead of `body`.
     kept: Option<BufferedBody>,

@@ -40,7 +40,7 @@ pub struct Serving {
     pub head: HeadTimeouts,
     /// Idle timeout of an HTTP/2 connection without requests, and of a response that the client does not read.
     pub idle: Duration,
-    /// Stops accepting new requests when cancelled.
+    /// Token that stops the acceptance of new requests when cancelled.
     pub stopping: CancellationToken,
 }
 

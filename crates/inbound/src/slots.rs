@@ -94,7 +94,7 @@ impl Slots {
         self.shared.in_use.load(Relaxed)
     }
 
-    /// Connections that have not yet sent data.
+    /// Returns the connections that have not yet sent data.
     pub(crate) fn silent(&self) -> &SilentConnections {
         &self.shared.silent
     }

@@ -84,7 +84,7 @@ pub struct FileKind<T, E> {
     pub beside: Option<&'static str>,
     /// Whether the files are secret. A secret file that all users may read is reported.
     pub secret: bool,
-    /// Reads a file on the current thread.
+    /// Function that reads a file on the current thread.
     pub read: fn(&Path) -> Result<T, E>,
 }
 

@@ -263,13 +263,13 @@ impl Metrics {
         inner.others.lock().iter().for_each(|add| add(registry));
     }
 
-    /// Traces of single requests.
+    /// Returns the traces of single requests.
     #[must_use]
     pub fn traces(&self) -> &Traces {
         &self.0.traces
     }
 
-    /// Metrics of external keys, by destination.
+    /// Returns the metrics of external keys, by destination.
     pub(crate) fn destinations(&self) -> &Destinations {
         &self.0.destinations
     }

@@ -226,9 +226,9 @@ struct Lane<A> {
     batches: Batches,
     library: Library,
     queue: Mutex<Queue<A>>,
-    /// Wakes threads when jobs arrive.
+    /// Wakes the waiting threads when jobs arrive.
     filled: Condvar,
-    /// Wakes tasks when jobs arrive.
+    /// Wakes the waiting tasks when jobs arrive.
     filled_task: Notify,
     waiting: AtomicUsize,
     running: AtomicUsize,

@@ -206,27 +206,27 @@ pub enum Malformed {
 pub struct MessageItems<'a> {
     /// [`tag::CERTIFICATE_DIGEST`]; absent if it does not have 32 bytes.
     pub certificate_digest: Option<[u8; 32]>,
-    /// [`tag::SERVER_NAME`]
+    /// Value of [`tag::SERVER_NAME`].
     pub server_name: Option<&'a [u8]>,
-    /// [`tag::CLIENT_IP`]
+    /// Value of [`tag::CLIENT_IP`].
     pub client_ip: Option<IpAddr>,
     /// [`tag::SKI`]; absent if it does not have 20 bytes.
     pub ski: Option<Ski>,
-    /// [`tag::SERVER_IP`]
+    /// Value of [`tag::SERVER_IP`].
     pub server_ip: Option<IpAddr>,
-    /// [`tag::CERTIFICATE_ID`]
+    /// Value of [`tag::CERTIFICATE_ID`].
     pub certificate_id: Option<&'a [u8]>,
     /// [`tag::OPCODE`]; [`opcode::NONE`] if absent.
     pub opcode: u8,
     /// [`tag::PAYLOAD`]; empty if absent.
     pub payload: &'a [u8],
-    /// [`tag::FUNCTION`]
+    /// Value of [`tag::FUNCTION`].
     pub function: Option<&'a [u8]>,
-    /// [`tag::EXTRA`]
+    /// Value of [`tag::EXTRA`].
     pub extra: Option<&'a [u8]>,
-    /// [`tag::TRACE`]
+    /// Value of [`tag::TRACE`].
     pub trace: Option<&'a [u8]>,
-    /// [`tag::CONTEXT`]
+    /// Value of [`tag::CONTEXT`].
     pub context: Option<&'a [u8]>,
     /// [`tag::COMPLIANCE_REGION`]; 0 if absent.
     pub compliance_region: u8,

@@ -17,7 +17,7 @@ pub(crate) struct FinishedAttempt {
     pub(crate) outcome: Result<DeliveredChain, IssuerError>,
     /// Whether the issuer may suggest a renewal time (ARI).
     pub(crate) suggests: bool,
-    /// Keeps the lease of the run until the result is stored.
+    /// Guard that keeps the lease of the run until the result is stored.
     pub(crate) at_work: Arc<ActiveRunsGuard>,
 }
 

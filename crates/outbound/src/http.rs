@@ -44,7 +44,7 @@ pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
 pub struct Options {
     /// Trusted root certificates, DER; `None`: the system's.
     pub roots: Option<Vec<Vec<u8>>>,
-    /// Decides which addresses may be connected to.
+    /// Rules for the addresses to which connections are allowed.
     pub guard: Guard,
 }
 

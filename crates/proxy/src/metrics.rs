@@ -228,7 +228,7 @@ impl ProxyMetrics {
         registry.register("tunnel_octets", "Bytes of tunnels and upgraded connections", inner.octets.clone());
     }
 
-    /// Metrics of rules on requests.
+    /// Returns the metrics of rules on requests.
     #[must_use]
     pub fn requests(&self) -> &RequestMetrics {
         &self.0.rules
@@ -239,12 +239,12 @@ impl ProxyMetrics {
         let _ = self.0.store.set(store.clone());
     }
 
-    /// Metrics of minting for consumers.
+    /// Returns the metrics of minting for consumers.
     pub(super) fn minting(&self) -> MintingMetrics {
         self.0.minting.clone()
     }
 
-    /// Metrics of permission requests.
+    /// Returns the metrics of permission requests.
     pub(super) fn permission(&self) -> PermissionMetrics {
         self.0.permission.clone()
     }
@@ -303,7 +303,7 @@ impl ProxyMetrics {
         self.0.holds.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// Counters of pooled and new upstream connections.
+    /// Returns the counters of pooled and new upstream connections.
     pub(super) fn reuse(&self) -> Reuse {
         let of = |connection| self.0.upstream_requests.get_or_create(&ConnectionLabel { connection }).clone();
         Reuse { kept: of("kept"), made: of("new") }

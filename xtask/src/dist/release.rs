@@ -67,7 +67,7 @@ impl Release {
     }
 }
 
-/// `SOURCE_DATE_EPOCH`, else the time of the last commit.
+/// Returns `SOURCE_DATE_EPOCH`, else the time of the last commit.
 fn epoch() -> Result<String, Failure> {
     let given = std::env::var("SOURCE_DATE_EPOCH").ok();
     let committed = || output_of(command("git").args(["log", "-1", "--format=%ct"]));
@@ -176,7 +176,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-/// Paths of all files below a folder, relative to it and sorted. Links count as files.
+/// Returns the paths of all files below a folder, relative to it and sorted. Links count as files.
 ///
 /// # Errors
 /// A folder cannot be read.

@@ -49,7 +49,7 @@ pub(super) fn write(release: &Release, features: &str) -> Result<PathBuf, Failur
     Ok(path)
 }
 
-/// Crates and their licences, from lines `NAME vVERSION …|LICENCE`.
+/// Returns crates and their licences, from lines `NAME vVERSION …|LICENCE`.
 fn licences(tree: &str) -> BTreeMap<CrateId, String> {
     let parse = |line: &str| {
         let (package, licence) = line.trim_end_matches(" (*)").split_once('|')?;

@@ -79,7 +79,7 @@ fn manual(release: &Release, program: &Path) -> Result<(), Failure> {
     list(&folder)?.iter().try_for_each(|page| release::set_mode(page, 0o644))
 }
 
-/// Debian's machine-readable copyright file, which includes the text of the licence.
+/// Returns Debian's machine-readable copyright file, which includes the text of the licence.
 fn copyright() -> String {
     "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: bulla\n\nFiles: *\n\
      Copyright: the authors of Bulla\nLicense: Apache-2.0\n\nLicense: Apache-2.0\n Debian has the text in \

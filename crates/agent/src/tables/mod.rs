@@ -39,7 +39,7 @@ pub struct AgentRow {
     pub not_after_us: i64,
     /// Facts about the host.
     pub facts: AgentFacts,
-    /// Incremented with every change of name or labels.
+    /// Revision, incremented with every change of name or labels.
     pub revision: i64,
     /// Time of the enrollment, µs.
     pub enrolled_at_us: i64,
@@ -95,7 +95,7 @@ pub struct AgentGroupRow {
     pub selector: String,
     /// Human-readable description.
     pub description: String,
-    /// Incremented with every change.
+    /// Revision, incremented with every change.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,

@@ -31,7 +31,7 @@ pub struct AccessView {
     pub since: String,
     /// Time of the permission's last change, RFC 3339.
     pub changed_at: Option<String>,
-    /// Actor that granted it.
+    /// Actor that granted the permission.
     pub given_by: Option<String>,
 }
 

@@ -98,13 +98,13 @@ pub(crate) enum UnknownNameAction {
 pub(crate) struct RouteSettings {
     pub(crate) names: Vec<String>,
     pub(crate) upstream: String,
-    /// Default: the value in `[edge]`.
+    /// How connections are forwarded. Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<ForwardingMode>,
-    /// Default: the value in `[edge]`.
+    /// Protocols that the upstream supports, most preferred first. Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alpn: Option<Vec<String>>,
-    /// Default: the value in `[edge]`.
+    /// Whether the upstream gets a PROXY protocol header with the client's address. Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proxy_protocol: Option<bool>,
 }

@@ -188,7 +188,7 @@ impl MasterKeySettings {
         }
     }
 
-    /// Files that must exist before the start.
+    /// Returns the files that must exist before the start.
     pub(crate) fn needed(&self) -> Vec<&Path> {
         let all: [&Path; 2] = match self {
             Self::File(path) => [path, Path::new("")],

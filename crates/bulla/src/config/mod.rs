@@ -138,7 +138,7 @@ pub(crate) struct CredentialSettings {
 }
 
 impl CredentialSettings {
-    /// Rules for the credential versions that are kept.
+    /// Returns the rules for the credential versions that are kept.
     pub(crate) fn retention(&self) -> Outcome<Vec<credentials::Retention>> {
         let read = |text: &String| {
             text.parse().map_err(|error| {

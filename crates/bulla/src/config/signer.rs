@@ -45,7 +45,7 @@ impl SignerSettings {
         self.pinned().map(drop)
     }
 
-    /// Access rights of the socket.
+    /// Returns the access rights of the socket.
     pub(crate) fn access(&self) -> Outcome<SocketAccess> {
         self.access.parse().map_err(|error| {
             Problem::usage(format_args!("signer.access: {error}")).hint("write \"owner\" or \"group\"")

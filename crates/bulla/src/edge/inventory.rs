@@ -133,7 +133,7 @@ impl Mirror {
         put(&self.folder.join(INDEX), &index)
     }
 
-    /// Chains by file name: certificates whose key is not on an agent, with a version that is not revoked.
+    /// Returns the chains by file name: those of certificates whose key is not on an agent, with a version that is not revoked.
     async fn wanted(&self) -> Outcome<BTreeMap<String, ManagedChain>> {
         let mut wanted = BTreeMap::new();
         let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };

@@ -15,8 +15,8 @@ const MADE_ONCE: [&str; 5] =
 /// System files that are links to locations that depend on the distribution.
 const LINKS: [&str; 3] = ["/etc/resolv.conf", "/etc/localtime", "/etc/hosts"];
 
-/// Folders that settings, flags and the environment name, and the folders of the files that they name. A replaced file is a new
-/// file, which only a rule about its folder covers.
+/// Returns the folders that settings, flags and the environment name, and the folders of the files that they name. A replaced
+/// file is a new file, which only a rule about its folder covers.
 pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
     let mut texts: Vec<String> = std::env::args().skip(1).collect();
     let is_place = |name: &str| VARIABLES.iter().any(|end| name.ends_with(end));
@@ -52,7 +52,7 @@ fn no_root(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().filter(|path| path.parent().is_some())
 }
 
-/// Files that a start creates and that do not exist yet.
+/// Returns the files that a start creates and that do not exist yet.
 pub(super) fn missing_files(settings: &Settings) -> Vec<PathBuf> {
     let table = toml::Table::try_from(settings).unwrap_or_default();
     let mut missing = Vec::new();

@@ -273,7 +273,8 @@ impl ControlPlane {
         })
     }
 
-    /// Roots for client certificates: the certificates of this server's CAs, and the roots that the configuration names.
+    /// Returns the roots for client certificates: the certificates of this server's CAs, and the roots that the configuration
+    /// names.
     pub(super) async fn client_roots(&self, settings: &ServerSettings) -> Outcome<Vec<Vec<u8>>> {
         let own = self.authority.cas().await.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
         let mut roots: Vec<Vec<u8>> =
@@ -370,7 +371,7 @@ fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
     Ok(cas)
 }
 
-/// Suffixes that are treated like public suffixes.
+/// Returns the suffixes that are treated like public suffixes.
 fn private_suffixes(texts: &[String]) -> Outcome<Vec<String>> {
     let read = |text: &String| {
         let name = HostName::parse(text).map_err(|error| {

@@ -179,7 +179,7 @@ impl Figures {
         )
     }
 
-    /// Progress of key rotation in this process. Only one node of a cluster rotates at a time.
+    /// Encodes the progress of key rotation in this process. Only one node of a cluster rotates at a time.
     fn rotation(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let report = self.credentials.rotation_report();
         let counted = |all: &[(&'static str, u64)]| {

@@ -110,7 +110,7 @@ impl StoreResponse {
     }
 }
 
-/// Bytes that are wiped when the last reference is dropped.
+/// Returns the bytes in a form that is wiped when the last reference is dropped.
 pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
     Bytes::from_owner(octets)
 }

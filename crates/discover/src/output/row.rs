@@ -68,7 +68,7 @@ impl Row {
         rank(self.severity, self.answered())
     }
 
-    /// Codes of the findings, or the outcome if the endpoint did not respond.
+    /// Returns the codes of the findings, or the outcome if the endpoint did not respond.
     pub(crate) fn verdicts(&self) -> String {
         if self.findings.is_empty() && !self.answered() {
             return self.outcome.name().to_owned();

@@ -100,7 +100,7 @@ impl Tally {
         *self.weeks.entry(week.clamp(-1, WEEKS_MAX)).or_default() += 1;
     }
 
-    /// Endpoints that had not responded at the deadline of the scan.
+    /// Returns the number of endpoints that had not responded at the deadline of the scan.
     pub(crate) fn cancelled(&self) -> u64 {
         self.by_outcome.get(ProbeOutcome::Cancelled.name()).copied().unwrap_or_default()
     }

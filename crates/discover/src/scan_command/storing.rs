@@ -191,7 +191,7 @@ pub(crate) struct EarlierResults {
     pub(crate) by_address: u64,
 }
 
-/// Endpoints that did not respond last time, so that they are scanned last. `all`: look them up at any cost.
+/// Returns the endpoints that did not respond last time, so that they are scanned last. `all`: look them up at any cost.
 pub(crate) async fn earlier_results(store: &Store, all: bool) -> Outcome<EarlierResults> {
     let inventory = |error: StoreError| database::problem(&error);
     let mut before = EarlierResults { known: Known::default(), endpoints: 0, by_address: 0 };

@@ -264,7 +264,7 @@ enum Algorithm {
     Ed25519ph,
 }
 
-/// Algorithms with their names in AWS and in Azure, which lacks some of them.
+/// Returns the algorithms with their names in AWS and in Azure, which lacks some of them.
 fn algorithms() -> [(&'static str, Option<&'static str>, Algorithm); 11] {
     let rsa = |encoding, hash| Algorithm::Rsa(encoding, hash);
     let named = [

@@ -244,7 +244,7 @@ impl Entry {
         self.line.credentials.push(name);
     }
 
-    /// Owns `lasting` until the exchange ends.
+    /// Stores `lasting` until the exchange ends.
     pub fn keep(&mut self, lasting: Box<dyn Lasting>) {
         self.lasting.push(lasting);
     }

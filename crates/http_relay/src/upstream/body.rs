@@ -158,7 +158,7 @@ impl UpstreamResponseBody {
         self
     }
 
-    /// Owns `held` until the response has ended or is dropped.
+    /// Stores `held` until the response has ended or is dropped.
     pub fn holding(mut self, held: impl Send + Sync + 'static) -> Self {
         self.held = (!self.body.is_end_stream()).then(|| Box::new(held) as Box<dyn Send + Sync>);
         self

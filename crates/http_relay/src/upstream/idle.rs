@@ -17,7 +17,7 @@ use inbound::ServiceTasks;
 pub(super) struct Pool {
     idle: Mutex<Idle>,
     slots: Arc<Slots>,
-    /// Owns the tasks of connections.
+    /// Owner of the connections' tasks.
     tasks: ServiceTasks,
 }
 
@@ -27,7 +27,7 @@ impl Pool {
         Self { idle: Mutex::new(Idle::new(most, life)), slots, tasks }
     }
 
-    /// Owns the tasks of connections.
+    /// Returns the owner of the connections' tasks.
     pub(super) fn tasks(&self) -> &ServiceTasks {
         &self.tasks
     }

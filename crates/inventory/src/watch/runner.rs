@@ -23,7 +23,7 @@ pub struct Runner {
     node: Node,
     runs: JoinSet<()>,
     held: HashMap<Id, (RunClaim, CancellationToken)>,
-    /// Cancels parts of other nodes' runs.
+    /// Token that cancels parts of other nodes' runs.
     stop: CancellationToken,
 }
 

@@ -30,7 +30,7 @@ pub struct ConfiguredIssuer {
     pub secrets: Option<Vec<u8>>,
     /// Whether orders may be sent to the issuer.
     pub enabled: bool,
-    /// Incremented with every change of the settings.
+    /// Revision, incremented with every change of the settings.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,

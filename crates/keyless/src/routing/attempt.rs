@@ -21,7 +21,7 @@ pub(crate) struct RequestContext<'a> {
     /// Policy that the key must be sealed to; empty for any.
     pub(crate) policy: &'a str,
     pub(crate) trace: Option<TraceParent>,
-    /// Records each node that receives the request.
+    /// Record of each node that receives the request.
     pub(crate) hops: Option<&'a Hops>,
     pub(crate) deadline: Deadline,
 }

@@ -62,7 +62,7 @@ struct Link {
     wanted: usize,
     /// Whether other nodes of the pod want this link.
     is_for_others: bool,
-    /// Cancels the direct connection.
+    /// Token that cancels the direct connection.
     connection: Option<CancellationToken>,
     /// Time at which the connection became unneeded.
     idle_since: Option<Instant>,

@@ -63,7 +63,7 @@ struct TokenState {
     /// Name of the token in metrics.
     destination: String,
     context: Pkcs11,
-    /// Limits concurrent calls into the module.
+    /// Permits for concurrent calls into the module.
     turns: Arc<Semaphore>,
     /// Idle sessions.
     idle: Mutex<Vec<Session>>,

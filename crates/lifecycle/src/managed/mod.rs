@@ -65,7 +65,7 @@ pub struct ManagedCertificate {
     pub options: Options,
     /// The state of the certificate.
     pub state: State,
-    /// Increases with every change; used for ETags.
+    /// Revision, incremented with every change; used for ETags.
     pub revision: i64,
     /// The newest version.
     pub current: Option<CurrentVersion>,

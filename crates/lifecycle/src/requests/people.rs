@@ -25,7 +25,7 @@ pub struct PersonRecord {
     pub name: String,
     /// Properties of the owner or team.
     pub person: Person,
-    /// Increases with every change.
+    /// Revision, incremented with every change.
     pub revision: i64,
     /// Creation time, in µs since 1970.
     pub created_at_us: i64,

@@ -35,7 +35,7 @@ pub struct PolicyRecord {
     pub name: String,
     /// Content of the policy.
     pub policy: Policy,
-    /// Increases with every change.
+    /// Revision, incremented with every change.
     pub revision: i64,
     /// Creation time, in µs since 1970.
     pub created_at_us: i64,

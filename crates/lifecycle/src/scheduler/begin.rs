@@ -38,7 +38,7 @@ pub(super) struct ReadyRun {
     pub(super) job: JobRow,
     pub(super) order: Order,
     pub(super) facts: Option<ProfileFacts>,
-    /// Keeps the lease of the run until the last clone is dropped.
+    /// Guard that keeps the lease of the run until the last clone is dropped.
     pub(super) at_work: Arc<ActiveRunsGuard>,
 }
 

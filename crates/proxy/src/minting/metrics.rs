@@ -82,7 +82,7 @@ impl MintingMetrics {
         registry.register("nacks", "Leaf certificates that a consumer rejected (NACK)", self.0.nacks.clone());
     }
 
-    /// Metrics of CRLs, shared with the other listeners.
+    /// Returns the metrics of CRLs, shared with the other listeners.
     pub(crate) fn revocation(&self) -> RevocationMetrics {
         self.0.revocation.clone()
     }

@@ -46,7 +46,7 @@ pub struct SiteRow {
     pub name: String,
     /// Attributes, as a JSON object with string values.
     pub attributes: String,
-    /// Incremented with every change, from 1.
+    /// Revision, incremented with every change, from 1.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,

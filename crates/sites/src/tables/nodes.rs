@@ -36,7 +36,7 @@ pub struct NodeRow {
     pub statement: String,
     /// Time when the next statement is due, µs.
     pub sign_at_us: i64,
-    /// Incremented with every change by people.
+    /// Revision, incremented with every change by people.
     pub revision: i64,
     /// Number of the last change of the node that other nodes read.
     pub changed: i64,

@@ -53,7 +53,7 @@ pub struct AcmeOrder {
     pub replaces: Option<String>,
     /// The CSR in DER, after the finalization.
     pub csr: Option<Vec<u8>>,
-    /// The issued certificate.
+    /// Id of the issued certificate.
     pub certificate: Option<Uuid>,
     /// Reason why the order is invalid, JSON.
     pub error: Option<String>,

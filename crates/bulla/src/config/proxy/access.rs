@@ -128,7 +128,7 @@ impl AccessSettings {
         Ok(options)
     }
 
-    /// Users and tokens, which a reload may change. Reads the file of users.
+    /// Returns the users and tokens, which a reload may change. Reads the file of users.
     pub(crate) fn credentials(&self) -> Outcome<(Users, Vec<Token>)> {
         let mut users = Users::default();
         if self.has_users() {

@@ -96,7 +96,7 @@ impl Rates {
         self.of(name, of).map(|(_, value)| *value).reduce(f64::max)
     }
 
-    /// Values of a label.
+    /// Returns the values of a label.
     pub(super) fn values<'s>(&'s self, name: &str, label: &str) -> BTreeSet<&'s str> {
         let labels = self.of(name, &[]).flat_map(|(labels, _)| labels);
         labels.filter(|(own, _)| own == label).map(|(_, value)| value.as_str()).collect()
