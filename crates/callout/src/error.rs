@@ -17,7 +17,7 @@ pub enum HttpError {
         reason: String,
     },
     /// The deadline passed.
-    #[error("no answer in time while {stage}")]
+    #[error("timed out while {stage}")]
     TimedOut {
         /// The stage that timed out.
         stage: &'static str,

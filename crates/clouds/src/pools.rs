@@ -127,7 +127,7 @@ pub enum PoolsError {
     /// `raw` and `clouds` together exceed `in_flight`. Operator: raise `in_flight`, or lower `raw` or `clouds`. Otherwise one of them could
     /// use the connections of the other.
     #[error(
-        "raw dials ({raw}) and cloud calls ({clouds}) together exceed the total limit of connections in flight ({in_flight})"
+        "connections to endpoints ({raw}) and calls to clouds ({clouds}) together exceed the total limit of connections in flight ({in_flight})"
     )]
     PastWhole {
         /// Configured dials to endpoints.

@@ -49,7 +49,7 @@ pub enum CheckpointError {
     #[error("not a checkpoint: {0}")]
     NotCheckpoint(&'static str),
     /// The checkpoint belongs to another log.
-    #[error("the checkpoint has another origin")]
+    #[error("the checkpoint belongs to another log: its origin differs")]
     OtherOrigin,
     /// The checkpoint has no signature by the log's key.
     #[error("the checkpoint is not signed by the log")]

@@ -13,10 +13,10 @@ const CHAIN_MAX: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
     /// The chain contains no certificate.
-    #[error("the chain holds no certificate")]
+    #[error("the chain contains no certificate")]
     Empty,
     /// The chain is longer than the allowed maximum.
-    #[error("the chain holds more than {CHAIN_MAX} certificates")]
+    #[error("the chain contains more than {CHAIN_MAX} certificates")]
     TooLong,
     /// A certificate of the chain cannot be parsed.
     #[error("certificate {position} of the chain cannot be parsed: {reason}")]

@@ -21,7 +21,7 @@ pub enum BadRule {
     )]
     Destination(String),
     /// The pattern occurs twice.
-    #[error("{0:?} is in two rules")]
+    #[error("the pattern {0:?} occurs in two rules")]
     Twice(String),
     /// There are too many patterns.
     #[error("there are more than {PATTERNS_MAX} patterns")]

@@ -25,7 +25,7 @@ pub enum Refused {
     #[error("{0:?} is not an http or https URL with a host")]
     NotHttp(String),
     /// The URL contains credentials, which would appear in logs.
-    #[error("a URL must not hold a user name or password")]
+    #[error("a URL must not contain a user name or password")]
     Credentials,
     /// The address is link-local, a metadata service, multicast or unspecified.
     #[error(

@@ -43,10 +43,10 @@ const RENEW_PAUSE_SECONDS: i64 = 60;
 /// Reason why the agent cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentRunError {
-    /// The directory holds no enrolled agent. Run `bulla agent enroll` first.
-    #[error("{0} holds no enrolled agent: run `bulla agent enroll` first")]
+    /// The directory contains no enrolled agent. Run `bulla agent enroll` first.
+    #[error("{0} contains no enrolled agent: run `bulla agent enroll` first")]
     NotEnrolled(PathBuf),
-    /// The directory already holds an enrolled agent.
+    /// The directory already contains an enrolled agent.
     #[error("this host is already the agent {name} of {server}: remove {folder} to enroll it again")]
     Enrolled {
         /// Name of the agent.

@@ -49,7 +49,7 @@ pub enum DeployError {
         journal: PathBuf,
     },
     /// The agent's state directory failed.
-    #[error("the agent's folder: {0}")]
+    #[error("cannot use the agent's folder: {0}")]
     State(#[from] StateError),
     /// A file of the target failed.
     #[error(transparent)]

@@ -28,7 +28,7 @@ const INPUT_MAX: u64 = 256 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum CeremonyError {
     /// The plan is invalid.
-    #[error("the plan: {0}")]
+    #[error("invalid plan: {0}")]
     Plan(String),
     /// The specification of a CA in the plan is invalid.
     #[error(transparent)]

@@ -43,7 +43,7 @@ pub enum IssueError {
     #[error("the extension is not allowed: {0}")]
     Extension(String),
     /// The request violates the preset of the profile. The caller must correct it.
-    #[error("the Baseline Requirements do not allow it: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("the Baseline Requirements do not allow the certificate: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Baseline(Vec<Violation>),
     /// The certificate would be faulty and clients would reject it. The operator must correct the profile.
     #[error("the certificate would be invalid: {}", .0.join("; "))]

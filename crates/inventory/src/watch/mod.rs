@@ -208,7 +208,7 @@ pub enum WatchError {
     #[error("another request changed the watch: read it again")]
     Changed,
     /// The watch is paused or running. Caller: resume it, or wait for the run's end.
-    #[error("the watch is paused, or a run is under way")]
+    #[error("the watch is paused, or a run is in progress")]
     NotNow,
 }
 

@@ -66,7 +66,7 @@ pub enum IssuerKeys {
 pub(super) enum BadToken {
     #[error("not a signed JSON Web Token")]
     Malformed,
-    #[error("the issuer is not in proxy.access.issuers, or the audience is not one of that issuer")]
+    #[error("the issuer is not in proxy.access.issuers, or the audience is not allowed for this issuer")]
     NotForUs,
     #[error("the token has expired or is not yet valid")]
     Time,

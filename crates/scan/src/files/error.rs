@@ -26,10 +26,10 @@ pub enum FileError {
         max: usize,
     },
     /// The certificates are encrypted, and no password was given.
-    #[error("holds encrypted certificates; give passwords with --password-file, one per line")]
+    #[error("contains encrypted certificates; give passwords with --password-file, one per line")]
     PasswordNeeded,
     /// The certificates are encrypted, and none of the passwords is correct.
-    #[error("holds encrypted certificates, and none of the {tried} given passwords decrypts them")]
+    #[error("contains encrypted certificates, and none of the {tried} given passwords decrypts them")]
     WrongPassword {
         /// Number of passwords tried, not counting the empty one.
         tried: usize,

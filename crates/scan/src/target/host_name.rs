@@ -11,7 +11,7 @@ pub enum InvalidHost {
     #[error(transparent)]
     Invalid(#[from] InvalidHostName),
     /// The internationalized name is invalid according to UTS #46.
-    #[error("it is not a valid international name; try its xn-- form")]
+    #[error("the name is not a valid internationalized name; try its xn-- form")]
     International,
 }
 
