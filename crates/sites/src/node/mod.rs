@@ -49,10 +49,10 @@ const SOURCE: &str = "sealed";
 /// Reason why a node cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The directory holds no node. Join first.
+    /// The directory contains no node. Join first.
     #[error("{0} contains no node: give the control plane's address and a token")]
     NotJoined(PathBuf),
-    /// The directory already holds a node.
+    /// The directory already contains a node.
     #[error("this host is already the node {name} of {server}: remove {folder} to join again")]
     Joined {
         /// Name of the node.
