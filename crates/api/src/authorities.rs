@@ -201,8 +201,8 @@ pub struct CrlStatusView {
     /// Part of the revocations that the CRL covers: `full`, `delta` or the number of a shard.
     #[cfg_attr(feature = "schemas", schema(example = "full"))]
     pub part: String,
-    /// `current`; `pending` if revocations wait for the next CRL or no CRL was issued yet; `failing` if the last attempt failed;
-    /// `expired` if the newest CRL has expired.
+    /// State of the CRL. `current`; `pending` if revocations wait for the next CRL or no CRL was issued yet; `failing` if the
+    /// last attempt failed; `expired` if the newest CRL has expired.
     #[cfg_attr(feature = "schemas", schema(example = "current"))]
     pub state: String,
     /// CRL number (RFC 5280 section 5.2.3); null if no CRL was issued yet.
@@ -229,7 +229,7 @@ pub struct CrlStatusView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ResponderStatusView {
-    /// `current`, or `expired`: a new responder certificate is issued before the next response.
+    /// State of the responder certificate: `current` or `expired`. If expired, a new one is issued before the next response.
     #[cfg_attr(feature = "schemas", schema(example = "current"))]
     pub state: String,
     /// Start of the responder certificate's validity, RFC 3339.

@@ -309,7 +309,7 @@ impl Cache {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// Begins to track names of entries for [`Self::entries_to_save`], from all current entries on.
+    /// Begins to record the names of entries that are stored from now on, for [`Self::entries_to_save`].
     pub(crate) fn begin_saving(&self) {
         self.saved.lock().get_or_insert_default();
     }

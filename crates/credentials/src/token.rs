@@ -40,7 +40,7 @@ pub struct Grant {
     pub actor: String,
     /// Name of the client or user.
     pub name: String,
-    /// `client_credentials` or `password`.
+    /// Grant type of the token: `client_credentials` or `password`.
     pub grant_type: String,
     /// The hash by which the API token is looked up.
     pub key: [u8; 32],

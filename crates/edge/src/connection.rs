@@ -140,7 +140,7 @@ impl Terminator {
     }
 }
 
-/// The text of the TLS library's error, or of our callback's.
+/// The error text of the TLS library or, for an error of this crate's callbacks, of that error.
 struct TlsErrorText<'a>(&'a Error);
 
 impl std::fmt::Display for TlsErrorText<'_> {

@@ -73,7 +73,7 @@ impl Route {
         Ok(Self { group, alpn: alpn.to_vec(), proxy_protocol: false, http: None })
     }
 
-    /// Sends a PROXY protocol header before the bytes of each client.
+    /// Returns the route, changed to send a PROXY protocol header before the bytes of each client.
     #[must_use]
     pub fn with_proxy_protocol(self) -> Self {
         Self { proxy_protocol: true, ..self }

@@ -62,7 +62,7 @@ pub struct CountedStream<S, C> {
 }
 
 impl<S, C> CountedStream<S, C> {
-    /// Counts bytes from the client with `up`, and bytes to the client with `down`.
+    /// Creates a stream that counts bytes from the client with `up`, and bytes to the client with `down`.
     pub fn new(stream: S, up: Option<C>, down: Option<C>) -> Self {
         Self { stream, up, down }
     }

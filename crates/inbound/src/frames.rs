@@ -121,7 +121,7 @@ pub struct CountedFrames<I, F> {
 }
 
 impl<I, F: Fn(Flood)> CountedFrames<I, F> {
-    /// Counts frames from the connection's first byte on. Calls `on_flood` before the connection fails.
+    /// Creates a stream that counts frames from the connection's first byte on. It calls `on_flood` before the connection fails.
     pub fn new(inner: I, on_flood: F) -> Self {
         Self { inner, counter: FrameCounter::default(), window: Instant::now(), on_flood }
     }

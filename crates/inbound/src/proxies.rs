@@ -10,7 +10,7 @@ use ipnet::IpNet;
 pub struct TrustedProxies(Option<Arc<[IpNet]>>);
 
 impl TrustedProxies {
-    /// Trusts the proxies in `networks`; none if it is empty.
+    /// Creates a set of trusted proxies from their networks. An empty list trusts none.
     #[must_use]
     pub fn new(networks: &[IpNet]) -> Self {
         Self((!networks.is_empty()).then(|| networks.into()))

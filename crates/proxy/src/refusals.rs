@@ -48,7 +48,7 @@ impl Refused {
 pub(super) struct Refusals(Option<BoundedMap<(RateLimitKey, HostOrIp), Refused>>);
 
 impl Refusals {
-    /// Remembers rejections for `life`; `None` disables it.
+    /// Creates counters that are kept for `life`; `None` disables them.
     pub(super) fn new(life: Option<Duration>) -> Self {
         let remembering = |life| {
             let cache = BoundedMap::builder(REMEMBERED_MAX).time_to_live(life);

@@ -19,7 +19,7 @@ pub struct SealedKeys {
 }
 
 impl SealedKeys {
-    /// Uses the current master key of this key ring.
+    /// Creates a provider that seals keys under the current master key of `ring`.
     #[must_use]
     pub fn new(ring: Arc<Keyring>) -> Self {
         Self { ring }

@@ -16,7 +16,7 @@ use crate::data_folder;
 use crate::files;
 use crate::master_keys;
 
-/// File in the data folder.
+/// File with the CA certificate of the proxy, in the data folder.
 pub(crate) const CERTIFICATE: &str = "proxy-ca.pem";
 const KEY: &str = "proxy-ca.key";
 /// The lock file for creating the two files above.

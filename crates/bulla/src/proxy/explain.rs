@@ -62,7 +62,7 @@ struct Explanation {
     host: String,
     port: u16,
     path: String,
-    /// `intercepted`, `tunnel` or `rejected`
+    /// How the connection is handled: `intercepted`, `tunnel` or `rejected`.
     connection: &'static str,
     credentials: Vec<Credential>,
 }

@@ -64,7 +64,8 @@ impl RetryState {
 }
 
 impl OpenError {
-    /// Classifies an error. `url` decides: an error with a file is permanent, one with a server may pass.
+    /// Creates the error. Whether it is permanent depends on `url`: an error with a file is permanent, one with a server may
+    /// pass.
     fn of(error: &StoreError, url: &StoreUrl) -> Self {
         let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
         match url.is_postgres() && may_come {

@@ -91,7 +91,7 @@ const NODE_PROXY: &str = "node-proxy.cjs";
 const NODE_PROXY_TEXT: &str = include_str!("node_proxy.cjs");
 
 impl Environment {
-    /// Writes the trust stores, with the system's roots and the proxy's.
+    /// Creates the environment, and writes the trust stores with the roots of the system and of the proxy.
     pub(super) fn new(url: ProxyUrl, root: &[Vec<u8>]) -> Outcome<Self> {
         let folder = RunFolder::make(&std::env::temp_dir())?;
         let file = |name: &str| folder.path().join(name);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use cli::exit::{Exit, Outcome, Problem};
 
-/// `O_CLOEXEC`, which the kernel shows in octal.
+/// The flag `O_CLOEXEC`, which the kernel shows in octal.
 const CLOSED_ON_EXEC: u32 = 0o2_000_000;
 /// Highest number of a standard stream. The command may have sockets as standard streams.
 const STANDARD_MAX: u32 = 2;

@@ -35,7 +35,7 @@ struct CertificateLabels {
     issuer: String,
     /// The first 16 hexadecimal digits of the certificate's SHA-256.
     fingerprint: String,
-    /// `managed` or `found`.
+    /// Source of the certificate: `managed` or `found`.
     source: &'static str,
 }
 

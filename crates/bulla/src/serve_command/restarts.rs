@@ -31,7 +31,8 @@ pub(super) struct RoleSupervisor {
 }
 
 impl RoleSupervisor {
-    /// Counts failures in the metrics of the control plane, if it is a role of this process.
+    /// Creates a supervisor of `role`. Failures are counted in the metrics of the control plane, if the control plane is a role
+    /// of this process.
     pub(super) fn new(role: Role, metrics: Option<&Metrics>) -> Self {
         let failures = Family::<RoleLabel, Counter>::default();
         let of_role = failures.get_or_create_owned(&RoleLabel { role: role.name() });

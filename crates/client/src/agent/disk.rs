@@ -51,7 +51,7 @@ struct DocumentEntry<C> {
     name: String,
     /// Seconds at `saved_at` since the entry was last known to be current.
     age: u64,
-    /// `None`: the credential does not exist.
+    /// The credential; `None` if it does not exist.
     credential: Option<C>,
 }
 

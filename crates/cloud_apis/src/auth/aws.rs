@@ -209,7 +209,7 @@ impl fmt::Debug for CachedCredentials {
 }
 
 impl CachedCredentials {
-    /// Uses the credentials of `provider`.
+    /// Creates a cache of the credentials of `provider`.
     #[must_use]
     pub fn new(provider: SharedCredentialsProvider) -> Self {
         let source = move |_| -> Fetching<Credentials> {

@@ -61,7 +61,7 @@ pub struct AccessChangeRow {
     pub at_us: i64,
     /// Actor that made the change.
     pub by: String,
-    /// `credential.grant` or `credential.ungrant`.
+    /// Action of the change: `credential.grant` or `credential.ungrant`.
     pub action: String,
     /// Details from the audit log: JSON with actor, path and operations.
     pub details: String,

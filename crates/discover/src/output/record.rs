@@ -149,7 +149,7 @@ pub(crate) struct TrustView<'a> {
 #[derive(Serialize)]
 pub(crate) struct RevocationView<'a> {
     certificate: Fingerprint,
-    /// `good`, `revoked`, `unknown` or `not-applicable`.
+    /// Revocation status: `good`, `revoked`, `unknown` or `not-applicable`.
     verdict: &'static str,
     /// Source of the status: `staple`, `crl`, `delta-crl` or `ocsp`.
     source: Option<&'static str>,

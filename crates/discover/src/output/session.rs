@@ -8,7 +8,8 @@ use serde::Serialize;
 /// The handshake, up to the point that it reached.
 #[derive(Serialize)]
 pub(crate) struct Session<'a> {
-    /// `TLS 1.3`, or the number in hexadecimal if it has no name. The next three fields have the same form.
+    /// Protocol version: its name (`TLS 1.3`), or its number in hexadecimal if it has no name. The next three fields have the
+    /// same form.
     version: Option<Cow<'static, str>>,
     cipher_suite: Option<Cow<'static, str>>,
     key_exchange_group: Option<Cow<'static, str>>,
@@ -18,15 +19,16 @@ pub(crate) struct Session<'a> {
     alpn: Option<&'a str>,
     /// Whether the server requested another key share first, which cost a round trip.
     hello_retry: bool,
-    /// `offered`, `not-offered` or `not-asked` (the probe stopped before the server sends tickets).
+    /// Whether the server sent session tickets: `offered`, `not-offered` or `not-asked` (the probe stopped before the server
+    /// sends tickets).
     session_tickets: &'static str,
-    /// `null` if the probe stopped before a request was possible.
+    /// Whether the server requested a client certificate; `null` if the probe stopped before a request was possible.
     client_certificate_requested: Option<bool>,
     ocsp_staple_octets: Option<usize>,
     sct_list_octets: Option<usize>,
     /// Always false, because only full handshakes provide evidence.
     resumed: bool,
-    /// `verified`, `unverifiable`, `invalid` or `none`.
+    /// Result of the proof that the server has the private key: `verified`, `unverifiable`, `invalid` or `none`.
     proof_of_key: &'static str,
     proof_detail: Option<&'a str>,
     /// Whether something prevented the server from using a newer version (RFC 8446 section 4.1.3).

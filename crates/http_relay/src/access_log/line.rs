@@ -15,7 +15,7 @@ const PATH_OCTETS_MAX: usize = 2_048;
 pub struct Judgement {
     /// The identity of the client.
     pub identity: Option<Arc<str>>,
-    /// `allow`, `deny`, `log` or `hold`.
+    /// Decision of the policy: `allow`, `deny`, `log` or `hold`.
     pub decision: &'static str,
     /// The policy rule that matched; `None` if the default applied.
     pub policy_rule: Option<Arc<str>>,

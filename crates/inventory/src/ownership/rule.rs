@@ -65,7 +65,7 @@ pub struct Step<'r> {
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// Sorts the rules into their order.
+    /// Creates the list, and sorts the rules into their order.
     #[must_use]
     pub fn new(mut rules: Vec<Rule>) -> Self {
         rules.sort_by(|one, other| (one.position, &one.name).cmp(&(other.position, &other.name)));

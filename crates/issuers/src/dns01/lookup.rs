@@ -33,7 +33,7 @@ impl std::fmt::Debug for Dns {
 }
 
 impl Dns {
-    /// Uses these recursive servers, or this machine's if there are none.
+    /// Creates a client of the given recursive servers, or of this machine's servers if the list is empty.
     pub(super) fn new(given: Vec<SocketAddr>, system: Resolver, guard: Guard) -> Self {
         if given.is_empty() {
             return Self { recursive: resolve::name_servers(), resolver: system, guard };

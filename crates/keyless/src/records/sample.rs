@@ -16,7 +16,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Uses the first key of the set; `None` if the set is empty.
+    /// Creates samples with the first key of the set; `None` if the set is empty.
     #[must_use]
     pub fn new(recorder: &Recorder, keys: &KeySet) -> Option<Self> {
         let (ski, _) = *keys.list().first()?;

@@ -18,7 +18,7 @@ pub struct Holders {
     nodes: RwLock<Vec<NodeId>>,
     /// Connected nodes.
     peers: RwLock<Arc<[Arc<Peer>]>>,
-    /// Nodes that reported not to have the key, and until when they are tried last.
+    /// Nodes that reported that they do not have the key. Each is tried last until the given time.
     lacking: RwLock<HashMap<NodeId, Instant>>,
 }
 

@@ -137,7 +137,7 @@ pub(super) struct RecordView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     opcode: &'static str,
-    /// `done`, `gone`, or an error's name.
+    /// Outcome of the request: `done`, `gone`, or the name of an error.
     outcome: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<&'a str>,
@@ -167,7 +167,7 @@ struct HopView<'a> {
     after_us: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     took_us: Option<u64>,
-    /// `done`, `taken-back`, or an error's name.
+    /// Outcome of the attempt: `done`, `taken-back`, or the name of an error.
     outcome: &'static str,
 }
 

@@ -68,7 +68,7 @@ pub struct NewNameLimit {
 }
 
 impl NewNameLimit {
-    /// Permits `per_minute` new names for each client, with bursts of up to `burst` names.
+    /// Creates a limit of `per_minute` new names for each client, with bursts of up to `burst` names.
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Self {
         let (per_minute, burst) = (per_minute.max(1), burst.max(1));

@@ -51,7 +51,7 @@ impl Scrubber {
         }
     }
 
-    /// Masks `text` in all encodings.
+    /// Creates a scrubber that masks `text` in all encodings.
     #[must_use]
     pub fn of(text: &[u8]) -> Self {
         Self::new(vec![Arc::new(ValueEncodings::of([text].into_iter()))])

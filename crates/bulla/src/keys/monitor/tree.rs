@@ -70,7 +70,7 @@ pub(super) struct Hop {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) took_us: Option<u64>,
     pub(super) outcome: String,
-    /// `None` if that node was not queried or did not record the trace.
+    /// Record of the node that received the request. `None` if that node was not queried or did not record the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<Box<Request>>,
 }

@@ -129,7 +129,7 @@ struct Sorting {
     /// `expiry` (earliest first, never issued last), `name`, `created` or `issued` (start of validity of the current version).
     #[param(inline)]
     sort: Option<Order>,
-    /// `asc`, or `desc` for the reverse order.
+    /// Direction: `asc`, or `desc` for the reverse order.
     #[param(inline)]
     order: Option<Direction>,
 }
