@@ -31,7 +31,7 @@ pub struct AlertView {
     pub last_at: String,
     /// Number of occurrences.
     pub count: i64,
-    /// Actor that acknowledged it.
+    /// Actor that acknowledged the alert.
     pub acknowledged_by: Option<String>,
     /// Time at which the alert was acknowledged.
     pub acknowledged_at: Option<String>,

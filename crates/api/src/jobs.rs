@@ -25,7 +25,7 @@ pub struct JobView {
     pub agent: Option<Uuid>,
     /// Reason for the run.
     pub reason: String,
-    /// Actor that requested it.
+    /// Actor that requested the run.
     pub requested_by: String,
     /// Number of attempts so far.
     pub attempts: u32,

@@ -20,7 +20,7 @@ pub struct RowView {
     pub formula: String,
     /// Generation of the newest key pair, from 1.
     pub generation: u32,
-    /// Actor that created it.
+    /// Actor that created the policy.
     pub created_by: String,
     /// Creation time.
     pub created_at: String,

@@ -33,7 +33,7 @@ struct Export {
 struct Walk {
     /// Positions in chains that kept heads contain.
     wanted: BTreeSet<Position>,
-    /// Hashes found at these positions.
+    /// Hashes found at the wanted positions.
     found: BTreeMap<Position, Fingerprint>,
     /// Segments whose lines are missing: chain, first and last position.
     pruned: Vec<(i64, i64, i64)>,

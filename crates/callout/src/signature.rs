@@ -1,7 +1,7 @@
 //! The signature of a webhook. It proves to the operator's service that the request comes from this server.
 //!
-//! Header `x-bulla-timestamp` contains seconds since 1970-01-01 UTC. Header `x-bulla-signature` contains `v1=` and the HMAC-SHA256 of
-//! `timestamp "." body` in hexadecimal.
+//! Header `x-bulla-timestamp` contains seconds since 1970-01-01 UTC. Header `x-bulla-signature` contains `v1=` and the HMAC-SHA256
+//! of `timestamp "." body` in hexadecimal.
 
 use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;

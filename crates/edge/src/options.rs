@@ -60,8 +60,8 @@ pub struct Options {
     pub response_timeout: Duration,
     /// Maximum connections to upstreams for HTTP requests, including idle ones. Default: 4,096.
     pub upstream_connections_max: usize,
-    /// Maximum of these connections to one upstream. Default: `None`, which is all of them. If the routes have several upstreams,
-    /// it is half of them, so that a slow upstream leaves slots for the others.
+    /// Maximum connections to one upstream for HTTP requests. Default: `None`, which is all of them. If the routes have several
+    /// upstreams, it is half of them, so that a slow upstream leaves slots for the others.
     pub upstream_per_host_max: Option<usize>,
     /// Maximum idle upstream connections. The least recently used one is closed first. Default: 512.
     pub upstream_idle_max: usize,

@@ -8,7 +8,7 @@ use crate::key_kind::KeyKind;
 pub(crate) struct Kind {
     /// Stable name in the expected scan results.
     pub(crate) name: &'static str,
-    /// Relative frequency in its family.
+    /// Relative frequency of the kind in its family.
     pub(crate) weight: u32,
     pub(crate) family: Family,
     pub(crate) company: EndpointSharing,

@@ -103,7 +103,7 @@ struct MetricFamilies {
     broken_files: Gauge,
     traces: Traces,
     destinations: Destinations,
-    /// Additional metrics that are registered with these.
+    /// Additional metrics of other parts, which are registered together with the metrics of this struct.
     others: Mutex<Vec<Registration>>,
 }
 

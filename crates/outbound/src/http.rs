@@ -89,7 +89,7 @@ pub enum HttpError {
     Redirected {
         /// The host that sent the redirect.
         host: String,
-        /// Reason for not following it.
+        /// Reason why the redirect is not followed.
         reason: &'static str,
     },
     /// The response was incomplete at the timeout. The request can be retried.

@@ -115,13 +115,13 @@ struct Turn {
 pub struct PoolGauges {
     /// Name of the pool.
     pub name: Arc<str>,
-    /// Metrics of its permits.
+    /// Metrics of the pool's permits.
     pub places: Gauges,
     /// Calls made, retries included.
     pub calls: u64,
     /// Failed calls, without throttled ones.
     pub failed: u64,
-    /// Metrics of its operations, by name.
+    /// Metrics of the pool's operations, by name.
     pub operations: Vec<(&'static str, PacerCounts)>,
 }
 

@@ -50,7 +50,7 @@ pub struct EnrolledNode {
     pub node: Uuid,
     /// Name of the node.
     pub name: String,
-    /// Name of its site.
+    /// Name of the node's site.
     pub site: String,
     /// The certificate and its chain, PEM.
     pub certificate_pem: String,

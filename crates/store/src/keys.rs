@@ -324,7 +324,7 @@ pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "
 /// A sealed value, with its table, row and column.
 #[derive(Clone)]
 pub struct SealedValue {
-    /// Bytes of its row's key.
+    /// Bytes of the row's key.
     pub row: Vec<u8>,
     /// The sealed bytes.
     pub sealed: Vec<u8>,

@@ -30,7 +30,7 @@ const GAMMA: f64 = (1.0 + RELATIVE_ERROR) / (1.0 - RELATIVE_ERROR);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sketch {
     zeros: u64,
-    /// By index i: values above GAMMA^(i-1), up to GAMMA^i.
+    /// Counts by bucket. Bucket i contains values above GAMMA^(i-1), up to GAMMA^i.
     buckets: BTreeMap<i16, u64>,
     sum: f64,
 }

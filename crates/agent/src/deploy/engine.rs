@@ -140,7 +140,7 @@ struct DeployerState {
     turn: tokio::sync::Mutex<()>,
     /// Targets with a deployment in progress. At most as many as the agent's concurrent jobs.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
-    /// Read again from its file for each deployment.
+    /// Policy of this host. It is read again from its file for each deployment.
     policy: PolicyFile,
     fault: Fault,
 }

@@ -119,7 +119,7 @@ pub struct AlertRow {
     pub acknowledged_by: Option<String>,
     /// Time of the acknowledgment, µs.
     pub acknowledged_at_us: Option<i64>,
-    /// Time at which it was resolved, µs.
+    /// Time at which the alert was resolved, µs.
     pub resolved_at_us: Option<i64>,
 }
 

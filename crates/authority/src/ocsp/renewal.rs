@@ -32,7 +32,7 @@ const SIGN_FOR: Duration = Duration::from_secs(30);
 const LEASE_US: i64 = 60_000_000;
 /// Maximum number of checks whether another node has created the responder.
 const WAITS_MAX: u32 = 25;
-/// Pause between two of these checks.
+/// Pause between two checks whether another node has created the responder.
 const WAIT: Duration = Duration::from_millis(200);
 /// Maximum time for which a responder is used before the database is checked for a newer one.
 const KEPT_MAX: Duration = Duration::from_secs(600);

@@ -13,7 +13,7 @@ pub(crate) struct Measured {
     /// Peak resident memory in KiB.
     pub(crate) memory_kib: u64,
     pub(crate) succeeded: bool,
-    /// Last characters of its standard error.
+    /// Last characters of the program's standard error.
     pub(crate) said: String,
 }
 

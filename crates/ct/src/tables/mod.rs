@@ -85,7 +85,7 @@ pub struct CtServiceRow {
     pub service: String,
     /// Number of domains that the service watches.
     pub domains: i64,
-    /// Number of these domains whose last query failed.
+    /// Number of the service's domains whose last query failed.
     pub failing: i64,
     /// Start of the longest series of failures, µs since 1970-01-01 UTC.
     pub failing_since_us: Option<i64>,

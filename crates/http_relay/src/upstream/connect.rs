@@ -44,7 +44,7 @@ const NOT_SAID: usize = usize::MAX - 1;
 /// First pause between checks whether the upstream has sent its limit; the pause doubles up to a maximum. The library has no
 /// notification for it.
 const SAID_FIRST: Duration = Duration::from_millis(1);
-/// Maximum pause between these checks.
+/// Maximum pause between checks whether the upstream has sent its limit.
 const SAID_LAST: Duration = Duration::from_millis(50);
 
 /// Performs a TLS handshake with `server`.

@@ -18,7 +18,7 @@ store::handle! {
 pub struct EndpointNotice {
     /// Row of the certificate.
     pub leaf: i64,
-    /// Row of its issuer.
+    /// Row of the certificate's issuer.
     pub issuer: i64,
     /// Row of the chain; 0 when the endpoint sent the certificate without a chain.
     pub chain: i64,

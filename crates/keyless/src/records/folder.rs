@@ -198,7 +198,7 @@ fn heads(folder: &Path) -> Result<Vec<SegmentHead>, RecordsError> {
 pub struct Verified {
     /// Number of segments whose records match their heads.
     pub segments: u64,
-    /// Number of records in these segments.
+    /// Number of records in the verified segments.
     pub records: u64,
     /// Number of older segments with a retained head and deleted records.
     pub pruned: u64,

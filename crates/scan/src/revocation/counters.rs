@@ -47,7 +47,7 @@ pub struct RevocationCounts {
     /// Histogram of the CRLs' ages (since thisUpdate) when they gave a verdict: one bucket for each of [`LIST_AGES_S`], and one for
     /// older CRLs.
     pub list_ages: [u64; LIST_AGES_S.len() + 1],
-    /// Sum of these ages in seconds.
+    /// Sum of the CRLs' ages in `list_ages`, in seconds.
     pub list_ages_sum_s: u64,
     /// HTTP requests for CRLs and OCSP responses, including conditional ones; redirects are not counted again.
     pub requests: u64,

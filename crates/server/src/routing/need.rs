@@ -91,7 +91,7 @@ impl Access {
     }
 
     /// Requires that the user of a session has proved their identity within the last 15 minutes. Changes with a [dangerous
-    /// permission](Permission::is_dangerous) require this without this mark.
+    /// permission](Permission::is_dangerous) require this proof even without a call of this function.
     #[must_use]
     pub const fn dangerous(mut self) -> Self {
         self.dangerous = true;

@@ -57,7 +57,7 @@ pub enum NodeError {
     Joined {
         /// Name of the node.
         name: String,
-        /// URL of its control plane.
+        /// URL of the node's control plane.
         server: String,
         /// The node's directory.
         folder: PathBuf,
@@ -88,7 +88,7 @@ pub struct NodeStatus {
     pub name: String,
     /// Name of its site.
     pub site: String,
-    /// URL of its control plane.
+    /// URL of the node's control plane.
     pub server: String,
 }
 

@@ -41,9 +41,9 @@ pub struct ResolvedNode {
 pub struct ResolvedSite {
     /// Name of the site.
     pub name: String,
-    /// Number of its nodes that satisfy the formula.
+    /// Number of the site's nodes that satisfy the formula.
     pub satisfying: usize,
-    /// Number of its nodes.
+    /// Number of the site's nodes.
     pub nodes: usize,
 }
 

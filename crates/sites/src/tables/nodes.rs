@@ -16,9 +16,9 @@ pub struct NodeRow {
     pub id: Uuid,
     /// Unique name.
     pub name: String,
-    /// Id of its site.
+    /// Id of the node's site.
     pub site: Uuid,
-    /// Name of its site. Empty once the site is deleted.
+    /// Name of the node's site. Empty once the site is deleted.
     pub site_name: String,
     /// The site's attributes, as a JSON object.
     pub site_attributes: String,
@@ -30,7 +30,7 @@ pub struct NodeRow {
     pub kem: Vec<u8>,
     /// SHA-256 of the SubjectPublicKeyInfo in the node's certificate.
     pub spki_sha256: [u8; 32],
-    /// End of its certificate's validity, µs.
+    /// End of validity of the node's certificate, µs.
     pub not_after_us: i64,
     /// The signed statement about the node, JSON.
     pub statement: String,
@@ -46,7 +46,7 @@ pub struct NodeRow {
     pub retired_at_us: Option<i64>,
     /// Whether the node was retired because it is no longer trusted.
     pub hostile: bool,
-    /// End of its lease, µs. 0 without one.
+    /// End of the node's lease, µs. 0 without a lease.
     pub lease_until_us: i64,
     /// Whether the other nodes were notified that the node is present.
     pub present: bool,

@@ -381,7 +381,7 @@ pub struct IssuerRow {
     pub certificates: u64,
     /// Number of endpoints whose last known leaf is from the issuer.
     pub endpoints: u64,
-    /// Earliest end of validity of these leaves, µs. May be in the past.
+    /// Earliest end of validity of the issuer's leaves at endpoints, µs. May be in the past.
     pub soonest_not_after_us: Option<i64>,
 }
 

@@ -42,7 +42,7 @@ enum Part {
     Whole,
     /// One member of the object. The other members stay unchanged.
     Member(&'static str),
-    /// These members of the object. The API accepts no others.
+    /// Some members of the object. The API accepts no others.
     Members(&'static [&'static str]),
 }
 

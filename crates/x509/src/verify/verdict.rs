@@ -44,7 +44,7 @@ pub enum Distrust {
     RootNotTrusted {
         /// Fingerprint of the last certificate of the path.
         which: Fingerprint,
-        /// Name of its issuer.
+        /// Name of that certificate's issuer.
         name: String,
     },
     /// A certificate above the leaf has expired.
@@ -53,7 +53,7 @@ pub enum Distrust {
         which: Fingerprint,
         /// Name of the certificate.
         name: String,
-        /// Last second of its validity.
+        /// Last second of the certificate's validity.
         not_after: UnixTime,
     },
     /// A certificate above the leaf is not valid yet.
@@ -62,7 +62,7 @@ pub enum Distrust {
         which: Fingerprint,
         /// Name of the certificate.
         name: String,
-        /// First second of its validity.
+        /// First second of the certificate's validity.
         not_before: UnixTime,
     },
     /// The certificate's signature was not made by its issuer's key.

@@ -44,7 +44,7 @@ pub(super) struct OpcodeRates {
     pub(super) errors_per_s: f64,
     pub(super) refused_per_s: f64,
     pub(super) in_flight: f64,
-    /// Requests of these that wait in the queue.
+    /// Requests with this opcode that wait in the queue.
     pub(super) queued: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
