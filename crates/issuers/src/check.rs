@@ -51,7 +51,7 @@ impl Check {
 
     fn judge(&self, order: &Order, chain: &[Vec<u8>], now: UnixTime) -> Result<DeliveredChain, String> {
         if chain.is_empty() || chain.len() > CHAIN_MAX {
-            return Err(format!("{} certificates; a chain has 1 to {CHAIN_MAX}", chain.len()));
+            return Err(format!("{} certificates; a chain must have 1 to {CHAIN_MAX}", chain.len()));
         }
         let parse = |der: &Vec<u8>| Certificate::parse(der).map(Arc::new);
         let all: Vec<_> =

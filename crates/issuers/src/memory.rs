@@ -81,7 +81,7 @@ impl OrderStore {
 fn spki_hash(order: &Order) -> Result<[u8; 32], IssuerError> {
     if order.key.is_empty() || order.key.len() > ORDER_KEY_MAX {
         return Err(IssuerError::Refused {
-            reason: format!("an order's key has 1 to {ORDER_KEY_MAX} bytes"),
+            reason: format!("an order's key must have 1 to {ORDER_KEY_MAX} bytes"),
         });
     }
     let request = parse_order_csr(order)?;

@@ -69,7 +69,7 @@ pub struct IssuerView {
 pub enum ManageError {
     /// The name is invalid.
     #[error(
-        "an issuer's name consists of 1 to {NAME_MAX} letters a-z, digits, '-', '_' and '.', and is not \"{INTERNAL}\""
+        "an issuer's name must have 1 to {NAME_MAX} letters a-z, digits, '-', '_' and '.', and must not be \"{INTERNAL}\""
     )]
     BadName,
     /// The configuration is invalid.

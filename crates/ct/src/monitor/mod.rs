@@ -484,7 +484,7 @@ impl Monitor {
     ) -> Result<CtIssuanceRow, MonitorError> {
         let reason = reason.trim();
         if reason.is_empty() || reason.len() > REASON_BYTES_MAX {
-            return Err(MonitorError::Invalid(format!("a reason has 1 to {REASON_BYTES_MAX} bytes")));
+            return Err(MonitorError::Invalid(format!("a reason must have 1 to {REASON_BYTES_MAX} bytes")));
         }
         let at_us = self.0.clock.now_us();
         let decision =

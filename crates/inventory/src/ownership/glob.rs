@@ -18,7 +18,7 @@ pub struct Glob {
 
 /// A pattern is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a pattern has 1 to {GLOB_OCTETS_MAX} bytes and no control characters")]
+#[error("a pattern must have 1 to {GLOB_OCTETS_MAX} bytes and no control characters")]
 pub struct BadGlob;
 
 impl Glob {

@@ -266,7 +266,7 @@ fn checked(new: &NewRule) -> Result<Body, OwnershipError> {
     let good = (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(plain);
     if !good || name == RESERVED || name.parse::<Uuid>().is_ok() {
         return Err(OwnershipError::Invalid(format!(
-            "a name has 1 to {NAME_MAX} letters, digits, '.', '_' or '-', and is neither a UUID nor {RESERVED:?}"
+            "a name must have 1 to {NAME_MAX} letters, digits, '.', '_' or '-', and must be neither a UUID nor {RESERVED:?}"
         )));
     }
     if new.position.is_some_and(|position| position > POSITION_MAX) {

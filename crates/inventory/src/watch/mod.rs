@@ -434,7 +434,7 @@ impl Watches {
         let invalid = |why: String| Err(WatchError::Invalid(why));
         if new.name.is_empty() || !is_name(&new.name) || new.name.parse::<Uuid>().is_ok() {
             return invalid(format!(
-                "a name has 1 to {NAME_MAX} letters, digits, '.', '_' or '-', and is not a UUID"
+                "a name must have 1 to {NAME_MAX} letters, digits, '.', '_' or '-', and must not be a UUID"
             ));
         }
         if !is_name(&new.group) {
@@ -485,7 +485,7 @@ impl Watches {
             ));
         }
         if spec.sources.iter().any(|source| source.is_empty() || source.len() > TARGET_BYTES_MAX) {
-            return Err(format!("a source has 1 to {TARGET_BYTES_MAX} bytes"));
+            return Err(format!("a source must have 1 to {TARGET_BYTES_MAX} bytes"));
         }
         self.0.kit.check_sources(spec)
     }

@@ -93,11 +93,11 @@ async fn invalid_ownership_rules_are_rejected_and_viewers_are_read_only() {
         (json!({"name": "a b"}), "a name has"),
         (json!({"name": "explain"}), "a name has"),
         (json!({"position": 1_000_001}), "maximum position is 1000000"),
-        (json!({"when": {"host": ""}}), "host: a pattern has 1 to 253"),
+        (json!({"when": {"host": ""}}), "host: a pattern must have 1 to 253"),
         (json!({"when": {"network": "10.0.0.0/40"}}), "neither a network"),
         (json!({"when": {"issuer": ""}}), "issuer: a part"),
         (json!({"assign": {}}), "must name a team"),
-        (json!({"assign": {"team": ""}}), "the team has 1 to 200"),
+        (json!({"assign": {"team": ""}}), "the team must have 1 to 200"),
     ] {
         let mut body = json!({"name": "one", "assign": {"team": "t"}});
         for (key, value) in change.as_object().unwrap() {

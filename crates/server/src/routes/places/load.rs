@@ -50,7 +50,7 @@ async fn trace(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     if id.is_empty() || id.chars().count() > ID_CHARS_MAX {
-        return Err(Problem::bad_request(format_args!("an id has 1 to {ID_CHARS_MAX} characters")));
+        return Err(Problem::bad_request(format_args!("an id must have 1 to {ID_CHARS_MAX} characters")));
     }
     Ok(Json(services.traces(Some(id)).await))
 }
