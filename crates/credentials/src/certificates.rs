@@ -3,9 +3,6 @@
 //! A CA has one active version and at most one transitional version. The `ca` field of each certificate that the CA signed
 //! contains both versions, the signing one first. Each change of the transitional flag adds a version with the new `ca` to the
 //! certificates that the CA signed directly.
-//!
-//! A CA has one active version and at most one transitional version. The `ca` of each certificate it signed contains both versions,
-//! the signing one first. Each change of the transitional flag adds a version with the new `ca` to its direct children.
 
 use std::collections::{HashMap, HashSet};
 

@@ -2,9 +2,6 @@
 //!
 //! The members of a JSON object are its fields. A text or password has one field, named after its type. All other types have the
 //! fields of their value. Derived fields, such as a password's hash or a key's fingerprint, are returned but not accepted.
-//!
-//! A JSON object is its own fields. A text or password has one field, named after its type. All other types have the fields of
-//! their value. Derived fields, such as a password's hash or a key's fingerprint, are returned but not accepted.
 
 use futures_util::FutureExt;
 use serde_json::{Map, Value as Json, json};

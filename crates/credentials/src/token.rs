@@ -4,9 +4,6 @@
 //! The key that signs tokens (HS256) is derived from the master key, so that every node accepts them and no node stores them. A
 //! token names the API token that it was issued for. Permissions are looked up by that API token, so that the token ends with the
 //! API token.
-//!
-//! They are signed with a key derived from the master key (HS256), so that every node accepts them and none is stored. A token
-//! names the API token it was issued for. Its permissions are looked up by that API token, so that it ends with the API token.
 
 use std::time::Duration;
 

@@ -2,9 +2,6 @@
 //!
 //! In a cluster one node at a time does the work. Transactions are small, and the pause after each is longer than the
 //! transaction, so that scans and other writers proceed.
-//!
-//! In a cluster one node at a time does the work. Transactions are small, and the pause after each is longer than it took, so that
-//! scans and other writers proceed.
 
 use std::time::{Duration, Instant};
 

@@ -2,8 +2,6 @@
 //! other queues. Scheduling a job costs constant time, however many queues there are.
 //!
 //! Performs no I/O and uses no clock or lock. Work is measured in microseconds, as estimated for each job.
-//!
-//! Performs no I/O and uses no clock or lock. Work is measured in microseconds, as estimated for each job.
 
 use std::collections::VecDeque;
 

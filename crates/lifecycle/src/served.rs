@@ -5,11 +5,6 @@
 //! [`patience::observation_max_age_us`], unless a later deployment of the newest version replaces it. An observation of an
 //! endpoint that no watch scans again is valid only until a newer version is issued. Without any observation, no version is
 //! verified.
-//!
-//! Sources are agents that deployed a version or found it after a failure, and scans that saw it. Of several versions, the one that
-//! expires first is stored, because clients fail then. An observation is valid for [`patience::observation_max_age_us`], unless a later
-//! deployment of the newest version replaces it. An observation of an endpoint that no watch scans again is valid only until a
-//! newer version is issued. Without any observation, no version is verified.
 
 use std::collections::HashMap;
 

@@ -2,9 +2,6 @@
 //!
 //! [`step`] is a pure function. The caller stores a transition in one transaction with its audit row and its events. Runs
 //! (issuance, renewal, deployment) are jobs: the state says what the certificate waits for, and the job has the progress.
-//!
-//! It is a pure function. The caller stores a transition in one transaction with its audit row and its events. Runs (issuance,
-//! renewal, deployment) are jobs: the state says what the certificate waits for, and the job has the progress.
 
 use std::fmt;
 

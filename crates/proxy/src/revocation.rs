@@ -3,10 +3,6 @@
 //! If there are CRLs, a certificate is rejected when its issuer has no CRL. An unreadable or invalid CRL changes nothing, and an
 //! outdated CRL stays in use until there is a newer one; both are logged. Of several CRLs of one issuer, the newest is used. A
 //! connection ends when its client's certificate is revoked.
-//!
-//! If there are CRLs, a certificate is rejected when its issuer has none. An unreadable or invalid CRL changes nothing, and an
-//! outdated one stays in use until there is a newer one; both are logged. Of several CRLs of one issuer, the newest counts. A
-//! connection ends when its client's certificate is revoked.
 
 use std::fmt;
 use std::sync::Arc;

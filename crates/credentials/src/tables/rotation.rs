@@ -2,9 +2,6 @@
 //!
 //! Each name with a policy has a row with its due time, so that the due names are a range of an index. A rotation round writes
 //! these rows from write events, so that writers of versions have no extra cost.
-//!
-//! Each name with a policy has a row with its due time, so that the due names are a range of an index. Rows follow from write
-//! events, so that writers of versions have no extra cost.
 
 use coded::coded;
 use uuid::Uuid;

@@ -2,9 +2,6 @@
 //!
 //! [`Rules`] evaluates the rules as a pure function; [`Ownership`] stores them. The rules determine the owner in alerts of
 //! watches, in views of the inventory, and of claimed certificates without an explicit owner.
-//!
-//! [`Rules`] evaluates the rules as a pure function; [`Ownership`] stores them. They determine the owner in alerts of watches, in
-//! views of the inventory, and of claimed certificates without an explicit owner.
 
 mod assignment;
 mod candidate;

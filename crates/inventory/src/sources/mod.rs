@@ -2,9 +2,6 @@
 //!
 //! [`Observer`] converts listed certificates to observations, like those of endpoints and files. [`keep`] stores the state of a
 //! source after its observations are stored, so that a crash causes a repetition but loses nothing.
-//!
-//! [`Observer`] converts listed certificates to observations, like those of endpoints and files. [`keep`] stores the state of a
-//! source after its observations are stored: a crash causes a repetition but loses nothing.
 
 mod observer;
 mod states;

@@ -2,9 +2,6 @@
 //!
 //! A part belongs to its holder until the lease ends; [`PartRow::claims`] is the fencing token. A part that has neither a result
 //! nor a holder can be claimed.
-//!
-//! A part belongs to its holder until the lease ends; [`PartRow::claims`] is the fencing token. A part without a result and without
-//! a holder can be claimed.
 
 use std::collections::HashMap;
 

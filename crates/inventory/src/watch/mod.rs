@@ -4,10 +4,6 @@
 //! to the node that holds its lease. A node that shuts down releases its runs; the leases of a crashed node expire. The next node
 //! continues the scan and skips the endpoints already stored. A run over many endpoints is split into parts, which nodes share in
 //! the same way.
-//!
-//! [`Watches`] manages them; [`Watches::run`] runs those that are due. Any number of nodes can share the work: a run belongs to the
-//! node that holds its lease. A node that stops releases its runs; the leases of a crashed node expire. The next node continues the
-//! scan and skips the endpoints already stored. A run over many endpoints is split into parts, which nodes share in the same way.
 
 mod claims;
 mod news;

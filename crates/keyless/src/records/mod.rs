@@ -6,13 +6,6 @@
 //! Records form segments. A closed segment has a [`SegmentHead`]: the root of a Merkle tree over its records (RFC 6962 section
 //! 2.1), chained to the previous head. Each head is logged. If logs leave the host, a change of records is detectable, even by
 //! someone with access to the disk.
-//!
-//! A request takes a slot before its signature is made, and fills it with a record when the signature is sent. A task writes
-//! records to the folder in batches, off the path of requests ([`Recorder::write`]).
-//!
-//! Records form segments. A closed segment has a [`SegmentHead`]: the root of a Merkle tree over its records (RFC 6962 section
-//! 2.1), chained to the previous head. Each head is logged. If logs leave the host, a change of records is detectable, even by
-//! someone with access to the disk.
 
 mod draft;
 mod figures;

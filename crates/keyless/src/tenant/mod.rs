@@ -3,10 +3,6 @@
 //! Only its certificate identifies a client ([`Identity`]), never its messages. Clients that match no tenant belong to the tenant
 //! [`DEFAULT`], clients on a Unix socket to [`SOCKET`]. All settings can be changed at runtime: the counts of a tenant stay, and
 //! every connection uses the new configuration from its next request on.
-//!
-//! Only its certificate identifies a client ([`Identity`]), never its messages. Clients that match no tenant belong to the tenant
-//! [`DEFAULT`], clients on a Unix socket to [`SOCKET`]. Everything can be changed at runtime: the counts of a tenant stay, and
-//! every connection uses the new configuration from its next request on.
 
 mod identity;
 mod options;

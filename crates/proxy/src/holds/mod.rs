@@ -2,9 +2,6 @@
 //!
 //! - `request`: a held request as people see it, and the rule that would allow it. - `registry`: all held requests of a proxy,
 //! their limits, and the remembered approvals.
-//!
-//! - `request`: a held request as people see it, and the rule that would allow it.
-//! - `registry`: all held requests of a proxy, their limits, and the remembered approvals.
 
 mod registry;
 mod request;

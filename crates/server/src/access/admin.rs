@@ -110,9 +110,6 @@ impl Change {
 ///
 /// This function does not check whether the change requires approval: `gates` does that before, and logins need no approval.
 /// `logins` tells whether users can sign in through an OIDC issuer.
-///
-/// The caller must check before whether the change requires approval: `gates` does this, and logins need no approval. `logins` is
-/// whether users can sign in through an OIDC issuer.
 pub(crate) async fn make(
     access: &AccessControl,
     logins: bool,

@@ -11,10 +11,6 @@ use crate::problem::Problem;
 /// Both come from the request. A key works only for the host name that it was registered for, so that a browser at another host
 /// name cannot use it. A service at another port of the host name can relay requests with its own port, so the host name must
 /// belong to this server alone.
-///
-/// Both come from the request: a browser that trusts another host name is at another origin, whose security keys are others. A key
-/// works only for the host name that it was registered for. A service at another port of the host name can relay requests with its
-/// own port, so the host name must belong to this server alone.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Site {
     /// The host name without port: the relying party identifier.

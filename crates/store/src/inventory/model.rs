@@ -59,8 +59,6 @@ impl NewCertificate {
 /// Key that identifies an endpoint.
 ///
 /// Parts longer than [`crate::HOST_BYTES_MAX`] are replaced by their beginning and a hash.
-///
-/// Parts longer than [`crate::HOST_BYTES_MAX`] are shortened to a beginning and a hash.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct EndpointKey {
     /// A host name, an IP address, or a file path.

@@ -4,9 +4,6 @@
 //!
 //! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A
 //! scan with remaining observations is visited again after a week, because newer observations may have superseded them.
-//!
-//! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A scan
-//! with remaining observations is visited again after a week: a newer observation may have superseded them.
 
 use std::time::{Duration, Instant};
 
