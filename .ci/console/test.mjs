@@ -56,6 +56,12 @@ async function startServer(home) {
   const [api, credentials, open] = [await freePort(), await freePort(), await freePort()];
   const env = { ...process.env, HOME: home, XDG_DATA_HOME: '', XDG_CONFIG_HOME: '', XDG_STATE_HOME: '' };
   for (const name of Object.keys(env)) if (name.startsWith('XDG_') || name.startsWith('BULLA_')) delete env[name];
+  // Other servers on this machine may have the default ports of these roles.
+  const [nodes, proxy] = [await freePort(), await freePort()];
+  Object.assign(env, {
+    BULLA_KEYS_METRICS_LISTEN: '', BULLA_KEYS_NODE_LISTEN: `127.0.0.1:${nodes}`,
+    BULLA_PROXY_METRICS_LISTEN: '', BULLA_PROXY_LISTEN: `127.0.0.1:${proxy}`,
+  });
   const listen = ['--listen', `127.0.0.1:${api}`, '--credential-listen', `127.0.0.1:${credentials}`, '--public-listen', `127.0.0.1:${open}`];
   const child = spawn(program, ['up', ...listen], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const log = createWriteStream(join(home, 'up.log'));
