@@ -330,7 +330,7 @@ impl Collector for StoreFigures {
         let counts = store.counts();
         let held = ConstGauge::new(i64::try_from(store.len()).unwrap_or(i64::MAX));
         let figures = [
-            ("leaves_minted", "Leaves minted", counts.minted),
+            ("leaves_minted", "Leaf certificates minted", counts.minted),
             ("leaves_failed", "Leaf certificates that could not be minted", counts.failed),
             ("leaf_hits", "Leaf certificates served from memory", counts.hits),
             ("leaf_joins", "Callers that waited for the same leaf certificate to be minted", counts.joined),
@@ -374,7 +374,7 @@ impl Collector for StoreFigures {
         )?)?;
         held.encode(encoder.encode_descriptor(
             "bulla_intercept_leaves",
-            "Leaves held",
+            "Leaf certificates in memory",
             None,
             held.metric_type(),
         )?)

@@ -6,6 +6,7 @@ mod book;
 mod circles;
 mod features;
 mod habits;
+mod metric_reference;
 mod metrics;
 mod problems;
 mod prose;

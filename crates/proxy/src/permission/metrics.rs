@@ -121,7 +121,7 @@ impl Collector for Remembered {
         let held = ConstGauge::new(i64::try_from(answers.entries()).unwrap_or(i64::MAX));
         held.encode(encoder.encode_descriptor(
             "bulla_intercept_permission_answers",
-            "DecisionCache remembered",
+            "Cached decisions of the permission service",
             None,
             held.metric_type(),
         )?)
