@@ -114,6 +114,10 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
                 return send(rest, transport, cache).await;
             }
             Err(error) => {
+                if matches!(error, Error::Denied(_)) {
+                    // Values that this client received earlier must not be served any more.
+                    cache.clear();
+                }
                 let error = match error {
                     // A 500 for one value only affects that response. This is a failure of the store.
                     Error::Refused { status: 500.., text } => Error::Unavailable(text),

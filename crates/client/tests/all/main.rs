@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends by a panic where it cannot go on")]
 
+mod access;
 mod agent;
 mod store;
 mod tls;
