@@ -34,16 +34,16 @@ pub enum Exit {
 /// The text in the help of every command that scans.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0    done, and nothing at or above --fail-on
-  1    done, with a finding at or above --fail-on
+  0    success, without a finding at or above --fail-on
+  1    success, with a finding at or above --fail-on
   2    the command line or the configuration is wrong; nothing was done
   3    some targets could not be read, or no endpoint answered
-  4    the inventory database failed; what is printed is right but not all stored
-  5    this machine did not let us: a file, a socket, an output
-  6    the server refused: not permitted, not found, not acceptable
+  4    the inventory database failed; the output is complete, but not all of it is stored
+  5    this machine failed: a file, a socket or an output could not be used
+  6    the server rejected the request: not permitted, not found, or not valid
   7    the server does not answer, or failed
-  130  stopped by Ctrl-C or SIGTERM: the output is the part seen until then
-  141  whoever read the output went away";
+  130  stopped by Ctrl-C or SIGTERM; the output is partial
+  141  the reader of the output closed it, for example `| head`";
 
 impl From<Exit> for std::process::ExitCode {
     fn from(exit: Exit) -> Self {
