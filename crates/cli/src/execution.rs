@@ -47,3 +47,70 @@ pub fn conclude(outcome: Outcome<Exit>) -> std::process::ExitCode {
         }
     }
 }
+
+/// Like [`conclude`], for a program with a part of the commands: hints name its commands, or say that it lacks them.
+pub fn conclude_in(program: &clap::Command, outcome: Outcome<Exit>) -> std::process::ExitCode {
+    conclude(outcome.map_err(|mut problem| {
+        problem.hint = problem.hint.map(|hint| hint_in(program, &hint));
+        problem
+    }))
+}
+
+/// Returns a hint with the program's name before its commands. Commands are in backticks, and begin with `bulla`.
+fn hint_in(program: &clap::Command, hint: &str) -> String {
+    const FULL: &str = "`bulla ";
+    let mut parts = hint.split(FULL);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    let mut is_lacking = false;
+    for part in parts {
+        match has(program, part.split('`').next().unwrap_or_default()) {
+            true => shown += &format!("`{} {part}", program.get_name()),
+            false => {
+                is_lacking = true;
+                shown += &format!("{FULL}{part}");
+            }
+        }
+    }
+    if is_lacking {
+        shown += &format!(" ({} has a part of the commands; bulla has all)", program.get_name());
+    }
+    shown
+}
+
+/// Returns whether a program has a command, such as `key serve --inventory`.
+fn has(program: &clap::Command, words: &str) -> bool {
+    let mut command = program;
+    for word in words.split_whitespace() {
+        match command.find_subcommand(word) {
+            Some(found) => command = found,
+            // An argument, or a subcommand that is missing here.
+            None => return !command.has_subcommands(),
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    #[test]
+    fn hints_name_the_commands_of_the_program() {
+        let key = Command::new("key").subcommand(Command::new("list"));
+        let program = Command::new("bulla-scan").subcommand(Command::new("scan")).subcommand(key);
+        for (hint, expected) in [
+            ("`bulla scan TARGET` stores results", "`bulla-scan scan TARGET` stores results"),
+            ("try `bulla key list`, or `bulla scan`", "try `bulla-scan key list`, or `bulla-scan scan`"),
+            ("give a file", "give a file"),
+            (
+                "see `bulla config show`",
+                "see `bulla config show` (bulla-scan has a part of the commands; bulla has all)",
+            ),
+            ("`bulla key serve`", "`bulla key serve` (bulla-scan has a part of the commands; bulla has all)"),
+        ] {
+            assert_eq!(hint_in(&program, hint), expected);
+        }
+    }
+}

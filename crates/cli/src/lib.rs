@@ -27,5 +27,5 @@ pub mod url;
 mod yaml;
 
 pub use commands::{AccessCommand, IssuanceCommand, OperationCommand};
-pub use execution::{CommandFuture, block_on, conclude, start_logging};
+pub use execution::{CommandFuture, block_on, conclude, conclude_in, start_logging};
 pub use global::GlobalArgs;

@@ -61,7 +61,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    cli::conclude(run(&Cli::parse_from(spelling::with_help(std::env::args_os().collect()))))
+    let line = Cli::parse_from(spelling::with_help(std::env::args_os().collect()));
+    cli::conclude_in(&Cli::command(), run(&line))
 }
 
 fn run(cli: &Cli) -> Outcome<Exit> {

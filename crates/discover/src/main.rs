@@ -62,7 +62,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    cli::conclude(run(&Cli::parse()))
+    cli::conclude_in(&Cli::command(), run(&Cli::parse()))
 }
 
 fn run(line: &Cli) -> Outcome<Exit> {
