@@ -10,6 +10,7 @@ pub mod fleet_command;
 pub mod inventory;
 mod output;
 pub mod rules;
+pub mod running_scans;
 pub mod scan_command;
 mod settings;
 mod store_settings;

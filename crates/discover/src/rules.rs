@@ -2,6 +2,7 @@
 
 use clap::Args;
 use cli::exit::{Exit, Outcome, Problem};
+use cli::format::TableOrJson;
 use cli::terminal::{Colour, Paint, table, width};
 use x509::Rule;
 
@@ -10,9 +11,8 @@ use x509::Rule;
 pub struct RulesArgs {
     /// The code of one rule, to show all its details: certificate.expired
     code: Option<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: TableOrJson,
     /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: Colour,
@@ -26,12 +26,13 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
 /// Lists the rules, or explains one.
 pub fn run(args: &RulesArgs) -> Outcome<Exit> {
     let paint = Paint(args.color.applies_to_stdout());
+    let is_json = args.format.is_json()?;
     let text = match &args.code {
         Some(code) => {
             let rule = all().find(|rule| rule.code == code).ok_or_else(|| unknown(code))?;
-            if args.json { json(&[rule]) } else { explain(rule, paint) }
+            if is_json { json(&[rule]) } else { explain(rule, paint) }
         }
-        None if args.json => json(&all().collect::<Vec<_>>()),
+        None if is_json => json(&all().collect::<Vec<_>>()),
         None => list(paint),
     };
     cli::exit::print(&text)?;

@@ -20,8 +20,18 @@ fn killed_scan_is_resumed_without_loss_or_duplicates() {
         .spawn()
         .unwrap();
     world.wait_for_rows(&[]);
+    let state = || {
+        let listed = run(&mut world.bulla(&["inventory", "scans", "--output", "json"]));
+        let scans: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+        scans["rows"][0]["state"].as_str().map(str::to_owned)
+    };
+    assert_eq!(state().as_deref(), Some("running"));
+    let twice = run(&mut world.bulla(&["scan", "--resume"]));
+    assert_eq!(twice.status.code(), Some(2), "{}", describe(&twice));
+    assert!(describe(&twice).contains("another process runs the scan"), "{}", describe(&twice));
     child.kill().unwrap();
     child.wait().unwrap();
+    assert_eq!(state().as_deref(), Some("interrupted"));
     let before = world.observations(&[]);
     let all = world.targets().len() as u64;
     assert!(before < all, "killed too late to show anything: {before} of {all}");

@@ -8,7 +8,7 @@ mod show;
 
 use clap::{Args, Subcommand};
 use cli::exit::{Exit, Outcome, Problem};
-use cli::format::Format;
+use cli::format::TableOrJson;
 use cli::units::{self, now_us};
 use store::{EndpointKey, InventoryFilter, InventoryOrder, ObservationRow, Page, Store, StoreError};
 use uuid::Uuid;
@@ -18,6 +18,7 @@ pub(crate) use self::prune::after_scan;
 use self::rows::{Change, Endpoint, Entry, HistoryRow, Issuer, Scan};
 use crate::database;
 use crate::endpoint::host_and_port;
+use crate::running_scans;
 use crate::settings::ScannerSettings;
 
 /// Arguments of `bulla inventory`.
@@ -39,19 +40,8 @@ enum InventoryCommand {
     Show {
         /// A SHA-256 fingerprint or its first digits (at least 8), or HOST, HOST:PORT, or a file
         what: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-        /// Output format: table or json
-        #[arg(
-            long,
-            short,
-            value_enum,
-            value_name = "FORMAT",
-            default_value = "table",
-            hide_possible_values = true
-        )]
-        output: Format,
+        #[command(flatten)]
+        format: TableOrJson,
         /// When to use colour
         #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
         color: cli::terminal::Colour,
@@ -129,9 +119,8 @@ pub async fn run(args: &InventoryArgs, settings: &ScannerSettings) -> Outcome<Ex
     let store = database::open(&url, &settings.store).await?;
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,
-        InventoryCommand::Show { what, json, output, color } => {
-            let json = *json || is_json(*output)?;
-            show::run(&store, what, json, *color).await?;
+        InventoryCommand::Show { what, format, color } => {
+            show::run(&store, what, format.is_json()?, *color).await?;
         }
         InventoryCommand::Export { what } => export::run(&store, what).await?,
         InventoryCommand::Diff(args) => diff(&store, args).await?,
@@ -143,6 +132,7 @@ pub async fn run(args: &InventoryArgs, settings: &ScannerSettings) -> Outcome<Ex
             .await?;
         }
         InventoryCommand::Scans(pages) => {
+            running_scans::mark_killed(&store).await;
             list(pages, async |after, limit| {
                 Ok(map(store::Scans::of(&store).page(after.as_ref(), limit).await?, Scan))
             })
@@ -151,16 +141,6 @@ pub async fn run(args: &InventoryArgs, settings: &ScannerSettings) -> Outcome<Ex
         InventoryCommand::Prune(args) => prune::run(&store, args, &settings.inventory).await?,
     }
     Ok(Exit::Ok)
-}
-
-/// Returns whether the details of one object are printed as JSON.
-fn is_json(format: Format) -> Outcome<bool> {
-    match format {
-        Format::Table => Ok(false),
-        Format::Json => Ok(true),
-        _ => Err(Problem::usage("one certificate or host is printed as a table or as JSON")
-            .hint("give --output json; `bulla inventory list` has the other formats")),
-    }
 }
 
 async fn endpoints(store: &Store, args: &ListArgs) -> Outcome<()> {
@@ -267,15 +247,4 @@ async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<V
         .await
         .map_err(|error| database::problem(&error))?;
     Ok(page.rows.into_iter().map(|row| row.endpoint).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_object_is_printed_as_table_or_json() {
-        assert!(is_json(Format::Json).unwrap() && !is_json(Format::Table).unwrap());
-        assert_eq!(is_json(Format::Csv).unwrap_err().exit, Exit::Usage);
-    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use cli::exit::{Outcome, Problem};
+use cli::format::TableOrJson;
 use cli::units::{self, count, counted, now_us};
 use serde_json::json;
 use store::{DAY_US, PruneMode, Pruned, Store};
@@ -22,13 +23,13 @@ pub(super) struct PruneArgs {
     /// Only count what would be removed
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: TableOrJson,
 }
 
 /// Runs `bulla inventory prune`.
 pub(super) async fn run(store: &Store, args: &PruneArgs, settings: &InventorySettings) -> Outcome<()> {
+    let is_json = args.format.is_json()?;
     let age_us = match (args.older_than, settings.days()) {
         (Some(age), _) => i64::try_from(age.as_micros()).unwrap_or(i64::MAX),
         (None, Some(days)) => i64::from(days) * DAY_US,
@@ -43,7 +44,7 @@ pub(super) async fn run(store: &Store, args: &PruneArgs, settings: &InventorySet
     let done = inventory::retention::prune(store, before_us, now_us, mode, None)
         .await
         .map_err(|error| database::problem(&error))?;
-    if args.json {
+    if is_json {
         return cli::exit::print(
             &json!({
                 "observations": done.observations,

@@ -85,7 +85,7 @@ pub(super) async fn run(
                 }
                 Some(Err(error)) => {
                     invalid += 1;
-                    eprintln!("error: {}", clean(&chain(&error)));
+                    eprintln!("error: {}", super::refusal(&error));
                 }
                 None => more = false,
             },

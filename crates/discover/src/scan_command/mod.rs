@@ -18,7 +18,7 @@ use cli::format::Format;
 use cli::terminal::{self, Paint};
 use cli::units::now_us;
 use inventory::history::CloudCalls;
-use scan::target::Targets;
+use scan::target::{TargetError, TargetProblem, Targets};
 use scan::{Estate, Known, Observation, Run, ScanOptions, Scanner};
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -33,12 +33,13 @@ use storing::ScanStorage;
 use crate::database;
 use crate::fail_on::FailOn;
 use crate::output::{self, Report, ReportStyle, ScanSummary, Summary, Tally};
+use crate::running_scans;
 use crate::settings::ScannerSettings;
 
 /// Maximum number of rejected targets that are printed. Further ones are counted.
 const REFUSALS_SHOWN: u64 = 20;
 
-type TargetSource = Box<dyn Iterator<Item = Result<scan::target::Target, scan::target::TargetError>> + Send>;
+type TargetSource = Box<dyn Iterator<Item = Result<scan::target::Target, TargetError>> + Send>;
 
 /// Runs `bulla scan`. `prepare_clouds` connects to the clouds of `--clouds`.
 pub async fn run(
@@ -274,6 +275,7 @@ async fn prepare(
     }
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
+    running_scans::mark_killed(&store).await;
     let resumed = match &args.resume {
         Some(wanted) => Some(storing::find_unfinished_scan(&store, wanted).await?),
         None => None,
@@ -411,11 +413,24 @@ impl ResultCollector {
         }
     }
 
-    fn refuse(&mut self, error: &scan::target::TargetError, bar: &Bar) {
+    fn refuse(&mut self, error: &TargetError, bar: &Bar) {
         self.invalid_targets += 1;
         if self.invalid_targets <= REFUSALS_SHOWN {
-            bar.say(&format!("error: {}", terminal::clean(&cli::exit::chain(error))));
+            bar.say(&format!("error: {}", refusal(error)));
         }
+    }
+}
+
+/// Returns the text of a rejected target, with the flag that allows it.
+fn refusal(error: &TargetError) -> String {
+    let text = cli::exit::chain(error);
+    let text = terminal::clean(&text);
+    match &error.problem {
+        // The range of the flag is 64 bits.
+        TargetProblem::TooManyAddresses { addresses, .. } if u64::try_from(*addresses).is_ok() => {
+            format!("{text}, or raise the limit with --max-addresses {addresses}")
+        }
+        _ => text.into_owned(),
     }
 }
 

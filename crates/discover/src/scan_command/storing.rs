@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::database;
 use crate::output::record::Detail;
 use crate::output::{Stored, Summary};
+use crate::running_scans::RunningScan;
 use crate::store_settings::StoreSettings;
 
 /// Rows per page when everything is read.
@@ -34,6 +35,7 @@ pub(crate) struct ScanStorage {
     shown_url: String,
     recording: Recording,
     samples: Samples,
+    running: Option<RunningScan>,
 }
 
 /// The result of storing.
@@ -52,16 +54,20 @@ impl ScanStorage {
         spec: &str,
         settings: &StoreSettings,
     ) -> Outcome<Self> {
+        let running = RunningScan::begin(scan)?;
         let begun = if resumed {
             store::Scans::of(&store).resume(scan).await
         } else {
             store::Scans::of(&store).begin(scan, now_us(), spec).await
         };
-        begun.map_err(|error| database::problem(&error))?;
+        if let Err(error) = begun {
+            running.into_iter().for_each(RunningScan::end);
+            return Err(database::problem(&error));
+        }
         let samples = Samples::new(Clock::system());
         let patience = Duration::from_secs(settings.patience_s);
         let recording = Recording::start(store.clone(), scan, patience, Some(&samples));
-        Ok(Self { store, scan, shown_url: url.to_string(), recording, samples })
+        Ok(Self { store, scan, shown_url: url.to_string(), recording, samples, running })
     }
 
     /// Queues an observation for storage. Waits while the database is slow, but only for a moment once `stop` is cancelled.
@@ -92,7 +98,7 @@ impl ScanStorage {
         interrupted: bool,
         summary: impl Fn(Option<&Stored>) -> String,
     ) -> StoreOutcome {
-        let Self { store, scan, shown_url, recording, samples } = self;
+        let Self { store, scan, shown_url, recording, samples, running } = self;
         let gave_up = StoreOutcome {
             stored: None,
             error: Some(
@@ -116,7 +122,10 @@ impl ScanStorage {
         let state = if interrupted { ScanState::Interrupted } else { ScanState::Finished };
         let error =
             match store::Scans::of(&store).finish(scan, now_us(), state, &summary(Some(&stored))).await {
-                Ok(()) => None,
+                Ok(()) => {
+                    running.into_iter().for_each(RunningScan::end);
+                    None
+                }
                 Err(error) => Some(chain(&error)),
             };
         match tokio::time::timeout(LAST_TRY, samples.store(&store)).await {

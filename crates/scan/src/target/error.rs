@@ -101,7 +101,7 @@ pub enum TargetProblem {
     )]
     Network,
     /// The network has more addresses than the limit.
-    #[error("{addresses} addresses, more than the limit of {max}; split the network{}", raise_limit_hint(*addresses))]
+    #[error("{addresses} addresses, more than the limit of {max}; split the network")]
     TooManyAddresses {
         /// Addresses of the network.
         addresses: u128,
@@ -140,14 +140,6 @@ pub enum TargetProblem {
     /// Reading a list failed, with this error of the operating system.
     #[error("the list cannot be read: {0}")]
     Unreadable(String),
-}
-
-/// Returns the flag that allows this number of addresses. Empty if the number exceeds the range of the flag.
-fn raise_limit_hint(addresses: u128) -> String {
-    match u64::try_from(addresses) {
-        Ok(addresses) => format!(", or raise the limit with --max-addresses {addresses}"),
-        Err(_) => String::new(),
-    }
 }
 
 impl TargetError {

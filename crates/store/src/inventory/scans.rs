@@ -62,6 +62,14 @@ impl Scans<'_> {
         self.set_state(id, ScanState::Running, Value::Null, Value::Null).await
     }
 
+    /// Records that the process of a running scan was killed. The time of its end is unknown.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`].
+    pub async fn interrupt(self, id: Uuid) -> Result<(), StoreError> {
+        self.set_state(id, ScanState::Interrupted, Value::Null, Value::Null).await
+    }
+
     async fn set_state(
         self,
         id: Uuid,
