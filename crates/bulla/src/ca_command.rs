@@ -12,6 +12,7 @@ use cli::GlobalArgs;
 use cli::connection::{Client, ServerArgs};
 use cli::control::{AuthorityCommand, Run};
 use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::format::TableOrJson;
 use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use store::Clock;
@@ -107,9 +108,8 @@ pub(crate) struct VerifyArgs {
     /// SHA-256 of the root's certificate, from paper; without it any root is accepted
     #[arg(long, value_name = "SHA256")]
     fingerprint: Option<Fingerprint>,
-    /// Print the transcript as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: TableOrJson,
 }
 
 const PLAN: &str = r#"# The plan of a ceremony: bulla ca ceremony root PLAN --out FOLDER --passphrase-file FILE
@@ -191,7 +191,7 @@ fn tell(transcript: &Transcript, folder: &Path) -> Outcome<()> {
 fn verify(args: &VerifyArgs) -> Outcome<()> {
     let verified =
         verify_transcript(&args.folder, args.fingerprint.as_ref()).map_err(|error| refused(&error))?;
-    if args.json {
+    if args.format.is_json()? {
         let json = serde_json::to_string_pretty(&verified.transcript);
         return cli::exit::print(&json.map_err(|error| Problem::new(Exit::Machine, error))?);
     }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use cli::GlobalArgs;
 use cli::columns;
-use cli::connection::{Client, Columns, DocumentRow, Output, ServerArgs, document_of, local};
+use cli::connection::{Client, Columns, Output, ServerArgs, document_of, local, print_rows};
 use cli::exit::{Exit, Outcome, Problem, chain};
-use cli::printer::Printer;
 use outbound::resolve::{Families, Resolver};
 use serde::Serialize;
 use serde_json::Value;
@@ -107,11 +106,8 @@ pub(crate) async fn run(args: &DoctorArgs, global: &GlobalArgs) -> Outcome<Exit>
 }
 
 fn print(checks: &[Check], show: &Output) -> Outcome<()> {
-    let rows = checks.iter().map(|check| document_of(check).map(DocumentRow::of));
-    let rows = rows.collect::<Outcome<Vec<_>>>()?;
-    let mut printer = Printer::new(show.output, show.color)?;
-    printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))
+    let rows = checks.iter().map(document_of).collect::<Outcome<Vec<_>>>()?;
+    print_rows(rows, COLUMNS, show)
 }
 
 fn descriptors() -> Check {

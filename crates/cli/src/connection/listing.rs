@@ -57,6 +57,13 @@ pub struct Listing {
 /// Maximum rows per page of the server.
 pub(super) const PAGE_ROWS: u32 = 500;
 
+impl Output {
+    /// Returns whether a table for people is printed, not a document or the result of a query.
+    pub(crate) fn is_table(&self) -> bool {
+        self.output == Format::Table && self.query.is_none()
+    }
+}
+
 impl Listing {
     /// Prints one page of `path`, or all pages. The query is a type of crate `api`, or `()` for none.
     pub async fn print(
@@ -85,7 +92,14 @@ impl Listing {
             if std::io::stdout().is_terminal() {
                 print!("{CLEAR}");
             }
-            self.print_once(client, path, query, columns, shown).await?;
+            match self.print_once(client, path, query, columns, shown).await {
+                // The server may be restarting.
+                Err(problem) if problem.exit == Exit::Server => {
+                    problem.report();
+                    eprintln!("retrying in {} s", every.as_secs());
+                }
+                printed => printed?,
+            }
             tokio::time::sleep(every).await;
         }
     }
@@ -106,13 +120,7 @@ impl Listing {
 
     /// Prints documents that do not come from the server.
     pub(crate) fn print_documents(&self, documents: Vec<Value>, columns: Columns) -> Outcome<()> {
-        if let Some(query) = &self.show.query {
-            return print_query_result(query, &Value::Array(documents));
-        }
-        let mut printer = Printer::new(self.show.output, self.show.color)?;
-        let rows: Vec<DocumentRow> = documents.into_iter().map(DocumentRow::of).collect();
-        let printed = printer.documents(&rows, columns).and_then(|()| printer.end(None));
-        printed.map_err(|error| Problem::output(&error))
+        print_rows(documents, columns, &self.show)
     }
 
     async fn print_once(
@@ -151,7 +159,18 @@ impl Listing {
     }
 }
 
-/// Control sequence that clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
+/// Prints documents as rows, or the result of a query on them.
+pub fn print_rows(documents: Vec<Value>, columns: Columns, show: &Output) -> Outcome<()> {
+    if let Some(query) = &show.query {
+        return print_query_result(query, &Value::Array(documents));
+    }
+    let mut printer = Printer::new(show.output, show.color)?;
+    let rows: Vec<DocumentRow> = documents.into_iter().map(DocumentRow::of).collect();
+    let printed = printer.documents(&rows, columns).and_then(|()| printer.end(None));
+    printed.map_err(|error| Problem::output(&error))
+}
+
+/// Clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Prints the result of `query` on `document`, as JSON.

@@ -104,7 +104,9 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     let query = ApprovalQuery { state: Some(state.to_owned()) };
     match listing.show.output {
         Format::Csv => listing.print_mapped(client, PATH, &query, CSV, plan_fields_as_object).await,
-        Format::Table => listing.print_mapped(client, PATH, &query, TABLE, to_table_row).await,
+        Format::Table if listing.show.is_table() => {
+            listing.print_mapped(client, PATH, &query, TABLE, to_table_row).await
+        }
         _ => listing.print(client, PATH, &query, TABLE).await,
     }
 }
@@ -145,7 +147,7 @@ async fn ask(client: &Client, place: &str) -> Outcome<String> {
 fn show_approval(document: &Value, show: &Output) -> Outcome<()> {
     const PLAN: Columns = columns!(PlanRow: ("Plan", field), ("Value", value));
     const CHANGED: Columns = columns!(PlanRow: ("Plan", field), ("Value", value), ("Before", before));
-    if show.output != Format::Table {
+    if !show.is_table() {
         return show_one(document, show);
     }
     let approval: ApprovalView = read_as(document)?;

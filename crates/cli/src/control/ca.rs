@@ -10,11 +10,12 @@ use api::revocations::NewRevocation;
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Run, activity, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
-use crate::exit::{Outcome, Problem};
+use crate::exit::{Exit, Outcome, Problem, print};
 use crate::units;
 
 /// Commands for the certification authorities of a server.
@@ -31,6 +32,18 @@ pub enum AuthorityCommand {
         /// Output options
         #[command(flatten)]
         show: Output,
+    },
+    /// Export a CA's certificate and its issuers' certificates as PEM, without the root
+    #[command(after_help = "\
+Examples:
+  bulla ca export issuing > chain.pem
+  bulla ca export issuing --root > root.pem")]
+    Export {
+        /// Name or id of the CA
+        ca: String,
+        /// Export only the root of the CA's chain, for trust stores
+        #[arg(long)]
+        root: bool,
     },
     /// Create a CA: a root, or an intermediate with --parent
     Create(NewAuthority),
@@ -188,6 +201,7 @@ impl Run for AuthorityCommand {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
             Self::Publications(output) => activity::publications(client, output).await,
             Self::Show { ca, show } => show_one(&client.get(&place(ca), &()).await?, show),
+            Self::Export { ca, root } => print(pem(&client.get(&place(ca), &()).await?, *root)?.trim_end()),
             Self::Create(new) => post(client, PATH, &new.request(false), &new.show).await,
             Self::Request(new) => post(client, PATH, &new.request(true), &new.show).await,
             Self::Import { name, certificates, key, show } => {
@@ -221,6 +235,23 @@ impl Run for AuthorityCommand {
                 post(client, "/api/v1/revocations", &revocation, show).await
             }
         }
+    }
+}
+
+/// Returns the root of a CA, or its certificate and those of its issuers. `ca` is an [`AuthorityView`].
+fn pem(ca: &Value, root: bool) -> Outcome<&str> {
+    let member = |name: &str| ca[name].as_str().filter(|text| !text.is_empty());
+    // A root has no chain.
+    let own = member("chain").or_else(|| member("certificate"));
+    let name = member("name").unwrap_or_default();
+    match (own, root) {
+        (None, _) => Err(Problem::new(Exit::Refused, format_args!("the CA {name} has no certificate yet"))
+            .hint("install it: bulla ca install")),
+        (Some(own), false) => Ok(own),
+        (Some(_), true) => member("anchor").ok_or_else(|| {
+            Problem::new(Exit::Refused, format_args!("the server does not know the root of the CA {name}"))
+                .hint("get the root from the operator of the external CA")
+        }),
     }
 }
 

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use api::certificates::{
-    CertificateFilter, CertificateView, ExportBody, ExportKind, KeyLocationBody, NewCertificateBody,
-    RenewMany, RevokeMany, SelectionBody, ServedView, TargetBody, VersionView,
+    CertificateFilter, CertificateView, ExportBody, ExportKind, GroupView, GroupsView, KeyLocationBody,
+    NewCertificateBody, RenewMany, RevokeMany, SelectionBody, ServedView, TargetBody, VersionView,
 };
 use api::inventory::{ClaimBody, DismissBody, FoundView, InventoryQuery, UndismissBody};
 use api::issued::{IssuedCertificate, IssuedQuery, IssuedView, NewIssued};
@@ -14,14 +14,16 @@ use api::revocations::NewBlockedKey;
 use api::targets::DeployTargetView;
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::activity::{self, SeriesArgs};
 use super::profile::TargetDocument;
 use super::{Run, document, input};
 use crate::columns;
-use crate::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, Listing, Output, document_of, print_rows, read_as, show_one};
 use crate::exit::{Outcome, Problem};
+use crate::format::Format;
 use crate::units;
 
 /// Commands for certificates.
@@ -546,6 +548,25 @@ const ISSUED: Columns = columns!(
     ("Id", id),
 );
 
+/// Prints groups: a row each for people and spreadsheets, or the whole document.
+fn print_groups(document: &Value, show: &Output) -> Outcome<()> {
+    const GROUPS: Columns = columns!(GroupView: ("Value", value), ("Certificates", count));
+    if show.query.is_some() || !matches!(show.output, Format::Table | Format::Csv) {
+        return show_one(document, show);
+    }
+    let GroupsView { groups, complete, .. } = read_as(document)?;
+    let none = (show.output == Format::Table).then(|| "(none)".to_owned());
+    let row = |group: GroupView| {
+        document_of(&GroupView { value: group.value.or_else(|| none.clone()), count: group.count })
+    };
+    let rows = groups.into_iter().map(row).collect::<Outcome<Vec<_>>>()?;
+    print_rows(rows, GROUPS, show)?;
+    if !complete {
+        eprintln!("the counts are incomplete: too many certificates or groups; add a filter");
+    }
+    Ok(())
+}
+
 impl Run for CertificateCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         match self {
@@ -560,7 +581,7 @@ impl Run for CertificateCommand {
             }
             Self::Groups { by, filter, show } => {
                 let query = GroupsQuery { filter: filter.conditions(), by };
-                show_one(&client.get(&format!("{PATH}/groups"), &query).await?, show)
+                print_groups(&client.get(&format!("{PATH}/groups"), &query).await?, show)
             }
             Self::Show { certificate, show } => {
                 show_one(&client.get(&place(client, certificate).await?, &()).await?, show)

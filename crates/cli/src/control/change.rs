@@ -68,7 +68,9 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     );
     let query = ChangeQuery { state: Some(state.to_owned()) };
     match listing.show.output {
-        Format::Table => listing.print_mapped(client, PATH, &query, TABLE, with_short_hash).await,
+        Format::Table if listing.show.is_table() => {
+            listing.print_mapped(client, PATH, &query, TABLE, with_short_hash).await
+        }
         _ => listing.print(client, PATH, &query, TABLE).await,
     }
 }
@@ -85,7 +87,7 @@ async fn ask(client: &Client, place: &str) -> Outcome<String> {
 /// Prints a change. For people the differing values are a separate table.
 fn show_change(document: &Value, show: &Output) -> Outcome<()> {
     const CHANGED: Columns = columns!(ChangedRow: ("Value", name), ("Before", before), ("After", after));
-    if show.output != Format::Table {
+    if !show.is_table() {
         return show_one(document, show);
     }
     let change: ChangeView = read_as(document)?;

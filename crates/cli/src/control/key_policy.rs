@@ -13,7 +13,6 @@ use super::{Run, input};
 use crate::columns;
 use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
-use crate::format::Format;
 use crate::printer::Printer;
 
 /// The route of policies.
@@ -153,7 +152,7 @@ fn summary_of(resolved: &ResolvedView) -> String {
 fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
     const COLUMNS: Columns =
         columns!(ResolvedNodeView: ("Node", name), ("Site", site), ("Attributes", attributes), ("Id", id));
-    if show.output != Format::Table {
+    if !show.is_table() {
         return show_one(document, show);
     }
     let resolved: ResolvedView = read_as(document)?;
@@ -181,7 +180,7 @@ fn show_policy(policy: &Value, show: &Output) -> Outcome<()> {
         nodes: usize,
         generations: Vec<String>,
     }
-    if show.output != Format::Table {
+    if !show.is_table() {
         return show_one(policy, show);
     }
     let DetailView { policy, nodes, generations } = read_as(policy)?;

@@ -10,10 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Run;
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Output, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, Output, document_of, print_rows, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
-use crate::format::Format;
-use crate::printer::Printer;
 
 const KEYS: &str = "/api/v1/master-key";
 
@@ -75,15 +73,12 @@ struct RotationLines<'a> {
 
 async fn status(client: &Client, show: &Output) -> Outcome<()> {
     let found = client.get(KEYS, &()).await?;
-    if show.output != Format::Table {
+    if !show.is_table() {
         return show_one(&found, show);
     }
     let MasterKeysView { keys, .. } = read_as(&found)?;
-    let rows = keys.into_iter().map(|key| document_of(&row(key)).map(DocumentRow::of));
-    let rows = rows.collect::<Outcome<Vec<_>>>()?;
-    let mut printer = Printer::new(show.output, show.color)?;
-    printer.documents(&rows, STATUS).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))
+    let rows = keys.into_iter().map(|key| document_of(&row(key))).collect::<Outcome<Vec<_>>>()?;
+    print_rows(rows, STATUS, show)
 }
 
 fn row(key: MasterKeyView) -> KeyRow {
@@ -127,7 +122,7 @@ async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
     let RotatedView { master, rewrapped, failed, remaining, columns } = read_as(&done)?;
     let columns = counts(columns.iter().map(|column| (column.column.as_str(), column.rewrapped)));
     let lines = RotationLines { master: &master, rewrapped, failed: &failed, remaining, columns };
-    let shown = if show.output == Format::Table { document_of(&lines)? } else { done };
+    let shown = if show.is_table() { document_of(&lines)? } else { done };
     show_one(&shown, show)?;
     match remaining {
         0 => Ok(()),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem};
+use cli::format::TableOrJson;
 use cli::terminal::{Colour, Paint, width};
 use cli::units;
 use tokio_util::sync::CancellationToken;
@@ -26,12 +27,11 @@ pub(crate) struct TopArgs {
     /// Interval between two samples
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
     interval: Duration,
-    /// Print the figures of one interval, and exit; the default if standard output is no terminal
+    /// Print the figures of one interval, and exit; the default for JSON, and if standard output is no terminal
     #[arg(long)]
     once: bool,
-    /// Print the figures as JSON, once
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: TableOrJson,
     /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: Colour,
@@ -52,8 +52,9 @@ pub(crate) async fn run(args: &TopArgs, global: &GlobalArgs) -> Outcome<Exit> {
         return Err(Problem::usage("--interval must be from 100ms to 1h")
             .hint("for longer intervals, collect the metrics with Prometheus"));
     }
+    let is_json = args.format.is_json()?;
     let services = Services::open(&args.services, global)?;
-    if args.once || args.json || !std::io::stdout().is_terminal() {
+    if args.once || is_json || !std::io::stdout().is_terminal() {
         once(&services, args).await
     } else {
         live(&services, args).await
@@ -69,7 +70,7 @@ async fn once(services: &Services, args: &TopArgs) -> Outcome<Exit> {
     tokio::time::sleep(args.interval).await;
     let view = view(&before, &sample(services).await);
     let exit = exit_code(&view.away, view.services)?;
-    if args.json {
+    if args.format.is_json()? {
         let document =
             serde_json::to_string_pretty(&view).map_err(|error| Problem::new(Exit::Machine, error))?;
         cli::exit::print(&document)?;

@@ -4,6 +4,7 @@ use clap::Args;
 use cli::GlobalArgs;
 use cli::control::segment;
 use cli::exit::{Exit, Outcome, Problem};
+use cli::format::TableOrJson;
 use cli::terminal::{Colour, Paint, clean, shorten, table, width};
 use comfy_table::{Cell, CellAlignment};
 use keyless::traces;
@@ -24,9 +25,8 @@ pub(crate) struct TraceArgs {
     id: Option<String>,
     #[command(flatten)]
     services: ServicesArgs,
-    /// Print the trace as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: TableOrJson,
     /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: Colour,
@@ -34,6 +34,7 @@ pub(crate) struct TraceArgs {
 
 /// Runs `bulla key trace`.
 pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> {
+    let is_json = args.format.is_json()?;
     let path = match &args.id {
         None => "/traces".to_owned(),
         Some(id) if id.is_empty() || id.chars().count() > ID_MAX => {
@@ -44,7 +45,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> 
     };
     let tree = read(&Services::open(&args.services, global)?, &path).await;
     let exit = exit_code(&tree.away, tree.services)?;
-    if args.json {
+    if is_json {
         let document =
             serde_json::to_string_pretty(&tree).map_err(|error| Problem::new(Exit::Machine, error))?;
         cli::exit::print(&document)?;
@@ -69,8 +70,8 @@ pub(crate) async fn run(args: &TraceArgs, global: &GlobalArgs) -> Outcome<Exit> 
                  others with a traceparent or a request ID, until it is restarted; --url names more services"
             )));
         }
-        (None, true) if !args.json => eprintln!("no request failed or was slow"),
-        _ if args.json => {}
+        (None, true) if !is_json => eprintln!("no request failed or was slow"),
+        _ if is_json => {}
         _ => cli::exit::print(&text(&tree, Paint(args.color.applies_to_stdout()), width()))?,
     }
     if tree.more {

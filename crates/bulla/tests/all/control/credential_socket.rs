@@ -13,13 +13,13 @@ use crate::world::{describe, run};
 const CANARY: &str = "canary-77aa01";
 
 /// A background command that is killed at the end of the test.
-struct Beside {
+pub(super) struct Beside {
     child: Child,
     said: std::sync::Arc<std::sync::Mutex<String>>,
 }
 
 impl Beside {
-    fn start(mut command: Command) -> Self {
+    pub(super) fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = std::sync::Arc::<std::sync::Mutex<String>>::default();
         let (out, errors) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -34,8 +34,13 @@ impl Beside {
         Self { child, said }
     }
 
-    fn said(&self) -> String {
+    pub(super) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
+    }
+
+    /// Waits until the command ends by itself. Returns its exit code.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 
     fn stop(&mut self) -> Option<i32> {

@@ -23,7 +23,9 @@ mod key_policies;
 mod key_spans;
 mod kv;
 mod life;
+mod listings;
 mod login;
+mod new_root;
 mod ownership;
 mod places;
 #[cfg(target_os = "linux")]
