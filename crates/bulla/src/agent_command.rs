@@ -127,11 +127,18 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     };
     let enrolled = Agent::enroll(&options).await.map_err(|error| failed(&error))?;
     show(&enrolled, &args.show)?;
-    eprintln!(
-        "enrolled: now write the policy with `bulla agent policy init`; it lists what the server may do on this host;"
-    );
-    eprintln!("then run `bulla agent run`, as a service of this host");
+    eprintln!("{}", next_steps(&agent_policy::usual_path()));
     Ok(Exit::Ok)
+}
+
+/// Returns what to do after the enrollment.
+fn next_steps(policy: &Path) -> String {
+    let then = match policy.exists() {
+        true => format!("enrolled: the policy {} lists what the server may do on this host", policy.display()),
+        false => "enrolled: write the policy with `bulla agent policy init`; it lists what the server may do on this host"
+            .to_owned(),
+    };
+    format!("{then}\nnext: run `bulla agent run`, as a service of this host")
 }
 
 /// Opens the agent of a folder. Prints a warning if there is no policy.
@@ -192,6 +199,16 @@ fn show(status: &AgentStatus, output: &Output) -> Outcome<()> {
 mod tests {
     use super::*;
     use enrollment::client::ApiError;
+
+    #[test]
+    fn policy_is_suggested_only_where_there_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("agent.toml");
+        assert!(next_steps(&policy).contains("bulla agent policy init"));
+        std::fs::write(&policy, "").unwrap();
+        let steps = next_steps(&policy);
+        assert!(!steps.contains("policy init") && steps.contains(&policy.display().to_string()), "{steps}");
+    }
 
     #[test]
     fn agent_errors_map_to_exit_codes() {

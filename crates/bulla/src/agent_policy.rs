@@ -18,6 +18,14 @@ const MODE: u32 = 0o644;
 /// Mode of the policy's folder: everyone may read it, only the owner may change it.
 const FOLDER_MODE: u32 = 0o755;
 
+/// Environment variable with the path of the policy.
+const POLICY_VARIABLE: &str = "BULLA_AGENT_POLICY";
+
+/// Returns the path of the policy of a command without flags.
+pub(crate) fn usual_path() -> PathBuf {
+    std::env::var_os(POLICY_VARIABLE).map_or_else(|| POLICY_FILE.into(), PathBuf::from)
+}
+
 /// Arguments of `bulla agent policy`.
 #[derive(Args, Debug)]
 pub(crate) struct PolicyArgs {
@@ -47,7 +55,7 @@ enum PolicyCommand {
 #[derive(Args, Debug)]
 pub(crate) struct PolicyFileArgs {
     /// The policy: what the server may do on this host
-    #[arg(long, value_name = "FILE", env = "BULLA_AGENT_POLICY", default_value = POLICY_FILE)]
+    #[arg(long, value_name = "FILE", env = POLICY_VARIABLE, default_value = POLICY_FILE)]
     policy: PathBuf,
 }
 

@@ -60,8 +60,13 @@ async fn create(
     Json(new): Json<NewKeyNodeToken>,
 ) -> Result<Response, Problem> {
     let attributes = Attributes::of(new.attributes).map_err(SiteError::from)?;
+    let site = new.site.clone();
     let new = NewNodeToken { site: new.site, attributes, seconds: new.seconds.unwrap_or(SECONDS) };
-    let made = places.create_token(new, caller.actor()).await?;
+    let made = places.create_token(new, caller.actor()).await.map_err(|error| match error {
+        SiteError::NotFound(_) => Problem::missing(format_args!("there is no site {site:?}"))
+            .hint("`bulla key site list` shows the sites; create this one with `bulla key site create NAME`"),
+        error => error.into(),
+    })?;
     let body =
         CreatedKeyNodeToken { token: made.token.as_str().to_owned(), view: key_node_token_view(made.row) };
     let mut response = (StatusCode::CREATED, Json(body)).into_response();
