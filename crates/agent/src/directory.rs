@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::authority::keystore::KeyStore;
-use enrollment::{Certify, CertifyError, IdentityHasher, TOKENS_KEPT_US};
+use enrollment::{Certify, CertifyError, IdentityHasher, TOKENS_KEPT_US, TrustAnchors};
 use futures_util::FutureExt;
 use serde_json::json;
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError};
@@ -84,7 +84,7 @@ pub struct AgentsParts {
     /// Key by which the server recognizes agents' certificates.
     pub identity: IdentityHasher,
     /// PEM certificates by which agents trust the server. Empty when their hosts' own trust store is enough.
-    pub ca_pem: String,
+    pub ca_pem: TrustAnchors,
 }
 
 /// The server's side of agents. Clones share their state.

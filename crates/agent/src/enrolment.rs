@@ -181,7 +181,7 @@ impl Agents {
             agent: agent.id,
             name: agent.name.clone(),
             certificate_pem: certified.chain_pem,
-            ca_pem: self.parts().ca_pem.clone(),
+            ca_pem: self.parts().ca_pem.pem(),
         })
     }
 

@@ -8,6 +8,7 @@ mod material;
 mod member;
 mod name;
 mod proof;
+mod roots;
 pub mod state_folder;
 mod token;
 
@@ -20,4 +21,5 @@ pub use material::{Material, MaterialError};
 pub use member::{identity_of, identity_revision};
 pub use name::{NAME_MAX, check_name, other_name};
 pub use proof::{ProvedKey, certificate_spki_sha256};
+pub use roots::TrustAnchors;
 pub use token::{TOKENS_KEPT_US, Token, check_seconds, hash_of};

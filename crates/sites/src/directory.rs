@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use authority::keystore::KeyStore;
-use enrollment::{Certify, IdentityHasher, check_name};
+use enrollment::{Certify, IdentityHasher, TrustAnchors, check_name};
 use keyless::places::Attributes;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -35,7 +35,7 @@ pub struct SitesParts {
     /// Key by which the server recognizes nodes' certificates.
     pub identity: IdentityHasher,
     /// PEM trust anchors for the certificates of the server and of all nodes.
-    pub ca_pem: String,
+    pub ca_pem: TrustAnchors,
 }
 
 /// Sites and nodes. Clones share their state.

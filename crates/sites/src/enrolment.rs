@@ -190,7 +190,7 @@ impl Sites {
             name: node.name.clone(),
             site: node.site_name.clone(),
             certificate_pem: certified.chain_pem,
-            ca_pem: self.parts().ca_pem.clone(),
+            ca_pem: self.parts().ca_pem.pem(),
             statement: self.statement_about(node).await?,
             statement_key: STANDARD.encode(signer.spki()),
         })

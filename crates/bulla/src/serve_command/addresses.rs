@@ -21,7 +21,8 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    pub(super) fn of(settings: &ServerSettings) -> Outcome<Self> {
+    /// Returns the addresses of a server. `credential_url` is the URL of its credential store for clients, if configured.
+    pub(super) fn of(settings: &ServerSettings, credential_url: &str) -> Outcome<Self> {
         let listen = socket("server.listen", &settings.listen)?;
         let public = match settings.public_listen.as_str() {
             "" => None,
@@ -36,6 +37,7 @@ impl Addresses {
         };
         let mut names = vec![host, "localhost".to_owned()];
         names.extend(host_of(&url));
+        names.extend(host_of(credential_url));
         if !listen.ip().is_unspecified() {
             names.push(listen.ip().to_string());
         } else {
@@ -110,16 +112,18 @@ mod tests {
         let of = |listen: &str, url: &str| {
             let settings =
                 ServerSettings { listen: listen.into(), url: url.into(), ..ServerSettings::default() };
-            Addresses::of(&settings).unwrap()
+            Addresses::of(&settings, "https://store.example:8844").unwrap()
         };
         assert_eq!(of("127.0.0.1:8443", "").url(), "https://localhost:8443");
         assert_eq!(of("127.0.0.1:443", "").url(), "https://localhost");
         let named = of("0.0.0.0:8443", "https://pki.example/");
         assert_eq!(named.url(), "https://pki.example");
-        assert!(named.names.contains(&"pki.example".to_owned()), "{:?}", named.names);
+        for name in ["pki.example", "store.example"] {
+            assert!(named.names.contains(&name.to_owned()), "{:?}", named.names);
+        }
         assert!(of("[::1]:8443", "").names.contains(&"::1".to_owned()));
         assert!(
-            Addresses::of(&ServerSettings { listen: "nonsense".into(), ..ServerSettings::default() })
+            Addresses::of(&ServerSettings { listen: "nonsense".into(), ..ServerSettings::default() }, "")
                 .is_err()
         );
     }

@@ -17,7 +17,7 @@ use authority::{Authority, AuthorityOptions};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use credentials::{CaVersions, Credentials, CredentialsOptions, HOOK_LIMIT, Hook, HookSender};
 use ct::Monitor;
-use enrollment::AuthorityCertifier;
+use enrollment::{AuthorityCertifier, TrustAnchors};
 use futures_util::future::BoxFuture;
 use inventory::history::History;
 use inventory::ownership::Ownership;
@@ -46,6 +46,7 @@ use super::estate::Estate;
 use super::first_start;
 use super::login;
 use super::metrics::Figures;
+use super::roots::Roots;
 use super::scan_environment::ServerScanEnvironment;
 use super::transparency;
 use super::watch::ChangeDetector;
@@ -61,6 +62,7 @@ const ISSUERS_EVERY: Duration = Duration::from_secs(300);
 /// The control plane of this process: the handles of its components, and their background work.
 pub(super) struct ControlPlane {
     pub(super) authority: Authority,
+    anchors: TrustAnchors,
     pub(super) state: State,
     acme: Acme,
     issuers: Issuers,
@@ -104,7 +106,7 @@ impl ControlPlane {
         let authority = authority(settings, addresses, store, keystore.clone(), clock)?;
         let first = server::access::has_no_credentials(store).await;
         first_start::prepare(&authority, first.map_err(|error| database::problem(&error))?).await?;
-        let root_pem = first_start::root_pem(&authority).await?;
+        let anchors = TrustAnchors::from(first_start::root_pem(&authority).await?);
         let acme = acme(&settings.acme, addresses, &authority, store, clock)?;
         let access = AccessControl::with_teams(
             store.clone(),
@@ -155,7 +157,7 @@ impl ControlPlane {
             work: Arc::new(lifecycle.clone()),
             certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
-            ca_pem: root_pem.clone(),
+            ca_pem: anchors.clone(),
         });
         let places = Sites::new(SitesParts {
             store: store.clone(),
@@ -163,7 +165,7 @@ impl ControlPlane {
             clock: clock.clone(),
             certify: Arc::new(AuthorityCertifier::nodes(authority.clone())),
             identity: Arc::new(uri_identity_key),
-            ca_pem: root_pem,
+            ca_pem: anchors.clone(),
         });
         let key_policies = KeyPolicies::new(store.clone(), keystore.clone(), clock.clone());
         let alerts = Alerts::new(
@@ -254,6 +256,7 @@ impl ControlPlane {
         state.metrics().register(|registry| registry.register_collector(Box::new(estate.clone())));
         Ok(Self {
             authority,
+            anchors,
             state,
             acme,
             issuers,
@@ -273,16 +276,9 @@ impl ControlPlane {
         })
     }
 
-    /// Returns the roots for client certificates: the certificates of this server's CAs, and the roots that the configuration
-    /// names.
-    pub(super) async fn client_roots(&self, settings: &ServerSettings) -> Outcome<Vec<Vec<u8>>> {
-        let own = self.authority.cas().await.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
-        let mut roots: Vec<Vec<u8>> =
-            own.iter().filter(|ca| ca.is_root()).map(|ca| ca.certificate.der.to_vec()).collect();
-        for path in &settings.client_ca_files {
-            roots.extend(files::certificates("server.client_ca_files", path)?);
-        }
-        Ok(roots)
+    /// Returns the roots of this server's CAs, and of other CAs that the configuration names.
+    pub(super) fn roots(&self, settings: &ServerSettings) -> Roots {
+        Roots::new(self.authority.clone(), self.anchors.clone(), settings.client_ca_files.clone())
     }
 
     /// Applies the CRLs that the configuration names, now and whenever the files change.

@@ -6,16 +6,18 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::data_folder::{folder, put};
 
-/// Writes the server's address and its root, readable by their owner only.
-pub(super) fn write(url: &str, root_pem: &str) -> Outcome<()> {
+/// Writes the server's address, its root, and the credential store's address (empty without a credential store), readable by their
+/// owner only.
+pub(super) fn write(url: &str, root_pem: &str, credential_url: &str) -> Outcome<()> {
     let folder = folder()?;
     put(&folder.join(local::URL), url)?;
-    put(&folder.join(local::ROOT), root_pem)
+    put(&folder.join(local::ROOT), root_pem)?;
+    put(&folder.join(local::CREDENTIAL_URL), credential_url)
 }
 
-/// Writes the credential store's address, readable by its owner only; empty without a credential store.
-pub(super) fn write_credential_url(url: &str) -> Outcome<()> {
-    put(&folder()?.join(local::CREDENTIAL_URL), url)
+/// Writes the roots.
+pub(super) fn write_root(root_pem: &str) -> Outcome<()> {
+    put(&folder()?.join(local::ROOT), root_pem)
 }
 
 /// Writes the first token, readable by its owner only.

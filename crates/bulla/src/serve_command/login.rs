@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn oidc_issuer_requires_client_id_and_https() {
-        let addresses = Addresses::of(&crate::config::ServerSettings::default()).unwrap();
+        let addresses = Addresses::of(&crate::config::ServerSettings::default(), "").unwrap();
         let of = |issuer: &str, client_id: &str| {
             let settings = OidcSettings {
                 issuer: issuer.into(),

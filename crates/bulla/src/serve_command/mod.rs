@@ -8,6 +8,7 @@ mod components;
 mod control_plane;
 mod estate;
 mod first_start;
+mod folder_lock;
 mod kept_certificate;
 mod local_files;
 mod login;
@@ -15,6 +16,7 @@ mod metrics;
 mod own_members;
 mod ports;
 mod restarts;
+mod roots;
 mod running;
 mod scan_environment;
 mod signer;
@@ -38,6 +40,7 @@ use crate::listening::descriptors_for_one_of;
 use crate::role_files::RoleFile;
 use crate::roles::{DefaultRoles, Roles};
 use discover::database;
+use folder_lock::FolderLock;
 use running::{RunningControlPlane, StartMode};
 use signer::SignerTask;
 
@@ -196,9 +199,11 @@ impl Process {
         let descriptors = descriptors_for_one_of(roles.listening());
         let control_plane = match roles.has(Role::Server) {
             true => {
+                let lock = FolderLock::take(&database::inventory_url(None, &settings.store)?)?;
                 let store = store(settings).await?;
+                discover::running_scans::mark_killed(&store).await;
                 let stop = CancellationToken::new();
-                Some(RunningControlPlane::start(settings, roles, store, mode, descriptors, stop).await?)
+                Some(RunningControlPlane::start(settings, roles, store, lock, mode, descriptors, stop).await?)
             }
             false => None,
         };

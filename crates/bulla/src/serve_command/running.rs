@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::addresses::{Addresses, networks};
 use super::control_plane::ControlPlane;
+use super::folder_lock::FolderLock;
+use super::roots::RootFile;
 use super::{certificate, first_start, local_files};
 use crate::component::{Description, DrainOutcome};
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
@@ -52,6 +54,7 @@ pub(super) struct RunningControlPlane {
     pub(super) sites: Sites,
     pub(super) metrics: server::metrics::Metrics,
     stop: CancellationToken,
+    _lock: FolderLock,
 }
 
 impl RunningControlPlane {
@@ -82,12 +85,13 @@ impl RunningControlPlane {
         settings: &Settings,
         roles: &Roles,
         store: Store,
+        lock: FolderLock,
         mode: StartMode,
         descriptors: usize,
         stop: CancellationToken,
     ) -> Outcome<Self> {
         let clock = Clock::system();
-        let addresses = Addresses::of(&settings.server)?;
+        let addresses = Addresses::of(&settings.server, &settings.credentials.url)?;
         let control_plane = ControlPlane::open(settings, roles, &addresses, &store, &clock).await?;
         let root = first_start::root_pem(&control_plane.authority).await?;
         create_first_token(&store, &clock, mode, &settings.authority).await?;
@@ -106,7 +110,9 @@ impl RunningControlPlane {
             text => Some(socket("credentials.listen", text)?),
         };
         settings.server.limit(&mut options, descriptors)?;
-        options.client_roots = control_plane.client_roots(&settings.server).await?;
+        let roots = control_plane.roots(&settings.server);
+        options.client_roots = roots.for_clients().await?;
+        let client_roots = options.client_roots.clone();
         let crls = control_plane.client_crls(&settings.server).await?;
         let running =
             Arc::new(Server::start(options, control_plane.state.clone()).await.map_err(|error| {
@@ -116,21 +122,24 @@ impl RunningControlPlane {
         )
             })?);
         let url = addresses.url_at(running.address);
-        local_files::write(&url, &root)?;
         let credential_url = match running.credential_address {
             Some(_) if !settings.credentials.url.is_empty() => settings.credentials.url.clone(),
             Some(address) => addresses.url_of(address),
             None => String::new(),
         };
-        local_files::write_credential_url(&credential_url)?;
+        if lock.is_own() {
+            local_files::write(&url, &root, &credential_url)?;
+        }
         let (agents, sites) = (control_plane.agents.clone(), control_plane.places.clone());
         let console = match mode {
             StartMode::Up if settings.server.console => console_link_lines(&store, &url).await?,
             StartMode::Up | StartMode::Serve => Vec::new(),
         };
         let metrics = control_plane.state.metrics().clone();
-        let background = control_plane.run(own, &running, crls, &stop);
-        Ok(Self { running, background, url, console, agents, sites, metrics, stop })
+        let mut background = control_plane.run(own, &running, crls, &stop);
+        let file = if lock.is_own() { RootFile::Own } else { RootFile::Other };
+        background.spawn(roots.keep(client_roots, Arc::clone(&running), file, stop.clone()));
+        Ok(Self { running, background, url, console, agents, sites, metrics, stop, _lock: lock })
     }
 }
 

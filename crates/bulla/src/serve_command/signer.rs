@@ -53,7 +53,7 @@ pub(super) async fn run(
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
     keystore.add_provider(Arc::new(SealedKeys::new(own.ring())));
     master_keys::add_pkcs11_module(settings, &keystore).await?;
-    let addresses = Addresses::of(&settings.server)?;
+    let addresses = Addresses::of(&settings.server, &settings.credentials.url)?;
     let options: AuthorityOptions = authority_options(&settings.authority, &addresses)?;
     let authority = Authority::open(store.clone(), keystore, clock.clone(), options)
         .map_err(|error| Problem::usage(chain(&error)).hint("correct server.public_url"))?;

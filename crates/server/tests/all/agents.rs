@@ -54,7 +54,7 @@ impl House {
             work: Arc::new(lifecycle.clone()),
             certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
-            ca_pem: ca_pem.clone(),
+            ca_pem: ca_pem.clone().into(),
         });
         let leaf = ca.leaf(&["127.0.0.1"]);
         let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();

@@ -67,7 +67,7 @@ impl House {
             work: Arc::new(lifecycle.clone()),
             certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
-            ca_pem: String::new(),
+            ca_pem: String::new().into(),
         });
         let components = Components {
             issuance: Some(issuance(&authority, &store, &clock)),

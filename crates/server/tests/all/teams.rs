@@ -60,7 +60,7 @@ impl House {
             work: Arc::new(lifecycle.clone()),
             certify: Arc::new(AuthorityCertifier::agents(authority.clone())),
             identity: Arc::new(uri_identity_key),
-            ca_pem: x509::pem::encode("CERTIFICATE", &ca.root),
+            ca_pem: x509::pem::encode("CERTIFICATE", &ca.root).into(),
         });
         let session = SessionOptions::default();
         let teams = authority.teams().clone();

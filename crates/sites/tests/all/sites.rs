@@ -88,7 +88,7 @@ impl World {
             clock: Clock::system(),
             certify: Arc::new(Certifier(Arc::clone(&self.issuer))),
             identity: Arc::new(|uri| *x509::SpkiHash::of(uri.as_bytes()).as_bytes()),
-            ca_pem: self.issuer.root_pem(),
+            ca_pem: self.issuer.root_pem().into(),
         });
         let (running, until) = (places.clone(), stop.clone());
         self.tasks.spawn(async move { running.run(until).await });

@@ -59,7 +59,7 @@ impl World {
             work: authority.clone(),
             certify: authority,
             identity: Arc::new(|uri| *x509::SpkiHash::of(uri.as_bytes()).as_bytes()),
-            ca_pem: issuer.root_pem(),
+            ca_pem: issuer.root_pem().into(),
         });
         let (stop, away) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let mut tasks = JoinSet::new();

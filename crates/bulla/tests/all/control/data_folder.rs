@@ -40,6 +40,24 @@ fn startup_is_refused_when_keys_or_tokens_are_readable_by_others() {
 }
 
 #[test]
+fn second_server_on_a_data_folder_is_refused_and_changes_no_address() {
+    let house = House::up();
+    let files = ["server.url", "credentials.url"];
+    let read = || files.map(|name| std::fs::read_to_string(house.path("data").join(name)).unwrap());
+    let before = read();
+    let mut second = house.bulla(&["up", "--roles", "server", "--listen", "127.0.0.1:0"]);
+    let refused = run(second.args(["--public-listen", "127.0.0.1:0", "--credential-listen", "127.0.0.1:0"]));
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    let folder = house.path("data");
+    let expected =
+        format!("another bulla (process {}) runs with the data folder {}", house.process(), folder.display());
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(read(), before);
+    house.does(&["cert", "list"]);
+}
+
+#[test]
 fn first_start_prints_once_how_to_move_the_master_key() {
     let mut house = House::prepared("", None);
     let said = first_words(&house);
