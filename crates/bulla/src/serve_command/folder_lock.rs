@@ -31,10 +31,14 @@ impl FolderLock {
         let path = folder.join(LOCK);
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut lock = options.open(&path).map_err(|error| {
-            Problem::new(Exit::Machine, format_args!("cannot open {}: {error}", path.display()))
-                .hint("set BULLA_DATA to a folder you may write to")
-        })?;
+        let mut lock = match options.open(&path) {
+            Ok(lock) => lock,
+            // A server also starts on a full disk.
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "the data folder is not locked");
+                return Ok(Self::Own { _lock: None });
+            }
+        };
         match lock.try_lock() {
             Err(TryLockError::WouldBlock) if url.is_postgres() => {
                 let process = owner(&mut lock);

@@ -85,7 +85,7 @@ pub(super) async fn run(
                 }
                 Some(Err(error)) => {
                     invalid += 1;
-                    eprintln!("error: {}", super::refusal(&error));
+                    eprintln!("error: {}", super::refusal::text(&error));
                 }
                 None => more = false,
             },

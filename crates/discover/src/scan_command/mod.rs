@@ -7,6 +7,7 @@ mod liveness;
 mod metrics;
 pub mod plan;
 mod progress;
+mod refusal;
 mod storing;
 
 use std::io::IsTerminal;
@@ -18,7 +19,7 @@ use cli::format::Format;
 use cli::terminal::{self, Paint};
 use cli::units::now_us;
 use inventory::history::CloudCalls;
-use scan::target::{TargetError, TargetProblem, Targets};
+use scan::target::{TargetError, Targets};
 use scan::{Estate, Known, Observation, Run, ScanOptions, Scanner};
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -416,21 +417,8 @@ impl ResultCollector {
     fn refuse(&mut self, error: &TargetError, bar: &Bar) {
         self.invalid_targets += 1;
         if self.invalid_targets <= REFUSALS_SHOWN {
-            bar.say(&format!("error: {}", refusal(error)));
+            bar.say(&format!("error: {}", refusal::text(error)));
         }
-    }
-}
-
-/// Returns the text of a rejected target, with the flag that allows it.
-fn refusal(error: &TargetError) -> String {
-    let text = cli::exit::chain(error);
-    let text = terminal::clean(&text);
-    match &error.problem {
-        // The range of the flag is 64 bits.
-        TargetProblem::TooManyAddresses { addresses, .. } if u64::try_from(*addresses).is_ok() => {
-            format!("{text}, or raise the limit with --max-addresses {addresses}")
-        }
-        _ => text.into_owned(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::House;
+use super::credential_socket::Beside;
 use crate::world::{run, stderr};
 
 fn set_mode(path: &Path, mode: u32) {
@@ -46,9 +47,13 @@ fn second_server_on_a_data_folder_is_refused_and_changes_no_address() {
     let read = || files.map(|name| std::fs::read_to_string(house.path("data").join(name)).unwrap());
     let before = read();
     let mut second = house.bulla(&["up", "--roles", "server", "--listen", "127.0.0.1:0"]);
-    let refused = run(second.args(["--public-listen", "127.0.0.1:0", "--credential-listen", "127.0.0.1:0"]));
-    let said = stderr(&refused);
-    assert_eq!(refused.status.code(), Some(5), "{said}");
+    second.args(["--public-listen", "127.0.0.1:0", "--credential-listen", "127.0.0.1:0"]);
+    let mut second = Beside::start(second);
+    let has_said = |text: &str| second.said().contains(text);
+    house.until("a refusal", || has_said("hint: ") || has_said("bulla is up"));
+    let said = second.said();
+    assert!(!said.contains("bulla is up"), "{said}");
+    assert_eq!(second.ended(), Some(5), "{said}");
     let folder = house.path("data");
     let expected =
         format!("another bulla (process {}) runs with the data folder {}", house.process(), folder.display());

@@ -36,7 +36,7 @@ fn groups_are_a_table_for_people_and_a_document_for_programs() {
     assert_eq!(by_issuer, [["Value", "Certificates"], ["internal", "2"]].map(|row| row.map(str::to_owned)));
     let by_owner = rows(&text(&["cert", "groups", "--by", "owner"]));
     assert_eq!(by_owner[1], ["(none)", "2"]);
-    assert_eq!(text(&["cert", "groups", "--output", "csv"]), "value,count\ninternal,2\n");
+    assert_eq!(text(&["cert", "groups", "--output", "csv"]), "value,count\r\ninternal,2\r\n");
     let document = house.json(&["cert", "groups"]);
     assert_eq!(document["groups"][0]["count"], 2, "{document}");
     assert_eq!(text(&["cert", "groups", "--query", "counted"]).trim(), "2");
