@@ -16,3 +16,25 @@ pub(super) fn text(error: &TargetError) -> String {
         _ => text.into_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use scan::target::{TargetOptions, Targets};
+
+    use super::*;
+
+    #[test]
+    fn too_large_network_is_rejected_with_the_flag_that_allows_it() {
+        let refused = |network: &str| {
+            let mut targets = Targets::new(vec![network.to_owned()], TargetOptions::default());
+            text(&targets.next().unwrap().unwrap_err())
+        };
+        let large = refused("10.0.0.0/8");
+        assert!(
+            large.ends_with("split the network, or raise the limit with --max-addresses 16777216"),
+            "{large}"
+        );
+        let too_large = refused("2001:db8::/32");
+        assert!(too_large.ends_with("split the network"), "{too_large}");
+    }
+}

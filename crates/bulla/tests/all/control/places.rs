@@ -139,6 +139,11 @@ fn nodes_join_see_each_other_and_expire_without_heartbeats() {
     let full = run(&mut house.bulla(&["site", "delete", "frankfurt"]));
     assert_eq!(full.status.code(), Some(6), "{}", describe(&full));
 
+    let unknown = run(&mut house.bulla(&["node", "token", "--site", "nosuch"]));
+    assert_eq!(unknown.status.code(), Some(6), "{}", describe(&unknown));
+    let said = stderr(&unknown);
+    assert!(said.contains("there is no site \"nosuch\"") && said.contains("key site create"), "{said}");
+
     for _ in 0..2 {
         house.does(&["node", "retire", "b", "--hostile", "--yes"]);
     }
