@@ -40,6 +40,63 @@ pub(crate) fn is_ambiguous(path: &str) -> bool {
     is_escaped || hides_dots(path)
 }
 
+/// Maximum number of times that a server is assumed to decode a path.
+const DECODINGS_MAX: usize = 4;
+
+/// Returns the other paths that some server may see in place of a [`plain_path`]: it decodes escaped slashes, backslashes and
+/// escapes that were escaped again, ends the path at a NUL, or removes parameters after `;`. Returns `None` if the path is escaped
+/// more often than [`DECODINGS_MAX`] times.
+pub(crate) fn other_readings(path: &str) -> Option<Vec<String>> {
+    let mut readings = Vec::new();
+    if !path.contains(['%', ';']) {
+        return Some(readings);
+    }
+    let mut last = path.to_owned();
+    for _ in 0..=DECODINGS_MAX {
+        add_reading(&mut readings, path, &without_parameters(&last));
+        let slashes = decoded_once(&last);
+        let next = plain_path(&slashes.replace("%5C", "/")).into_owned();
+        if next == last {
+            return Some(readings);
+        }
+        add_reading(&mut readings, path, &slashes);
+        add_reading(&mut readings, path, &next);
+        last = next;
+    }
+    None
+}
+
+fn add_reading(readings: &mut Vec<String>, path: &str, reading: &str) {
+    let whole = plain_path(reading);
+    let before_nul = whole.split("%00").next().unwrap_or_default();
+    for reading in [&*whole, before_nul] {
+        if reading != path && !reading.is_empty() && !readings.iter().any(|known| known == reading) {
+            readings.push(reading.to_owned());
+        }
+    }
+}
+
+/// Decodes `%2F`, and each `%25` before two hexadecimal digits.
+fn decoded_once(path: &str) -> String {
+    let path = path.replace("%2F", "/");
+    let mut decoded = String::with_capacity(path.len());
+    let mut rest = path.as_str();
+    while let Some(at) = rest.find("%25") {
+        let after = &rest[at + 3..];
+        let is_escape = after.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+        decoded.push_str(&rest[..at]);
+        decoded.push_str(if is_escape { "%" } else { "%25" });
+        rest = after;
+    }
+    decoded.push_str(rest);
+    decoded
+}
+
+fn without_parameters(path: &str) -> String {
+    let segments = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+    segments.collect::<Vec<_>>().join("/")
+}
+
 fn is_dot_segment(segment: &str) -> bool {
     matches!(segment, "." | "..")
 }
@@ -163,5 +220,30 @@ mod tests {
         for path in ["/.", "/a/%2E./b", "/a/../b", "/a/./b"] {
             assert!(has_dots(path), "{path}");
         }
+    }
+
+    #[test]
+    fn other_readings_of_a_path_include_every_decoding() {
+        for (path, reading) in [
+            ("/x%2Fadmin", "/x/admin"),
+            ("/x%5cadmin", "/x/admin"),
+            ("/x%252Fadmin", "/x/admin"),
+            ("/x%25252Fadmin", "/x/admin"),
+            ("/%2561dmin", "/admin"),
+            ("/v1/%252e%252e/admin", "/admin"),
+            ("/v1%252f..%252fadmin", "/admin"),
+            ("/admin%00.png", "/admin"),
+            ("/admin%2500.png", "/admin"),
+            ("/admin;x=1/users", "/admin/users"),
+            ("/admin%253Bx/users", "/admin/users"),
+            ("/x%2Fa%5Cb", "/x/a%5Cb"),
+        ] {
+            let readings = other_readings(&plain_path(path)).unwrap();
+            assert!(readings.iter().any(|one| one == reading), "{path}: {readings:?}");
+        }
+        for path in ["/", "/a/b", "/a%20b", "/100%25", "/100%25zz", "/caf%C3%A9"] {
+            assert_eq!(other_readings(path).as_deref(), Some(&[][..]), "{path}");
+        }
+        assert_eq!(other_readings(&format!("/x%{}2Fadmin", "25".repeat(9))), None);
     }
 }

@@ -67,7 +67,7 @@ impl RequestRules {
         if self.0.by_request_type && request.headers().get_all(CONTENT_TYPE).iter().nth(1).is_some() {
             return Err("a request must have one Content-Type header");
         }
-        let mut met = self.0.met(host, &plain);
+        let mut met = self.0.met_or_blocking(host, &plain);
         if met.is_empty() {
             return Ok(None);
         }

@@ -14,7 +14,7 @@ use super::rule::{BadRequestRule, RuleText};
 use super::setting::{InvalidSetting, check_path, header_name, invalid};
 use crate::rule_index::{ByHost, HostPattern, RulesByPath};
 use crate::setting::methods;
-use crate::url_path::plain_path;
+use crate::url_path::{other_readings, plain_path};
 
 /// Maximum rules of one proxy. Some rules are tried one by one. The limit also detects a faulty generator of rules.
 pub const RULES_MAX: usize = 10_000;
@@ -69,6 +69,8 @@ pub(super) struct Compiled {
     records: bool,
     /// Whether any rule has a path condition, so that the spelling of paths matters.
     pub(super) by_path: bool,
+    /// Whether any rule blocks by path.
+    blocks_by_path: bool,
     /// Whether any rule has a request type condition.
     pub(super) by_request_type: bool,
 }
@@ -100,6 +102,7 @@ impl RequestRules {
             compiled.index.add(&rule.hosts, |paths| paths.add(&rule.paths, place as u32));
             compiled.records |= rule.record;
             compiled.by_path |= !rule.paths.is_empty();
+            compiled.blocks_by_path |= rule.blocks_by_path();
             compiled.by_request_type |= !rule.request_types.is_empty();
             compiled.rules.push(rule);
         }
@@ -147,11 +150,42 @@ impl Compiled {
         met.retain(|at| self.rules.get(*at as usize).is_some_and(|rule| rule.is_for(host, path)));
         met
     }
+
+    /// Returns the rules for a host and a [`plain_path`], and the rules that block another path which some server may see in its
+    /// place. If these paths cannot be determined, all rules that block paths of the host.
+    pub(super) fn met_or_blocking(&self, host: &HostOrIp, path: &str) -> Vec<u32> {
+        let mut met = self.met(host, path);
+        if !self.blocks_by_path {
+            return met;
+        }
+        let rule = |at: &u32| self.rules.get(*at as usize);
+        let blocks = |at: &u32| rule(at).is_some_and(Rule::blocks_by_path);
+        match other_readings(path) {
+            Some(readings) => {
+                met.extend(readings.iter().flat_map(|path| self.met(host, path)).filter(blocks));
+            }
+            None => {
+                let all = 0..self.rules.len() as u32;
+                met.extend(all.filter(|at| blocks(at) && rule(at).is_some_and(|rule| rule.is_for_host(host))));
+            }
+        }
+        met.sort_unstable();
+        met.dedup();
+        met
+    }
 }
 
 impl Rule {
+    fn is_for_host(&self, host: &HostOrIp) -> bool {
+        self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.is_for(host))
+    }
+
+    fn blocks_by_path(&self) -> bool {
+        !self.paths.is_empty() && matches!(self.answer, Some(LocalReply::Block(..)))
+    }
+
     fn is_for(&self, host: &HostOrIp, path: &str) -> bool {
-        (self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.is_for(host)))
+        self.is_for_host(host)
             && (self.paths.is_empty() || self.paths.iter().any(|pattern| star::matches(pattern, path)))
     }
 
