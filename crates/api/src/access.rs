@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::security_keys::SecurityKeyAssertion;
 
+pub use crate::host::{address, host_of};
 pub use crate::scope::{BadScope, Object, Scope};
 
 /// An identity that can authenticate: a token, a person or a client certificate.

@@ -22,6 +22,7 @@ pub mod endpoints;
 pub mod enrolments;
 pub mod health;
 pub mod history;
+mod host;
 pub mod inventory;
 pub mod issued;
 pub mod issuers;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::{address, host_of};
+
 /// Maximum length in bytes of a name in a scope; the same as for names of objects.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -179,7 +181,7 @@ impl Scope {
             Self::Issuer(name) => object.issuer.as_ref() == Some(name),
             Self::Team(name) => object.team.as_ref() == Some(name),
             Self::Name(pattern) => object.names.as_ref().is_some_and(|names| {
-                !names.is_empty() && names.iter().all(|name| name_matches(pattern, host_of(name)))
+                !names.is_empty() && names.iter().all(|name| name_matches(pattern, name))
             }),
             Self::Target(pattern) => object.targets.as_ref().is_some_and(|targets| {
                 !targets.is_empty()
@@ -195,9 +197,12 @@ impl Scope {
 }
 
 /// Returns whether `name` is the pattern or a subdomain of its suffix. A wildcard name matches a suffix if its parent is the suffix
-/// or a subdomain of it.
+/// or a subdomain of it. An address matches only the same address.
 fn name_matches(pattern: &str, name: &str) -> bool {
-    let (name, pattern) = (name.to_ascii_lowercase(), pattern.to_ascii_lowercase());
+    let (name, pattern) = (host_of(name), host_of(pattern));
+    if address(&name).is_some() {
+        return pattern == name;
+    }
     // The dot after `*` is part of the suffix.
     pattern
         .strip_prefix('*')
@@ -207,16 +212,6 @@ fn name_matches(pattern: &str, name: &str) -> bool {
 /// Returns whether `pattern` ends with `*` and the rest is a proper prefix of `text`.
 fn matches_prefix_pattern(pattern: &str, text: &str) -> bool {
     pattern.strip_suffix('*').is_some_and(|start| text.starts_with(start) && text.len() > start.len())
-}
-
-/// Returns the host of a URI or an email address, or any other name unchanged.
-fn host_of(name: &str) -> &str {
-    let Some((_, rest)) = name.split_once("://") else {
-        return name.rsplit_once('@').map_or(name, |(_, host)| host);
-    };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    host.split_once(':').map_or(host, |(host, _)| host)
 }
 
 impl fmt::Display for Scope {
@@ -286,7 +281,10 @@ impl FromStr for Scope {
             "profile" => Ok(Self::profile(name)),
             "issuer" => Ok(Self::issuer(name)),
             "team" => Ok(Self::team(name)),
-            "name" if is_name_pattern(name) => Ok(Self::Name(name.to_ascii_lowercase())),
+            "name" if is_name_pattern(name) => {
+                let address = address(name).map(|address| address.to_string());
+                Ok(Self::Name(address.unwrap_or_else(|| name.to_ascii_lowercase())))
+            }
             "target" if !name[..name.len() - 1].contains('*') && name != "*" => {
                 Ok(Self::Target(name.to_owned()))
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::access::{Object, Scope};
+use api::access::{Object, Scope, address, host_of};
 
 use super::owns::{OwnedKind, Quota};
 use super::standing::Standing;
@@ -63,6 +63,7 @@ impl Ownership {
         for (kind, object, team, moved_at_us) in owned {
             let team: Arc<str> = team.into();
             let names = new.teams.entry(Arc::clone(&team)).or_default();
+            let object = if kind == OwnedKind::Name { host_of(&object) } else { object };
             if kind == OwnedKind::Name {
                 *names = OwnsNames::Yes;
                 if let Some((_, parent)) = object.split_once('.') {
@@ -254,6 +255,8 @@ impl Ownership {
                 return Some(owner);
             }
             rest = match kind {
+                // An address has no suffixes.
+                OwnedKind::Name if address(rest).is_some() => return None,
                 OwnedKind::Name => rest.split_once('.')?.1,
                 OwnedKind::Path => rest.rsplit_once('/')?.0,
                 OwnedKind::Profile | OwnedKind::Issuer | OwnedKind::Target => return None,
@@ -264,10 +267,9 @@ impl Ownership {
 
     /// Returns the owners of a name: the owner of its host, and for a wildcard also the owners of all suffixes that it covers.
     fn owners_of_name(&self, name: &str) -> Vec<&Owner> {
-        let name = name.to_ascii_lowercase();
-        let host = host_of(&name).trim_end_matches('.');
+        let host = host_of(name);
         let Some(parent) = host.strip_prefix("*.") else {
-            return self.owner(OwnedKind::Name, host).into_iter().collect();
+            return self.owner(OwnedKind::Name, &host).into_iter().collect();
         };
         let covered = self.below.get(parent).into_iter().flatten();
         let covered = covered.filter_map(|suffix| self.objects.get(&(OwnedKind::Name, suffix.clone())));
@@ -288,16 +290,6 @@ fn bound_team(bound: &Scope) -> Option<&str> {
     }
 }
 
-/// Returns the host of a URI or an email address, or any other name unchanged.
-fn host_of(name: &str) -> &str {
-    let Some((_, rest)) = name.split_once("://") else {
-        return name.rsplit_once('@').map_or(name, |(_, host)| host);
-    };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    host.split_once(':').map_or(host, |(host, _)| host)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,6 +301,8 @@ mod tests {
                 own(OwnedKind::Name, "a.example", "a"),
                 own(OwnedKind::Name, "b.example", "b"),
                 own(OwnedKind::Name, "b.a.example", "b"),
+                own(OwnedKind::Name, "10.0.0.7", "b"),
+                own(OwnedKind::Name, "2001:db8::7", "b"),
                 own(OwnedKind::Profile, "web-a", "a"),
                 own(OwnedKind::Profile, "web-b", "b"),
                 own(OwnedKind::Issuer, "le-b", "b"),
@@ -358,6 +352,14 @@ mod tests {
             (certificate("shared", Some("a"), &["*.example"], &[]), "a wildcard over both"),
             (certificate("shared", Some("a"), &["ops@b.example"], &[]), "a mailbox"),
             (certificate("shared", Some("a"), &["spiffe://b.example/x"], &[]), "a URI"),
+            (certificate("shared", Some("a"), &["https://x.a.example@B.Example.:1/"], &[]), "a URI's host"),
+            (certificate("shared", Some("a"), &["URI:sip:x@b.example"], &[]), "a URI without an authority"),
+            (certificate("shared", Some("a"), &["10.0.0.7"], &[]), "an address"),
+            (certificate("shared", Some("a"), &["::ffff:10.0.0.7"], &[]), "a mapped address"),
+            (certificate("shared", Some("a"), &["https://10.0.0.7:1/x"], &[]), "an address in a URI"),
+            (certificate("shared", Some("a"), &["https://0xA.7/"], &[]), "an address in numbers"),
+            (certificate("shared", Some("a"), &["https://[2001:DB8:0::7]:1/"], &[]), "an IPv6 literal"),
+            (certificate("shared", Some("a"), &["https://[2001:db8::7%25eth0]/"], &[]), "a zone ID"),
             (certificate("shared", Some("a"), &["x.a.example"], &["host-a", "host-b"]), "a target"),
         ] {
             assert!(!admits("team:a", &object), "{why}");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use api::access::address;
 use coded::coded;
 use serde::{Deserialize, Serialize};
 use x509::HostName;
@@ -67,10 +68,10 @@ pub enum InvalidOwnedObjects {
     /// The team has more than [`OBJECTS_MAX`] objects.
     #[error("a team can own at most {OBJECTS_MAX} objects")]
     TooMany,
-    /// The name is not a DNS suffix and not an IP address.
+    /// The name is not a DNS suffix and not an IP address in its usual notation.
     #[error(
-        "owns.names: {0:?} is neither a DNS name in lower case nor an IP address: write a.example for that name and all \
-         names below it"
+        "owns.names: {0:?} is neither a DNS name in lower case nor an IP address in its shortest notation: write a.example for \
+         that name and all names below it, 10.0.0.1 or 2001:db8::1 for an address"
     )]
     Name(String),
     /// The path is not a valid credential path.
@@ -151,7 +152,10 @@ impl Quota {
 }
 
 fn is_name(text: &str) -> bool {
-    HostName::parse(text).is_ok_and(|host| host.as_str() == text) || text.parse::<std::net::IpAddr>().is_ok()
+    match address(text) {
+        Some(address) => address.to_string() == text,
+        None => HostName::parse(text).is_ok_and(|host| host.as_str() == text),
+    }
 }
 
 fn is_path(text: &str) -> bool {
@@ -166,9 +170,18 @@ mod tests {
     #[test]
     fn team_owned_objects_are_validated() {
         let read = |text: &str| serde_json::from_str::<Owns>(text).unwrap().check();
-        let good = r#"{"names": ["a.example", "10.0.0.1", "corp"], "profiles": ["web"], "paths": ["/a/b"]}"#;
+        let good = r#"{"names": ["a.example", "10.0.0.1", "2001:db8::1", "corp"], "profiles": ["web"], "paths": ["/a/b"]}"#;
         assert_eq!(read(good), Ok(()));
-        for bad in ["A.example", "*.a.example", ".a.example", "a.example.", ""] {
+        for bad in [
+            "A.example",
+            "*.a.example",
+            ".a.example",
+            "a.example.",
+            "",
+            "2001:DB8::1",
+            "[2001:db8::1]",
+            "10.1",
+        ] {
             assert!(read(&format!(r#"{{"names": ["{bad}"]}}"#)).is_err(), "{bad:?}");
         }
         for bad in ["a", "/", "/a/", "/A", "/a/*", "//a"] {

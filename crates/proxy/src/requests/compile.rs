@@ -166,7 +166,9 @@ impl Compiled {
             }
             None => {
                 let all = 0..self.rules.len() as u32;
-                met.extend(all.filter(|at| blocks(at) && rule(at).is_some_and(|rule| rule.is_for_host(host))));
+                met.extend(
+                    all.filter(|at| blocks(at) && rule(at).is_some_and(|rule| rule.is_for_host(host))),
+                );
             }
         }
         met.sort_unstable();
