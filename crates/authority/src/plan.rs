@@ -3,6 +3,7 @@
 use api::plan::{ISSUANCE_PLAN, encoded};
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// Plan of a certificate that is issued after the approval. Names and targets keep their order, because the first name may become
 /// the common name.
@@ -26,6 +27,9 @@ pub struct IssuancePlan {
     pub issuer: String,
     /// Stored version of the issuer's configuration; `None` for a CA of this server.
     pub issuer_version: Option<DocumentVersion>,
+    /// Name and identifier of the CA of this server that issues; `None` for an external issuer.
+    #[serde(default)]
+    pub ca: Option<String>,
     /// Profile at the external issuer.
     pub issuer_profile: Option<String>,
     /// Lifetime in seconds; `None` for the default of the profile.
@@ -107,7 +111,7 @@ impl IssuancePlan {
             name,
             values: version.iter().map(DocumentVersion::shown).collect(),
         };
-        vec![
+        let mut fields = vec![
             field("object", vec![self.object.clone()]),
             field("names", self.names.clone()),
             maybe("subject", &self.subject),
@@ -120,7 +124,10 @@ impl IssuancePlan {
             maybe("issuer_profile", &self.issuer_profile),
             field("lifetime_seconds", self.lifetime_seconds.iter().map(ToString::to_string).collect()),
             field("targets", self.targets.clone()),
-        ]
+        ];
+        // Plans of external issuers, and those from before plans had a CA, have no such field.
+        fields.extend(self.ca.iter().map(|ca| field("ca", vec![ca.clone()])));
+        fields
     }
 
     /// Returns the canonical encoding of [`IssuancePlan::fields`]: see [`encoded`].
@@ -136,17 +143,29 @@ impl IssuancePlan {
         sha256(&self.encoded())
     }
 
+    /// Returns the identifier of the CA of this server that issues.
+    #[must_use]
+    pub fn ca_id(&self) -> Option<Uuid> {
+        self.ca.as_ref()?.rsplit(' ').next()?.parse().ok()
+    }
+
     /// Returns the fields that differ from an earlier plan.
     #[must_use]
     pub fn differences(&self, before: &Self) -> Vec<PlanDifference> {
-        let pairs = before.fields().into_iter().zip(self.fields());
-        pairs
-            .filter(|(before, after)| before.values != after.values)
-            .map(|(before, after)| PlanDifference {
-                name: after.name,
-                before: before.values,
-                after: after.values,
-            })
+        let (before, after) = (before.fields(), self.fields());
+        let missing = before.iter().filter(|one| !after.iter().any(|other| other.name == one.name));
+        let names: Vec<&'static str> = after.iter().chain(missing).map(|field| field.name).collect();
+        let values = |fields: &[PlanField], name| {
+            fields
+                .iter()
+                .find(|field| field.name == name)
+                .map(|field| field.values.clone())
+                .unwrap_or_default()
+        };
+        names
+            .into_iter()
+            .map(|name| PlanDifference { name, before: values(&before, name), after: values(&after, name) })
+            .filter(|change| change.before != change.after)
             .collect()
     }
 }
@@ -209,10 +228,11 @@ mod tests {
 
     fn plan() -> impl Strategy<Value = IssuancePlan> {
         let what = ("[ab]{0,2}", texts(), prop::option::of("[ab]{0,2}"), key(), any::<bool>());
-        let by = ("[ab]{0,2}", version(), "[ab]{0,2}", version(), prop::option::of("[ab]{0,2}"));
+        let maybe = || prop::option::of("[ab]{0,2}");
+        let by = ("[ab]{0,2}", version(), "[ab]{0,2}", version(), maybe(), maybe());
         (what, by, prop::option::of(0..3_i64), texts()).prop_map(|(what, by, lifetime_seconds, targets)| {
             let (object, names, subject, key, must_staple) = what;
-            let (profile, profile_version, issuer, issuer_version, issuer_profile) = by;
+            let (profile, profile_version, issuer, issuer_version, ca, issuer_profile) = by;
             IssuancePlan {
                 object,
                 names,
@@ -223,6 +243,7 @@ mod tests {
                 profile_version,
                 issuer,
                 issuer_version,
+                ca,
                 issuer_profile,
                 lifetime_seconds,
                 targets,
@@ -245,6 +266,7 @@ mod tests {
             8 => out.issuer_version = other.issuer_version,
             9 => out.issuer_profile = other.issuer_profile,
             10 => out.lifetime_seconds = other.lifetime_seconds,
+            11 => out.ca = other.ca,
             _ => out.targets = other.targets,
         }
         out
@@ -252,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changing_any_field_changes_the_plan_hash(plan in plan(), other in plan(), field in 0..12_usize) {
+        fn changing_any_field_changes_the_plan_hash(plan in plan(), other in plan(), field in 0..13_usize) {
             let changed = with_field(&plan, &other, field);
             prop_assert_eq!(changed == plan, changed.sha256() == plan.sha256());
             prop_assert_eq!(changed.differences(&plan).len(), usize::from(changed != plan));
@@ -278,6 +300,7 @@ mod tests {
             profile_version: None,
             issuer: "internal".to_owned(),
             issuer_version: None,
+            ca: None,
             issuer_profile: None,
             lifetime_seconds: None,
             targets: Vec::new(),

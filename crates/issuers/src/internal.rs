@@ -38,6 +38,7 @@ impl Internal {
             IssuerError::misconfigured("neither the order nor the issuer names a profile of the internal CA")
         })?;
         let ca = match &self.config.ca {
+            _ if order.ca.is_some() => order.ca,
             Some(name) => {
                 let ca = self.authority.ca(name).await;
                 Some(ca.map_err(|error| IssuerError::misconfigured(format!("ca: {error}")))?.id)

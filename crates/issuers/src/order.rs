@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use uuid::Uuid;
 use x509::{GeneralName, UnixTime};
 
 /// An order for a certificate.
@@ -16,6 +17,11 @@ pub struct Order {
     pub names: Vec<GeneralName>,
     /// The issuer's profile, role or provisioner, if any.
     pub profile: Option<String>,
+    /// Profile of the certificate. Its rules about names, teams and approval were checked, so the internal CA issues by no other.
+    /// `None`: the order has no certificate, such as a test.
+    pub certificate_profile: Option<String>,
+    /// The approved CA of this server. `None`: the issuer or the profile selects the CA.
+    pub ca: Option<Uuid>,
     /// Requested lifetime in seconds. `None`: the issuer decides.
     pub lifetime_seconds: Option<i64>,
     /// The replaced certificate in DER.

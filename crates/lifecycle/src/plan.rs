@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use authority::plan::{DocumentVersion, IssuancePlan, PlannedKey};
 use authority::profile::Profile;
-use serde_json::json;
+use authority::tree::CaChoice;
+use issuers::IssuerKind;
+use serde_json::{Value, json};
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
@@ -36,6 +38,16 @@ pub(crate) struct PlanFacts {
     approvals: HashMap<String, u32>,
     issuers: HashMap<String, DocumentVersion>,
     targets: HashMap<Uuid, DocumentVersion>,
+    /// CA that issues by default under a profile. Empty if all certificates are from external issuers.
+    cas: HashMap<String, String>,
+    /// CA that an issuer names, by issuer of the internal CA. `None`: the CA of the profile.
+    inside: HashMap<String, Option<String>>,
+}
+
+/// Returns the CA that a configuration of the internal CA names; `None` for an external issuer.
+fn internal_ca(config: &str) -> Option<Option<String>> {
+    let config: Value = serde_json::from_str(config).ok()?;
+    (config["type"] == IssuerKind::Internal.name()).then(|| config["ca"].as_str().map(str::to_owned))
 }
 
 fn versions<K: Eq + std::hash::Hash>(found: Vec<PlanDocument<K>>) -> HashMap<K, DocumentVersion> {
@@ -48,11 +60,12 @@ fn approvals(profile: &PlanDocument<String>) -> Option<(String, u32)> {
 }
 
 impl PlanFacts {
-    /// Loads the documents that the plans of these certificates need, with three statements. Runs no statement if there are no
+    /// Loads the documents of these certificates, and the CAs, with four statements. Runs no statement if there are no
     /// certificates.
     pub(crate) async fn of<'a>(
         tx: &mut Tx,
         rows: impl Iterator<Item = &'a ManagedRow>,
+        now_us: i64,
     ) -> Result<Self, StoreError> {
         let (mut profiles, mut issuers, mut targets) = (Vec::new(), Vec::new(), Vec::new());
         for row in rows {
@@ -75,12 +88,31 @@ impl PlanFacts {
         targets.sort_unstable();
         targets.dedup();
         let profiles = plan_profiles(tx, profiles).await?;
+        let issuers = plan_issuers(tx, issuers).await?;
+        let choice = CaChoice::read(tx, now_us).await?;
+        let named = |issuer: &PlanDocument<String>| {
+            let ca = internal_ca(&issuer.body)?;
+            Some((issuer.key.clone(), ca.and_then(|ca| choice.issuing(Some(&ca)))))
+        };
+        let of_profile =
+            |profile: &PlanDocument<String>| Some((profile.key.clone(), choice.of_profile(&profile.body)?));
         Ok(Self {
             approvals: profiles.iter().filter_map(approvals).collect(),
+            cas: profiles.iter().filter_map(of_profile).collect(),
+            inside: issuers.iter().filter_map(named).collect(),
             profiles: versions(profiles),
-            issuers: versions(plan_issuers(tx, issuers).await?),
+            issuers: versions(issuers),
             targets: versions(plan_targets(tx, targets).await?),
         })
+    }
+
+    /// Returns the CA of this server that issues; `None` for an external issuer.
+    fn ca(&self, certificate: &ManagedCertificate) -> Option<String> {
+        let named = match certificate.issuer.as_str() {
+            INTERNAL_ISSUER => None,
+            issuer => self.inside.get(issuer)?.clone(),
+        };
+        named.or_else(|| self.cas.get(&certificate.profile).cloned())
     }
 
     /// Returns the plan of a certificate's next version.
@@ -92,12 +124,14 @@ impl PlanFacts {
             KeyLocation::Agent { agent } => format!("agent {agent}"),
             KeyLocation::KeyService => "key service".to_owned(),
         };
+        let ca = self.ca(&certificate);
         Ok(IssuancePlan {
             object: format!("certificate/{}", certificate.id),
             names: certificate.names.iter().map(ToString::to_string).collect(),
             subject: certificate.options.subject,
             key: PlannedKey::New { key_type: certificate.key_type.name().to_owned(), location },
             must_staple: certificate.options.must_staple,
+            ca,
             profile_version: self.profiles.get(&certificate.profile).cloned(),
             profile: certificate.profile,
             issuer_version: self.issuers.get(&certificate.issuer).cloned(),
@@ -110,15 +144,7 @@ impl PlanFacts {
 
     fn target(&self, target: &TargetRef) -> String {
         match target {
-            TargetRef::Deploy { target, agent } => match self.targets.get(target) {
-                Some(version) => {
-                    format!(
-                        "target {target} agent {agent} revision {} sha256:{}",
-                        version.revision, version.sha256
-                    )
-                }
-                None => format!("target {target} agent {agent}"),
-            },
+            TargetRef::Deploy { target, agent } => target_text(*target, *agent, self.targets.get(target)),
             TargetRef::Endpoint { host, port, protocol, server_name } => {
                 json!({ "endpoint": host, "port": port, "protocol": protocol, "server_name": server_name })
                     .to_string()
@@ -130,6 +156,24 @@ impl PlanFacts {
     pub(crate) fn is_covered_by(&self, row: &ManagedRow, approval: &ApprovalRow) -> Result<bool, StoreError> {
         Ok(approval.plan_sha256 == Some(self.plan(row)?.sha256()))
     }
+}
+
+fn target_text(target: Uuid, agent: Uuid, version: Option<&DocumentVersion>) -> String {
+    match version {
+        Some(DocumentVersion { revision, sha256 }) => {
+            format!("target {target} agent {agent} revision {revision} sha256:{sha256}")
+        }
+        None => format!("target {target} agent {agent}"),
+    }
+}
+
+/// Returns these pairs of target and agent as plans contain them now.
+pub(crate) async fn target_texts(tx: &mut Tx, places: &[(Uuid, Uuid)]) -> Result<Vec<String>, StoreError> {
+    let mut targets: Vec<Uuid> = places.iter().map(|(target, _)| *target).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    let known = versions(plan_targets(tx, targets).await?);
+    Ok(places.iter().map(|(target, agent)| target_text(*target, *agent, known.get(target))).collect())
 }
 
 /// Returns the open and given approvals, by run.
@@ -152,11 +196,11 @@ pub(crate) struct ApprovalFacts {
 }
 
 impl ApprovalFacts {
-    pub(crate) async fn of(tx: &mut Tx, rows: &[&ManagedRow]) -> Result<Self, StoreError> {
+    pub(crate) async fn of(tx: &mut Tx, rows: &[&ManagedRow], now_us: i64) -> Result<Self, StoreError> {
         if rows.is_empty() {
             return Ok(Self::default());
         }
-        let plans = PlanFacts::of(tx, rows.iter().copied()).await?;
+        let plans = PlanFacts::of(tx, rows.iter().copied(), now_us).await?;
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
         let newest = newest_approvals(tx, ids.clone()).await?;
         let mut changers: HashMap<i64, Vec<String>> = HashMap::new();

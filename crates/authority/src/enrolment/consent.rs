@@ -15,6 +15,7 @@ use crate::profile::Profile;
 use crate::tables::{
     self, EnrolmentDecision, EnrolmentPlan, EnrolmentRow, EnrolmentState, NewEnrolment, VoteRow,
 };
+use crate::tree::{Ca, CaChoice, planned_name};
 use crate::{Authority, quorum};
 
 /// Maximum number of enrollments that wait for approval. More indicate a flood.
@@ -45,7 +46,9 @@ pub enum DecideError {
     #[error("{0} requested this certificate and is the same person as you: another person must decide")]
     OwnRequest(String),
     /// The plan has changed. The caller must read the enrollment again.
-    #[error("the profile changed after the enrolment was requested: read the enrolment again, then decide")]
+    #[error(
+        "the profile, or the CA that issues, changed after the enrolment was requested: read the enrolment again, then decide"
+    )]
     PlanChanged,
     /// The plan is not the one that was shown. The caller must read the enrollment again.
     #[error(
@@ -274,13 +277,17 @@ impl EnrolmentApprovalPlan {
         Self { id, requester: requester.to_owned(), plan: plan_without_profile(id, profile, request) }
     }
 
-    /// Returns the plan with the current version of the profile.
-    async fn now(&self, tx: &mut Tx) -> Result<EnrolmentPlan, StoreError> {
+    /// Returns the plan with the current version of the profile and the CA that issues now.
+    async fn now(&self, tx: &mut Tx, now_us: i64) -> Result<EnrolmentPlan, StoreError> {
         let profile = tables::profile_row(tx, &self.plan.profile).await?;
         let needed = profile.as_ref().and_then(|row| Profile::from_json(&row.body).ok());
         let needed = needed.map_or(1, |profile| profile.approvals);
+        let ca = match &profile {
+            Some(row) => CaChoice::read(tx, now_us).await?.of_profile(&row.body),
+            None => None,
+        };
         let version = profile.map(|row| DocumentVersion::of(row.revision, &row.body));
-        let plan = IssuancePlan { profile_version: version, ..self.plan.clone() };
+        let plan = IssuancePlan { profile_version: version, ca, ..self.plan.clone() };
         let text = serde_json::to_string(&plan).unwrap_or_default();
         Ok(EnrolmentPlan { text, sha256: plan.sha256(), needed })
     }
@@ -288,7 +295,7 @@ impl EnrolmentApprovalPlan {
     /// Returns the current plan if it is the plan that approval was requested for. Otherwise voids earlier decisions, and requests
     /// approval for the current plan.
     async fn asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
-        let plan = self.now(tx).await?;
+        let plan = self.now(tx, now_us).await?;
         let now = plan.sha256;
         if tables::enrolment_plan(tx, self.id).await? == Some(now) {
             return Ok(Some(plan));
@@ -311,9 +318,14 @@ impl EnrolmentApprovalPlan {
     }
 }
 
-/// Returns the plan of an enrollment under this version of its profile.
-pub(crate) fn issuance_plan(row: &EnrolmentRow, profile_version: Option<DocumentVersion>) -> IssuancePlan {
-    IssuancePlan { profile_version, ..plan_without_profile(row.id, &row.profile, &row.request) }
+/// Returns the plan of an enrollment under this version of its profile, by this CA.
+pub(crate) fn issuance_plan(
+    row: &EnrolmentRow,
+    profile_version: Option<DocumentVersion>,
+    ca: &Ca,
+) -> IssuancePlan {
+    let ca = Some(planned_name(&ca.name, ca.id));
+    IssuancePlan { profile_version, ca, ..plan_without_profile(row.id, &row.profile, &row.request) }
 }
 
 fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan {
@@ -332,24 +344,33 @@ fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan
         profile_version: None,
         issuer: "internal".to_owned(),
         issuer_version: None,
+        ca: None,
         issuer_profile: None,
         lifetime_seconds: None,
         targets: Vec::new(),
     }
 }
 
-/// Returns whether the current plan was approved. This check runs in the transaction before the issuance. If it fails, approval is
-/// requested again.
-pub(super) async fn is_current_plan_approved(
+/// Returns the CA of the current plan, if this plan was approved. This check runs in the transaction before the issuance. If it fails,
+/// approval is requested again.
+pub(super) async fn approved_ca(
     authority: &Authority,
     waiting: &Waiting,
-) -> Result<bool, EnrolmentError> {
+) -> Result<Option<Uuid>, EnrolmentError> {
     let plan = EnrolmentApprovalPlan::of(waiting.id, &waiting.requester, &waiting.profile, &waiting.stored);
     let now_us = authority.clock().now_us();
-    let held = authority.store().write("enrolment_plan", move |tx| {
-        Box::pin(async move { plan.asked_for(tx, now_us).await.map(|plan| plan.is_some()) })
-    });
-    Ok(held.await?)
+    let held = authority
+        .store()
+        .write("enrolment_plan", move |tx| Box::pin(async move { plan.asked_for(tx, now_us).await }));
+    let Some(plan) = held.await? else { return Ok(None) };
+    let plan: IssuancePlan = serde_json::from_str(&plan.text)
+        .map_err(|error| StoreError::Corrupt(format!("enrolments.plan: {error}")))?;
+    match plan.ca_id() {
+        Some(ca) => Ok(Some(ca)),
+        None => {
+            Err(EnrolmentError::Unavailable("no CA issues: create one, or change the profile".to_owned()))
+        }
+    }
 }
 
 async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, EnrolmentError> {
@@ -383,7 +404,7 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
     let stored = authority.store().write("enrolment_insert", move |tx| {
         Box::pin(async move {
             tables::store_principal_marks(tx, &principal).await?;
-            new.plan = plan.now(tx).await?;
+            new.plan = plan.now(tx, now_us).await?;
             if !tables::insert_enrolment(tx, new, OPEN_MAX).await? {
                 return Ok(false);
             }

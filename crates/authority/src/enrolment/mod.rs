@@ -75,9 +75,7 @@ async fn issue_approved(
         EnrolmentState::Rejected => return Err(EnrolmentError::Rejected(waiting.note)),
         EnrolmentState::Approved => {}
     }
-    if !consent::is_current_plan_approved(authority, &waiting).await? {
-        return Ok(Enrolled::Waiting);
-    }
+    let Some(ca) = consent::approved_ca(authority, &waiting).await? else { return Ok(Enrolled::Waiting) };
     let consent = ApprovalRef::Enrolment(waiting.id);
     let enrolment = Enrolment {
         source,
@@ -91,6 +89,7 @@ async fn issue_approved(
     let mut request = issue_request(&enrolment);
     request.idempotency_key = Some(enrolment.key);
     request.consent = Some(consent);
+    request.ca = Some(ca);
     Ok(Enrolled::Issued(Box::new(authority.issue(request).await?)))
 }
 

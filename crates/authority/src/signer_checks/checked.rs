@@ -145,7 +145,7 @@ impl CheckedCaKeys {
             self.authority.planned_tbs_certificate(request, &profile, ca, planned_at, &draft.serial)?;
         same(&draft, tbs, &expected)?;
         if profile.requires_approval {
-            consent::check(&self.authority, &*self.consents, request, &version).await?;
+            consent::check(&self.authority, &*self.consents, request, &version, ca).await?;
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::enrolment;
 use crate::issue::{ApprovalRef, IssueRequest};
 use crate::plan::{DocumentVersion, IssuancePlan, PlannedKey};
 use crate::tables::{self, EnrolmentState};
+use crate::tree::Ca;
 
 /// Access to the approvals of managed certificates.
 pub trait ApprovalSource: Send + Sync + fmt::Debug {
@@ -52,6 +53,7 @@ pub(super) async fn check(
     consents: &dyn ApprovalSource,
     request: &IssueRequest,
     version: &DocumentVersion,
+    ca: &Ca,
 ) -> Result<(), Refusal> {
     let refuse =
         |reason: &str| Refusal::Consent { profile: request.profile.clone(), reason: reason.to_owned() };
@@ -62,11 +64,11 @@ pub(super) async fn check(
             let row = row.filter(|row| row.state == EnrolmentState::Approved);
             let row = row.ok_or_else(|| refuse("the enrolment is not approved"))?;
             let approved = tables::Enrolments::of(authority.store()).plan(*id).await?;
-            let plan = enrolment::issuance_plan(&row, Some(version.clone()));
+            let plan = enrolment::issuance_plan(&row, Some(version.clone()), ca);
             if approved != Some(plan.sha256()) {
                 return Err(refuse("the enrolment was approved with another plan"));
             }
-            covers(&plan, request, version).map_err(|reason| refuse(&reason))
+            covers(&plan, request, version, ca).map_err(|reason| refuse(&reason))
         }
         Some(ApprovalRef::Run(run)) => {
             let approved = consents.of_run(run).await?.ok_or_else(|| refuse("the run is not approved"))?;
@@ -76,14 +78,22 @@ pub(super) async fn check(
             if approved.barred.contains(&approved.decided_by) {
                 return Err(refuse("the approver was not allowed to approve this plan"));
             }
-            covers(&approved.plan, request, version).map_err(|reason| refuse(&reason))
+            covers(&approved.plan, request, version, ca).map_err(|reason| refuse(&reason))
         }
     }
 }
 
 /// Checks that the request matches the plan. An error names the field that differs.
-fn covers(plan: &IssuancePlan, request: &IssueRequest, version: &DocumentVersion) -> Result<(), String> {
+fn covers(
+    plan: &IssuancePlan,
+    request: &IssueRequest,
+    version: &DocumentVersion,
+    ca: &Ca,
+) -> Result<(), String> {
     let differs = |field: &str| Err(format!("the approved plan has a different {field}"));
+    if plan.ca_id() != Some(ca.id) {
+        return differs("CA");
+    }
     let names: Vec<String> = request.names.iter().map(ToString::to_string).collect();
     if plan.names != names {
         return differs("list of names");

@@ -97,6 +97,10 @@ SELECT c.id, c.name, c.key_id, c.state, c.parent_id, c.sha256, c.specification, 
        c.retired_at, k.key_type, k.spki, c.default_since
 FROM cas c JOIN keys k ON k.id = c.key_id ORDER BY c.seq LIMIT ?1";
 
+const CHOICE: &str = "-- cas_choice
+SELECT c.id, c.name, c.state, c.parent_id, c.specification, c.default_since, k.der
+FROM cas c JOIN ca_certificates k ON k.ca_id = c.id AND k.sha256 = c.sha256 ORDER BY c.seq LIMIT ?1";
+
 const CERTIFICATES: &str = "-- ca_certificates
 SELECT ca_id, sha256, role, position, issuer_ca, der, not_after, created_at FROM ca_certificates
 ORDER BY ca_id, role, position, sha256";
@@ -151,6 +155,7 @@ pub(crate) const ALL: &[&str] = &[
     GENERATION,
     GENERATION_NEXT,
     CAS,
+    CHOICE,
     CERTIFICATES,
     INSTALL,
     RENEW,
@@ -207,6 +212,46 @@ impl CaCache<'_> {
             self.0.rows(Cost::Walk, LIVING_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.number())
     }
+}
+
+/// The properties of a CA that decide which CA issues.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CaChoiceRow {
+    /// Identifier of the CA.
+    pub id: Uuid,
+    /// Name of the CA.
+    pub name: String,
+    /// State: see [`CaRow::state`].
+    pub state: String,
+    /// Parent CA on this server.
+    pub parent_id: Option<Uuid>,
+    /// Specification from which the CA was created, JSON.
+    pub specification: String,
+    /// Time in microseconds since when the CA is the default.
+    pub default_since_us: Option<i64>,
+    /// The CA's certificate in DER.
+    pub der: Vec<u8>,
+}
+
+/// Returns the CAs that have a certificate, oldest first, as seen by this transaction.
+///
+/// # Errors
+/// Fails if the database fails.
+#[crate::boxed]
+pub async fn ca_choices(tx: &mut Tx) -> Result<Vec<CaChoiceRow>, StoreError> {
+    let rows = tx.rows(CHOICE, vec![(CAS_MAX as i64).into()]).await?;
+    let choice = |mut row: Row| {
+        Ok(CaChoiceRow {
+            id: row.uuid()?,
+            name: row.text()?,
+            state: row.text()?,
+            parent_id: row.maybe_uuid()?,
+            specification: row.text()?,
+            default_since_us: row.maybe_int()?,
+            der: row.blob()?,
+        })
+    };
+    rows.into_iter().map(choice).collect()
 }
 
 /// Inserts a CA. Returns false if its name is in use or if there are already [`CAS_MAX`] CAs.

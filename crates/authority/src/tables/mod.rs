@@ -17,9 +17,9 @@ use db::ModuleStatements;
 
 pub use acme::Acme;
 pub use cas::{
-    CAS_MAX, CaCache, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, begin_retiring_ca,
-    delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, make_default_ca,
-    renew_ca,
+    CAS_MAX, CaCache, CaCertificateRole, CaCertificateRow, CaChoiceRow, CaRow, CaRows, CaWithKey,
+    begin_retiring_ca, ca_choices, delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates,
+    install_ca, make_default_ca, renew_ca,
 };
 pub use changes::{
     ChangeDecision, ChangeRow, ChangeState, Changes, NewChange, SEALED_CHANGES, change_row, decide_change,

@@ -7,10 +7,11 @@ use futures_util::FutureExt;
 use serde_json::json;
 use store::{AuditEvent, StoreError, Tx};
 use uuid::Uuid;
-use x509::UnixTime;
+use x509::{Certificate, UnixTime};
 
-use super::Ca;
 use super::error::{CaError, DefaultError};
+use super::specification::credential_path;
+use super::{Ca, CaState};
 use crate::Authority;
 use crate::tables;
 
@@ -55,17 +56,98 @@ async fn make_default_and_audit(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Res
     Ok(made)
 }
 
-/// Returns the default at `now` among CAs (oldest first), as if `without` were retired.
-pub(super) fn default_issuing_ca(all: &[Arc<Ca>], now: UnixTime, without: Option<Uuid>) -> Option<Arc<Ca>> {
-    let own: Vec<&Arc<Ca>> = all.iter().filter(|ca| ca.credential.is_none()).collect();
-    let issues = |ca: &&Arc<Ca>| ca.may_issue(now) && Some(ca.id) != without;
-    let active: Vec<&Arc<Ca>> = own.iter().copied().filter(issues).collect();
+/// The properties of an own CA that decide which CA is the default.
+struct Candidate {
+    id: Uuid,
+    parent: Option<Uuid>,
+    default_since_us: Option<i64>,
+    /// Whether the CA can issue now.
+    issues: bool,
+}
+
+/// Returns the default among own CAs (oldest first).
+fn default_of(own: &[Candidate]) -> Option<Uuid> {
+    let active: Vec<&Candidate> = own.iter().filter(|ca| ca.issues).collect();
+    let all: Vec<&Candidate> = own.iter().collect();
     let chosen = active.iter().copied().filter(|ca| ca.default_since_us.is_some());
-    let without_children = |others: &[&Arc<Ca>]| {
+    let without_children = |others: &[&Candidate]| {
         let parents: HashSet<Uuid> = others.iter().filter_map(|ca| ca.parent).collect();
         active.iter().copied().find(|ca| !parents.contains(&ca.id))
     };
     let default = chosen.max_by_key(|ca| ca.default_since_us);
     // A root whose intermediates are retired issues only if no other CA does.
-    default.or_else(|| without_children(&own)).or_else(|| without_children(&active)).cloned()
+    default.or_else(|| without_children(&all)).or_else(|| without_children(&active)).map(|ca| ca.id)
+}
+
+/// The CAs as seen by a transaction, to determine which of them issues.
+#[derive(Debug, Default)]
+pub struct CaChoice {
+    cas: Vec<(Uuid, String)>,
+    default: Option<Uuid>,
+}
+
+impl CaChoice {
+    /// Reads the CAs in a transaction. Selects the default at `now_us`, as [`Authority::issuing_ca`] does.
+    ///
+    /// # Errors
+    /// Fails if the database fails.
+    #[crate::boxed]
+    pub async fn read(tx: &mut Tx, now_us: i64) -> Result<Self, StoreError> {
+        let now = UnixTime(now_us.div_euclid(1_000_000));
+        let (mut cas, mut own) = (Vec::new(), Vec::new());
+        for row in tables::ca_choices(tx).await? {
+            // A CA that cannot be read never issues.
+            let (Ok(state), Ok(certificate)) = (row.state.parse::<CaState>(), Certificate::parse(&row.der))
+            else {
+                continue;
+            };
+            if credential_path(&row.specification).is_none() {
+                let valid = certificate.not_before <= now && now <= certificate.not_after;
+                let issues = state == CaState::Active && valid;
+                let default_since_us = row.default_since_us;
+                own.push(Candidate { id: row.id, parent: row.parent_id, default_since_us, issues });
+            }
+            cas.push((row.id, row.name));
+        }
+        Ok(Self { default: default_of(&own), cas })
+    }
+
+    /// Returns the name and the identifier of the CA that issues: the named one (identifier or name), otherwise the default.
+    #[must_use]
+    pub fn issuing(&self, named: Option<&str>) -> Option<String> {
+        let id = match named {
+            Some(named) => {
+                let by_id = named.parse().ok().filter(|id| self.cas.iter().any(|(known, _)| known == id));
+                by_id.or_else(|| self.cas.iter().find(|(_, name)| name == named).map(|(id, _)| *id))
+            }
+            None => self.default,
+        };
+        let (id, name) = self.cas.iter().find(|(known, _)| Some(*known) == id)?;
+        Some(planned_name(name, *id))
+    }
+
+    /// Returns the CA that issues under a profile with this stored text.
+    #[must_use]
+    pub fn of_profile(&self, body: &str) -> Option<String> {
+        let profile: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+        self.issuing(profile["ca"].as_str())
+    }
+}
+
+/// Returns a CA as text for plans.
+pub(crate) fn planned_name(name: &str, id: Uuid) -> String {
+    format!("{name} {id}")
+}
+
+/// Returns the default at `now` among CAs (oldest first), as if `without` were retired.
+pub(super) fn default_issuing_ca(all: &[Arc<Ca>], now: UnixTime, without: Option<Uuid>) -> Option<Arc<Ca>> {
+    let own = all.iter().filter(|ca| ca.credential.is_none());
+    let candidates = own.map(|ca| Candidate {
+        id: ca.id,
+        parent: ca.parent,
+        default_since_us: ca.default_since_us,
+        issues: ca.may_issue(now) && Some(ca.id) != without,
+    });
+    let default = default_of(&candidates.collect::<Vec<_>>())?;
+    all.iter().find(|ca| ca.id == default).cloned()
 }

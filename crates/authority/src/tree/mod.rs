@@ -20,6 +20,7 @@ mod urls;
 pub use ca::{Ca, CaState, DerChain, PendingCa};
 pub use certificate::inventory_row;
 pub use credential::CredentialCa;
+pub use default::CaChoice;
 pub use error::{CaError, DefaultError, ImportError, NewCaError, RetireError};
 pub use forest::CaCache;
 pub use import::Request;
@@ -28,4 +29,5 @@ pub use specification::{BadCa, NameLimits, NewCa};
 pub use urls::Urls;
 
 pub(crate) use certificate::{Body, Dates, Issuer, Points, certify, path_length_below, random_serial};
+pub(crate) use default::planned_name;
 pub(crate) use specification::check_name;

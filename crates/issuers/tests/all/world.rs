@@ -101,6 +101,8 @@ pub(crate) fn order(key: &str, names: &[&str]) -> Order {
         csr_der: request(names).0,
         names: names.iter().map(|name| GeneralName::parse(name).unwrap()).collect(),
         profile: None,
+        certificate_profile: None,
+        ca: None,
         lifetime_seconds: None,
         replaces: None,
         deadline: Instant::now() + Duration::from_secs(60),

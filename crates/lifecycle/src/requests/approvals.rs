@@ -421,7 +421,7 @@ async fn void_if_plan_changed(
     }
     let rows = rows_of(tx, open.iter().map(|one| one.certificate).collect()).await?;
     let jobs = jobs_by_ids(tx, open.iter().map(|one| one.job).collect()).await?;
-    let facts = PlanFacts::of(tx, rows.iter()).await?;
+    let facts = PlanFacts::of(tx, rows.iter(), now_us).await?;
     let mut ledger = Ledger::new(now_us, actor);
     let mut voided = 0;
     for approval in open {

@@ -379,7 +379,7 @@ async fn record_plan_change(
     was: &ManagedRow,
     run: Option<&JobRow>,
 ) -> Result<bool, StoreError> {
-    let facts = PlanFacts::of(tx, [was, &entry.row].into_iter()).await?;
+    let facts = PlanFacts::of(tx, [was, &entry.row].into_iter(), ledger.at_us()).await?;
     let plan = facts.plan(&entry.row)?;
     if plan == facts.plan(was)? {
         return Ok(false);

@@ -10,6 +10,7 @@ use futures_util::future::join_all;
 use issuers::Order;
 use store::patience;
 use store::{KeyRow, StoreError, Tx};
+use uuid::Uuid;
 
 use crate::at_work::ActiveRunsGuard;
 use crate::csr::{asks_for, signed_csr};
@@ -195,7 +196,7 @@ async fn begin(
     };
     let gated: Vec<&JobRow> = jobs.iter().filter(is_gated).collect();
     let gated_rows: Vec<&ManagedRow> = gated.iter().filter_map(|job| rows.get(&job.certificate)).collect();
-    let facts = ApprovalFacts::of(tx, &gated_rows).await?;
+    let facts = ApprovalFacts::of(tx, &gated_rows, now_us).await?;
     let standing = standing_by_job(tx, gated.iter().map(|job| job.id).collect()).await?;
     let mut ledger = Ledger::new(now_us, "system:scheduler");
     let (mut keys, mut ready) = (Vec::new(), Vec::new());
@@ -283,7 +284,8 @@ async fn begin(
                 }
                 ledger.change(job.clone(), to.clone());
                 let before = versions.iter().find(|version| Some(version.id) == row.version);
-                if let Some(order) = order(&to, row, before, deadline) {
+                let ca = approval.map(|_| facts.plans().plan(row)).transpose()?.and_then(|plan| plan.ca_id());
+                if let Some(order) = order(&to, row, before, ca, deadline) {
                     ready.push(BegunRun { job: to, order, facts: prepared.facts });
                 }
             }
@@ -346,17 +348,20 @@ fn order(
     job: &JobRow,
     row: &ManagedRow,
     before: Option<&ManagedVersion>,
+    ca: Option<Uuid>,
     deadline: Instant,
 ) -> Option<Order> {
     let certificate = ManagedCertificate::from_row(row).ok()?;
     let own = row.issuer == INTERNAL_ISSUER;
-    let profile = if own { Some(certificate.profile) } else { certificate.options.issuer_profile };
+    let profile = if own { Some(certificate.profile.clone()) } else { certificate.options.issuer_profile };
     let replaces = before.filter(|version| version.issuer == row.issuer && version.revoked_at_us.is_none());
     Some(Order {
         key: id_of(job).to_string(),
         csr_der: job.csr.clone().unwrap_or_default(),
         names: certificate.names,
         profile,
+        certificate_profile: Some(certificate.profile),
+        ca,
         lifetime_seconds: certificate.options.lifetime_seconds,
         replaces: replaces.and_then(|version| first_der(&version.chain)).map(Arc::from),
         deadline,

@@ -251,7 +251,8 @@ async fn store_all(
             && jobs.get(&one.job.id).is_some_and(|job| job.approval == Consent::Given)
     };
     let gated: Vec<&&Ending> = mine.iter().filter(is_gated).collect();
-    let plans = PlanFacts::of(tx, gated.iter().filter_map(|one| rows.get(&one.job.certificate))).await?;
+    let gated_rows = gated.iter().filter_map(|one| rows.get(&one.job.certificate));
+    let plans = PlanFacts::of(tx, gated_rows, now_us).await?;
     let approvals = standing_by_job(tx, gated.iter().map(|one| one.job.id).collect()).await?;
     let mut changes = Changes {
         ledger: Ledger::new(now_us, "system:scheduler"),

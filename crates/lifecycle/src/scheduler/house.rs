@@ -101,7 +101,7 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
         .into_iter()
         .map(|row| (row.id, row))
         .collect();
-    let facts = ApprovalFacts::of(tx, &rows.values().collect::<Vec<_>>()).await?;
+    let facts = ApprovalFacts::of(tx, &rows.values().collect::<Vec<_>>(), now_us).await?;
     let mut ledger = Ledger::new(now_us, "system:renewal");
     for job in jobs {
         let Some(row) = rows.get(&job.certificate) else {

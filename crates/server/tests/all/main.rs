@@ -14,6 +14,7 @@ mod credential_client;
 mod credential_pages;
 mod enrolments;
 mod gates;
+mod insider;
 mod issuers;
 mod last_manager;
 mod listening;

@@ -27,12 +27,12 @@ use x509::{Certificate, DistinguishedName};
 use crate::parts::Parts;
 use crate::world::{self, TestResponse, issuance, send};
 
-const CERTIFICATES: &str = "/api/v1/certificates";
+pub(crate) const CERTIFICATES: &str = "/api/v1/certificates";
 
-struct House {
-    store: Store,
+pub(crate) struct House {
+    pub(crate) store: Store,
     running: Running,
-    admin: String,
+    pub(crate) admin: String,
     /// The CA of the listener's certificate, and of client certificates that are not from the server's internal CA.
     ca: world::Authority,
     client: reqwest::Client,
@@ -43,9 +43,9 @@ struct House {
 }
 
 impl House {
-    async fn new(database: Database) -> Self {
+    pub(crate) async fn new(database: Database) -> Self {
         let store = database.open().await;
-        let Parts { clock, keystore, authority, lifecycle, .. } = Parts::with_issuing(&store).await;
+        let Parts { clock, keystore, authority, issuers, lifecycle } = Parts::with_issuing(&store).await;
         for name in ["shared", "web-a", "web-b", "closed"] {
             let names = json!({ "dns_allowed": [{ "suffix": "example", "wildcards": true }] });
             let mut profile = Profile::for_servers(name, serde_json::from_value(names).unwrap());
@@ -79,6 +79,7 @@ impl House {
             issuance: Some(Issuance { est: Est::new(authority.clone(), Some(passwords), est), ..issuance }),
             certificates: Some(lifecycle.clone()),
             agents: Some(agents),
+            issuers: Some(issuers),
             ..Components::default()
         };
         let leaf = ca.leaf(&["127.0.0.1"]);
@@ -95,26 +96,26 @@ impl House {
         Self { store, running, admin, ca, client, stop, _tasks: tasks, _database: database }
     }
 
-    fn ask(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+    pub(crate) fn ask(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, format!("https://{}{path}", self.running.address)).bearer_auth(token)
     }
 
-    async fn post(&self, token: &str, path: &str, body: &Value) -> TestResponse {
+    pub(crate) async fn post(&self, token: &str, path: &str, body: &Value) -> TestResponse {
         send(self.ask(token, Method::POST, path).json(body)).await
     }
 
-    async fn get(&self, token: &str, path: &str) -> TestResponse {
+    pub(crate) async fn get(&self, token: &str, path: &str) -> TestResponse {
         send(self.ask(token, Method::GET, path)).await
     }
 
-    async fn token(&self, role: &str, scope: &str) -> String {
+    pub(crate) async fn token(&self, role: &str, scope: &str) -> String {
         let body = json!({ "name": format!("{role} {scope}"), "grants": [{ "role": role, "scope": scope }] });
         let made = self.post(&self.admin, "/api/v1/tokens", &body).await.expect(201);
         made.json()["token"].as_str().unwrap().to_owned()
     }
 
     /// Creates or updates a team.
-    async fn team(&self, name: &str, owns: Value, quota: Value) -> TestResponse {
+    pub(crate) async fn team(&self, name: &str, owns: Value, quota: Value) -> TestResponse {
         let place = format!("/api/v1/teams/{name}");
         if self.get(&self.admin, &place).await.status == 404 {
             let body = json!({ "name": name, "owns": owns, "quota": quota });
@@ -124,7 +125,7 @@ impl House {
         send(self.ask(&self.admin, Method::PUT, &place).json(&body)).await
     }
 
-    async fn two_teams(&self) {
+    pub(crate) async fn two_teams(&self) {
         let of = |team: &str| {
             json!({
                 "names": [format!("{team}.example")], "profiles": [format!("web-{team}")],
@@ -137,7 +138,7 @@ impl House {
     }
 
     /// Creates a target on an agent without a label.
-    async fn target(&self, name: &str) -> Value {
+    pub(crate) async fn target(&self, name: &str) -> Value {
         let (id, agent) = (Uuid::now_v7(), Uuid::now_v7());
         let settings = TargetSettings {
             name: name.to_owned(),
@@ -157,7 +158,7 @@ impl House {
         json!({ "kind": "deploy", "target": id, "agent": agent })
     }
 
-    async fn until(&self, id: &str, member: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&self, id: &str, member: &str, is: impl Fn(&Value) -> bool) -> Value {
         testbed::until_some(&format!("{member} of certificate {id}"), async || {
             let shown = self.get(&self.admin, &format!("{CERTIFICATES}/{id}")).await.expect(200).json();
             is(&shown[member]).then_some(shown)
@@ -179,7 +180,7 @@ impl House {
         send(post.header("content-type", "application/pkcs10").body(base64_request(name, name))).await
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.cancel();
         let audit = self.store.audit_verify().await.unwrap();
         assert!(audit.faults.is_empty(), "{:?}", audit.faults);
@@ -203,7 +204,7 @@ fn base64_request(common: &str, name: &str) -> String {
     STANDARD.encode(request(common, name))
 }
 
-fn csr(common: &str, name: &str) -> Value {
+pub(crate) fn csr(common: &str, name: &str) -> Value {
     json!({ "csr": x509::pem::encode("CERTIFICATE REQUEST", &request(common, name)) })
 }
 

@@ -143,6 +143,7 @@ fn plan(names: &[&str], version: DocumentVersion) -> IssuancePlan {
         profile_version: Some(version),
         issuer: "internal".to_owned(),
         issuer_version: None,
+        ca: None,
         issuer_profile: None,
         lifetime_seconds: None,
         targets: Vec::new(),
@@ -172,6 +173,11 @@ async fn profile_requiring_approval_needs_approval_of_the_same_plan(mut world: W
     let reason = refusal(asked()).await;
     assert!(reason.contains("the run is not approved"), "{reason}");
     let version = world.version("guarded").await;
+    give(plan(&["a.example"], version.clone()), "user:bob");
+    let reason = refusal(asked()).await;
+    assert!(reason.contains("a different CA"), "{reason}");
+    let ca = Some(format!("{} {}", world.ca.name, world.ca.id));
+    let plan = |names: &[&str], version| IssuancePlan { ca: ca.clone(), ..plan(names, version) };
     give(plan(&["b.example"], version.clone()), "user:bob");
     let reason = refusal(asked()).await;
     assert!(reason.contains("a different list of names"), "{reason}");

@@ -1,0 +1,126 @@
+//! An operator of one team tries to reach objects of another team, and to evade approval.
+
+use authority::keystore::KeyStore;
+use authority::profile::Profile;
+use credentials::{Credentials, CredentialsOptions};
+use http::Method;
+use keys::Keyring;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
+use server::{Components, access};
+use store::Clock;
+use testbed::Database;
+use uuid::Uuid;
+
+use crate::teams::{CERTIFICATES, House, csr};
+use crate::world::{Plan, TestResponse, World, send};
+
+impl House {
+    /// Creates a profile for names below `example`, for which another person must approve.
+    async fn guarded_profile(&self, name: &str) {
+        let names = json!({ "dns_allowed": [{ "suffix": "example", "wildcards": true }] });
+        let vip = Profile::for_servers(name, serde_json::from_value(names).unwrap());
+        let vip = serde_json::to_value(Profile { requires_approval: true, ..vip }).unwrap();
+        self.post(&self.admin, "/api/v1/profiles", &vip).await.expect(201);
+    }
+
+    /// Returns the token of a second administrator.
+    async fn second(&self) -> String {
+        let second = access::break_glass(&self.store, &Clock::system(), "a test").await.unwrap();
+        second.expose_secret().to_owned()
+    }
+
+    /// Creates a managed certificate, and returns its ID.
+    async fn certificate(&self, body: &Value) -> String {
+        let made = self.post(&self.admin, CERTIFICATES, body).await.expect(201).json();
+        made["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits for an open approval that is not `before`.
+    async fn open_approval(&self, before: Option<&str>) -> Value {
+        testbed::until_some("an approval", async || {
+            let open = self.get(&self.admin, "/api/v1/approvals").await.expect(200).json();
+            let id = open["items"][0]["id"].as_str().filter(|id| Some(*id) != before)?;
+            Some(self.get(&self.admin, &format!("/api/v1/approvals/{id}")).await.expect(200).json())
+        })
+        .await
+    }
+
+    async fn approve(&self, token: &str, approval: &Value) -> TestResponse {
+        let path = format!("/api/v1/approvals/{}/approve", approval["id"].as_str().unwrap());
+        self.post(token, &path, &json!({ "plan_sha256": approval["plan_sha256"] })).await
+    }
+
+    async fn patch(&self, token: &str, id: &str, body: &Value) -> TestResponse {
+        send(self.ask(token, Method::PATCH, &format!("{CERTIFICATES}/{id}")).json(body)).await
+    }
+
+    /// Ends the deployments of a certificate, whose agents do not exist.
+    async fn cancel_deployments(&self, id: &str) {
+        let jobs = self.get(&self.admin, &format!("{CERTIFICATES}/{id}/jobs")).await.expect(200).json();
+        for job in jobs["items"].as_array().unwrap() {
+            if job["kind"] == "deployment" && job["finished_at"].is_null() {
+                let path = format!("/api/v1/jobs/{}/cancel", job["id"].as_str().unwrap());
+                self.post(&self.admin, &path, &Value::Null).await.expect(204);
+            }
+        }
+    }
+}
+
+fn field(approval: &Value, name: &str) -> Value {
+    let plan = approval["plan"].as_array().unwrap();
+    let found = plan.iter().find(|field| field["name"] == name);
+    found.unwrap_or_else(|| panic!("the plan has no {name}: {approval}"))["values"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn change_of_the_default_ca_voids_approvals() {
+    let house = House::new(Database::sqlite()).await;
+    house.guarded_profile("vip").await;
+    let second = house.second().await;
+    let intermediate = json!({ "name": "second", "subject": "CN=Second" });
+    house.post(&house.admin, "/api/v1/authorities", &intermediate).await.expect(201);
+    let id = house.certificate(&json!({ "names": ["x.example"], "profile": "vip" })).await;
+    let first = house.open_approval(None).await;
+    assert!(field(&first, "ca")[0].as_str().unwrap().starts_with("issuing "), "{first}");
+
+    house.post(&house.admin, "/api/v1/authorities/second/default", &Value::Null).await.expect(200);
+    let void = house.approve(&second, &first).await.expect(409);
+    assert!(void.text.contains("the plan changed") || void.text.contains("already void"), "{void:?}");
+    let next = house.open_approval(first["id"].as_str()).await;
+    assert!(field(&next, "ca")[0].as_str().unwrap().starts_with("second "), "{next}");
+    assert_ne!(first["plan_sha256"], next["plan_sha256"]);
+    house.approve(&second, &next).await.expect(200);
+    house.until(&id, "status", |status| status == "active").await;
+    let issued = house.get(&house.admin, "/api/v1/issued?profile=vip").await.expect(200).json();
+    let ca = house.get(&house.admin, "/api/v1/authorities/second").await.expect(200).json();
+    assert_eq!(issued["items"][0]["ca"], ca["id"]);
+    house.end().await;
+}
+
+
+impl House {
+    /// Returns a token of an operator. A grant over a guarded profile needs approval.
+    async fn operator_of_everything(&self) -> String {
+        let grants = json!([{ "role": "operator", "scope": "any" }]);
+        let new = json!({ "name": "operator of everything", "grants": grants });
+        let made = self.post(&self.admin, "/api/v1/tokens", &new).await.expect(202).json();
+        let path = format!("/api/v1/changes/{}/approve", made["id"].as_str().unwrap());
+        self.post(&self.second().await, &path, &json!({})).await.expect(200);
+        made["token"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Returns the answer without its instance, and with `ID` in place of the ID.
+fn anonymous(answer: &TestResponse, id: &str) -> Value {
+    let mut problem = answer.json();
+    problem["instance"] = Value::Null;
+    serde_json::from_str(&problem.to_string().replace(id, "ID")).unwrap()
+}
+
+
+
+
+
+
