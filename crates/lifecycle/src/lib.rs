@@ -42,9 +42,9 @@ pub use handle::{Lifecycle, LifecycleOptions};
 pub use requests::{
     ApprovalError, BulkError, BulkReport, CertificatePage, ClaimError, Counts, CsrError, DismissError,
     DueRuns, ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX, JobError,
-    JobPage, MoveError, NOTE_OCTETS_MAX, OwnerFilter, PASSWORD_OCTETS_MIN, PersonChangeError, PersonRecord,
-    PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest, SchedulerStatus, Selection,
-    UpdateError, VersionPage, ViolationRecord,
+    JobPage, MoveError, NOTE_OCTETS_MAX, NotApproved, OwnerFilter, PASSWORD_OCTETS_MIN, PersonChangeError,
+    PersonRecord, PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest,
+    SchedulerStatus, Selection, UpdateError, VersionPage, ViolationRecord,
 };
 pub use run_consents::RunApprovals;
 pub use scheduler::TickReport;

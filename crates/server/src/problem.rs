@@ -128,7 +128,13 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "conflict", "Conflict with the current state").detail(detail)
     }
 
-    /// 410: the retention period has passed, so the detail was removed.
+    /// 409: another person must approve first.
+    #[must_use]
+    pub fn approval_required(detail: impl fmt::Display) -> Self {
+        Self::new(StatusCode::CONFLICT, "approval-required", "Approval required").detail(detail)
+    }
+
+    /// 410: the detail was removed by the retention.
     #[must_use]
     pub fn pruned(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::GONE, "pruned", "Pruned by the retention").detail(detail)

@@ -9,6 +9,7 @@ use serde_json::json;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 
+use super::release::{NotApproved, ReleaseError};
 use crate::creation::AdmissionError;
 use crate::error::{DataError, NameTaken, NotWaiting, Stale, UnderWay, from_data};
 use crate::handle::Lifecycle;
@@ -66,12 +67,24 @@ pub enum MoveError {
     /// There is no version or no target to deploy.
     #[error("{0}")]
     NothingToDeploy(&'static str),
+    /// Another person must approve, and did not.
+    #[error(transparent)]
+    NotApproved(#[from] NotApproved),
     /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(MoveError);
+
+impl From<ReleaseError> for MoveError {
+    fn from(error: ReleaseError) -> Self {
+        match error {
+            ReleaseError::NotApproved(error) => error.into(),
+            ReleaseError::Data(error) => error.into(),
+        }
+    }
+}
 
 /// Reason why the run was not cancelled or retried.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -179,9 +192,11 @@ impl Lifecycle {
     /// Deploys the current version to its targets again.
     ///
     /// # Errors
-    /// [`MoveError::Illegal`] if a run is in progress; [`MoveError::NothingToDeploy`] without targets or version.
+    /// [`MoveError::Illegal`] if a run is in progress; [`MoveError::NothingToDeploy`] without targets or version;
+    /// [`MoveError::NotApproved`] if a target is not in the approved plan of the version.
     #[crate::boxed]
     pub async fn redeploy(&self, id: Uuid, actor: &str) -> Result<(), MoveError> {
+        self.check_redeployment(id).await?;
         self.move_one(id, None, actor, Move::Redeploy).await
     }
 

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use x509::Fingerprint;
 use zeroize::Zeroizing;
 
+use super::release::{KeyUse, NotApproved, ReleaseError};
 use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
 use crate::ledger::{Ledger, on};
@@ -54,6 +55,9 @@ pub enum ExportError {
     /// The certificate has nothing to export, or must not be exported; with the reason.
     #[error("{0}")]
     NotExportable(&'static str),
+    /// Another person must approve, and did not.
+    #[error(transparent)]
+    NotApproved(#[from] NotApproved),
     /// The private key cannot be read from the key store.
     #[error(transparent)]
     Keys(#[from] KeyStoreError),
@@ -64,11 +68,21 @@ pub enum ExportError {
 
 from_data!(ExportError);
 
+impl From<ReleaseError> for ExportError {
+    fn from(error: ReleaseError) -> Self {
+        match error {
+            ReleaseError::NotApproved(error) => error.into(),
+            ReleaseError::Data(error) => error.into(),
+        }
+    }
+}
+
 impl Lifecycle {
     /// Exports the current version of a certificate. The audit row is written before a key is returned.
     ///
     /// # Errors
-    /// [`ExportError::NotExportable`] if there is no version or its key is not in this server.
+    /// [`ExportError::NotExportable`] if there is no version or its key is not in this server. [`ExportError::NotApproved`] for the
+    /// key of a certificate for which another person must approve.
     #[crate::boxed]
     pub async fn export(
         &self,
@@ -91,7 +105,7 @@ impl Lifecycle {
                 (Zeroizing::new(chain_pem.into_bytes()), "application/pem-certificate-chain", "chain")
             }
             ExportFormat::ChainAndKey => {
-                let key = self.private_key(&certificate, &version).await?;
+                let key = self.private_key(&certificate, &version, KeyUse::Export).await?;
                 let mut text = Zeroizing::new(chain_pem.into_bytes());
                 text.extend_from_slice(key.to_pkcs8_pem().as_bytes());
                 (text, "application/x-pem-file", "key")
@@ -100,7 +114,7 @@ impl Lifecycle {
                 if password.len() < PASSWORD_OCTETS_MIN {
                     return Err(ExportError::NotExportable("a PKCS#12 password must have at least 8 bytes"));
                 }
-                let key = self.private_key(&certificate, &version).await?;
+                let key = self.private_key(&certificate, &version, KeyUse::Export).await?;
                 let file = pkcs12(&chain, &key, &version.fingerprint, &certificate.name, password);
                 let file = file
                     .map_err(|_| ExportError::NotExportable("cannot create a PKCS#12 file with this key"))?;
@@ -117,11 +131,12 @@ impl Lifecycle {
         })
     }
 
-    /// Returns the private key of a version, if this server stores it.
+    /// Returns the private key of a version for this use, if this server stores it.
     pub(super) async fn private_key(
         &self,
         certificate: &ManagedCertificate,
         version: &ManagedVersion,
+        uses: KeyUse,
     ) -> Result<PrivateKey, ExportError> {
         let away = match certificate.key_location {
             KeyLocation::Agent { .. } => "the key is on the agent's host and cannot be exported",
@@ -131,6 +146,7 @@ impl Lifecycle {
             }
         };
         let id = version.key.ok_or(ExportError::NotExportable(away))?;
+        self.check_release(certificate, version, uses).await?;
         let row = store::Keys::of(&self.inner.store).get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
         if row.blocked_at_us.is_some() {
             return Err(KeyStoreError::Blocked { id, reason: row.blocked_reason.unwrap_or_default() }.into());

@@ -16,6 +16,7 @@ use store::{AuditEvent, StoreError, Tx};
 use uuid::Uuid;
 
 use super::export::ExportError;
+use super::release::KeyUse;
 use crate::csr::check_csr;
 use crate::error::{DataError, NotWaiting, from_data};
 use crate::handle::Lifecycle;
@@ -101,7 +102,11 @@ impl Lifecycle {
                 match self.deployment_work(&job, &certificate, version).await {
                     Ok(Some(work)) => work,
                     Ok(None) => {
-                        self.fail_missing_deployment(&job).await?;
+                        self.fail_deployment(&job, "the target or the version no longer exists").await?;
+                        continue;
+                    }
+                    Err(ExportError::NotApproved(error)) => {
+                        self.fail_deployment(&job, &error.to_string()).await?;
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -160,7 +165,8 @@ impl Lifecycle {
         let key_pem = match certificate.key_location {
             KeyLocation::Agent { .. } => None,
             _ => {
-                let key = self.private_key(certificate, version).await?;
+                let uses = KeyUse::Deploy { target, agent: job.agent.unwrap_or_default() };
+                let key = self.private_key(certificate, version, uses).await?;
                 Some(Secret::from(key.to_pkcs8_pem()))
             }
         };
@@ -186,8 +192,8 @@ impl Lifecycle {
         serde_json::from_slice(&opened).map_err(|error| unreadable(error.to_string()))
     }
 
-    async fn fail_missing_deployment(&self, job: &JobRow) -> Result<(), DataError> {
-        let result = JobResult::failed(None, "the target or the version no longer exists");
+    async fn fail_deployment(&self, job: &JobRow, reason: &str) -> Result<(), DataError> {
+        let result = JobResult::failed(None, reason);
         self.take_result(job.agent.unwrap_or_default(), id_of(job), &result, true).await
     }
 

@@ -99,6 +99,54 @@ async fn change_of_the_default_ca_voids_approvals() {
     house.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn key_of_a_guarded_certificate_leaves_the_server_only_as_approved() {
+    let house = House::new(Database::sqlite()).await;
+    house.guarded_profile("vip").await;
+    let (second, operator) = (house.second().await, house.operator_of_everything().await);
+    let (one, two) = (house.target("one").await, house.target("two").await);
+    let id = house.certificate(&json!({ "names": ["x.example"], "profile": "vip", "targets": [one] })).await;
+    let first = house.open_approval(None).await;
+    house.approve(&second, &first).await.expect(200);
+    house.until(&id, "status", |status| status == "deploying").await;
+    house.cancel_deployments(&id).await;
+    house.until(&id, "status", |status| status == "active").await;
+    let path = format!("{CERTIFICATES}/{id}");
+    let (deploy, export) = (format!("{path}/deploy"), format!("{path}/export"));
+    let refused = |answer: TestResponse, hint: &str| {
+        let answer = answer.expect(409);
+        assert_eq!(answer.problem(), "approval-required");
+        assert!(answer.text.contains(hint), "{answer:?}");
+    };
+
+    // Nobody exports the key, and everybody who may see the certificate gets its chain.
+    for token in [&operator, &house.admin] {
+        refused(house.post(token, &export, &json!({ "format": "pem" })).await, "deploy");
+    }
+    house.get(&operator, &format!("{path}/chain")).await.expect(200);
+    // The approved target gets the key again.
+    house.post(&operator, &deploy, &Value::Null).await.expect(202);
+    house.cancel_deployments(&id).await;
+    // A new target does not, and neither does another agent.
+    house.patch(&operator, &id, &json!({ "targets": [one, two] })).await.expect(200);
+    refused(house.post(&operator, &deploy, &Value::Null).await, "renew");
+    // The rules of the version stay those under which it was issued.
+    house.patch(&operator, &id, &json!({ "profile": "shared" })).await.expect(200);
+    refused(house.post(&operator, &deploy, &Value::Null).await, "renew");
+    refused(house.post(&operator, &export, &json!({ "format": "pem" })).await, "deploy");
+    house.patch(&operator, &id, &json!({ "profile": "vip" })).await.expect(200);
+
+    // A renewal asks for approval of the new targets.
+    house.post(&operator, &format!("{path}/renew"), &Value::Null).await.expect(202);
+    let next = house.open_approval(first["id"].as_str()).await;
+    assert_eq!(field(&next, "targets").as_array().unwrap().len(), 2);
+    house.approve(&second, &next).await.expect(200);
+    house.until(&id, "status", |status| status == "deploying").await;
+    house.cancel_deployments(&id).await;
+    house.until(&id, "status", |status| status == "active").await;
+    house.post(&operator, &deploy, &Value::Null).await.expect(202);
+    house.end().await;
+}
 
 impl House {
     /// Returns a token of an operator. A grant over a guarded profile needs approval.

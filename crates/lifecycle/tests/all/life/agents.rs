@@ -1,14 +1,16 @@
 //! Tests of agents that generate and use keys on their hosts, and deploy certificates there.
 
 use agent::deploy::Outcome;
-use agent::tables::{TargetSettings, insert_target};
+use agent::tables::{TargetSettings, insert_target, update_target};
 use agent::work::{AgentJob, JobResult, Work, WorkSource};
+use authority::principal::Principal;
 use futures_util::FutureExt;
 use keys::{KeyType, PrivateKey, Signer};
+use lifecycle::approval::ApprovalState;
 use lifecycle::job::JobId;
-use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
+use lifecycle::managed::{CertificateChange, KeyLocation, NewCertificate, TargetRef};
 use lifecycle::state::State;
-use lifecycle::{CsrError, DataError, Selection};
+use lifecycle::{CsrError, DataError, ExportError, ExportFormat, MoveError, Selection};
 use store::AuditFilter;
 use store::states::DeploymentState;
 use uuid::Uuid;
@@ -284,5 +286,61 @@ pub(super) async fn newer_version_cancels_the_deployment_of_the_older(world: Wor
     let place = TargetRef::Deploy { target: target.id, agent };
     world.life.deployed(JobId(new[0].job), agent, &good(&place)).await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
+    world.check().await;
+}
+
+/// Changes the settings of a target, which increases its revision.
+async fn move_target(world: &World, target: &TargetRef, revision: i64) {
+    let TargetRef::Deploy { target, agent } = *target else { panic!("{target:?}") };
+    let settings = TargetSettings {
+        name: "elsewhere".to_owned(),
+        agent,
+        kind: "files".to_owned(),
+        config: TARGET.replace("/tmp/key.pem", "/tmp/everyone.pem"),
+        secrets: None,
+    };
+    let moved = world.store.write("target", move |tx| {
+        let settings = settings.clone();
+        async move { update_target(tx, target, revision, &settings, 2).await }.boxed()
+    });
+    assert!(moved.await.unwrap());
+}
+
+/// Approves the only open approval, and runs the scheduler.
+async fn approve(world: &World) {
+    let open = world.life.approvals(ApprovalState::Open, None, 10).await.unwrap().rows.remove(0);
+    world.life.approve(open.id, None, None, &Principal::from_actor("user:bob")).await.unwrap();
+    world.life.tick().await.unwrap();
+}
+
+pub(super) async fn key_of_a_guarded_certificate_is_sent_to_approved_targets_only(world: World) {
+    let agent = world.agent().await;
+    let (one, two) = (target(&world, agent, "one").await, target(&world, agent, "two").await);
+    let mut new = NewCertificate::new(&["a.example.org"], "careful");
+    new.targets = vec![one.clone()];
+    let id = world.life.create(new, "user:ann").await.unwrap().certificate;
+    world.life.tick().await.unwrap();
+    approve(&world).await;
+
+    // The target changed after the approval and before its agent asks for work.
+    move_target(&world, &one, 1).await;
+    assert!(jobs(&world, agent).await.is_empty());
+    let failed = world.life.get(id).await.unwrap();
+    assert!(failed.last_error.as_deref().is_some_and(|error| error.contains("approved plan")), "{failed:?}");
+    let again = world.life.redeploy(id, "user:ann").await;
+    assert!(matches!(again, Err(MoveError::NotApproved(_))), "{again:?}");
+    let export = world.life.export(id, &ExportFormat::ChainAndKey, "user:ann").await.map(drop);
+    assert!(matches!(export, Err(ExportError::NotApproved(_))), "{export:?}");
+    world.life.export(id, &ExportFormat::Chain, "user:ann").await.map(drop).unwrap();
+
+    // The renewal shows the target as it is now, and another one.
+    let both = CertificateChange { targets: Some(vec![one, two]), ..CertificateChange::default() };
+    world.life.update(id, None, &both, "user:ann").await.unwrap();
+    world.life.renew(&Selection::Ids(vec![id]), "asked", "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    approve(&world).await;
+    let offered = jobs(&world, agent).await;
+    let keys = offered.iter().filter(|job| matches!(&job.work, Work::Deploy { key_pem: Some(_), .. }));
+    assert_eq!(keys.count(), 2, "{offered:?}");
     world.check().await;
 }

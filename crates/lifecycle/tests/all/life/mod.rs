@@ -71,6 +71,7 @@ testbed::on_both! { super::world::World:
     agents::newer_version_cancels_the_deployment_of_the_older
     agents::unreported_deployment_expires_after_days
     agents::unknown_agents_and_targets_are_rejected
+    agents::key_of_a_guarded_certificate_is_sent_to_approved_targets_only
     bulk::filter_selects_every_certificate_for_renewal
     bulk::each_wave_of_renewals_starts_those_that_the_former_left
     bulk::bulk_revocation_uses_one_issuer_call

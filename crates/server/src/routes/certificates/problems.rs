@@ -76,6 +76,7 @@ impl From<MoveError> for Problem {
         match error {
             MoveError::Stale(stale) => changed(&stale),
             error @ (MoveError::Illegal(_) | MoveError::NothingToDeploy(_)) => Self::conflict(error),
+            MoveError::NotApproved(error) => Self::approval_required(error),
             MoveError::Data(error) => error.into(),
         }
     }
@@ -108,6 +109,7 @@ impl From<ExportError> for Problem {
     fn from(error: ExportError) -> Self {
         match error {
             error @ ExportError::NotExportable(_) => Self::conflict(error),
+            ExportError::NotApproved(error) => Self::approval_required(error),
             error @ ExportError::Keys(_) => Self::internal(error),
             ExportError::Data(error) => error.into(),
         }

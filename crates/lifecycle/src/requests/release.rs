@@ -1,0 +1,145 @@
+//! Release of private keys of certificates for which another person must approve: to approved targets only.
+
+use futures_util::FutureExt;
+use store::StoreError;
+use uuid::Uuid;
+
+use crate::error::DataError;
+use crate::handle::Lifecycle;
+use crate::ledger::on;
+use crate::managed::{ManagedCertificate, TargetRef};
+use crate::plan::target_texts;
+use crate::tables;
+use crate::tables::managed::ManagedVersion;
+
+/// Use of a private key outside of the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum KeyUse {
+    /// The key is returned to the caller.
+    Export,
+    /// The key is sent to the agent of a target.
+    Deploy {
+        /// The target.
+        target: Uuid,
+        /// Agent of the target.
+        agent: Uuid,
+    },
+}
+
+/// Reason why a private key is not released without approval.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NotApproved {
+    /// No plan contains an export.
+    #[error(
+        "{0}, so its private key is not exported: deploy the certificate to a target instead. Add the target to the certificate and \
+         renew it, so that another person approves the plan with this target"
+    )]
+    Export(String),
+    /// The approved plan of the version does not have the target, or the target changed.
+    #[error(
+        "{reason}, and the approved plan of the current version does not have {targets} as now configured: renew the certificate, \
+         so that another person approves the plan with its targets"
+    )]
+    Targets {
+        /// Reason why approval is required.
+        reason: String,
+        /// The targets.
+        targets: String,
+    },
+}
+
+/// Reason why the private key of a version is not released.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum ReleaseError {
+    /// Another person must approve.
+    #[error(transparent)]
+    NotApproved(#[from] NotApproved),
+    /// Stored data is missing or cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+crate::error::from_data!(ReleaseError);
+
+/// The approval rule of a version.
+struct ApprovedTargets {
+    /// Reason why approval is required.
+    reason: String,
+    /// Targets of the approved plan; empty without an approval.
+    targets: Vec<String>,
+}
+
+impl Lifecycle {
+    /// Checks that the key of a version may be used outside of this server. A certificate that requires approval, now or when the
+    /// version was issued, releases its key to the targets of the approved plan only.
+    pub(super) async fn check_release(
+        &self,
+        certificate: &ManagedCertificate,
+        version: &ManagedVersion,
+        uses: KeyUse,
+    ) -> Result<(), ReleaseError> {
+        let Some(approved) = self.approved_targets(certificate, version).await? else { return Ok(()) };
+        match uses {
+            KeyUse::Export => Err(NotApproved::Export(approved.reason).into()),
+            KeyUse::Deploy { target, agent } => self.check_targets(approved, vec![(target, agent)]).await,
+        }
+    }
+
+    /// Checks that the key of the current version may be sent to all targets of the certificate.
+    pub(super) async fn check_redeployment(&self, certificate: Uuid) -> Result<(), ReleaseError> {
+        let table = tables::Managed::of(&self.inner.store);
+        let view = table.get(certificate).await?;
+        let view = view.ok_or_else(|| DataError::not_found("certificate", certificate))?;
+        let Some(version) = view.row.version else { return Ok(()) };
+        let Some(version) = table.version(version).await?.filter(|version| version.key.is_some()) else {
+            return Ok(());
+        };
+        let certificate = ManagedCertificate::from_view(&view)?;
+        let Some(approved) = self.approved_targets(&certificate, &version).await? else { return Ok(()) };
+        let places = certificate.targets.iter().filter_map(|target| match target {
+            TargetRef::Deploy { target, agent } => Some((*target, *agent)),
+            TargetRef::Endpoint { .. } => None,
+        });
+        self.check_targets(approved, places.collect()).await
+    }
+
+    /// Returns the approved targets of a version; `None` if it needs no approval.
+    async fn approved_targets(
+        &self,
+        certificate: &ManagedCertificate,
+        version: &ManagedVersion,
+    ) -> Result<Option<ApprovedTargets>, ReleaseError> {
+        let approval = match version.job {
+            Some(job) => tables::Approvals::of(&self.inner.store).granted_approval_of(job).await?,
+            None => None,
+        };
+        let now = self.judge(certificate).await?.approval;
+        // Another profile or policy since then does not lift the rule for the key that it protected.
+        let reason = match (now, &approval) {
+            (Some(reason), _) => reason,
+            (None, Some(_)) => "the current version was issued after approval by another person".to_owned(),
+            (None, None) => return Ok(None),
+        };
+        let plan = approval.and_then(|approval| approval.plan);
+        let plan: Option<authority::plan::IssuancePlan> =
+            plan.and_then(|text| serde_json::from_str(&text).ok());
+        Ok(Some(ApprovedTargets { reason, targets: plan.map(|plan| plan.targets).unwrap_or_default() }))
+    }
+
+    async fn check_targets(
+        &self,
+        approved: ApprovedTargets,
+        places: Vec<(Uuid, Uuid)>,
+    ) -> Result<(), ReleaseError> {
+        let asked = places.clone();
+        let read = on(move |tx| async move { target_texts(tx, &asked).await }.boxed());
+        let texts: Result<Vec<String>, StoreError> = self.inner.store.write("approved_targets", read).await;
+        let texts = texts?;
+        let missing = places.iter().zip(&texts).filter(|(_, text)| !approved.targets.contains(text));
+        let missing: Vec<String> = missing.map(|((target, _), _)| format!("the target {target}")).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(NotApproved::Targets { reason: approved.reason, targets: missing.join(", ") }.into())
+    }
+}
