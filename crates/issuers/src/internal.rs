@@ -31,12 +31,26 @@ impl Internal {
         Self { authority, config: config.clone() }
     }
 
+    /// Returns the profile by which to issue: that of the certificate, by which approval and teams were checked.
+    fn profile<'a>(&'a self, order: &'a Order) -> Result<&'a str, IssuerError> {
+        let named = order.profile.as_deref().or(self.config.profile.as_deref());
+        match (order.certificate_profile.as_deref(), named) {
+            (Some(own), Some(named)) if own != named => Err(IssuerError::Refused {
+                reason: format!(
+                    "the certificate has the profile {own}, and the internal CA issues by no other: remove the profile \
+                     {named} of the issuer, or give the certificate the profile {named}"
+                ),
+            }),
+            (Some(profile), _) | (None, Some(profile)) => Ok(profile),
+            (None, None) => Err(IssuerError::misconfigured(
+                "neither the order nor the issuer names a profile of the internal CA",
+            )),
+        }
+    }
+
     async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let request = parse_order_csr(order)?;
-        let profile = order.profile.as_deref().or(self.config.profile.as_deref());
-        let profile = profile.ok_or_else(|| {
-            IssuerError::misconfigured("neither the order nor the issuer names a profile of the internal CA")
-        })?;
+        let profile = self.profile(order)?;
         let ca = match &self.config.ca {
             _ if order.ca.is_some() => order.ca,
             Some(name) => {

@@ -171,4 +171,27 @@ fn anonymous(answer: &TestResponse, id: &str) -> Value {
 
 
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_profile_of_the_internal_ca_cannot_be_named_as_that_of_an_issuer() {
+    let house = House::new(Database::sqlite()).await;
+    house.guarded_profile("vip").await;
+    let second = house.second().await;
+    let issuer = json!({ "name": "inside", "config": { "type": "internal" } });
+    let made = house.post(&house.admin, "/api/v1/issuers", &issuer).await;
+    assert!(matches!(made.status.as_u16(), 201 | 202), "{made:?}");
+    if made.status == 202 {
+        let path = format!("/api/v1/changes/{}/approve", made.json()["id"].as_str().unwrap());
+        house.post(&second, &path, &json!({})).await.expect(200);
+    }
+    let new =
+        json!({ "names": ["x.example"], "profile": "shared", "issuer": "inside", "issuer_profile": "vip" });
+    let made = house.post(&house.admin, CERTIFICATES, &new).await;
+    if made.status == 201 {
+        let id = made.json()["id"].as_str().unwrap().to_owned();
+        let shown = house.until(&id, "status", |status| status != "pending" && status != "issuing").await;
+        let issued = house.get(&house.admin, "/api/v1/issued?profile=vip").await.expect(200).json();
+        assert_eq!(issued["items"], json!([]), "issued by vip without approval: {shown}");
+    }
+    house.end().await;
+}
 
