@@ -122,9 +122,11 @@ async fn replace(
     Json(body): Json<Map<String, Value>>,
 ) -> Result<WriteResult<Revision<Value>>, Problem> {
     caller.may(Permission::ProfileManage, &[Scope::profile(name.clone())])?;
-    let revision = authority.profile_record(&name).await?.revision;
+    let before = authority.profile_record(&name).await?;
+    let revision = before.revision;
     if_match.check(revision)?;
     let profile = read(body)?;
+    check_reach(&caller, &before.profile, &profile)?;
     if profile.name != name {
         let detail =
             format_args!("the profile {name} cannot be renamed to {}: create another profile", profile.name);
@@ -150,6 +152,25 @@ async fn delete(
     if_match.check(revision)?;
     let written = gates.write(&caller, GateChange::DeleteProfile { name, revision }).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))
+}
+
+/// Checks that a change has no effect beyond the profile, unless the caller's permission covers all profiles. The CA may be of another
+/// team, and an application identity may have the permissions of another team's application.
+fn check_reach(caller: &Caller, before: &Profile, after: &Profile) -> Result<(), Problem> {
+    if caller.has_permission_everywhere(Permission::ProfileManage) {
+        return Ok(());
+    }
+    let member = match (before, after) {
+        _ if before.ca != after.ca => "ca",
+        _ if !before.subject.application_identities && after.subject.application_identities => {
+            "subject.application_identities"
+        }
+        _ => return Ok(()),
+    };
+    Err(Problem::forbidden(format_args!(
+        "`{member}` of a profile is changed by callers with access to all profiles"
+    ))
+    .hint("leave it as it is, or ask a caller with profile.manage in every scope"))
 }
 
 fn read(mut body: Map<String, Value>) -> Result<Profile, Problem> {

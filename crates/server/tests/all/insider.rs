@@ -170,6 +170,38 @@ fn anonymous(answer: &TestResponse, id: &str) -> Value {
 
 
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_name_no_ca_but_that_of_their_profile() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    let issuer = house.token("issuer", "team:a").await;
+    let path = "/api/v1/profiles/web-a/certificates";
+    let with = |ca: &str| {
+        let mut body = csr("x.a.example", "x.a.example");
+        body["ca"] = json!(ca);
+        body
+    };
+    let (other, none) =
+        (house.post(&issuer, path, &with("root")).await, house.post(&issuer, path, &with("nothing")).await);
+    assert_eq!((other.status.as_u16(), none.status.as_u16()), (403, 403), "{other:?} {none:?}");
+    assert_eq!(anonymous(&other, "root"), anonymous(&none, "nothing"));
+    house.post(&issuer, path, &with("issuing")).await.expect(201);
+    house.post(&house.admin, path, &with("root")).await.expect(201);
+
+    // Neither does the team change the CA of its profile, or make applications' identities.
+    let manager = house.token("admin", "team:a").await;
+    let place = "/api/v1/profiles/web-a";
+    let own = house.get(&manager, place).await.expect(200).json();
+    let put = async |token: &str, change: &dyn Fn(&mut Value)| {
+        let mut body = own.clone();
+        change(&mut body);
+        send(house.ask(token, Method::PUT, place).json(&body)).await
+    };
+    put(&manager, &|body| body["ca"] = json!("root")).await.expect(403);
+    put(&manager, &|body| body["subject"]["application_identities"] = json!(true)).await.expect(403);
+    put(&manager, &|body| body["names"]["max"] = json!(7)).await.expect(200);
+    house.end().await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_profile_of_the_internal_ca_cannot_be_named_as_that_of_an_issuer() {

@@ -5,8 +5,10 @@ use api::listing::Direction;
 use authority::Authority;
 use authority::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use authority::revoke::{CertificateStatus, status_of};
+use authority::profile::Profile;
 use authority::tables::{IssuedFilter, IssuedOrder};
 use authority::teams::OwnedKind;
+use authority::tree::CaError;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::{HeaderValue, LOCATION};
@@ -97,13 +99,13 @@ async fn issue(
 ) -> Result<Response, Problem> {
     let ca = body.ca.clone();
     let mut request = asked(&name, body, &caller)?;
-    if authority.profile(&name).await?.requires_approval {
+    let profile = authority.profile(&name).await?;
+    if profile.requires_approval {
         let detail = format_args!("certificates of the profile {name} require approval");
-        let problem = Problem::new(StatusCode::CONFLICT, "approval-required", "Approval required");
-        return Err(problem.detail(detail).hint("request a managed certificate: it waits for approval"));
+        return Err(Problem::approval_required(detail).hint("request a managed certificate: it waits for approval"));
     }
     if let Some(ca) = ca {
-        request.ca = Some(authority.ca(&ca).await?.id);
+        request.ca = Some(named_ca(&authority, &caller, &profile, &ca).await?);
     }
     // The stored response for repeats is lost if the process ends between commit and response.
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
@@ -111,6 +113,39 @@ async fn issue(
     let issued = authority.issue(request).await.map_err(refused)?;
     let place = HeaderValue::from_str(&format!("/api/v1/issued/{}", issued.id)).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(issued_certificate(&issued))).into_response())
+}
+
+/// Returns the CA that a request names. Only a caller whose permission covers all profiles may name another CA than that of the
+/// profile, and only a caller who manages a credential the CA that it is. All other CAs get the same answer, existing or not.
+async fn named_ca(
+    authority: &Authority,
+    caller: &Caller,
+    profile: &Profile,
+    named: &str,
+) -> Result<Uuid, Problem> {
+    let refused = || {
+        Problem::forbidden(format_args!("the profile {} does not issue from the CA {named}", profile.name))
+            .hint("leave out `ca`, or ask a caller whose permission covers all profiles")
+    };
+    let everywhere = caller.has_permission_everywhere(Permission::CertificateRequest);
+    let found = match authority.ca(named).await {
+        Ok(found) => found,
+        Err(CaError::Unknown(_)) if !everywhere => return Err(refused()),
+        Err(error) => return Err(error.into()),
+    };
+    let own = match authority.issuing_ca_for(profile).await {
+        Ok(own) => Some(own.id),
+        Err(CaError::Unknown(_) | CaError::NoneIssues) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let permitted = own == Some(found.id)
+        || match &found.credential {
+            Some(path) => {
+                caller.may(Permission::CredentialManage, Object::path(&**path)).is_ok() && everywhere
+            }
+            None => everywhere,
+        };
+    if permitted { Ok(found.id) } else { Err(refused()) }
 }
 
 fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest, Problem> {
