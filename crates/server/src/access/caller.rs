@@ -260,6 +260,22 @@ impl Caller {
         self.ask(permission, |scope| self.0.ownership.admits(scope, &object))
     }
 
+    /// Checks a permission on an object that a request names. A caller who may not read the object either gets `missing`, the answer
+    /// for an object that does not exist.
+    ///
+    /// # Errors
+    /// 403 when no grant covers the object, but the caller may read it; `missing` otherwise.
+    pub(crate) fn may_or_missing(
+        &self,
+        (permission, read): (Permission, Permission),
+        object: impl Into<Object>,
+        missing: impl FnOnce() -> Problem,
+    ) -> Result<(), Problem> {
+        let object = object.into();
+        let Err(refused) = self.may(permission, &object) else { return Ok(()) };
+        if self.may(read, &object).is_ok() { Err(refused) } else { Err(missing()) }
+    }
+
     /// Checks a permission like [`Caller::may`], but only with grants that name this team or are unrestricted. For objects that
     /// belong to the team alone.
     ///

@@ -6,8 +6,8 @@ use authority::plan::{PlanDifference, PlanField};
 use axum::extract::State as With;
 use axum::response::Response;
 use http::request::Parts;
-use lifecycle::Lifecycle;
 use lifecycle::approval::{Approval, ApprovalState};
+use lifecycle::{DataError, Lifecycle};
 use uuid::Uuid;
 use x509::Fingerprint;
 
@@ -86,10 +86,10 @@ async fn permitted(
     permission: Permission,
     id: Uuid,
 ) -> Result<Approval, Problem> {
-    // Checked first, so that the difference between 403 and 404 reveals nothing.
-    let _ = caller.reach(permission);
     let approval = lifecycle.approval(id).await?;
-    check_permission(lifecycle, caller, permission, approval.certificate).await?;
+    let missing = || DataError::NotFound { what: "approval", id: id.to_string() }.into();
+    let both = (permission, Permission::ApprovalRead);
+    check_permission(lifecycle, caller, both, approval.certificate, missing).await?;
     Ok(approval)
 }
 

@@ -4,7 +4,7 @@ use api::approvals::{ApproveBody, DecisionBody};
 use api::changes::{ChangeQuery, ChangeView};
 use api::security_keys::{PlanToSign, SecurityKeyCeremony};
 use authority::Authority;
-use authority::change::PendingChange;
+use authority::change::{ChangeError, PendingChange};
 use authority::tables::ChangeState;
 use axum::extract::State as With;
 use axum::response::Response;
@@ -74,11 +74,10 @@ async fn found(
     permission: Permission,
     id: Uuid,
 ) -> Result<PendingChange, Problem> {
-    // Checked first, so that the difference between 403 and 404 reveals nothing.
-    let _ = caller.reach(permission);
     let change = authority.pending_change(id).await?;
-    permitted(caller, permission, &change)?;
-    Ok(change)
+    let Err(refused) = permitted(caller, permission, &change) else { return Ok(change) };
+    let reads = permitted(caller, Permission::ApprovalRead, &change).is_ok();
+    Err(if reads { refused } else { ChangeError::Unknown(id).into() })
 }
 
 /// Shows a change of a gate: the object before and after, and its approvals.

@@ -220,7 +220,8 @@ async fn found(
     permission: Permission,
     id: Uuid,
 ) -> Result<EnrolmentRow, Problem> {
-    let row = authority.enrolment(id).await?;
-    caller.may(permission, row.as_ref().map_or_else(Object::default, object_of))?;
-    row.ok_or_else(|| Problem::not_found(format_args!("enrolment {id}")))
+    let missing = || Problem::not_found(format_args!("enrolment {id}"));
+    let row = authority.enrolment(id).await?.ok_or_else(missing)?;
+    caller.may_or_missing((permission, Permission::ApprovalRead), object_of(&row), missing)?;
+    Ok(row)
 }

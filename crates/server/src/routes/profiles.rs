@@ -10,7 +10,7 @@ use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde_json::{Map, Value};
 
-use crate::access::{Caller, Permission, Reach, Scope};
+use crate::access::{Caller, Object, Permission, Reach, Scope};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::gates::{GateChange, Gates, WriteResult};
@@ -103,7 +103,7 @@ async fn get_one(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Revision<Value>, Problem> {
-    caller.may(Permission::ProfileRead, &[Scope::profile(name.clone())])?;
+    check_permission(&caller, Permission::ProfileRead, &name)?;
     let record = authority.profile_record(&name).await?;
     Ok(Revision(record.revision, shown(record)))
 }
@@ -121,7 +121,7 @@ async fn replace(
     if_match: IfMatch,
     Json(body): Json<Map<String, Value>>,
 ) -> Result<WriteResult<Revision<Value>>, Problem> {
-    caller.may(Permission::ProfileManage, &[Scope::profile(name.clone())])?;
+    check_permission(&caller, Permission::ProfileManage, &name)?;
     let before = authority.profile_record(&name).await?;
     let revision = before.revision;
     if_match.check(revision)?;
@@ -152,6 +152,12 @@ async fn delete(
     if_match.check(revision)?;
     let written = gates.write(&caller, GateChange::DeleteProfile { name, revision }).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))
+}
+
+/// Checks a permission on a profile. One that the caller may not see is answered like one that does not exist.
+fn check_permission(caller: &Caller, permission: Permission, name: &str) -> Result<(), Problem> {
+    let missing = || ProfileError::Unknown(name.to_owned()).into();
+    caller.may_or_missing((permission, Permission::ProfileRead), Object::profile(name), missing)
 }
 
 /// Checks that a change has no effect beyond the profile, unless the caller's permission covers all profiles. The CA may be of another

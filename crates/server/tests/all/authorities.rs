@@ -219,14 +219,14 @@ async fn profile_scope_limits_issuance_reads_and_revocation() {
     let (_, theirs) = api.ask(Method::POST, "/api/v1/profiles/other/certificates", csr()).await;
     let at = |issued: &Value| format!("/api/v1/issued/{}", issued["id"].as_str().unwrap());
     assert_eq!(send(Method::GET, at(&mine), Value::Null).await.0, 200);
-    assert_eq!(send(Method::GET, at(&theirs), Value::Null).await.0, 403);
+    assert_eq!(send(Method::GET, at(&theirs), Value::Null).await.0, 404);
     assert_eq!(send(Method::GET, "/api/v1/issued".into(), Value::Null).await.0, 403);
     assert_eq!(send(Method::GET, "/api/v1/issued?profile=web".into(), Value::Null).await.0, 200);
     assert_eq!(send(Method::GET, "/api/v1/issued?profile=other".into(), Value::Null).await.0, 403);
     let (_, profiles) = send(Method::GET, "/api/v1/profiles".into(), Value::Null).await;
     assert_eq!(profiles["items"].as_array().unwrap().len(), 1);
     for (body, status) in [
-        (json!({ "reason": "superseded", "certificate": theirs["id"] }), 403),
+        (json!({ "reason": "superseded", "certificate": theirs["id"] }), 404),
         (json!({ "reason": "superseded", "certificates": [mine["id"]] }), 403),
         (json!({ "reason": "superseded", "filter": { "name": "a.example" } }), 403),
         (json!({ "reason": "superseded", "filter": { "profile": "other" } }), 403),

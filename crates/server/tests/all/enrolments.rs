@@ -115,11 +115,11 @@ async fn pending_enrollments_are_listed_approved_and_rejected_by_profile() {
     let seen = |answer: TestResponse| answer.expect(200).json()["items"].as_array().unwrap().len();
     assert_eq!(seen(get(vip, "/api/v1/enrolments").await), 2);
     assert_eq!(seen(get(web, "/api/v1/enrolments").await), 0);
-    get(web, &path(0)).await.expect(403);
+    get(web, &path(0)).await.expect(404);
     let decide = |token: &str, at: usize, verb: &str, body: Value| {
         send(world.with(token, Method::POST, &format!("{}/{verb}", path(at))).json(&body))
     };
-    decide(web, 0, "approve", json!({})).await.expect(403);
+    decide(web, 0, "approve", json!({})).await.expect(404);
     decide(vip, 0, "approve", json!({ "note": "x".repeat(2_001) })).await.expect(422);
     decide(vip, 0, "approve", json!({ "notes": "" })).await.expect(422);
 

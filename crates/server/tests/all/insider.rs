@@ -167,8 +167,178 @@ fn anonymous(answer: &TestResponse, id: &str) -> Value {
     serde_json::from_str(&problem.to_string().replace(id, "ID")).unwrap()
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_of_another_team_are_answered_like_missing_ones() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    let mut tokens = Vec::new();
+    for role in ["operator", "approver", "admin"] {
+        tokens.push(house.token(role, "team:a").await);
+        tokens.push(house.token(role, "profile:shared").await);
+        tokens.push(house.token(role, "target:host-a").await);
+    }
+    let operator = house.token("operator", "team:a,name:*.a.example").await;
+    let request = csr("x.b.example", "x.b.example");
+    let issue = "/api/v1/profiles/web-b/certificates";
+    let issued = house.post(&house.admin, issue, &request).await.expect(201).json();
+    let managed =
+        house.certificate(&json!({ "names": ["y.b.example"], "profile": "web-b", "issue": false })).await;
+    house.guarded_profile("vip").await;
+    house.certificate(&json!({ "names": ["z.b.example"], "profile": "vip", "team": "b" })).await;
+    let approval = house.open_approval(None).await["id"].as_str().unwrap().to_owned();
+    let mut changed = house.get(&house.admin, "/api/v1/profiles/vip").await.expect(200).json();
+    changed["names"]["max"] = json!(7);
+    let change = send(house.ask(&house.admin, Method::PUT, "/api/v1/profiles/vip").json(&changed)).await;
+    let change = change.expect(202).json()["id"].as_str().unwrap().to_owned();
 
+    let (text, nowhere) = (|value: &Value| value.as_str().unwrap().to_owned(), Uuid::now_v7().to_string());
+    let (issued, fingerprint) = (text(&issued["id"]), text(&issued["fingerprint"]));
+    let missing_print = "ab".repeat(32);
+    let revocation = |id: &str| json!({ "certificate": id, "reason": "superseded" });
+    let empty = |_: &str| json!({});
+    let format = |_: &str| json!({ "format": "pem" });
+    type Body<'a> = &'a dyn Fn(&str) -> Value;
+    let routes: [(&str, &str, Body<'_>, &str, &str); 17] = [
+        ("GET", "/api/v1/issued/{}", &empty, &issued, &nowhere),
+        ("GET", "/api/v1/issued/{}", &empty, &fingerprint, &missing_print),
+        ("POST", "/api/v1/revocations", &revocation, &issued, &nowhere),
+        ("POST", "/api/v1/revocations", &revocation, &fingerprint, &missing_print),
+        ("GET", "/api/v1/certificates/{}", &empty, &managed, &nowhere),
+        ("POST", "/api/v1/certificates/{}/renew", &empty, &managed, &nowhere),
+        ("POST", "/api/v1/certificates/{}/export", &format, &managed, &nowhere),
+        ("GET", "/api/v1/approvals/{}", &empty, &approval, &nowhere),
+        ("POST", "/api/v1/approvals/{}/approve", &empty, &approval, &nowhere),
+        ("POST", "/api/v1/approvals/{}/reject", &empty, &approval, &nowhere),
+        ("GET", "/api/v1/changes/{}", &empty, &change, &nowhere),
+        ("POST", "/api/v1/changes/{}/approve", &empty, &change, &nowhere),
+        ("POST", "/api/v1/changes/{}/reject", &empty, &change, &nowhere),
+        ("GET", "/api/v1/profiles/{}", &empty, "web-b", "nothing"),
+        (
+            "POST",
+            "/api/v1/profiles/{}/certificates",
+            &|_| csr("x.b.example", "x.b.example"),
+            "web-b",
+            "nothing",
+        ),
+        ("GET", "/api/v1/certificates/{}/versions", &empty, &managed, &nowhere),
+        ("GET", "/api/v1/certificates/{}/jobs", &empty, &managed, &nowhere),
+    ];
+    for token in &tokens {
+        for (method, path, body, theirs, missing) in &routes {
+            let ask = async |id: &str| {
+                let request = house.ask(token, method.parse().unwrap(), &path.replace("{}", id));
+                send(if *method == "GET" { request } else { request.json(&body(id)) }).await
+            };
+            let (other, none) = (ask(theirs).await, ask(missing).await);
+            assert!(matches!(other.status.as_u16(), 403 | 404), "{method} {path}: {other:?}");
+            assert_eq!(other.status, none.status, "{method} {path}: {other:?} {none:?}");
+            assert_eq!(anonymous(&other, theirs), anonymous(&none, missing), "{method} {path}");
+        }
+    }
+    // Profiles and issuers that a new or changed certificate names.
+    let new = |profile: &str, issuer: &str| json!({ "names": ["x.a.example"], "profile": profile, "issuer": issuer, "team": "a", "issue": false });
+    let made = house.post(&operator, CERTIFICATES, &new("web-a", "internal")).await.expect(201).json();
+    for body in [|name: &str| json!({ "profile": name }), |name: &str| json!({ "issuer": name })] {
+        let (theirs, missing) = (body("web-b"), body("nothing"));
+        let id = made["id"].as_str().unwrap();
+        let (other, none) = (
+            house.patch(&operator, id, &theirs).await.expect(403),
+            house.patch(&operator, id, &missing).await.expect(403),
+        );
+        assert_eq!(anonymous(&other, "web-b"), anonymous(&none, "nothing"));
+    }
+    let other = house.post(&operator, CERTIFICATES, &new("web-b", "internal")).await.expect(403);
+    let none = house.post(&operator, CERTIFICATES, &new("nothing", "internal")).await.expect(403);
+    assert_eq!(anonymous(&other, "web-b"), anonymous(&none, "nothing"));
+    // A caller who sees the object learns which permission is missing.
+    let viewer = house.token("viewer", "any").await;
+    house.post(&viewer, &format!("{CERTIFICATES}/{managed}/renew"), &Value::Null).await.expect(403);
+    house.end().await;
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_other_teams_are_not_names_of_certificates() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    let operator = house.token("operator", "team:a").await;
+    house.certificate(&json!({ "names": ["x.b.example"], "profile": "web-b", "issue": false })).await;
+    let own = json!({ "names": ["x.a.example"], "profile": "web-a", "team": "a", "issue": false });
+    let id = house.post(&operator, CERTIFICATES, &own).await.expect(201).json()["id"].clone();
+    let id = id.as_str().unwrap();
+    // One answer for a name in use and for a free name of another team.
+    for name in ["x.b.example", "free.b.example", "FREE.b.example."] {
+        let new = json!({ "name": name, "names": ["y.a.example"], "profile": "web-a", "team": "a", "issue": false });
+        house.post(&operator, CERTIFICATES, &new).await.expect(403);
+        house.patch(&operator, id, &json!({ "name": name })).await.expect(403);
+    }
+    house.patch(&operator, id, &json!({ "name": "shop" })).await.expect(200);
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn grants_for_targets_list_nothing_of_others() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    house.guarded_profile("vip").await;
+    let (a, b) = (house.target("host-a").await, house.target("host-b").await);
+    for (team, target) in [("a", &a), ("b", &b)] {
+        let name = format!("x.{team}.example");
+        let body =
+            json!({ "names": [name], "profile": format!("web-{team}"), "team": team, "targets": [target] });
+        let id = house.certificate(&body).await;
+        house.until(&id, "status", |status| status == "deploying").await;
+        house
+            .certificate(&json!({ "names": [format!("y.{team}.example")], "profile": "vip", "team": team }))
+            .await;
+    }
+    house.open_approval(None).await;
+    let scopes = ["target:host-a", "target:host-*", "team:a,target:host-a", "profile:web-a,target:host-a"];
+    let lists = [
+        "/api/v1/certificates?limit=500",
+        "/api/v1/certificates?limit=500&count=true",
+        "/api/v1/certificates/groups?by=profile",
+        "/api/v1/certificates/facets?by=team,profile",
+        "/api/v1/issued?profile=web-b",
+        "/api/v1/issued?profile=web-a",
+        "/api/v1/profiles",
+        "/api/v1/changes",
+        "/api/v1/enrolments",
+        "/api/v1/approvals",
+        "/api/v1/jobs",
+        "/api/v1/targets",
+        "/api/v1/agents",
+        "/api/v1/revocations",
+        "/api/v1/series?team=b",
+        "/api/v1/series",
+        "/api/v1/search?q=b.example",
+        "/api/v1/search?q=example",
+        "/api/v1/search?q=host",
+        "/api/v1/audit",
+    ];
+    for role in ["viewer", "operator", "approver"] {
+        for scope in scopes {
+            let grants = json!([{ "role": role, "scope": scope }]);
+            let new = json!({ "name": format!("{role} {scope}"), "grants": grants });
+            let made = house.post(&house.admin, "/api/v1/tokens", &new).await;
+            let waits = made.status == 202;
+            let made = made.json();
+            if waits {
+                let path = format!("/api/v1/changes/{}/approve", made["id"].as_str().unwrap());
+                house.post(&house.second().await, &path, &json!({})).await.expect(200);
+            }
+            let token = made["token"].as_str().unwrap();
+            for list in lists {
+                let answer = house.get(token, list).await;
+                let seen = answer.status == 200
+                    && ["b.example", "web-b", "host-b", "\"b\"", "vip"]
+                        .iter()
+                        .any(|text| answer.text.contains(text));
+                assert!(!seen, "{role} {scope} {list}: {answer:?}");
+            }
+        }
+    }
+    house.end().await;
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_name_no_ca_but_that_of_their_profile() {

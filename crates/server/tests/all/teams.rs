@@ -536,8 +536,8 @@ async fn approvals_are_isolated_between_teams() {
     let approve = format!("{path}/approve");
     // No team owns the profile, but the team b owns the name.
     for token in [&of_profile, &a] {
-        house.get(token, &path).await.expect(403);
-        house.post(token, &approve, &json!({})).await.expect(403);
+        house.get(token, &path).await.expect(404);
+        house.post(token, &approve, &json!({})).await.expect(404);
     }
     house.get(&b, &path).await.expect(200);
     let approved = house.post(&b, &approve, &json!({})).await.expect(200).json();

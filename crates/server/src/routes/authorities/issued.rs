@@ -4,8 +4,8 @@ use api::issued::{IssuedCertificate, IssuedQuery, IssuedView, NewIssued};
 use api::listing::Direction;
 use authority::Authority;
 use authority::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
-use authority::revoke::{CertificateStatus, status_of};
 use authority::profile::Profile;
+use authority::revoke::{CertificateStatus, status_of};
 use authority::tables::{IssuedFilter, IssuedOrder};
 use authority::teams::OwnedKind;
 use authority::tree::CaError;
@@ -102,7 +102,9 @@ async fn issue(
     let profile = authority.profile(&name).await?;
     if profile.requires_approval {
         let detail = format_args!("certificates of the profile {name} require approval");
-        return Err(Problem::approval_required(detail).hint("request a managed certificate: it waits for approval"));
+        return Err(
+            Problem::approval_required(detail).hint("request a managed certificate: it waits for approval")
+        );
     }
     if let Some(ca) = ca {
         request.ca = Some(named_ca(&authority, &caller, &profile, &ca).await?);
@@ -253,8 +255,7 @@ async fn get_one(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<IssuedView>, Problem> {
-    let record = find(&authority, &id).await?;
-    caller.may(Permission::CertificateRead, object_of(&record))?;
+    let record = find_permitted(&authority, &caller, Permission::CertificateRead, &id).await?;
     Ok(Json(issued_view(record, clock.now_us())))
 }
 
@@ -283,5 +284,23 @@ pub(super) async fn find(authority: &Authority, id: &str) -> Result<IssuedRecord
         }
     };
     let record = authority.issued(&which).await?;
-    record.ok_or_else(|| Problem::not_found(format_args!("certificate {id} issued by this server")))
+    record.ok_or_else(|| missing(id))
+}
+
+fn missing(id: &str) -> Problem {
+    Problem::not_found(format_args!("certificate {id} issued by this server"))
+}
+
+/// Returns a certificate by ID or fingerprint, if the caller has this permission on it. One that the caller may not see is answered
+/// like one that does not exist.
+pub(super) async fn find_permitted(
+    authority: &Authority,
+    caller: &Caller,
+    permission: Permission,
+    id: &str,
+) -> Result<IssuedRecord, Problem> {
+    let record = find(authority, id).await?;
+    let both = (permission, Permission::CertificateRead);
+    caller.may_or_missing(both, object_of(&record), || missing(id))?;
+    Ok(record)
 }

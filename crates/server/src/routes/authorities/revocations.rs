@@ -8,6 +8,7 @@ use authority::Authority;
 use authority::issue::{IssuedRecord, IssuedRef};
 use authority::revoke::{IDS_MAX, RevocationDates, RevocationFilter, Revoked, Selection};
 use authority::tables::{Issued, IssuedFilter, IssuedOrder, RevocationEntry, Revocations};
+use authority::tree::CaError;
 use axum::extract::State as With;
 use store::Store;
 use uuid::Uuid;
@@ -125,18 +126,12 @@ async fn selected(
     let within = |profile: &str| caller.may(Permission::CertificateRevoke, Object::profile(profile));
     match (body.certificate, body.serial, body.certificates, body.key, body.filter) {
         (Some(id), None, None, None, None) => {
-            let record = super::issued::find(authority, &id).await?;
-            caller.may(Permission::CertificateRevoke, super::issued::object_of(&record))?;
-            Ok(Selection::Id(record.id))
+            let permission = Permission::CertificateRevoke;
+            Ok(Selection::Id(super::issued::find_permitted(authority, caller, permission, &id).await?.id))
         }
         (None, Some(named), None, None, None) => {
-            let ca = authority.ca(&named.ca).await?.id;
             let serial: SerialNumber = named.serial.parse().map_err(Problem::unprocessable)?;
-            let which = IssuedRef::Serial(ca, serial.clone());
-            let record = authority.issued(&which).await?;
-            let object = record.as_ref().map_or_else(Object::default, super::issued::object_of);
-            caller.may(Permission::CertificateRevoke, object)?;
-            Ok(Selection::Serial { ca, serial })
+            by_serial(authority, caller, &named.ca, serial).await
         }
         (None, None, Some(ids), None, None) => everywhere().map(|()| Selection::Ids(ids)),
         (None, None, None, Some(key), None) => {
@@ -158,6 +153,28 @@ async fn selected(
             "give exactly one of certificate, serial, certificates, key or filter",
         )),
     }
+}
+
+/// Returns the certificate with a serial number. One that the caller may not see is answered like one that does not exist, and so is
+/// another CA.
+async fn by_serial(
+    authority: &Authority,
+    caller: &Caller,
+    ca: &str,
+    serial: SerialNumber,
+) -> Result<Selection, Problem> {
+    const BOTH: (Permission, Permission) = (Permission::CertificateRevoke, Permission::CertificateRead);
+    let missing = || Problem::not_found(format_args!("certificate {serial} of the CA {ca}"));
+    let everywhere = caller.has_permission_everywhere(Permission::CertificateRevoke);
+    let ca = match authority.ca(ca).await {
+        Ok(found) => found.id,
+        Err(CaError::Unknown(_)) if !everywhere => return Err(missing()),
+        Err(error) => return Err(error.into()),
+    };
+    let record = authority.issued(&IssuedRef::Serial(ca, serial.clone())).await?;
+    let object = record.as_ref().map_or_else(Object::default, super::issued::object_of);
+    caller.may_or_missing(BOTH, object, missing)?;
+    Ok(Selection::Serial { ca, serial })
 }
 
 /// Returns the matching certificates that the caller may revoke. Those with names of another team are left out, as in listings.

@@ -44,7 +44,9 @@ pub(crate) use body::{key_location, options_of, target_ref};
 use filter::managed_filter;
 use revocation::revoke_request;
 pub(crate) use scope::may_see;
-use scope::{Facts, References, check_references, may_create, names_of, within};
+use scope::{
+    Facts, References, check_name, check_profile_and_issuer, check_references, may_create, names_of, within,
+};
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
 /// Maximum attempts of a change without `If-Match`, each on the newest revision.
@@ -97,15 +99,18 @@ async fn permitted(
     found.map_err(Problem::from)
 }
 
-/// Checks that the caller has this permission on a certificate with all its properties, including its targets.
+/// Checks that the caller has a permission on something of a certificate. Without that and the permission to read it, the answer is
+/// `missing`.
 pub(crate) async fn check_permission(
     lifecycle: &Lifecycle,
     caller: &Caller,
-    permission: Permission,
+    both: (Permission, Permission),
     id: Uuid,
+    missing: impl FnOnce() -> Problem,
 ) -> Result<(), Problem> {
     let certificate = lifecycle.get(id).await?;
-    caller.may(permission, &Facts::of(&certificate).whole(lifecycle.store(), caller).await?)
+    let object = Facts::of(&certificate).whole(lifecycle.store(), caller).await?;
+    caller.may_or_missing(both, object, missing)
 }
 
 /// Returns a certificate with its ETag. The ETag contains the revision, which `If-Match` compares, and the run, which changes
@@ -303,7 +308,14 @@ async fn check_change(
         targets: change.targets.as_ref().unwrap_or(&before.targets),
     };
     let after = after.whole(lifecycle.store(), caller).await?;
+    if change.profile.is_some() || change.issuer.is_some() {
+        let permission = Permission::CertificateManage;
+        check_profile_and_issuer(lifecycle.store(), caller, permission, &after).await?;
+    }
     caller.may(Permission::CertificateManage, &after)?;
+    if let Some(name) = change.name.as_deref().filter(|name| *name != before.name) {
+        check_name(caller, Permission::CertificateManage, name, &after)?;
+    }
     let team = team.as_deref();
     let moved = team != before.team.as_deref();
     let targets = change.targets.as_ref().unwrap_or(&before.targets).iter();

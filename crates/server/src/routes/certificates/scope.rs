@@ -103,12 +103,62 @@ pub(super) async fn may_create(
     let facts =
         Facts { profile: &new.profile, issuer, team, names: names_of(&new.names), targets: &new.targets };
     let object = facts.whole(store, caller).await?;
+    check_profile_and_issuer(store, caller, NEEDED, &object).await?;
     caller.may(NEEDED, &object)?;
+    if let Some(name) = &new.name {
+        check_name(caller, NEEDED, name, &object)?;
+    }
     let references = References { team, targets: new.targets.iter().collect(), key: Some(&new.key_location) };
     check_references(agents, caller, NEEDED, references, &object).await
 }
 
-/// Objects that a new or changed certificate newly refers to, other than its profile and issuer.
+/// Checks that the profile and the issuer of a certificate exist, and belong to no other team. Both get one answer.
+pub(super) async fn check_profile_and_issuer(
+    store: &Store,
+    caller: &Caller,
+    permission: Permission,
+    object: &Object,
+) -> Result<(), Problem> {
+    let (Some(profile), Some(issuer)) = (&object.profile, &object.issuer) else { return Ok(()) };
+    if caller.has_permission_everywhere(permission) {
+        return Ok(());
+    }
+    let teams = caller.teams();
+    let foreign = |object: Object| !caller.ownership().owners(&object).is_subset(&teams);
+    let refused = |what: &str, name: &str| {
+        Err(Problem::forbidden(format_args!("the {what} {name} does not exist, or belongs to another team"))
+            .hint("name another one, or ask a caller whose permission covers all teams"))
+    };
+    let own = issuer == INTERNAL_ISSUER;
+    let known = own || issuers::tables::ExternalIssuers::of(store).named(issuer).await?.is_some();
+    if !known || foreign(Object { issuer: Some(issuer.clone()), ..Object::default() }) {
+        return refused("issuer", issuer);
+    }
+    // The profile of an external issuer's certificate need not exist.
+    let known = !own || authority::tables::Profiles::of(store).get(profile).await?.is_some();
+    if !known || foreign(Object::profile(profile)) {
+        return refused("profile", profile);
+    }
+    Ok(())
+}
+
+/// Checks that the name of a certificate is no DNS name of another team. Otherwise a conflict would show that the other team has a
+/// certificate with this name, and the name would be taken from that team.
+pub(super) fn check_name(
+    caller: &Caller,
+    permission: Permission,
+    name: &str,
+    object: &Object,
+) -> Result<(), Problem> {
+    let named = Object { names: Some(vec![name.to_owned()]), ..Object::default() };
+    if caller.ownership().owners(&named).is_empty() {
+        return Ok(());
+    }
+    let names = object.names.iter().flatten().cloned().chain([name.to_owned()]).collect();
+    caller.may(permission, Object { names: Some(names), ..object.clone() })
+}
+
+/// References of a new or changed certificate to objects other than its profile and issuer. Contains only references that are new.
 pub(super) struct References<'a> {
     pub(super) team: Option<&'a str>,
     pub(super) targets: Vec<&'a TargetRef>,
