@@ -26,7 +26,7 @@ pub struct AccessChange {
 
 impl Credentials {
     /// Lists the actors that may perform an operation on a name or path, by a permission or by one of these roles with full access.
-    /// Sorted by actor.
+    /// `roles` has them, and the prefix of actors of API tokens. Sorted by actor.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when the caller may not see permissions there; [`CredentialError::Bad`] for a cursor of
@@ -36,7 +36,7 @@ impl Credentials {
         &self,
         requester: &Requester,
         (path, operation): (&PermissionPath, Operation),
-        roles: &[String],
+        roles: (&[String], &str),
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<AccessRow>, CredentialError> {

@@ -71,8 +71,8 @@ pub struct AccessChangeRow {
     pub action_before: Option<String>,
 }
 
-/// Actors with access: those with a permission for some paths, and holders of a role with full access by assignment or by a group
-/// of their login. ?1: paths; ?4: roles.
+/// Actors with a permission for some paths (?1), and holders of a role (?4) with full access: by assignment, or by a group of their
+/// login. Actors of tokens have the prefix ?8.
 const WHO: BulkStatement = db::bulk! {
     "-- credential_access
 SELECT a.actor, a.id, a.path, a.since, a.changed, a.given_by, a.role, a.place FROM (
@@ -80,7 +80,7 @@ SELECT p.actor AS actor, p.uuid AS id, p.path AS path, p.created_at AS since, p.
        p.granted_by AS given_by, p.path_key AS place, {NULL|CAST(NULL AS TEXT)} AS role
 FROM credential_permissions p WHERE p.path_key {among ?1 text} AND p.operations & ?2 <> 0
 UNION ALL
-SELECT CASE i.kind WHEN 'token' THEN 'uaa-client:' WHEN 'user' THEN 'uaa-user:'
+SELECT CASE i.kind WHEN 'token' THEN ?8{|::text} WHEN 'user' THEN 'user:'
        WHEN 'certificate' THEN 'certificate:' END || i.name,
        NULL, NULL, i.created_at, NULL, i.created_by, '',
        coalesce((SELECT min({json_extract(g.value, '$.role')|g->>'role'})
@@ -131,14 +131,14 @@ fn reaching(path_key: &str) -> Value {
 
 impl Credentials<'_> {
     /// Lists the actors that may perform an operation on a name or path (lower case), by permission or by one of these roles with
-    /// full access. Sorted by actor. Uses one statement.
+    /// full access. Sorted by actor. Actors of API tokens have the prefix `tokens`. Uses one statement.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn access(
         self,
         (path_key, operation): (&str, CredentialOperation),
-        roles: &[String],
+        (roles, tokens): (&[String], &str),
         now_us: i64,
         after: Option<&Cursor>,
         limit: usize,
@@ -149,7 +149,9 @@ impl Credentials<'_> {
         let roles = serde_json::Value::from(roles).to_string();
         let mut parameters = vec![reaching(path_key), (operation as i32).into(), now_us.into(), roles.into()];
         parameters.extend(start);
-        let rows = self.0.rows(Cost::Walk, WHO.of(self.0), with_limit(parameters, ask)).await?;
+        let mut parameters = with_limit(parameters, ask);
+        parameters.push(tokens.into());
+        let rows = self.0.rows(Cost::Walk, WHO.of(self.0), parameters).await?;
         page(rows, limit, LISTING, access_row)
     }
 

@@ -65,8 +65,11 @@ pub(crate) async fn readers_are_listed_with_the_reason_of_their_access(place: Fi
     let mut rows = Vec::new();
     let mut after = None;
     loop {
-        let page =
-            place.credentials.access(&admin(), (&at, operation), &roles, after.as_ref(), 2).await.unwrap();
+        let page = place
+            .credentials
+            .access(&admin(), (&at, operation), (&roles, "uaa-client:"), after.as_ref(), 2)
+            .await
+            .unwrap();
         assert!(page.rows.len() <= 2);
         rows.extend(page.rows);
         after = page.next;
@@ -86,12 +89,13 @@ pub(crate) async fn readers_are_listed_with_the_reason_of_their_access(place: Fi
         ("uaa-client:a", "/Team/Deep/X"),
         ("uaa-client:c", "/*"),
         ("uaa-client:root", "role admin"),
-        ("uaa-user:alice", "role keeper"),
+        ("user:alice", "role keeper"),
     ];
     assert_eq!(told, expected.map(|(actor, why)| (actor.to_owned(), why.to_owned())));
     assert_eq!(rows[0].given_by.as_deref(), Some("uaa-client:admin"));
     assert_eq!(rows[0].since_us, NOW * 1_000_000);
-    let refused = place.credentials.access(&client("a"), (&at, operation), &roles, None, 10).await;
+    let refused =
+        place.credentials.access(&client("a"), (&at, operation), (&roles, "uaa-client:"), None, 10).await;
     assert!(matches!(refused.unwrap_err(), CredentialError::NotFound), "only who may see permissions");
     assert!(place.credentials.current(&client("a"), &name("/team/deep/x")).await.is_ok());
 }

@@ -212,16 +212,15 @@ pub(crate) async fn check_credential_permissions(
     if caller.has_permission_everywhere(Permission::CredentialManage) {
         return Ok(());
     }
-    let actors = match kind {
+    let kinds: &[&str] = match kind {
         // A token also logs in as a user: see `routes::credhub::login`.
-        IdentityKind::Token | IdentityKind::User => {
-            [format!("uaa-client:{name}"), format!("uaa-user:{name}")]
-        }
-        IdentityKind::Certificate => [format!("certificate:{name}"), String::new()],
+        IdentityKind::Token => &["uaa-client", "uaa-user", "token"],
+        IdentityKind::User => &["user"],
+        IdentityKind::Certificate => &["certificate"],
     };
-    let credentials = credentials::tables::Credentials::of(access.store());
-    for actor in actors {
-        if !credentials.permissions_fingerprint(&actor).await?.is_empty() {
+    for kind in kinds {
+        let actor = format!("{kind}:{name}");
+        if has_credential_permissions(access, &actor).await? {
             return Err(Problem::forbidden(format_args!(
                 "{actor} has permissions for credentials: an identity with this name needs credential.manage"
             ))
@@ -229,6 +228,12 @@ pub(crate) async fn check_credential_permissions(
         }
     }
     Ok(())
+}
+
+/// Returns whether an actor has permissions in the credential store.
+pub(crate) async fn has_credential_permissions(access: &AccessControl, actor: &str) -> Result<bool, Problem> {
+    let credentials = credentials::tables::Credentials::of(access.store());
+    Ok(!credentials.permissions_fingerprint(actor).await?.is_empty())
 }
 
 /// Parses an expiry, which must be in the future.

@@ -65,6 +65,19 @@ impl CredHub {
         self.0.uaa.as_ref()
     }
 
+    /// Returns the prefix of actors of API tokens. With a UAA, the actors `uaa-client:` and `uaa-user:` are those of the UAA alone.
+    pub(crate) fn token_prefix(&self) -> &'static str {
+        if self.0.uaa.as_ref().is_some_and(Uaa::is_uaa) { "token:" } else { "uaa-client:" }
+    }
+
+    /// Returns the actor of an API token with this name, which logged in with this grant type.
+    pub(crate) fn token_actor(&self, name: &str, grant_type: &str) -> String {
+        match self.token_prefix() {
+            "uaa-client:" if grant_type == "password" => format!("uaa-user:{name}"),
+            prefix => format!("{prefix}{name}"),
+        }
+    }
+
     pub(crate) fn application_cas(&self) -> &[Certificate] {
         &self.0.application_cas
     }

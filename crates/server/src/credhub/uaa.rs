@@ -33,7 +33,18 @@ pub struct ClaimTemplate {
 }
 
 /// Reserved prefixes of actors that authenticate by other means.
-const OWN_PREFIXES: [&str; 4] = ["uaa-client:", "uaa-user:", "mtls-app:", "certificate:"];
+const OWN_PREFIXES: [&str; 8] =
+    ["uaa-client:", "uaa-user:", "mtls-app:", "certificate:", "token:", "user:", "agent:", "node:"];
+
+/// Prefixes of actors that no claim may contain, so that permissions and logs cannot be misread.
+const NOT_IN_CLAIMS: [&str; 4] = ["uaa-client:", "uaa-user:", "mtls-app:", "certificate:"];
+
+/// Returns the value of a claim that may become part of an actor.
+fn usable(value: &str) -> Option<&str> {
+    let low = value.to_ascii_lowercase();
+    let reserved = NOT_IN_CLAIMS.iter().any(|prefix| low.contains(prefix));
+    (!value.is_empty() && !reserved).then_some(value)
+}
 
 /// The text is not a valid template for actors.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +64,7 @@ impl FromStr for ClaimTemplate {
         if prefix.len() < 2 || !prefix.ends_with(':') {
             return Err(bad("start with a prefix and a colon, as in k8s:{sub}"));
         }
-        if OWN_PREFIXES.iter().any(|own| prefix.starts_with(own)) {
+        if OWN_PREFIXES.iter().any(|own| prefix.to_ascii_lowercase().starts_with(own)) {
             return Err(bad(
                 "choose another prefix: this one is reserved for actors that authenticate by other means",
             ));
@@ -74,11 +85,11 @@ impl FromStr for ClaimTemplate {
 }
 
 impl ClaimTemplate {
-    /// Returns the actor; `None` if a claim is missing, empty, or not a string.
+    /// Returns the actor; `None` if a claim is missing, empty, not a string, or contains the prefix of other actors.
     fn actor(&self, claims: &Map<String, Value>) -> Option<String> {
         let mut actor = self.prefix.clone();
         for (claim, after) in &self.claims {
-            let value = claims.get(claim)?.as_str().filter(|value| !value.is_empty())?;
+            let value = claims.get(claim)?.as_str().and_then(usable)?;
             // Rejects a claim that contains the separator, because different claims could then yield the same actor.
             if self.claims.len() > 1 && !after.is_empty() && value.contains(after.as_str()) {
                 return None;
@@ -174,6 +185,11 @@ impl Uaa {
         Ok(Self { issuer: Issuer::new(&options.url, named, &options.roots)?, options })
     }
 
+    /// Returns whether the issuer is a UAA: it names the actors `uaa-client:` and `uaa-user:`.
+    pub(super) fn is_uaa(&self) -> bool {
+        self.options.actor == ActorRule::Uaa
+    }
+
     /// Returns the URL at which clients log in.
     pub(crate) fn url(&self) -> &str {
         self.options.url.trim_end_matches('/')
@@ -230,13 +246,15 @@ impl Claims {
             ActorRule::Uaa => self.uaa_actor(),
             ActorRule::Claims(template) => template.actor(&self.all()),
         };
-        actor.ok_or_else(|| unauthorized("invalid_token", "The token names neither a client nor a user"))
+        actor.ok_or_else(|| {
+            unauthorized("invalid_token", "The token names neither a client nor a user, or a reserved actor")
+        })
     }
 }
 
 impl Claims {
     fn uaa_actor(&self) -> Option<String> {
-        let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+        let named = |name: &Option<String>| name.as_deref().and_then(usable).map(str::to_owned);
         match self.grant_type.as_deref() {
             Some("client_credentials") => named(&self.client_id).map(|id| format!("uaa-client:{id}")),
             Some("password") => named(&self.user_id).map(|id| format!("uaa-user:{id}")),
@@ -312,10 +330,41 @@ mod tests {
             let refused = outcome(rule, scopes, claims.clone()).unwrap_err();
             assert!(refused.contains(why), "{rule} {claims}: {refused}");
         }
-        for bad in
-            ["", "{sub}", "k8s", "k8s:", "k8s:{sub", "k8s:{}", "k8s:{a}}", "mtls-app:{sub}", "uaa-user:{sub}"]
-        {
+        for bad in [
+            "",
+            "{sub}",
+            "k8s",
+            "k8s:",
+            "k8s:{sub",
+            "k8s:{}",
+            "k8s:{a}}",
+            "mtls-app:{sub}",
+            "uaa-user:{sub}",
+            "UAA-User:{sub}",
+            "user:{sub}",
+            "token:x:{sub}",
+        ] {
             assert!(bad.parse::<ClaimTemplate>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn actors_of_two_issuers_never_collide() {
+        let template: ClaimTemplate = "k8s:{sub}".parse().unwrap();
+        for prefix in OWN_PREFIXES {
+            for prefix in [prefix.to_owned(), prefix.to_ascii_uppercase(), format!("{prefix}more:")] {
+                assert!(format!("{prefix}{{sub}}").parse::<ClaimTemplate>().is_err(), "{prefix}");
+            }
+            let claims = json!({ "sub": format!("{prefix}ann") });
+            let actor = template.actor(claims.as_object().unwrap());
+            assert!(actor.as_ref().is_none_or(|actor| actor.starts_with("k8s:")), "{actor:?}");
+            assert_eq!(actor.is_none(), NOT_IN_CLAIMS.contains(&prefix), "{prefix}");
+        }
+        for change in [
+            json!({ "client_id": "x uaa-user:ann" }),
+            json!({ "grant_type": "password", "user_id": "UAA-CLIENT:ci" }),
+        ] {
+            assert!(outcome(change.clone()).unwrap_err().contains("reserved actor"), "{change}");
         }
     }
 

@@ -389,7 +389,7 @@ async fn endpoints(hits: &mut SearchHits, store: &Store) -> Result<(), Problem> 
 
 async fn add_credential_hits(hits: &mut SearchHits, hub: &CredHub, caller: &Caller) -> Result<(), Problem> {
     let path = format!("/{}", hits.low.trim_start_matches('/'));
-    let found = hub.credentials().beginning(&requester(caller), &path, hits.limit + 1).await;
+    let found = hub.credentials().beginning(&requester(hub, caller), &path, hits.limit + 1).await;
     for credential in found.map_err(Problem::internal)? {
         let href = format!("/api/v1/data?name={}", segment(&credential.name));
         let how = MatchKind::of(&credential.name.to_lowercase(), &path);

@@ -39,7 +39,7 @@ async fn browser_session_has_the_credential_permissions_of_its_identity() {
     let (mut browser, _) = scene.log_in().await;
     let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.json();
     let (cookie, csrf) = (browser.line(), me["csrf_token"].as_str().unwrap());
-    let actor = format!("uaa-{}", me["actor"].as_str().unwrap());
+    let actor = me["actor"].as_str().unwrap().to_owned();
     let store = server::credential_router_for_pages(&scene.world.state);
 
     let admin = format!("Bearer {}", scene.world.admin);

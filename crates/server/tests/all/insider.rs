@@ -397,3 +397,40 @@ async fn another_profile_of_the_internal_ca_cannot_be_named_as_that_of_an_issuer
     house.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn api_tokens_are_no_clients_of_a_uaa() {
+    let database = Database::sqlite();
+    let (store, clock) = (database.open().await, Clock::system());
+    let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+    let credentials = Credentials::open(store, keystore, clock, CredentialsOptions::default());
+    let uaa = UaaOptions::uaa("https://uaa.example:8443".to_owned(), Vec::new(), Vec::new());
+    let options = CredHubOptions { uaa: Some(uaa), ..CredHubOptions::default() };
+    let plan = Plan {
+        database,
+        options: Box::new(|options| options.credentials = Some("127.0.0.1:0".parse().unwrap())),
+        components: Components {
+            credentials: Some(CredHub::new(credentials, options).unwrap()),
+            ..Components::default()
+        },
+        ..Plan::default()
+    };
+    let world = World::start_with(plan).await;
+    let address = world.running.as_ref().unwrap().credential_address.unwrap();
+    let client = world.builder().build().unwrap();
+    let ask = async |token: &str, method: Method, path: &str, body: Value| {
+        let request = client.request(method, format!("https://{address}{path}")).bearer_auth(token);
+        send(if body.is_null() { request } else { request.json(&body) }).await
+    };
+    let body = json!({ "name": "ci", "grants": [] });
+    let token = world.post("/api/v1/tokens", body).await.expect(201).json()["token"].clone();
+    let token = token.as_str().unwrap();
+    let secret = json!({ "name": "/x", "type": "value", "value": "secret" });
+    ask(&world.admin, Method::PUT, "/api/v1/data", secret).await.expect(200);
+    let read = "/api/v1/data?name=/x";
+    // The client `ci` of the UAA is not the API token `ci`.
+    for (actor, status) in [("uaa-client:ci", 404), ("uaa-user:ci", 404), ("token:ci", 200)] {
+        let grant = json!({ "actor": actor, "path": "/x", "operations": ["read"] });
+        ask(&world.admin, Method::POST, "/api/v2/permissions", grant).await.expect(201);
+        ask(token, Method::GET, read, Value::Null).await.expect(status);
+    }
+}

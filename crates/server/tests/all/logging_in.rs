@@ -494,6 +494,22 @@ async fn users_with_equal_names_and_different_subjects_are_separate() {
 }
 
 #[tokio::test]
+async fn first_sign_in_takes_no_name_with_permissions() {
+    let plan = Plan { credentials: true, ..Plan::default() };
+    let scene = Scene::start_plan(SessionOptions::default(), plan).await;
+    let address = scene.world.running.as_ref().unwrap().credential_address.unwrap();
+    let client = scene.world.builder().build().unwrap();
+    let request =
+        client.post(format!("https://{address}/api/v2/permissions")).bearer_auth(&scene.world.admin);
+    // As of a user who was deleted.
+    let grant = json!({ "actor": "user:alice", "path": "/*", "operations": ["read"] });
+    send(request.json(&grant)).await.expect(201);
+    scene.log_in().await.1.expect(303);
+    let users = scene.world.get("/api/v1/users?fields=name").await.json();
+    assert!(users["items"][0]["name"].as_str().unwrap().starts_with("alice ("), "{users}");
+}
+
+#[tokio::test]
 async fn login_callback_is_accepted_once_and_only_in_the_same_browser() {
     let scene = Scene::start().await;
     let login = "/api/v1/auth/login";

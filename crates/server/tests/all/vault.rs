@@ -657,6 +657,7 @@ async fn identities_with_names_of_permitted_actors_need_access_to_credentials(pl
     place.set("/x", "value", json!("secret")).await;
     place.grant("uaa-client:gone", "/*", &["read"]).await;
     place.grant("uaa-user:ann", "/*", &["read"]).await;
+    place.grant("user:bea", "/*", &["read"]).await;
     place.grant("certificate:laptop", "/*", &["read"]).await;
     let role = json!({ "permissions": ["access.manage", "access.read"] });
     send(place.world.with(&place.world.admin, Method::PUT, "/api/v1/roles/people").json(&role))
@@ -671,7 +672,7 @@ async fn identities_with_names_of_permitted_actors_need_access_to_credentials(pl
         ("/api/v1/tokens", new("gone")),
         // A token also logs in as a user with its name.
         ("/api/v1/tokens", new("ann")),
-        ("/api/v1/users", new("ann")),
+        ("/api/v1/users", new("bea")),
         (
             "/api/v1/client-certificates",
             json!({ "name": "laptop", "match": "dns:laptop.example", "grants": [] }),

@@ -208,7 +208,7 @@ struct GenerateArgs {
 enum PermissionCommand {
     /// Grant a permission: uaa-client:TOKEN-NAME, /team/*, read write
     Grant {
-        /// Principal: uaa-client:NAME of an API token, uaa-user:NAME, mtls-app:ID
+        /// Principal: uaa-client:NAME of an API token, user:NAME, mtls-app:ID
         actor: String,
         /// A name, or all names below a path: /team/*
         path: String,

@@ -238,10 +238,14 @@ async fn create_user(
 ) -> Result<Identity, Problem> {
     let named = claims.text(&oidc.options().name_claim).or(claims.email.as_deref()).unwrap_or(&claims.sub);
     let name: String = named.chars().filter(|c| !c.is_control()).take(64).collect();
-    // Two users with the same name at the issuer: the second gets a part of the subject's hash in its name.
+    // Two users with the same name at the issuer: the second gets a part of the subject's hash in its name. So does a user whose name
+    // has permissions already, such as the name of a deleted user.
     let other = format!("{name} ({})", &URL_SAFE_NO_PAD.encode(key)[..6]);
     let actor = "system:login";
     for name in [name, other] {
+        if admin::has_credential_permissions(access, &format!("user:{name}")).await? {
+            continue;
+        }
         let id = Uuid::now_v7();
         let new = NewIdentity {
             id,

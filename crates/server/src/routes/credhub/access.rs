@@ -49,7 +49,9 @@ async fn access(
         }
         (None, None) => {
             let roles = roles(&context).await?;
-            let page = store.access(&requester, (&path, operation), &roles, after, limit).await?;
+            let page = store
+                .access(&requester, (&path, operation), (&roles, context.hub().token_prefix()), after, limit)
+                .await?;
             Ok(pages.answer(page, way))
         }
     }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::context::{Context, host};
-use super::principal::{actor_of, bad_token, refused, token_of};
+use super::principal::{bad_token, refused, token_of};
 use crate::access::{CallerKind, TOKEN_PREFIX, token_hash};
 use crate::credhub::Refused;
 use crate::peer::address;
@@ -106,7 +106,7 @@ pub(crate) async fn identified(
     if caller.kind() != CallerKind::Token || own != name {
         return Err(bad_credentials());
     }
-    let actor = if grant_type == "password" { format!("uaa-user:{name}") } else { actor_of(&caller) };
+    let actor = context.hub().token_actor(name, grant_type);
     Ok(Grant { actor, name: name.to_owned(), grant_type: grant_type.to_owned(), key })
 }
 

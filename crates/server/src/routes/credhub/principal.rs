@@ -11,7 +11,7 @@ use x509::build::Attribute;
 
 use super::context::Context;
 use crate::access::{Caller, CallerKind, Permission, SESSION_COOKIE, TOKEN_PREFIX, cookie, token_hash};
-use crate::credhub::Refused;
+use crate::credhub::{CredHub, Refused};
 use crate::peer::address;
 use crate::problem::Problem;
 
@@ -139,7 +139,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
     if token.starts_with(TOKEN_PREFIX) {
         let caller =
             context.server().access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
-        return paced(context, Some(&caller), caller_requester(&caller, actor_of(&caller)));
+        return paced(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)));
     }
     let hub = context.hub();
     let (grant, _) = match (hub.credentials().access_token(token).await, hub.uaa()) {
@@ -152,7 +152,9 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
         (Err(error), _) => return Err(bad_token(error)),
     };
     let caller = token_of(context, &grant).await?;
-    paced(context, Some(&caller), caller_requester(&caller, grant.actor))
+    // The actor follows from the configuration now, not from that of the login.
+    let actor = hub.token_actor(&grant.name, &grant.grant_type);
+    paced(context, Some(&caller), caller_requester(&caller, actor))
 }
 
 /// Returns the API token for which a token of the embedded issuer was issued. Renaming an API token creates another actor, so
@@ -172,7 +174,8 @@ async fn by_session(context: &Context, parts: &Parts) -> Result<Identified, Refu
         Refused::new(problem.status(), problem.text())
     })?;
     let unproved = caller.require_recent_proof(context.server().clock().now_us()).err();
-    let requester = paced(context, Some(&caller), caller_requester(&caller, actor_of(&caller)))?;
+    let requester =
+        paced(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)))?;
     Ok(Identified { requester, unproved })
 }
 
@@ -206,7 +209,7 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Req
     }
     let caller = context.server().authentication().by_certificate(client).await;
     let caller = caller.map_err(|problem| bad_identity(&problem))?;
-    paced(context, Some(&caller), caller_requester(&caller, actor_of(&caller)))
+    paced(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)))
 }
 
 /// Returns the error for a rejected certificate, or for an unavailable database.
@@ -218,8 +221,8 @@ fn bad_identity(problem: &Problem) -> Refused {
 }
 
 /// Converts a caller of the API to a caller of the credential store.
-pub(crate) fn requester(caller: &Caller) -> Requester {
-    caller_requester(caller, actor_of(caller))
+pub(crate) fn requester(hub: &CredHub, caller: &Caller) -> Requester {
+    caller_requester(caller, actor_of(hub, caller))
 }
 
 /// Returns the caller of the credential store with this actor name.
@@ -230,13 +233,13 @@ pub(super) fn caller_requester(caller: &Caller, actor: String) -> Requester {
     Requester::actor(&actor).within(caller.bounds())
 }
 
-/// Returns the actor name of a caller in permissions: an API token is a client, a person is a user.
-pub(super) fn actor_of(caller: &Caller) -> String {
+/// Returns the actor name of a caller in permissions. An API token is a client of the embedded issuer. Every other kind of identity
+/// has its own prefix, so that no issuer can name its actors.
+pub(super) fn actor_of(hub: &CredHub, caller: &Caller) -> String {
     let name = caller.actor().split_once(':').map_or(caller.actor(), |(_, name)| name);
     match caller.kind() {
-        CallerKind::Token => format!("uaa-client:{name}"),
-        CallerKind::User => format!("uaa-user:{name}"),
-        CallerKind::Certificate | CallerKind::Agent => caller.actor().to_owned(),
+        CallerKind::Token => hub.token_actor(name, "client_credentials"),
+        CallerKind::User | CallerKind::Certificate | CallerKind::Agent => caller.actor().to_owned(),
     }
 }
 
