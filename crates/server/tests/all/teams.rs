@@ -423,8 +423,8 @@ async fn issuance_by_api_and_est_is_isolated_between_teams() {
         let id = mine["id"].as_str().unwrap();
         let b = house.token("operator", "team:b").await;
         let revocation = json!({ "certificate": id, "reason": "superseded" });
-        assert_eq!(house.get(&b, &format!("/api/v1/issued/{id}")).await.status, 403);
-        assert_eq!(house.post(&b, "/api/v1/revocations", &revocation).await.status, 403);
+        assert_eq!(house.get(&b, &format!("/api/v1/issued/{id}")).await.status, 404);
+        assert_eq!(house.post(&b, "/api/v1/revocations", &revocation).await.status, 404);
         assert_eq!(house.get(&a, &format!("/api/v1/issued/{id}")).await.status, 200);
         house.post(&a, "/api/v1/revocations", &revocation).await.expect(200);
 
