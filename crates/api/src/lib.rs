@@ -39,6 +39,7 @@ pub mod plan;
 pub mod policies;
 pub mod problem;
 pub mod profiles;
+pub mod proxy;
 pub mod revocations;
 mod scope;
 pub mod sealed_keys;

@@ -148,7 +148,13 @@ impl Proxy {
             body_bytes: request.body().size_hint().exact(),
         };
         let decision = subject.decide(policy, Phase::Request(facts));
-        self.begin(policy, &subject, &decision, approval)
+        self.begin(policy, &subject, &decision, approval).map_err(|refusal| match refusal {
+            NotAdmitted::Held(mut order) => {
+                order.request.credentials = subject.credentials(rules);
+                NotAdmitted::Held(order)
+            }
+            refused => refused,
+        })
     }
 
     /// Decides about a tunnel to `target` for the host `name`. `approval` is the approval of this tunnel, if it was held.
@@ -311,6 +317,15 @@ impl Subject<'_> {
         policy.decide(&PolicyRequest { identity, host: self.host, port: self.port, phase }, now().0)
     }
 
+    /// Returns the names of the credentials that the request would get.
+    fn credentials(&self, rules: &RuleSet) -> Vec<String> {
+        let grantee =
+            Grantee { identity: self.identity.cloned(), needs_grant: rules.policy.has_identities() };
+        let place = (self.host, self.port, self.scheme == Some("https"));
+        let found = rules.requests.credentials(place, self.method, self.path, &grantee);
+        found.into_iter().map(|(_, name)| name).collect()
+    }
+
     fn whose(&self) -> String {
         self.identity
             .map_or("a client without an identity".into(), |identity| format!("identity {}", identity.name))
@@ -380,12 +395,14 @@ impl Subject<'_> {
             id: String::new(),
             client: actor,
             identity: identity.map(str::to_owned),
+            user: client.user.as_deref().map(str::to_owned),
             method: shown(method),
             url: url(path),
             host: host.to_string(),
             port,
             path: path.to_owned(),
             rule: rule.to_owned(),
+            credentials: Vec::new(),
             since,
             deadline: since.saturating_add(hold_for).unwrap_or(since),
         };

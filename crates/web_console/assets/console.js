@@ -38,26 +38,26 @@
   times();
 
   // Live regions: after an event whose kind begins with a word of data-live, the page is fetched and the region replaced.
+  const due = new Set();
+  let timer = 0;
+  const refresh = async () => {
+    timer = 0;
+    const ids = [...due];
+    due.clear();
+    const response = await fetch(location.href, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
+    if (!response.ok || response.redirected) return;
+    const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+    for (const id of ids) {
+      const current = document.getElementById(id), next = fresh.getElementById(id);
+      // A region that has the focus stays as it is.
+      if (!current || !next || current.contains(document.activeElement)) continue;
+      current.replaceChildren(...next.childNodes);
+      times(current);
+      charts(current);
+    }
+  };
   const regions = [...document.querySelectorAll("[data-live][id]")];
   if (regions.length && window.EventSource) {
-    const due = new Set();
-    let timer = 0;
-    const refresh = async () => {
-      timer = 0;
-      const ids = [...due];
-      due.clear();
-      const response = await fetch(location.href, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
-      if (!response.ok || response.redirected) return;
-      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-      for (const id of ids) {
-        const current = document.getElementById(id), next = fresh.getElementById(id);
-        // A region that has the focus stays as it is.
-        if (!current || !next || current.contains(document.activeElement)) continue;
-        current.replaceChildren(...next.childNodes);
-        times(current);
-        charts(current);
-      }
-    };
     const source = new EventSource("/console/events");
     const changed = (event) => {
       for (const region of document.querySelectorAll("[data-live][id]")) {
@@ -69,6 +69,17 @@
     source.addEventListener("lagged", () => { regions.forEach((region) => due.add(region.id)); if (!timer) timer = setTimeout(refresh, 1000); });
     addEventListener("pagehide", () => source.close());
   }
+
+  // Polled regions: the page is fetched every data-every seconds, while it is visible and used: a page that is left alone must not
+  // keep its session from expiring.
+  const used = 10 * 60 * 1000;
+  let lastUse = Date.now();
+  for (const kind of ["pointerdown", "pointermove", "keydown", "scroll"]) addEventListener(kind, () => { lastUse = Date.now(); }, { passive: true });
+  each("[data-every][id]", (region) => setInterval(() => {
+    if (document.hidden || timer || Date.now() - lastUse > used) return;
+    due.add(region.id);
+    refresh().catch(() => {});
+  }, 1000 * Number(region.dataset.every)));
 
   // Charts of tables: the first column is the time, each further column a series.
   function charts(root = document) {

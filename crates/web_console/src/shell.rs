@@ -56,6 +56,12 @@ const NAVIGATION: &[(&str, &[NavigationItem])] = &[
         &[
             item("Credentials", "/console/credentials", "credential.manage"),
             item("Keys", "/console/keys", "node.read"),
+        ],
+    ),
+    (
+        "Proxy",
+        &[
+            item("Held requests", "/console/proxy/held", "proxy.read"),
             item("Traffic", "/console/traffic", "metrics.read"),
         ],
     ),

@@ -64,10 +64,10 @@ pub(super) struct ControlServer {
 }
 
 impl ControlServer {
-    /// Listens at `path` until `stop`.
-    pub(super) async fn start(path: &Path, stop: CancellationToken) -> io::Result<Self> {
+    /// Listens at `path` until `stop`, for decisions about `holds`.
+    pub(super) async fn start(path: &Path, holds: Holds, stop: CancellationToken) -> io::Result<Self> {
         let (socket, listener) = BoundSocket::at(path).await?;
-        let (tasks, holds) = (ServiceTasks::stopped_by(stop), Holds::default());
+        let tasks = ServiceTasks::stopped_by(stop);
         let acceptor = Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait);
         acceptor.start::<UnixListener, _>(listener, Arc::new(Control(holds.clone())));
         Ok(Self { socket, tasks, holds })

@@ -197,7 +197,7 @@ fn shown(rows: &[HeldRequest]) -> String {
 }
 
 /// Returns the rule that allows a request, for the configuration file.
-fn rule_text(request: &HeldRequest) -> Outcome<String> {
+pub(super) fn rule_text(request: &HeldRequest) -> Outcome<String> {
     let rule = request.allowing_rule().map_err(|error| {
         Problem::new(Exit::Refused, format_args!("the request is approved, but {error}"))
             .hint("write the rule by hand: see docs/agent-gateway.md")

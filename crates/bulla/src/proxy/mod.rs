@@ -6,6 +6,7 @@ mod control;
 mod explain;
 mod held;
 mod hold_webhook;
+mod in_process;
 pub(crate) mod leaf_store;
 mod rules;
 mod top;
@@ -19,6 +20,7 @@ use cli::configuration::ClientSettings;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
 use keyless::client::ClientMetrics;
+use proxy::holds::Holds;
 use proxy::minting;
 use proxy::permission::BadPermission;
 use proxy::{Options, ProxyMetrics, Running};
@@ -28,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::arguments::ProxyArgs;
 use self::arguments::ProxyCommand;
 use self::control::ControlServer;
+pub(crate) use self::in_process::ProxyHandles;
 use self::rules::ConfiguredRules;
 pub(crate) use self::rules::StoreSecrets;
 use crate::component::{Description, DrainOutcome};
@@ -60,7 +63,8 @@ pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> 
         memory::protect()?;
     }
     let stop = cli::stop::on_signal_within(grace(settings))?;
-    let proxy = start(&configuration, args, descriptors_for_one_of(1), stop.clone()).await?;
+    let (handles, descriptors) = (ProxyHandles::default(), descriptors_for_one_of(1));
+    let proxy = start(&configuration, args, handles, descriptors, stop.clone()).await?;
     proxy.announce();
     Ok(proxy.run().await.exit())
 }
@@ -87,10 +91,11 @@ pub(crate) struct RunningProxy {
 }
 
 /// Starts the proxy of the configuration, with at most `descriptors` file descriptors. The settings already include `args`, which
-/// also override the file when it is read again.
+/// also override the file when it is read again. `handles` are those of the control plane in the same process.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &ProxyArgs,
+    handles: ProxyHandles,
     descriptors: usize,
     stop: CancellationToken,
 ) -> Outcome<RunningProxy> {
@@ -109,7 +114,7 @@ pub(crate) async fn start(
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, configuration)?;
-    let control = open_control(&settings, &stop).await?;
+    let control = open_control(&settings, handles.holds, &stop).await?;
     options.holds = control.as_ref().map(|control| control.holds().clone());
     let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets, control.is_some())?;
     // Bind the metrics listener first, because the proxy refuses connections to its address.
@@ -147,14 +152,18 @@ pub(crate) async fn start(
 }
 
 /// Opens the control socket of a proxy with a policy. Without a rule that holds, the proxy works without the socket.
-async fn open_control(settings: &ProxySettings, stop: &CancellationToken) -> Outcome<Option<ControlServer>> {
+async fn open_control(
+    settings: &ProxySettings,
+    holds: Holds,
+    stop: &CancellationToken,
+) -> Outcome<Option<ControlServer>> {
     let Some(path) = settings.control_socket()?.filter(|_| settings.policy.is_active()) else {
         return Ok(None);
     };
     if path.parent() == Some(&*cli::data::folder()?) {
         data_folder::folder()?;
     }
-    match ControlServer::start(&path, stop.clone()).await {
+    match ControlServer::start(&path, holds, stop.clone()).await {
         Ok(control) => Ok(Some(control)),
         Err(error) if settings.policy()?.holds() => {
             Err(Problem::new(Exit::Machine, format_args!("cannot listen on {}: {error}", path.display())).hint(

@@ -40,7 +40,7 @@ pub(super) async fn start(
         };
         [keys, edge]
     };
-    let proxy = start_if_enabled(roles, Role::Proxy, proxy(configuration, descriptors));
+    let proxy = start_if_enabled(roles, Role::Proxy, proxy(configuration, control_plane, descriptors));
     let agent = start_if_enabled(roles, Role::Agent, agent(&configuration.settings, control_plane));
     let ([keys, edge], proxy, agent) = tokio::join!(keys_and_edge, proxy, agent);
     let (mut started, mut failed) = (Vec::new(), None);
@@ -126,9 +126,15 @@ async fn terminator(configuration: &Configuration, descriptors: usize) -> Outcom
     Ok(Component::spawn(Role::Edge, edge.description(), stop, edge.run()))
 }
 
-async fn proxy(configuration: &Configuration, descriptors: usize) -> Outcome<Component> {
+async fn proxy(
+    configuration: &Configuration,
+    control_plane: Option<&RunningControlPlane>,
+    descriptors: usize,
+) -> Outcome<Component> {
     let stop = CancellationToken::new();
-    let proxy = proxy::start(configuration, &ProxyArgs::default(), descriptors, stop.clone()).await?;
+    let handles = control_plane.and_then(|it| it.proxy.clone()).unwrap_or_default();
+    let args = ProxyArgs::default();
+    let proxy = proxy::start(configuration, &args, handles, descriptors, stop.clone()).await?;
     Ok(Component::spawn(Role::Proxy, proxy.description(), stop, proxy.run()))
 }
 

@@ -30,7 +30,7 @@ use outbound::resolve::Resolver;
 use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
 use server::listen::Running;
 use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
-use server::{Components, Issuance, KeyNodes, KeyServices, State};
+use server::{Components, Issuance, KeyNodes, KeyServices, ProxyRequests, State};
 use signer::SignerClient;
 use sites::policies::KeyPolicies;
 use sites::{Sites, SitesParts};
@@ -53,6 +53,7 @@ use super::watch::ChangeDetector;
 use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, Role, ServerSettings, Settings};
 use crate::files;
 use crate::master_keys;
+use crate::proxy::ProxyHandles;
 use crate::roles::Roles;
 use discover::database;
 
@@ -79,6 +80,7 @@ pub(super) struct ControlPlane {
     credentials: Credentials,
     pub(super) keystore: KeyStore,
     audit: AuditLog,
+    pub(super) proxy: Option<ProxyHandles>,
 }
 
 /// Returns the key services whose load and traces the API shows.
@@ -206,6 +208,7 @@ impl ControlPlane {
             uaa: uaa(&settings.credentials)?,
             application_cas: application_cas(&settings.credentials)?,
         };
+        let proxy = roles.has(Role::Proxy).then(ProxyHandles::default);
         let components = Components {
             issuance: Some(Issuance {
                 authority: authority.clone(),
@@ -219,6 +222,7 @@ impl ControlPlane {
             agents: Some(agents.clone()),
             key_nodes: Some(KeyNodes { places: places.clone(), policies: key_policies.clone() }),
             key_services: key_services(settings, roles)?,
+            proxy: proxy.clone().map(|proxy| -> Arc<dyn ProxyRequests> { Arc::new(proxy) }),
             keystore: Some(keystore.clone()),
             alerts: Some(alerts.clone()),
             transparency: Some(monitor.clone()),
@@ -273,6 +277,7 @@ impl ControlPlane {
             credentials,
             keystore,
             audit,
+            proxy,
         })
     }
 

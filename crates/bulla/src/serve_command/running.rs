@@ -21,6 +21,7 @@ use crate::component::{Description, DrainOutcome};
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::listening::{bound_connections, socket};
 use crate::master_keys;
+use crate::proxy::ProxyHandles;
 use crate::roles::{DefaultRoles, Roles};
 
 /// The command that started the process. It determines where the first token is stored.
@@ -52,6 +53,8 @@ pub(super) struct RunningControlPlane {
     pub(super) console: Vec<String>,
     pub(super) agents: Agents,
     pub(super) sites: Sites,
+    /// The handles of the proxy in this process, if it has that role.
+    pub(super) proxy: Option<ProxyHandles>,
     pub(super) metrics: server::metrics::Metrics,
     stop: CancellationToken,
     _lock: FolderLock,
@@ -131,6 +134,7 @@ impl RunningControlPlane {
             local_files::write(&url, &root, &credential_url)?;
         }
         let (agents, sites) = (control_plane.agents.clone(), control_plane.places.clone());
+        let proxy = control_plane.proxy.clone();
         let console = match mode {
             StartMode::Up if settings.server.console => console_link_lines(&store, &url).await?,
             StartMode::Up | StartMode::Serve => Vec::new(),
@@ -139,7 +143,7 @@ impl RunningControlPlane {
         let mut background = control_plane.run(own, &running, crls, &stop);
         let file = if lock.is_own() { RootFile::Own } else { RootFile::Other };
         background.spawn(roots.keep(client_roots, Arc::clone(&running), file, stop.clone()));
-        Ok(Self { running, background, url, console, agents, sites, metrics, stop, _lock: lock })
+        Ok(Self { running, background, url, console, agents, sites, proxy, metrics, stop, _lock: lock })
     }
 }
 

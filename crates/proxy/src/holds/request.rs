@@ -20,6 +20,9 @@ pub struct HeldRequest {
     pub client: String,
     /// Identity of the client, if it has one.
     pub identity: Option<String>,
+    /// The name under which the client authenticated, if it did.
+    #[serde(default)]
+    pub user: Option<String>,
     /// Method; `CONNECT` for a tunnel.
     pub method: String,
     /// URL without query; `HOST:PORT` for a tunnel.
@@ -32,6 +35,9 @@ pub struct HeldRequest {
     pub path: String,
     /// The rule that holds the request.
     pub rule: String,
+    /// Names of the credentials that the request gets if it is approved, by the rules at its arrival; never their values.
+    #[serde(default)]
+    pub credentials: Vec<String>,
     /// Arrival of the request.
     pub since: Timestamp,
     /// Time at which the proxy refuses the request, if nobody has decided.
@@ -98,12 +104,14 @@ mod tests {
             id: "0a1b2c3d4e".into(),
             client: "identity:ci".into(),
             identity: Some("ci".into()),
+            user: None,
             method: method.into(),
             url: format!("https://{host}:{port}{path}"),
             host: host.into(),
             port,
             path: path.into(),
             rule: "deploy".into(),
+            credentials: Vec::new(),
             since: Timestamp::UNIX_EPOCH,
             deadline: Timestamp::UNIX_EPOCH,
         }

@@ -91,6 +91,10 @@ named! {
         KeyRotate => "key.rotate",
         /// Full access to every credential, whatever the permissions of paths say.
         CredentialManage => "credential.manage",
+        /// Read the requests of the proxy in the server's process: those that it holds, and recent ones.
+        ProxyRead => "proxy.read",
+        /// Approve and reject the requests that the proxy in the server's process holds.
+        ProxyDecide => "proxy.decide",
         /// Read events.
         EventRead => "event.read",
         /// Read the metrics.
@@ -265,6 +269,8 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
         permissions: Permissions::of(&[
             Permission::ApprovalRead,
             Permission::ApprovalDecide,
+            Permission::ProxyRead,
+            Permission::ProxyDecide,
             Permission::CertificateRead,
             Permission::ProfileRead,
             Permission::JobRead,
@@ -278,6 +284,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
             Permission::AuditRead,
             Permission::AuditVerify,
             Permission::AccessRead,
+            Permission::ProxyRead,
         ])),
     },
     BuiltInRole {
@@ -323,6 +330,7 @@ mod tests {
         }
         // The requester must never be the approver.
         assert!(!of("operator").has(Permission::ApprovalDecide));
+        assert!(!of("operator").has(Permission::ProxyDecide));
         assert!(!of("approver").has(Permission::CertificateRequest));
         for name in ["viewer", "auditor"] {
             for permission in of(name).iter() {

@@ -67,6 +67,8 @@ const fn is_gated_permission(permission: Permission) -> bool {
         | Permission::InventoryManage
         | Permission::KeyBlock
         | Permission::CredentialManage
+        | Permission::ProxyRead
+        | Permission::ProxyDecide
         | Permission::EventRead
         | Permission::MetricsRead
         | Permission::AuditRead

@@ -71,6 +71,7 @@ mod plan_signature;
 pub mod policies;
 pub mod profiles;
 pub mod protocols;
+mod proxy;
 pub mod roles;
 mod scans;
 mod search;
@@ -118,6 +119,7 @@ pub(crate) fn api() -> Api {
         .merge(agents::routes())
         .merge(targets::routes())
         .merge(places::routes())
+        .merge(proxy::routes())
         .merge(alerts::routes())
         .merge(inventory::routes())
         .merge(scans::routes())

@@ -23,6 +23,7 @@ use sites::policies::KeyPolicies;
 use crate::access::oidc::Oidc;
 use crate::credhub::CredHub;
 use crate::key_services::KeyServices;
+use crate::proxy_requests::ProxyRequests;
 
 /// The components of a server. The routes of a component that is `None` respond 503.
 ///
@@ -41,6 +42,8 @@ pub struct Components {
     pub key_nodes: Option<KeyNodes>,
     /// The key services whose load and traces this server reads.
     pub key_services: Option<Arc<dyn KeyServices>>,
+    /// The proxy that runs in this process.
+    pub proxy: Option<Arc<dyn ProxyRequests>>,
     /// The stored keys, and the master keys that encrypt them.
     pub keystore: Option<KeyStore>,
     /// Alerts and their channels.

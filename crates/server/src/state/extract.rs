@@ -29,6 +29,7 @@ use crate::access::oidc::Oidc;
 use crate::key_services::KeyServices;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::proxy_requests::ProxyRequests;
 
 /// `Retry-After` in seconds for a component that this server does not run, or not yet.
 const COMPONENT_RETRY_SECONDS: u64 = 10;
@@ -113,6 +114,12 @@ impl FromRef<State> for Option<KeyPolicies> {
 impl FromRef<State> for Option<Arc<dyn KeyServices>> {
     fn from_ref(state: &State) -> Self {
         state.components().key_services.clone()
+    }
+}
+
+impl FromRef<State> for Option<Arc<dyn ProxyRequests>> {
+    fn from_ref(state: &State) -> Self {
+        state.components().proxy.clone()
     }
 }
 

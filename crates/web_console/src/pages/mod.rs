@@ -16,6 +16,7 @@ mod confirm;
 mod credentials;
 mod documents;
 mod endpoints;
+mod held_requests;
 mod issued;
 mod issuers;
 mod jobs;
@@ -63,6 +64,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(credentials::routes())
         .merge(documents::routes())
         .merge(endpoints::routes())
+        .merge(held_requests::routes())
         .merge(issued::routes())
         .merge(issuers::routes())
         .merge(jobs::routes())

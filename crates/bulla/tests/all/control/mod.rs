@@ -16,6 +16,7 @@ mod exchange;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod gates;
+mod held_requests;
 mod house;
 mod journey;
 mod key_node;

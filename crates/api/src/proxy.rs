@@ -1,0 +1,72 @@
+//! The proxy of a server process: the requests that it holds.
+
+use serde::{Deserialize, Serialize};
+
+/// A request that the proxy holds until a person approves or rejects it. Headers, query and body are not part of it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", schema(as = HeldRequest))]
+pub struct HeldRequestView {
+    /// Identifier of the held request.
+    #[cfg_attr(feature = "schemas", schema(example = "0a1b2c3d4e"))]
+    pub id: String,
+    /// The client, as in the proxy's audit log: `identity:NAME`, `user:NAME` or `address:IP`.
+    #[cfg_attr(feature = "schemas", schema(example = "identity:ci"))]
+    pub client: String,
+    /// Identity of the client, if it has one.
+    pub identity: Option<String>,
+    /// The name under which the client authenticated, if it did.
+    pub user: Option<String>,
+    /// Method; `CONNECT` for a tunnel.
+    pub method: String,
+    /// URL without query; `HOST:PORT` for a tunnel.
+    #[cfg_attr(feature = "schemas", schema(example = "https://api.github.com/repos/acme/shop/releases"))]
+    pub url: String,
+    /// The rule of the policy that holds the request.
+    pub rule: String,
+    /// Names of the credentials that the request gets if it is approved; never their values.
+    #[serde(default)]
+    pub credentials: Vec<String>,
+    /// Arrival of the request, RFC 3339.
+    pub since: String,
+    /// Time at which the proxy refuses the request, if nobody has decided, RFC 3339.
+    pub deadline: String,
+    /// A rule for the configuration file (TOML) that allows such requests; only where one request is shown, and absent if no rule
+    /// can name the request exactly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowing_rule: Option<String>,
+}
+
+/// An approval of a held request.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ApproveHeldBody {
+    /// Seconds for which equal requests are approved as well: of the same client, with the same rule, method, host, port and path.
+    /// Query, headers and body may differ. Without it, only this request is approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemas", schema(minimum = 1, maximum = 86_400, example = 3600))]
+    pub for_s: Option<u64>,
+}
+
+/// A rejection of a held request.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct RejectHeldBody {
+    /// The reason, which the client gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemas", schema(max_length = 1000, example = "not on Fridays"))]
+    pub reason: Option<String>,
+}
+
+/// The outcome of an approval.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", schema(as = HeldApproval))]
+pub struct HeldApprovalView {
+    /// The approved request.
+    pub request: HeldRequestView,
+    /// Number of requests that are sent now: the approved one, and equal ones that were held as well.
+    pub sent: usize,
+}

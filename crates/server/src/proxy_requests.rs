@@ -1,0 +1,39 @@
+//! Access to the requests of the proxy that runs in this process.
+
+use std::time::Duration;
+
+use api::proxy::{HeldApprovalView, HeldRequestView};
+
+/// Maximum time for which an approval applies to equal requests as well.
+pub(crate) const APPROVAL_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// The requests of the proxy in this process. A proxy in another process is not visible here: its control socket decides.
+pub trait ProxyRequests: Send + Sync {
+    /// Returns the held requests, longest held first.
+    fn held(&self) -> Vec<HeldRequestView>;
+
+    /// Returns a held request with the rule that would allow it; `None` if no request with this ID is held.
+    fn held_one(&self, id: &str) -> Option<HeldRequestView>;
+
+    /// Approves a held request as `by`; with `remember`, of at most [`APPROVAL_MAX`], equal requests for this time as well.
+    ///
+    /// # Errors
+    /// [`NotHeld`]
+    fn approve(
+        &self,
+        id: &str,
+        remember: Option<Duration>,
+        by: &str,
+    ) -> Result<HeldApprovalView, NotHeld>;
+
+    /// Rejects a held request as `by`. The client gets the reason.
+    ///
+    /// # Errors
+    /// [`NotHeld`]
+    fn reject(&self, id: &str, reason: Option<String>, by: &str) -> Result<HeldRequestView, NotHeld>;
+}
+
+/// No request with the ID is held: somebody decided, its deadline passed, or its client left.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotHeld(pub String);

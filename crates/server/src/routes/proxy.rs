@@ -1,0 +1,147 @@
+//! The requests of the proxy in this process: those that it holds, and the decisions about them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::proxy::{ApproveHeldBody, HeldApprovalView, HeldRequestView, RejectHeldBody};
+use axum::extract::State as With;
+use futures_util::FutureExt;
+use serde_json::{Value, json};
+use store::{AuditEvent, Clock, Store};
+
+use crate::access::{Caller, Permission};
+use crate::extract::{Json, Path};
+use crate::paging::Listing;
+use crate::problem::Problem;
+use crate::proxy_requests::{APPROVAL_MAX, NotHeld, ProxyRequests};
+use crate::routing::{Access, Api, routes};
+use crate::state::Component;
+
+/// Maximum bytes of the reason of a rejection.
+const REASON_BYTES_MAX: usize = 1_000;
+
+type Proxy = Component<Arc<dyn ProxyRequests>>;
+
+pub(crate) fn routes() -> Api {
+    Api::area("proxy")
+        .route(Permission::ProxyRead, routes!(list_held))
+        .route(Permission::ProxyRead, routes!(get_held))
+        // An approved request leaves with its credentials.
+        .route(Access::needs(Permission::ProxyDecide).dangerous(), routes!(approve))
+        .route(Permission::ProxyDecide, routes!(reject))
+}
+
+impl From<NotHeld> for Problem {
+    fn from(error: NotHeld) -> Self {
+        Self::missing(error).hint("GET /api/v1/proxy/held lists the requests that are held now")
+    }
+}
+
+fn find(proxy: &dyn ProxyRequests, id: &str) -> Result<HeldRequestView, Problem> {
+    let why = "is held: somebody decided, its deadline passed, or its client left";
+    Ok(proxy.held_one(id).ok_or_else(|| NotHeld(format!("no request with the id {id} {why}")))?)
+}
+
+/// Lists the requests that the proxy in this process holds, longest held first.
+///
+/// A proxy in another process is not listed: `bulla proxy held` lists its requests on its host. Without a proxy in this process: 503.
+#[utoipa::path(get, path = "/api/v1/proxy/held", operation_id = "listHeldRequests",
+    responses((status = 200, body = Listing<HeldRequestView>)))]
+async fn list_held(Component(proxy): Proxy) -> Json<Listing<HeldRequestView>> {
+    Json(Listing::whole(proxy.held()))
+}
+
+/// Shows a held request: what is sent if it is approved.
+#[utoipa::path(get, path = "/api/v1/proxy/held/{id}", operation_id = "getHeldRequest", params(("id" = String, Path)),
+    responses((status = 200, body = HeldRequestView)))]
+async fn get_held(
+    Component(proxy): Proxy,
+    Path(id): Path<String>,
+) -> Result<Json<HeldRequestView>, Problem> {
+    Ok(Json(find(&*proxy, &id)?))
+}
+
+/// Approves a held request, once or for a time. The proxy then sends it with the credentials of its rules.
+///
+/// The policy decides again: a new rule that denies wins. A caller with the name of the request's identity or user cannot approve it.
+#[utoipa::path(post, path = "/api/v1/proxy/held/{id}/approve", operation_id = "approveHeldRequest",
+    params(("id" = String, Path)), request_body = ApproveHeldBody, responses((status = 200, body = HeldApprovalView)))]
+async fn approve(
+    Component(proxy): Proxy,
+    With(store): With<Store>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(body): Json<ApproveHeldBody>,
+) -> Result<Json<HeldApprovalView>, Problem> {
+    let remember = body.for_s.map(Duration::from_secs);
+    if remember.is_some_and(|time| time.is_zero() || time > APPROVAL_MAX) {
+        let most = APPROVAL_MAX.as_secs();
+        return Err(Problem::unprocessable(format_args!("for_s is from 1 to {most}"))
+            .hint("leave it out to approve only this request"));
+    }
+    let held = find(&*proxy, &id)?;
+    check_not_own(&caller, &held)?;
+    audit(&store, &clock, &caller, "proxy-request.approve", &held, json!({ "for_s": body.for_s })).await?;
+    Ok(Json(proxy.approve(&id, remember, caller.actor())?))
+}
+
+/// Rejects a held request. Its client gets 403 and the reason.
+#[utoipa::path(post, path = "/api/v1/proxy/held/{id}/reject", operation_id = "rejectHeldRequest",
+    params(("id" = String, Path)), request_body = RejectHeldBody, responses((status = 200, body = HeldRequestView)))]
+async fn reject(
+    Component(proxy): Proxy,
+    With(store): With<Store>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(body): Json<RejectHeldBody>,
+) -> Result<Json<HeldRequestView>, Problem> {
+    if body.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
+        return Err(Problem::unprocessable(format_args!("reason has more than {REASON_BYTES_MAX} bytes")));
+    }
+    let held = find(&*proxy, &id)?;
+    audit(&store, &clock, &caller, "proxy-request.reject", &held, json!({ "reason": body.reason })).await?;
+    Ok(Json(proxy.reject(&id, body.reason, caller.actor())?))
+}
+
+/// Rejects an approval by the one who sent the request, as far as the names show it: users and identities of the proxy are not those
+/// of the server.
+fn check_not_own(caller: &Caller, held: &HeldRequestView) -> Result<(), Problem> {
+    let is_own = |actor: &str| {
+        let name = actor.split_once(':').map_or(actor, |(_, name)| name);
+        [&held.identity, &held.user].into_iter().flatten().any(|one| one == name)
+    };
+    if ![caller.actor(), caller.owner()].into_iter().any(is_own) {
+        return Ok(());
+    }
+    Err(Problem::forbidden("the sender of a request cannot approve it: the request has your name")
+        .hint("ask another person with the permission proxy.decide"))
+}
+
+/// Writes a decision to the audit log, before it takes effect.
+async fn audit(
+    store: &Store,
+    clock: &Clock,
+    caller: &Caller,
+    action: &'static str,
+    held: &HeldRequestView,
+    mut details: Value,
+) -> Result<(), Problem> {
+    details["client"] = held.client.as_str().into();
+    details["credentials"] = held.credentials.as_slice().into();
+    details["method"] = held.method.as_str().into();
+    details["rule"] = held.rule.as_str().into();
+    details["url"] = held.url.as_str().into();
+    let event = AuditEvent {
+        at_us: clock.now_us(),
+        actor: caller.actor().to_owned(),
+        action,
+        resource: format!("proxy-request/{}", held.id),
+        details,
+    };
+    let write = store.write("proxy_decision", move |tx| {
+        async move { store::audit(tx, vec![event]).await.map(drop) }.boxed()
+    });
+    Ok(write.await?)
+}
