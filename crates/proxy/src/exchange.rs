@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::Either;
-use http_relay::access_log::{Entry, counted};
+use http_relay::access_log::{self, Entry, counted};
 use http_relay::client_body::ClientBody;
 use http_relay::fields::{Upgrades, authority_of, clean, clean_trailers, permitted_upgrade};
 use http_relay::page::{self, Body, misdirected_page};
@@ -64,7 +64,12 @@ impl Proxy {
         let mut began = Instant::now();
         let mut rules = self.rules.now();
         let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
-        let server = way.origin.server.as_ref();
+        let (server, target) = (way.origin.server.as_ref(), &way.origin.target);
+        let place = || access_log::Destination {
+            host: server.unwrap_or(&target.name).clone(),
+            port: target.port,
+        };
+        entry.iter_mut().for_each(|entry| entry.set_destination(place));
         let mut judged = None;
         let authority = authority_of(&request);
         // The decision comes first: nothing is resolved or dialled for a request that is denied or held.

@@ -12,7 +12,7 @@
 //! 8. `exchange`: one request and its response; [`requests`]: the rules on requests.
 //!
 //! `gateway` applies the [`policy`], if there is one, to every request, CONNECT and tunnel; `budgets` counts the usage of
-//! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]).
+//! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] has the last requests.
 //!
 //! [`minting`] issues leaf certificates from the same store to other TLS servers. [`revocation`] checks client certificates against
 //! CRLs.
@@ -43,6 +43,7 @@ mod permitted;
 pub mod policy;
 mod policy_page;
 mod proxy;
+pub mod recent;
 mod redirect;
 mod refusals;
 pub mod requests;

@@ -12,6 +12,7 @@ use crate::certificate_store::{self, SecondLevel};
 use crate::holds::Holds;
 use crate::mint::{LEAF_KEY_LIFE, LeafKeySharing, VALIDITY_MAX};
 use crate::policy::Policy;
+use crate::recent::RecentRequests;
 use crate::redirect::TransparentOptions;
 use crate::rules::Rules;
 use crate::{minting, permission, requests};
@@ -36,6 +37,8 @@ pub struct Options {
     /// The requests that rules of the policy hold, and their approvals. Default: `None`; requests that a rule holds are refused
     /// immediately.
     pub holds: Option<Holds>,
+    /// The last requests, for people who watch the proxy. Default: `None`; they are not kept.
+    pub recent: Option<RecentRequests>,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
     /// Validity of leaf certificates. Default: 7 days.
@@ -111,6 +114,7 @@ impl Default for Options {
             rules: Rules::default(),
             policy: Policy::default(),
             holds: None,
+            recent: None,
             requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_keys: LeafKeySharing::Shared,

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_relay::access_log::Observer;
 use http_relay::clock::now;
 use http_relay::upstream::{AddressRule, Upstreams};
 use inbound::{Acceptor, OriginLimit, ServiceTasks, Slots, TrustedProxies, WhenFull};
@@ -51,6 +52,16 @@ impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
     }
+}
+
+fn start_log(
+    options: &Options,
+    metrics: &ProxyMetrics,
+    tasks: &ServiceTasks,
+    reopen: &requests::ReopenSignals,
+) -> Result<requests::RequestLog, StartError> {
+    let recent = options.recent.clone().map(|recent| -> Arc<dyn Observer> { Arc::new(recent) });
+    requests::RequestLog::start(&options.requests, recent, metrics.requests(), tasks, reopen)
 }
 
 /// Starts the proxy; leaves are issued by `authority`.
@@ -123,7 +134,7 @@ pub async fn start(
     let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()))
         .behind(TrustedProxies::new(&options.trusted_proxies));
     let reopen = requests::ReopenSignals::default();
-    let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)?;
+    let requests = start_log(&options, &metrics, &tasks, &reopen)?;
     if let Some(door) = access.door() {
         tasks.spawn(Arc::clone(door.guarded()).keep(tasks.stopping()));
     }

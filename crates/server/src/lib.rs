@@ -32,6 +32,6 @@ pub use key_services::KeyServices;
 pub use listen::{Running, Server, ServerOptions};
 pub use peer::Peer;
 pub use problem::Problem;
-pub use proxy_requests::{NotHeld, ProxyRequests};
+pub use proxy_requests::{NotHeld, ProxyRequests, RecentQuery};
 pub use router::{credential_operations, credential_router_for_pages, public_router, router};
 pub use state::{Component, Components, Issuance, KeyNodes, State, StateBuilder};

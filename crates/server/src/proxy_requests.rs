@@ -3,9 +3,27 @@
 use std::time::Duration;
 
 use api::proxy::{HeldApprovalView, HeldRequestView};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::IntoParams;
 
 /// Maximum time for which an approval applies to equal requests as well.
 pub(crate) const APPROVAL_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// Filter of the recent requests of the proxy.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RecentQuery {
+    /// Name of an identity or user, or address of a client.
+    pub identity: Option<String>,
+    /// Text that the host contains.
+    pub host: Option<String>,
+    /// Only requests that the proxy refused.
+    pub denied: Option<bool>,
+    /// Maximum number of requests; 100 when absent.
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+}
 
 /// The requests of the proxy in this process. A proxy in another process is not visible here: its control socket decides.
 pub trait ProxyRequests: Send + Sync {
@@ -31,6 +49,12 @@ pub trait ProxyRequests: Send + Sync {
     /// # Errors
     /// [`NotHeld`]
     fn reject(&self, id: &str, reason: Option<String>, by: &str) -> Result<HeldRequestView, NotHeld>;
+
+    /// Returns recent requests, newest first; `None` if they are not kept.
+    fn recent(&self, query: &RecentQuery) -> Option<Vec<Value>>;
+
+    /// Returns a recent request with the rule that would allow it; `None` if it is not kept.
+    fn recent_one(&self, id: &str) -> Option<Value>;
 }
 
 /// No request with the ID is held: somebody decided, its deadline passed, or its client left.

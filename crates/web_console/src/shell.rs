@@ -62,6 +62,7 @@ const NAVIGATION: &[(&str, &[NavigationItem])] = &[
         "Proxy",
         &[
             item("Held requests", "/console/proxy/held", "proxy.read"),
+            item("Requests", "/console/proxy/requests", "proxy.read"),
             item("Traffic", "/console/traffic", "metrics.read"),
         ],
     ),

@@ -202,17 +202,24 @@ pub(super) fn rule_text(request: &HeldRequest) -> Outcome<String> {
         Problem::new(Exit::Refused, format_args!("the request is approved, but {error}"))
             .hint("write the rule by hand: see docs/agent-gateway.md")
     })?;
-    let who = match request.identity {
+    rule_file(rule, Some(&request.rule), request.identity.as_deref())
+}
+
+/// Returns a rule as text for the configuration file, to be put before the rule `before`.
+pub(super) fn rule_file(rule: PolicyRuleText, before: Option<&str>, identity: Option<&str>) -> Outcome<String> {
+    let place = match before {
+        Some(before) => {
+            format!("# Put this rule before the rule {before:?}: the first rule that matches decides.\n")
+        }
+        None => String::new(),
+    };
+    let who = match identity {
         Some(_) => "",
         None => "# The client has no identity: the rule applies to all clients.\n",
     };
     let file = RuleFile { proxy: ProxyTable { policy: PolicyTable { rules: [rule] } } };
     let rule = toml::to_string(&file).map_err(|error| Problem::new(Exit::Machine, error))?;
-    Ok(format!(
-        "# Put this rule before the rule {:?}: the first rule that matches decides.\n{who}{}",
-        request.rule,
-        rule.trim_end()
-    ))
+    Ok(format!("{place}{who}{}", rule.trim_end()))
 }
 
 #[cfg(test)]

@@ -1,17 +1,31 @@
-//! The handles of a proxy for the control plane in the same process, whose API and console list and decide the held requests.
+//! The handles of a proxy for the control plane in the same process, whose API and console list and decide the held requests, and list recent ones.
 
 use std::time::Duration;
 
 use api::proxy::{HeldApprovalView, HeldRequestView};
 use proxy::holds::{HeldRequest, Holds};
-use server::{NotHeld, ProxyRequests};
+use proxy::recent::{RECENT_MAX, RecentFilter, RecentRequest, RecentRequests};
+use serde_json::Value;
+use server::{NotHeld, ProxyRequests, RecentQuery};
 
 use super::held;
+
+/// Number of recent requests that are listed without a limit.
+const RECENT_USUAL: usize = 100;
 
 /// The handles of a proxy. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProxyHandles {
     pub(super) holds: Holds,
+    /// The last requests; `None` if they are not kept.
+    pub(super) recent: Option<RecentRequests>,
+}
+
+impl ProxyHandles {
+    /// Creates the handles of a proxy. Its last requests are kept if people can see them.
+    pub(crate) fn new(keep_recent: bool) -> Self {
+        Self { holds: Holds::default(), recent: keep_recent.then(RecentRequests::default) }
+    }
 }
 
 impl ProxyRequests for ProxyHandles {
@@ -39,6 +53,33 @@ impl ProxyRequests for ProxyHandles {
     fn reject(&self, id: &str, reason: Option<String>, by: &str) -> Result<HeldRequestView, NotHeld> {
         self.holds.reject(id, reason, by).map(view).map_err(|error| NotHeld(error.to_string()))
     }
+
+    fn recent(&self, query: &RecentQuery) -> Option<Vec<Value>> {
+        let filter = RecentFilter {
+            identity: query.identity.clone().unwrap_or_default(),
+            host: query.host.clone().unwrap_or_default(),
+            denied: query.denied.unwrap_or_default(),
+        };
+        let limit = query.limit.map_or(RECENT_USUAL, |limit| limit as usize).clamp(1, RECENT_MAX);
+        Some(self.recent.as_ref()?.list(&filter, limit).iter().map(recent_view).collect())
+    }
+
+    fn recent_one(&self, id: &str) -> Option<Value> {
+        let request = self.recent.as_ref()?.get(id.parse().ok()?)?;
+        let mut found = recent_view(&request);
+        if let Some(Ok(rule)) = request.allowing_rule() {
+            let text = held::rule_file(rule, request.policy_rule.as_deref(), request.identity.as_deref());
+            found["allowing_rule"] = text.ok().into();
+        }
+        Some(found)
+    }
+}
+
+fn recent_view(request: &RecentRequest) -> Value {
+    let mut value = serde_json::to_value(request).unwrap_or_default();
+    // As a text, like the IDs of other objects.
+    value["id"] = request.id.to_string().into();
+    value
 }
 
 fn view(request: HeldRequest) -> HeldRequestView {

@@ -114,6 +114,7 @@ pub(crate) async fn start(
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, configuration)?;
+    options.recent = handles.recent;
     let control = open_control(&settings, handles.holds, &stop).await?;
     options.holds = control.as_ref().map(|control| control.holds().clone());
     let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets, control.is_some())?;

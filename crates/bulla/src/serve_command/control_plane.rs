@@ -208,7 +208,7 @@ impl ControlPlane {
             uaa: uaa(&settings.credentials)?,
             application_cas: application_cas(&settings.credentials)?,
         };
-        let proxy = roles.has(Role::Proxy).then(ProxyHandles::default);
+        let proxy = roles.has(Role::Proxy).then(|| ProxyHandles::new(settings.server.console));
         let components = Components {
             issuance: Some(Issuance {
                 authority: authority.clone(),

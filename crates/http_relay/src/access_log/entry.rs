@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use x509::SpkiHash;
 
 use super::super::client::Client;
-use super::line::{Judgement, Line, LoggedQuery, path_of, trace_id_of};
+use super::line::{Destination, Judgement, Line, LoggedQuery, path_of, trace_id_of};
 use super::log::Log;
 use crate::relay::{Count, CountedStream};
 
@@ -145,6 +145,8 @@ pub trait Lasting: Send + Sync {
 /// The entry of a request in progress. Dropping it writes the log line.
 pub struct Entry {
     log: Arc<Log>,
+    /// The ID for the observer, if there is one.
+    observed: Option<u64>,
     line: Line,
     began: Instant,
     answered: Option<Instant>,
@@ -180,10 +182,13 @@ impl Entry {
             judgement: None,
             credentials: Vec::new(),
             trace_id: None,
+            destination: None,
         };
+        let observed = log.observer.as_ref().map(|observer| observer.next_id());
         let (up, down) = (Arc::default(), Arc::default());
         Self {
             log,
+            observed,
             line,
             began: Instant::now(),
             answered: None,
@@ -222,6 +227,13 @@ impl Entry {
     /// Sets the server name (SNI) in the ClientHello of a tunnel's client.
     pub fn set_server_name(&mut self, name: Option<String>) {
         self.line.server_name = name;
+    }
+
+    /// Sets the verified destination, if there is an observer.
+    pub fn set_destination(&mut self, make: impl FnOnce() -> Destination) {
+        if self.observed.is_some() {
+            self.line.destination = Some(make());
+        }
     }
 
     /// Sets the names of the rules that the request matches.
@@ -322,6 +334,13 @@ impl Entry {
         if let Some(recording) = &mut self.recording {
             recording.answered(status, headers);
         }
+        self.observe(false);
+    }
+
+    fn observe(&self, is_ended: bool) {
+        if let (Some(observer), Some(id)) = (&self.log.observer, self.observed) {
+            observer.observed(id, &self.line, is_ended);
+        }
     }
 
     /// Counts and captures a piece of the response's body.
@@ -357,6 +376,7 @@ impl Drop for Entry {
             let timings = Timings { wait_ms: ms(self.began, answered), receive_ms: ms(answered, now) };
             recording.finish(timings, self.up.take(), self.down.take(), &self.line.rules);
         }
+        self.observe(true);
         self.log.write(&self.line);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hyper::header::HeaderMap;
 use jiff::Timestamp;
 use serde::Serialize;
+use x509::HostOrIp;
 
 /// Maximum bytes of a path in a log line.
 const PATH_OCTETS_MAX: usize = 2_048;
@@ -21,42 +22,69 @@ pub struct Judgement {
     pub policy_rule: Option<Arc<str>>,
 }
 
+/// The verified destination of a request.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Destination {
+    /// The host, never an unverified claim of the client.
+    pub host: HostOrIp,
+    /// The port.
+    pub port: u16,
+}
+
+/// Observes requests while their responses are sent. The line has the query of the URL only if the access log has it.
+pub trait Observer: Send + Sync {
+    /// Returns a new ID for a request.
+    fn next_id(&self) -> u64;
+
+    /// Observes a request whose response began, or whose exchange ended. A request is observed at least once, at its end.
+    fn observed(&self, id: u64, line: &Line, is_ended: bool);
+}
+
 /// A line of the access log.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Line {
-    pub(super) time: Timestamp,
-    pub(super) client: IpAddr,
+pub struct Line {
+    /// Arrival of the request.
+    pub time: Timestamp,
+    /// Address of the client.
+    pub client: IpAddr,
     /// Name of the authenticated user (by password, token or certificate).
-    pub(super) user: Option<Arc<str>>,
-    pub(super) method: String,
+    pub user: Option<Arc<str>>,
+    /// Method; `CONNECT` for a tunnel.
+    pub method: String,
     /// The host in the client's request, with its port if given.
-    pub(super) host: String,
+    pub host: String,
     /// Server name in the ClientHello of a tunnel, if it differs from `host`.
-    pub(super) server_name: Option<String>,
-    pub(super) path: String,
+    pub server_name: Option<String>,
+    /// Path, truncated to the limit; with the query if the log has queries.
+    pub path: String,
     /// Status of the response; `None` if the client closed the connection before there was one.
-    pub(super) status: Option<u16>,
+    pub status: Option<u16>,
     /// Reason why the request was rejected, if it was.
-    pub(super) reason: Option<&'static str>,
+    pub reason: Option<&'static str>,
     /// Bytes from the client: of the request's body, or of a tunnel.
-    pub(super) octets_up: u64,
-    pub(super) octets_down: u64,
-    pub(super) duration_ms: f64,
+    pub octets_up: u64,
+    /// Bytes to the client: of the response's body, or of a tunnel.
+    pub octets_down: u64,
+    /// Milliseconds since the request arrived; 0 until it ends.
+    pub duration_ms: f64,
     /// `kept` (from the pool) or `new`; `None` if the proxy generated the response.
-    pub(super) upstream: Option<&'static str>,
+    pub upstream: Option<&'static str>,
     /// Server of the upstream, `HOST:PORT`, if the upstream may have several.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) upstream_server: Option<Arc<str>>,
+    pub upstream_server: Option<Arc<str>>,
     /// The applied rules.
-    pub(super) rules: Vec<Arc<str>>,
+    pub rules: Vec<Arc<str>>,
     /// Decision of the policy, if a policy is configured.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub(super) judgement: Option<Judgement>,
+    pub judgement: Option<Judgement>,
     /// Names of credentials that were injected, never their values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) credentials: Vec<Arc<str>>,
+    pub credentials: Vec<Arc<str>>,
     /// Trace ID from `traceparent` (W3C Trace Context).
-    pub(super) trace_id: Option<String>,
+    pub trace_id: Option<String>,
+    /// The verified destination, which only an [`Observer`] gets.
+    #[serde(skip)]
+    pub destination: Option<Destination>,
 }
 
 impl Line {

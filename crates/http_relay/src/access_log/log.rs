@@ -1,11 +1,14 @@
 //! Destination of the log lines of all entries.
 
-use super::line::Line;
+use std::sync::Arc;
+
+use super::line::{Line, Observer};
 use super::spool::Spool;
 
 /// Destination of log lines: an optional queue to a file or standard output, and the process's log.
 pub(super) struct Log {
     pub(super) lines: Option<Spool<Line>>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
 impl Log {

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::super::client::Client;
 use super::entry::Entry;
 use super::file::{AccessFile, AccessLog};
-use super::line::LoggedQuery;
+use super::line::{LoggedQuery, Observer};
 use super::log::Log;
 use super::spool::Spool;
 use inbound::ServiceTasks;
@@ -45,12 +45,24 @@ impl AccessLogger {
             tasks.spawn(work);
             lines = Some(spool);
         }
-        Ok(Self { log: Arc::new(Log { lines }), query })
+        Ok(Self { log: Arc::new(Log { lines, observer: None }), query })
     }
 
-    /// Returns whether requests are logged, either to the access log's destination or to the process's log (`--log access=info`).
+    /// Sets the observer of all entries. Has no effect on a logger that was cloned or has an entry.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Option<Arc<dyn Observer>>) -> Self {
+        if let Some(log) = Arc::get_mut(&mut self.log) {
+            log.observer = observer;
+        }
+        self
+    }
+
+    /// Returns whether requests are logged: to the access log's destination, to an observer, or to the process's log
+    /// (`--log access=info`).
     pub fn is_enabled(&self) -> bool {
-        self.log.lines.is_some() || tracing::enabled!(target: "access", tracing::Level::INFO)
+        self.log.lines.is_some()
+            || self.log.observer.is_some()
+            || tracing::enabled!(target: "access", tracing::Level::INFO)
     }
 
     /// Creates the entry of `request`, even if requests are not logged: a recording needs it too.

@@ -15,6 +15,6 @@ pub use entry::{
 };
 pub use file::AccessLog;
 pub use file::private;
-pub use line::{Judgement, LoggedQuery};
+pub use line::{Destination, Judgement, Line, LoggedQuery, Observer};
 pub use logger::AccessLogger;
 pub use spool::{Sink, Spool};

@@ -10,5 +10,5 @@ pub use registry::{
     APPROVAL_FOR_MAX, APPROVALS_MAX, ApprovalError, HELD_MAX, HELD_PER_CLIENT_MAX, Holds, NoSuchHold,
 };
 pub(crate) use registry::{Answer, Approval, Hold, HoldRecord, TooManyHeld};
-pub(crate) use request::HoldKey;
+pub(crate) use request::{AllowedRequest, HoldKey};
 pub use request::{HeldRequest, NoRule};

@@ -61,18 +61,43 @@ impl HeldRequest {
     /// # Errors
     /// [`NoRule`]
     pub fn allowing_rule(&self) -> Result<PolicyRuleText, NoRule> {
+        let Self { host, port, method, path, .. } = self;
+        let identity = self.identity.as_deref();
+        let request = AllowedRequest { identity, host, port: *port, method, path };
+        request.rule(format!("approved-{}", self.id))
+    }
+}
+
+/// A request that a rule is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllowedRequest<'a> {
+    pub(crate) identity: Option<&'a str>,
+    /// Verified host.
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+    /// Method; `CONNECT` for a tunnel.
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+}
+
+impl AllowedRequest<'_> {
+    /// Returns a rule with this name that allows the request.
+    ///
+    /// # Errors
+    /// [`NoRule`]
+    pub(crate) fn rule(&self, name: String) -> Result<PolicyRuleText, NoRule> {
         let is_tunnel = self.method == CONNECT;
         let path = match is_tunnel {
             true => Vec::new(),
             false if self.path.contains('*') => return Err(NoRule::Wildcard),
-            false => vec![normalised(&self.path).map_err(|_| NoRule::Path)?.into_owned()],
+            false => vec![normalised(self.path).map_err(|_| NoRule::Path)?.into_owned()],
         };
         let rule = PolicyRuleText {
-            name: format!("approved-{}", self.id),
-            identities: self.identity.iter().cloned().collect(),
-            host: vec![self.host.clone()],
+            name,
+            identities: self.identity.into_iter().map(str::to_owned).collect(),
+            host: vec![self.host.to_owned()],
             port: Some(self.port).filter(|port| *port != USUAL_PORT).into_iter().collect(),
-            method: if is_tunnel { Vec::new() } else { vec![self.method.clone()] },
+            method: if is_tunnel { Vec::new() } else { vec![self.method.to_owned()] },
             path,
             ..PolicyRuleText::default()
         };

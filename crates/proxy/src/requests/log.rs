@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_relay::access_log::{AccessLogger, Entry};
+use http_relay::access_log::{AccessLogger, Destination, Entry, Observer};
 use http_relay::client::Client;
 use http_relay::target::Target;
 use hyper::{HeaderMap, Request, StatusCode};
@@ -43,9 +43,10 @@ impl ReopenSignals {
 }
 
 impl RequestLog {
-    /// Starts the tasks that write. They end with the last clone.
+    /// Starts the tasks that write. They end with the last clone. `observer` observes all requests.
     pub(crate) fn start(
         options: &Options,
+        observer: Option<Arc<dyn Observer>>,
         metrics: &RequestMetrics,
         tasks: &ServiceTasks,
         reopen: &ReopenSignals,
@@ -57,7 +58,8 @@ impl RequestLog {
             tasks,
             &reopen.log,
         )
-        .map_err(StartError::AccessLog)?;
+        .map_err(StartError::AccessLog)?
+        .observed_by(observer);
         let record = options.record.as_ref();
         let recorder =
             record.map(|record| Arc::new(Recorder::start(record, metrics, tasks, &reopen.recorder)));
@@ -125,6 +127,7 @@ impl RequestLog {
     pub(crate) fn counted_tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Box<Entry> {
         let mut entry = self.lines.tunnel_entry(client, target.to_string());
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
+        entry.set_destination(|| Destination { host: name.clone(), port: target.port });
         entry
     }
 

@@ -1,4 +1,4 @@
-//! The requests of the proxy in this process: those that it holds, and the decisions about them.
+//! The requests of the proxy in this process: those that it holds, the decisions about them, and recent ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use store::{AuditEvent, Clock, Store};
 
 use crate::access::{Caller, Permission};
-use crate::extract::{Json, Path};
+use crate::extract::{Json, Path, Query};
 use crate::paging::Listing;
 use crate::problem::Problem;
-use crate::proxy_requests::{APPROVAL_MAX, NotHeld, ProxyRequests};
+use crate::proxy_requests::{APPROVAL_MAX, NotHeld, ProxyRequests, RecentQuery};
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
@@ -29,6 +29,8 @@ pub(crate) fn routes() -> Api {
         // An approved request leaves with its credentials.
         .route(Access::needs(Permission::ProxyDecide).dangerous(), routes!(approve))
         .route(Permission::ProxyDecide, routes!(reject))
+        .route(Permission::ProxyRead, routes!(list_recent))
+        .route(Permission::ProxyRead, routes!(get_recent))
 }
 
 impl From<NotHeld> for Problem {
@@ -103,6 +105,32 @@ async fn reject(
     let held = find(&*proxy, &id)?;
     audit(&store, &clock, &caller, "proxy-request.reject", &held, json!({ "reason": body.reason })).await?;
     Ok(Json(proxy.reject(&id, body.reason, caller.actor())?))
+}
+
+/// Lists the last requests of the proxy in this process, newest first: at most 1,000, in memory, without query, headers and body.
+///
+/// A request is listed once its response begins; `duration_ms` is null until it ends. Not kept with `server.console = false`: 404.
+#[utoipa::path(get, path = "/api/v1/proxy/requests", operation_id = "listProxyRequests", params(RecentQuery),
+    responses((status = 200, body = Object)))]
+async fn list_recent(
+    Component(proxy): Proxy,
+    Query(query): Query<RecentQuery>,
+) -> Result<Json<Listing<Value>>, Problem> {
+    let requests = proxy.recent(&query).ok_or_else(|| {
+        Problem::missing("this server keeps no requests of its proxy")
+            .hint("set server.console = true, and restart the server")
+    })?;
+    Ok(Json(Listing::whole(requests)))
+}
+
+/// Shows a recent request of the proxy, with a rule that allows it.
+#[utoipa::path(get, path = "/api/v1/proxy/requests/{id}", operation_id = "getProxyRequest",
+    params(("id" = String, Path)), responses((status = 200, body = Object)))]
+async fn get_recent(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+    Ok(Json(proxy.recent_one(&id).ok_or_else(|| {
+        Problem::missing(format_args!("the proxy does not keep a request {id}"))
+            .hint("it keeps the last 1,000 requests: GET /api/v1/proxy/requests")
+    })?))
 }
 
 /// Rejects an approval by the one who sent the request, as far as the names show it: users and identities of the proxy are not those

@@ -31,6 +31,7 @@ mod overview;
 mod people;
 mod policies;
 mod profiles;
+mod recent_requests;
 mod scans;
 mod sealed_keys;
 mod search;
@@ -79,6 +80,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(people::routes())
         .merge(policies::routes())
         .merge(profiles::routes())
+        .merge(recent_requests::routes())
         .merge(scans::routes())
         .merge(sealed_keys::routes())
         .merge(search::routes())

@@ -1,0 +1,199 @@
+//! Recent requests of the proxy in this process.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::get;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::{Failure, if_allowed};
+use crate::format;
+use crate::json;
+use crate::query::{parameter, with_query};
+use crate::session::Session;
+use crate::shell::Page;
+use crate::table::Table;
+
+/// Path of the list in the console.
+const PAGE: &str = "/console/proxy/requests";
+/// Path of the list in the API.
+const LIST: &str = "/api/v1/proxy/requests";
+/// Number of requests that a page shows.
+const SHOWN: u32 = 200;
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new().route(PAGE, get(list)).route("/console/proxy/requests/{id}", get(one))
+}
+
+#[derive(Template)]
+#[template(path = "recent_requests.html")]
+struct Recent {
+    identity: String,
+    host: String,
+    denied: bool,
+    paused: bool,
+    /// The page with the same filters, paused or not paused.
+    other: String,
+    /// `None` if no proxy runs in this process.
+    table: Option<Table>,
+}
+
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let of = |name| parameter::<String>(query, name);
+    let (identity, host) = (of("identity"), of("host"));
+    let (denied, paused) = (of("denied") == "true", of("paused") == "true");
+    let mut filters = vec![format!("limit={SHOWN}")];
+    for (name, value) in [("identity", &identity), ("host", &host)] {
+        if !value.is_empty() {
+            filters.push(format!("{name}={}", api::path::segment(value)));
+        }
+    }
+    if denied {
+        filters.push("denied=true".to_owned());
+    }
+    let path = with_query(LIST, &filters.join("&"));
+    // 403 is an error of the page; 503 means that this process has no proxy.
+    let listing = match session.api.get(&path).await {
+        Err(Failure::Refused(problem)) if problem.status == 403 => return Err(Failure::Refused(problem)),
+        other => if_allowed(other)?,
+    };
+    let kept = filters.into_iter().skip(1);
+    let kept: Vec<_> = kept.chain((!paused).then(|| "paused=true".to_owned())).collect();
+    let body = Recent {
+        identity,
+        host,
+        denied,
+        paused,
+        other: with_query(PAGE, &kept.join("&")),
+        table: listing.as_ref().map(|listing| table(&session, listing)),
+    };
+    Page::new(&session, "Proxy requests").command("bulla proxy top").reads(path).show(&body)
+}
+
+fn table(session: &Session, listing: &Value) -> Table {
+    let row = |one: &Value| {
+        vec![
+            Cell::link(format!("{PAGE}/{}", api::path::segment(json::text(one, "/id"))), asked(one)),
+            Cell::time(json::text(one, "/time"), session.now),
+            Cell::text(who(one)),
+            decision(one),
+            Cell::text(json::text(one, "/policy_rule")),
+            status(one),
+            Cell::Number(bytes(one)),
+            Cell::Number(duration(one)),
+        ]
+    };
+    let columns =
+        &["Request", "Time", "Identity", "Decision", "Rule", "Status", "Bytes sent / received", "Duration"];
+    Table::of("Recent requests of the proxy, newest first", columns, listing, row)
+        .empty("No request matches. Requests appear here when the proxy answers them; a restart forgets them.")
+}
+
+/// Returns method, host and path, shortened for the list.
+fn asked(one: &Value) -> String {
+    const CHARS_MAX: usize = 120;
+    let port = match json::number(one, "/port") {
+        0 | 443 => String::new(),
+        port => format!(":{port}"),
+    };
+    let text = format!("{} {}{port}{}", json::text(one, "/method"), json::text(one, "/host"), json::text(one, "/path"));
+    format::shortened(&text, CHARS_MAX)
+}
+
+/// Returns the identity of the client, else its user, else its address.
+fn who(one: &Value) -> &str {
+    let names = ["/identity", "/user", "/client"].map(|pointer| json::text(one, pointer));
+    names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+}
+
+fn decision(one: &Value) -> Cell {
+    let refused = !json::text(one, "/reason").is_empty();
+    match json::text(one, "/decision") {
+        "allow" if !refused => Cell::badge(Tone::Good, "allow"),
+        "" if refused => Cell::badge(Tone::Bad, "refused"),
+        "" => Cell::Empty,
+        "log" => Cell::badge(Tone::Warn, "log"),
+        "hold" => Cell::badge(Tone::Warn, "hold"),
+        other => Cell::badge(Tone::Bad, other),
+    }
+}
+
+fn status(one: &Value) -> Cell {
+    match json::number(one, "/status") {
+        0 => Cell::Empty,
+        status => Cell::Number(status.to_string()),
+    }
+}
+
+fn bytes(one: &Value) -> String {
+    let number = |pointer| format::number(json::number(one, pointer));
+    format!("{} / {}", number("/bytes_from_client"), number("/bytes_to_client"))
+}
+
+fn duration(one: &Value) -> String {
+    match one.pointer("/duration_ms").and_then(Value::as_i64) {
+        Some(ms) => format!("{} ms", format::number(ms)),
+        None => "running".to_owned(),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "recent_request.html")]
+struct One<'a> {
+    facts: Facts,
+    /// A rule for the configuration file; empty without a policy, or if no rule can name the request.
+    rule: &'a str,
+}
+
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = format!("{LIST}/{}", api::path::segment(&id));
+    let found = session.api.get(&path).await?;
+    let text = |pointer| Cell::text(json::text(&found, pointer));
+    let port = match json::number(&found, "/port") {
+        0 => Cell::Empty,
+        port => Cell::text(port.to_string()),
+    };
+    let facts = Facts::default()
+        .with("Time", Cell::time(json::text(&found, "/time"), session.now))
+        .with("Identity", text("/identity"))
+        .with("User", text("/user"))
+        .with("Address of the client", text("/client"))
+        .with("Method", text("/method"))
+        .with("Host", Cell::code(json::text(&found, "/host")))
+        .with("Port", port)
+        .with("Path", Cell::code(json::text(&found, "/path")))
+        .with("Decision", decision(&found))
+        .with("Rule of the policy", text("/policy_rule"))
+        .with("Reason of the refusal", text("/reason"))
+        .with("Rules on requests", Cell::text(json::joined(&found, "/rules")))
+        .with("Credentials", Cell::text(json::joined(&found, "/credentials")))
+        .with("Status", status(&found))
+        .with("Bytes sent / received", Cell::text(bytes(&found)))
+        .with("Duration", Cell::text(duration(&found)));
+    let body = One { facts, rule: json::text(&found, "/allowing_rule") };
+    Page::new(&session, "Proxy request").command("bulla proxy top").reads(path).show(&body)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn refused_and_running_requests_are_marked() {
+        let shown = |one: &Value| format!("{:?}", decision(one));
+        assert!(shown(&json!({ "decision": "allow", "reason": "budget" })).contains("Bad"));
+        assert!(shown(&json!({ "decision": "allow" })).contains("Good"));
+        assert!(shown(&json!({ "reason": "host-mismatch" })).contains("refused"));
+        assert_eq!(duration(&json!({ "duration_ms": null })), "running");
+        assert_eq!(duration(&json!({ "duration_ms": 1200 })), "1,200 ms");
+        let one = json!({ "method": "GET", "host": "a.example", "port": 8443, "path": "/x", "client": "192.0.2.1" });
+        assert_eq!((asked(&one).as_str(), who(&one)), ("GET a.example:8443/x", "192.0.2.1"));
+    }
+}
