@@ -11,6 +11,7 @@
 // those below BELOW. CHROMIUM names the browser, /usr/bin/chromium-headless-shell unless given.
 import { spawn, spawnSync } from 'node:child_process';
 import { createWriteStream, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -53,7 +54,18 @@ async function freePort() {
 
 async function startServer(home) {
   const program = resolve(process.env.BULLA ?? 'target/debug/bulla');
-  const [api, credentials, open] = [await freePort(), await freePort(), await freePort()];
+  const [api, credentials, open, proxy] = [await freePort(), await freePort(), await freePort(), await freePort()];
+  mkdirSync(join(home, '.config/bulla'), { recursive: true });
+  writeFileSync(join(home, '.config/bulla/bulla.toml'), `[proxy]
+listen = "127.0.0.1:${proxy}"
+metrics_listen = ""
+[[proxy.policy.rules]]
+name = "orders <b>"
+host = ["held.example.net"]
+port = [80]
+action = "hold"
+hold_for_s = 3600
+`);
   const env = { ...process.env, HOME: home, XDG_DATA_HOME: '', XDG_CONFIG_HOME: '', XDG_STATE_HOME: '' };
   for (const name of Object.keys(env)) if (name.startsWith('XDG_') || name.startsWith('BULLA_')) delete env[name];
   // Other servers on this machine may have the default ports of these roles.
@@ -74,6 +86,7 @@ async function startServer(home) {
   const command = (...line) => commandWith('', ...line);
   const server = {
     url,
+    proxy,
     async stop() {
       if (child.exitCode !== null) return;
       const ended = new Promise((done) => child.once('exit', done));
@@ -135,6 +148,24 @@ function seed(server) {
   server.post('/api/v1/ct/domains', { name: 'example.net', enabled: false });
   server.post('/api/v1/users', { name: 'bob', subject: 'bob', issuer: 'https://login.example.net', grants: [] });
   server.post('/api/v1/client-certificates', { name: 'deployer', match: `sha256:${'ab'.repeat(32)}`, grants: [{ role: 'viewer' }] });
+}
+
+// A request that the proxy holds while the pages are looked at, and one that it denies.
+async function sendThroughProxy(server) {
+  const send = (path) => {
+    const sent = request({ host: '127.0.0.1', port: server.proxy, method: 'POST', path, headers: { Host: new URL(path).host } });
+    sent.on('error', () => {});
+    sent.on('response', (response) => response.resume());
+    sent.end('{}');
+  };
+  send('http://held.example.net/orders/7?token=hidden');
+  send('http://denied.example.net/x?token=hidden');
+  const items = (list) => JSON.parse(server.bulla('api', `/api/v1/proxy/${list}`)).items.length;
+  const end = Date.now() + START_SECONDS * 1000;
+  while (!items('held') || !items('requests')) {
+    if (Date.now() > end) throw new Error('the proxy holds no request');
+    await pause(250);
+  }
 }
 
 // Two scans of the server itself, so that there is something to compare.
@@ -297,7 +328,7 @@ async function renewByForm(page, origin) {
 
 async function pictures(page, origin) {
   if (process.env.BELOW) return;
-  const taken = [['overview', '/console'], ['certificates', '/console/certificates']];
+  const taken = [['overview', '/console'], ['certificates', '/console/certificates'], ['held', '/console/proxy/held'], ['requests', '/console/proxy/requests']];
   await page.goto(`${origin}/console/certificates`, { waitUntil: 'load' });
   const one = await page.locator('table.list tbody a').first().getAttribute('href').catch(() => null);
   if (one) taken.push(['certificate', one]);
@@ -420,6 +451,7 @@ try {
     server = await startServer(home);
     seed(server);
     await scanTwice(server);
+    await sendThroughProxy(server);
   }
   browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium-headless-shell', args: ['--no-sandbox'],

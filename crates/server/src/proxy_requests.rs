@@ -37,12 +37,7 @@ pub trait ProxyRequests: Send + Sync {
     ///
     /// # Errors
     /// [`NotHeld`]
-    fn approve(
-        &self,
-        id: &str,
-        remember: Option<Duration>,
-        by: &str,
-    ) -> Result<HeldApprovalView, NotHeld>;
+    fn approve(&self, id: &str, remember: Option<Duration>, by: &str) -> Result<HeldApprovalView, NotHeld>;
 
     /// Rejects a held request as `by`. The client gets the reason.
     ///

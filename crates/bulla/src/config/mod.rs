@@ -49,7 +49,9 @@ pub(crate) use key_service::{KeyServiceSettings, NodeSettings};
 pub(crate) use limits::LimitSettings;
 pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
 pub(crate) use pkcs11::Pkcs11Settings;
-pub(crate) use proxy::{DefaultAction, HoldWebhook, LeafBackend, ProxyAuthoritySettings, ProxySettings};
+pub(crate) use proxy::{
+    DefaultAction, HoldWebhook, HoldWebhookFormat, LeafBackend, ProxyAuthoritySettings, ProxySettings,
+};
 pub(crate) use restrictions::SandboxSettings;
 pub(crate) use role::Role;
 pub(crate) use signer::SignerSettings;

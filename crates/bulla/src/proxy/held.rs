@@ -206,7 +206,11 @@ pub(super) fn rule_text(request: &HeldRequest) -> Outcome<String> {
 }
 
 /// Returns a rule as text for the configuration file, to be put before the rule `before`.
-pub(super) fn rule_file(rule: PolicyRuleText, before: Option<&str>, identity: Option<&str>) -> Outcome<String> {
+pub(super) fn rule_file(
+    rule: PolicyRuleText,
+    before: Option<&str>,
+    identity: Option<&str>,
+) -> Outcome<String> {
     let place = match before {
         Some(before) => {
             format!("# Put this rule before the rule {before:?}: the first rule that matches decides.\n")

@@ -14,7 +14,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::config::HoldWebhook;
+use crate::config::{HoldWebhook, HoldWebhookFormat};
 
 /// Timeout of a POST request.
 const POST_WITHIN: Duration = Duration::from_secs(10);
@@ -55,7 +55,11 @@ pub(super) fn run(
 }
 
 async fn post(posts: &Posts, webhook: &HoldWebhook, request: HeldRequest) {
-    let body = json!({ "event": "proxy.request.held", "request": request }).to_string().into_bytes();
+    let body = match webhook.format {
+        HoldWebhookFormat::Json => json!({ "event": "proxy.request.held", "request": request }),
+        HoldWebhookFormat::Slack => json!({ "text": slack_text(&request) }),
+    };
+    let body = body.to_string().into_bytes();
     for pause in PAUSES.map(Some).into_iter().chain([None]) {
         // The configuration of the webhook does not change while the process runs.
         let service = Service {
@@ -70,5 +74,42 @@ async fn post(posts: &Posts, webhook: &HoldWebhook, request: HeldRequest) {
             Some(pause) => tokio::time::sleep(pause).await,
             None => return,
         }
+    }
+}
+
+/// Returns the text of a message for Slack.
+fn slack_text(request: &HeldRequest) -> String {
+    let HeldRequest { id, client, method, url, rule, deadline, .. } = request;
+    let credentials = match &*request.credentials {
+        [] => "no credential".to_owned(),
+        names => format!("credentials {}", names.join(", ")),
+    };
+    let text = format!(
+        "A request waits for an approval until {}.\n{method} {url} of {client}, rule {rule}, {credentials}\n\
+         Decide in the console, or by `bulla proxy approve {id}`, `bulla proxy reject {id}`.",
+        deadline.strftime("%H:%M:%S UTC")
+    );
+    // Slack reads <, > and & as markup.
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_for_slack_has_no_markup_of_the_request() {
+        let request: HeldRequest = serde_json::from_value(json!({
+            "id": "0a1b2c3d4e", "client": "identity:ci", "identity": "ci", "method": "POST", "host": "a.example", "port": 443,
+            "url": "https://a.example/<!channel>&", "path": "/<!channel>&", "rule": "deploy", "credentials": ["/github"],
+            "since": "2026-01-01T00:00:00Z", "deadline": "2026-01-01T00:02:00Z",
+        }))
+        .unwrap();
+        assert_eq!(
+            slack_text(&request),
+            "A request waits for an approval until 00:02:00 UTC.\nPOST https://a.example/&lt;!channel&gt;&amp; of identity:ci, rule \
+             deploy, credentials /github\nDecide in the console, or by `bulla proxy approve 0a1b2c3d4e`, `bulla proxy reject \
+             0a1b2c3d4e`."
+        );
     }
 }

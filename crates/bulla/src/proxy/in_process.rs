@@ -39,12 +39,7 @@ impl ProxyRequests for ProxyHandles {
         Some(HeldRequestView { allowing_rule, ..view(request) })
     }
 
-    fn approve(
-        &self,
-        id: &str,
-        remember: Option<Duration>,
-        by: &str,
-    ) -> Result<HeldApprovalView, NotHeld> {
+    fn approve(&self, id: &str, remember: Option<Duration>, by: &str) -> Result<HeldApprovalView, NotHeld> {
         let (request, sent) =
             self.holds.approve(id, remember, by).map_err(|error| NotHeld(error.to_string()))?;
         Ok(HeldApprovalView { request: view(request), sent })

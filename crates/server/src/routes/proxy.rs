@@ -56,10 +56,7 @@ async fn list_held(Component(proxy): Proxy) -> Json<Listing<HeldRequestView>> {
 /// Shows a held request: what is sent if it is approved.
 #[utoipa::path(get, path = "/api/v1/proxy/held/{id}", operation_id = "getHeldRequest", params(("id" = String, Path)),
     responses((status = 200, body = HeldRequestView)))]
-async fn get_held(
-    Component(proxy): Proxy,
-    Path(id): Path<String>,
-) -> Result<Json<HeldRequestView>, Problem> {
+async fn get_held(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Json<HeldRequestView>, Problem> {
     Ok(Json(find(&*proxy, &id)?))
 }
 

@@ -8,6 +8,7 @@ use axum::routing::{get, post};
 use http::Method;
 use serde_json::{Map, Value, json};
 
+use super::held_requests;
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
@@ -129,6 +130,9 @@ async fn all(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
         let table = table(&session, kind, &listing);
         tables.push((kind.path, kind.heading, table));
     }
+    let held = session.api.get_if_allowed(held_requests::LIST).await?;
+    let held = held.map(|held| held_requests::table(&session, &held)).filter(|table| !table.is_empty());
+    tables.extend(held.map(|table| ("held-requests", "Requests that the proxy holds", table)));
     page.show(&Approvals { states: STATES, state, page: "/console/approvals".to_owned(), tables })
 }
 

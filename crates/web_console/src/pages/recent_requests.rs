@@ -90,8 +90,9 @@ fn table(session: &Session, listing: &Value) -> Table {
     };
     let columns =
         &["Request", "Time", "Identity", "Decision", "Rule", "Status", "Bytes sent / received", "Duration"];
-    Table::of("Recent requests of the proxy, newest first", columns, listing, row)
-        .empty("No request matches. Requests appear here when the proxy answers them; a restart forgets them.")
+    Table::of("Recent requests of the proxy, newest first", columns, listing, row).empty(
+        "No request matches. Requests appear here when the proxy answers them; a restart forgets them.",
+    )
 }
 
 /// Returns method, host and path, shortened for the list.
@@ -101,7 +102,12 @@ fn asked(one: &Value) -> String {
         0 | 443 => String::new(),
         port => format!(":{port}"),
     };
-    let text = format!("{} {}{port}{}", json::text(one, "/method"), json::text(one, "/host"), json::text(one, "/path"));
+    let text = format!(
+        "{} {}{port}{}",
+        json::text(one, "/method"),
+        json::text(one, "/host"),
+        json::text(one, "/path")
+    );
     format::shortened(&text, CHARS_MAX)
 }
 

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::authority::ProxyAuthoritySettings;
 pub(crate) use self::leaf_store::LeafBackend;
-pub(crate) use self::policy::HoldWebhook;
+pub(crate) use self::policy::{HoldWebhook, HoldWebhookFormat};
 pub(super) use self::requests::{access_log, logged_query};
 
 use self::access::AccessSettings;

@@ -10,6 +10,7 @@ use outbound::guard::Networks;
 use proxy::policy::{Action, IdentityText, Policy, PolicyRuleText, PolicyText};
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::access::AccessSettings;
 use crate::files;
@@ -33,14 +34,27 @@ pub(crate) struct PolicySettings {
     pub(crate) identities: Vec<IdentityText>,
     pub(crate) rules: Vec<PolicyRuleText>,
     pub(crate) hold_webhook_url: String,
+    pub(crate) hold_webhook_format: HoldWebhookFormat,
     pub(crate) hold_webhook_secret_file: PathBuf,
     pub(crate) hold_webhook_ca_file: PathBuf,
+}
+
+/// The format of notifications of held requests.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum HoldWebhookFormat {
+    /// The held request as JSON.
+    #[default]
+    Json,
+    /// A message for an incoming webhook of Slack, or of a service with the same format.
+    Slack,
 }
 
 /// The service that receives notifications of held requests.
 #[derive(Debug)]
 pub(crate) struct HoldWebhook {
     pub(crate) url: String,
+    pub(crate) format: HoldWebhookFormat,
     /// The secret that signs the requests.
     pub(crate) secret: Secret,
     /// Trust anchors (PEM) of the service, instead of the system's.
@@ -106,8 +120,7 @@ impl PolicySettings {
 
     /// Checks the settings of the webhook about held requests.
     pub(super) fn check_webhook(&self) -> Outcome<()> {
-        let has_files = !self.hold_webhook_secret_file.as_os_str().is_empty()
-            || !self.hold_webhook_ca_file.as_os_str().is_empty();
+        let has_files = self.has_webhook_secret() || !self.hold_webhook_ca_file.as_os_str().is_empty();
         let (what, hint) = match (self.hold_webhook_url.is_empty(), has_files) {
             (true, false) => return Ok(()),
             (true, true) => (
@@ -117,22 +130,34 @@ impl PolicySettings {
             (false, _) if !self.hold_webhook_url.starts_with("https://") => {
                 ("hold_webhook_url is not an https URL", "for example https://approvals.example/held")
             }
-            (false, _) if self.hold_webhook_secret_file.as_os_str().is_empty() => (
-                "hold_webhook_url needs proxy.policy.hold_webhook_secret_file",
-                "name a file with the secret that signs the webhook requests, at least 16 bytes",
-            ),
+            (false, _)
+                if self.hold_webhook_format != HoldWebhookFormat::Slack && !self.has_webhook_secret() =>
+            {
+                (
+                    "hold_webhook_url needs proxy.policy.hold_webhook_secret_file",
+                    "name a file with the secret that signs the webhook requests, at least 16 bytes",
+                )
+            }
             (false, _) => return Ok(()),
         };
         Err(Problem::usage(format_args!("proxy.policy.{what}")).hint(hint))
     }
 
-    /// Returns the service that receives notifications of held requests, if one is configured. Reads files.
+    fn has_webhook_secret(&self) -> bool {
+        !self.hold_webhook_secret_file.as_os_str().is_empty()
+    }
+
+    /// The service that receives notifications of held requests, if one is configured; reads files.
     pub(crate) fn webhook(&self) -> Outcome<Option<HoldWebhook>> {
         if self.hold_webhook_url.is_empty() {
             return Ok(None);
         }
         let key = "proxy.policy.hold_webhook_secret_file";
-        let secret = Secret::new(files::secret(key, &self.hold_webhook_secret_file)?.expose_secret());
+        let secret = match self.has_webhook_secret() {
+            true => Secret::new(files::secret(key, &self.hold_webhook_secret_file)?.expose_secret()),
+            // Slack does not check the signature.
+            false => Secret::new(Uuid::new_v4().to_string()),
+        };
         SigningKey::new(&secret).map_err(|error| {
             Problem::usage(format_args!("{key}: {error}")).hint("create one with `openssl rand -hex 32`")
         })?;
@@ -144,7 +169,8 @@ impl PolicySettings {
                     .hint("check proxy.policy.hold_webhook_ca_file")
             })?),
         };
-        Ok(Some(HoldWebhook { url: self.hold_webhook_url.clone(), secret, roots }))
+        let (url, format) = (self.hold_webhook_url.clone(), self.hold_webhook_format);
+        Ok(Some(HoldWebhook { url, format, secret, roots }))
     }
 
     /// Checks that identities and authentication settings match: each issuer needs an identity, and each identity needs a
@@ -259,6 +285,9 @@ mod tests {
             let problem = of(url, secret).check_webhook().unwrap_err();
             assert!(problem.message.contains(word) && problem.hint.is_some(), "{}", problem.message);
         }
+        let format = HoldWebhookFormat::Slack;
+        let slack = PolicySettings { hold_webhook_format: format, ..of("https://hooks.example/x", "") };
+        assert!(slack.check_webhook().is_ok(), "the URL is the secret of Slack's webhooks");
     }
 
     #[test]

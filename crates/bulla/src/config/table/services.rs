@@ -428,6 +428,11 @@ pub(super) const KEYS: &[Key] = &[
         "webhook URL (https) for notifications of held requests; empty: none",
     ),
     (
+        "proxy.policy.hold_webhook_format",
+        Kind::Text,
+        "format of these notifications: json, or slack for an incoming webhook of Slack",
+    ),
+    (
         "proxy.policy.hold_webhook_secret_file",
         Kind::Text,
         "file with the secret that signs the requests to proxy.policy.hold_webhook_url",

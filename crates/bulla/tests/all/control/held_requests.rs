@@ -1,5 +1,5 @@
-//! Requests that the proxy of the same process holds, in the API and in the console: `bulla up` with a policy, curl as the agent and as
-//! the browser.
+//! Requests of the proxy in the same process, held and recent ones, in the API and in the console: `bulla up` with a policy, curl as the
+//! agent and as the browser.
 
 use std::process::{Child, Command, Stdio};
 
@@ -31,7 +31,11 @@ impl Gateway {
         let ca = world.place.path("ca.pem").display().to_string();
         let text = world
             .configuration("\"127.0.0.0/8\", \"::1/128\"", &more)
-            .replacen("[proxy]\n", &format!("[proxy]\nlisten = \"127.0.0.1:{port}\"\nmetrics_listen = \"\"\n"), 1)
+            .replacen(
+                "[proxy]\n",
+                &format!("[proxy]\nlisten = \"127.0.0.1:{port}\"\nmetrics_listen = \"\"\n"),
+                1,
+            )
             .replacen("\"ca.pem\"", &format!("\"{ca}\""), 1)
             .replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1);
         let mut house = House::prepared(&text, None);
@@ -148,7 +152,14 @@ fn held_requests_are_decided_by_the_api_and_audited_with_the_person() {
     let held = gateway.held(&approver);
     let secret = gateway.world.place.path("secret").display().to_string();
     assert_eq!(
-        (&held["identity"], &held["user"], &held["method"], &held["rule"], &held["url"], &held["credentials"]),
+        (
+            &held["identity"],
+            &held["user"],
+            &held["method"],
+            &held["rule"],
+            &held["url"],
+            &held["credentials"]
+        ),
         (
             &"ci".into(),
             &"ci".into(),
@@ -174,16 +185,22 @@ fn held_requests_are_decided_by_the_api_and_audited_with_the_person() {
     let own = gateway.token("ci", "approver");
     let (status, problem) = gateway.api(&own, "POST", &format!("{path}/approve"), Some(json!({})));
     assert!(status == 403 && problem["detail"].as_str().unwrap().contains("sender"), "{problem}");
-    let (status, problem) = gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({ "for_s": 90_000 })));
+    let (status, problem) =
+        gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({ "for_s": 90_000 })));
     assert!(status == 422 && problem["detail"].as_str().unwrap().contains("86400"), "{problem}");
     let (_, one) = gateway.api(&approver, "GET", &path, None);
     assert!(one["allowing_rule"].as_str().unwrap().contains("path = [\"/repos/o/r\"]"), "{one}");
     assert_eq!(gateway.seen("/repos/"), 0, "nothing is sent");
 
-    let (status, approved) = gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({ "for_s": 3600 })));
+    let (status, approved) =
+        gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({ "for_s": 3600 })));
     assert_eq!((status, &approved["sent"]), (200, &1.into()), "{approved}");
     assert_eq!(ended(request).1, "200");
-    assert_eq!(gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({}))).0, 404, "it is decided");
+    assert_eq!(
+        gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({}))).0,
+        404,
+        "it is decided"
+    );
     // An equal request needs no approval, another one does.
     assert_eq!(ended(gateway.post("ci", "/repos/o/r")).1, "200");
     let request = gateway.post("other", "/repos/o/r");
@@ -197,7 +214,11 @@ fn held_requests_are_decided_by_the_api_and_audited_with_the_person() {
 
     let events = |action: &str| gateway.house.json(&["audit", "list", "--action", action])["rows"].clone();
     let approvals = events("proxy-request.approve");
-    assert_eq!((approvals.as_array().unwrap().len(), &approvals[0]["actor"]), (1, &"token:ann".into()), "{approvals}");
+    assert_eq!(
+        (approvals.as_array().unwrap().len(), &approvals[0]["actor"]),
+        (1, &"token:ann".into()),
+        "{approvals}"
+    );
     assert_eq!(events("proxy-request.reject")[0]["actor"], "token:ann");
     let audit = std::fs::read_to_string(gateway.house.path("audit.jsonl")).unwrap();
     assert_eq!(audit.matches("\"decided_by\":\"token:ann\"").count(), 3, "{audit}");
@@ -254,4 +275,77 @@ fn held_requests_are_decided_in_the_console_with_escaped_text() {
     // The control socket of the same proxy works as well.
     let none = gateway.house.does(&["proxy", "held"]);
     assert!(stderr(&none).contains("no request is held"), "{}", describe(&none));
+}
+
+#[test]
+fn recent_requests_are_listed_without_query_and_make_a_rule() {
+    let gateway = Gateway::up();
+    let auditor = gateway.token("reader", "auditor");
+    let list = |query: &str| {
+        let (status, listing) = gateway.api(&auditor, "GET", &format!("/api/v1/proxy/requests{query}"), None);
+        assert_eq!(status, 200, "{listing}");
+        listing["items"].as_array().unwrap().clone()
+    };
+    assert_eq!(list(""), Vec::<Value>::new());
+    let get = |who: &str, path: &str| {
+        let address = format!("http://{who}:token-of-{who}@127.0.0.1:{}", gateway.port);
+        let mut command = curl(&address, &gateway.house.path("data/proxy-ca.pem"));
+        let output = run(command.args(["-w", "\n%{http_code}", "--path-as-is", &gateway.world.url(path)]));
+        stdout(&output).rsplit_once('\n').unwrap().1.to_owned()
+    };
+    assert_eq!(get("ci", "/repos/o/r?key=in-the-query"), "200");
+    assert_eq!(get("other", "/admin/'\"onmouseover=alert(1)?key=in-the-query"), "403");
+    let mut all = Vec::new();
+    gateway.house.until("both requests have ended", || {
+        all = list("");
+        all.len() == 2 && all.iter().all(|one| !one["duration_ms"].is_null())
+    });
+    let [denied, allowed] = &*all else { panic!("{all:?}") };
+    assert_eq!(
+        (
+            &allowed["identity"],
+            &allowed["decision"],
+            &allowed["policy_rule"],
+            &allowed["status"],
+            &allowed["path"]
+        ),
+        (&"ci".into(), &"allow".into(), &"read".into(), &200.into(), &"/repos/o/r".into()),
+        "{allowed}"
+    );
+    assert_eq!(
+        (&allowed["host"], &allowed["port"]),
+        (&"localhost".into(), &gateway.world.port.into()),
+        "{allowed}"
+    );
+    assert!(
+        allowed["bytes_to_client"].as_u64() > Some(0) && allowed["credentials"][0].is_string(),
+        "{allowed}"
+    );
+    assert_eq!(
+        (&denied["decision"], &denied["reason"], &denied["status"]),
+        (&"deny".into(), &"default".into(), &403.into())
+    );
+    let text = serde_json::to_string(&all).unwrap();
+    assert!(!text.contains("in-the-query") && !text.contains("canary-of-the-gateway"), "{text}");
+    assert_eq!(list("?denied=true"), std::slice::from_ref(denied));
+    assert_eq!(list("?identity=ci&host=local"), std::slice::from_ref(allowed));
+    assert_eq!(list("?host=elsewhere"), Vec::<Value>::new());
+    for role in ["viewer", "operator"] {
+        let token = gateway.token(role, role);
+        assert_eq!(gateway.api(&token, "GET", "/api/v1/proxy/requests", None).0, 403, "{role}");
+    }
+
+    gateway.sign_in();
+    let (page, status) = gateway.page("/console/proxy/requests?denied=true");
+    assert!(status == 200 && page.contains("/admin/") && !page.contains("/repos/o/r"), "{page}");
+    assert!(page.contains("data-every=\"2\"") && page.contains("denied=true&#38;paused=true"), "{page}");
+    let (paused, _) = gateway.page("/console/proxy/requests?paused=true");
+    assert!(!paused.contains("data-every") && paused.contains("/repos/o/r"), "{paused}");
+    let id = allowed["id"].as_str().unwrap();
+    let (one, status) = gateway.page(&format!("/console/proxy/requests/{id}"));
+    assert!(status == 200 && one.contains("path = [&#34;/repos/o/r&#34;]"), "{one}");
+    let (denied, _) = gateway.page(&format!("/console/proxy/requests/{}", denied["id"].as_str().unwrap()));
+    for page in [&page, &paused, &one, &denied] {
+        assert!(!page.contains("'\"onmouseover") && !page.contains("in-the-query"), "{page}");
+    }
 }
