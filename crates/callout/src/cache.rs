@@ -41,4 +41,9 @@ impl<C: Clone> ClientCache<C> {
         }
         self.0.insert(of, (client, now));
     }
+
+    /// Iterates over the cached clients.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &C> {
+        self.0.values().map(|(client, _)| client)
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use authority::Authority;
 use authority::keystore::KeyStore;
 use authority::tables::{Insertion, NewIssued};
+use callout::Databases;
 use events::CredentialChange;
 use futures_util::FutureExt;
 use keys::RsaStock;
@@ -18,14 +19,15 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::CredentialError;
+use crate::leases::LeaseUpkeep;
 use crate::live_tokens::{self, LiveTokens};
 use crate::options::CredentialsOptions;
 use crate::read_log::ReadLog;
 use crate::rotation::{HookSender, RotationReport};
 use crate::tables;
 use crate::tables::{
-    CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, Requester, SEALED_CREDENTIALS, SEALED_HOOKS,
-    SEALED_WRAPS, put_credential_versions,
+    CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, Requester, SEALED_CONNECTIONS,
+    SEALED_CREDENTIALS, SEALED_HOOKS, SEALED_WRAPS, put_credential_versions,
 };
 use crate::version::Version;
 
@@ -69,6 +71,8 @@ struct CredentialsState {
     authority: OnceLock<Authority>,
     rotation_requested: Notify,
     rotation_totals: Mutex<RotationReport>,
+    databases: OnceLock<Databases>,
+    leases: LeaseUpkeep,
     read_only: AtomicBool,
 }
 
@@ -94,6 +98,7 @@ impl Credentials {
         keystore.register_sealed_column(&SEALED_CREDENTIALS);
         keystore.register_sealed_column(&SEALED_WRAPS);
         keystore.register_sealed_column(&SEALED_HOOKS);
+        keystore.register_sealed_column(&SEALED_CONNECTIONS);
         let batches = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
         let writing = store.clone();
         let versions = Batcher::new("credential-put", batches, move |all| put(writing.clone(), all).boxed());
@@ -121,6 +126,8 @@ impl Credentials {
             authority: OnceLock::new(),
             rotation_requested: Notify::new(),
             rotation_totals: Mutex::default(),
+            databases: OnceLock::new(),
+            leases: LeaseUpkeep::default(),
             read_only: AtomicBool::new(false),
         }))
     }
@@ -137,16 +144,30 @@ impl Credentials {
         let _ = self.0.authority.set(authority);
     }
 
+    /// Sets the sessions at databases. Without them, dynamic credentials are refused, and leases are not revoked. Only the first call
+    /// has an effect.
+    pub fn set_databases(&self, databases: Databases) {
+        let _ = self.0.databases.set(databases);
+    }
+
+    pub(crate) fn databases(&self) -> Option<&Databases> {
+        self.0.databases.get()
+    }
+
+    pub(crate) fn lease_upkeep(&self) -> &LeaseUpkeep {
+        &self.0.leases
+    }
+
     pub(crate) fn authority(&self) -> Option<&Authority> {
         self.0.authority.get()
     }
 
     /// Runs the background work until `stop`: generates RSA keys in advance, writes the read log, removes expired tokens and data,
-    /// and rotates credentials.
+    /// rotates credentials, and revokes leases.
     pub async fn run(self, stop: CancellationToken) {
         let reads = self.0.reads.clone().run(self.0.store.clone(), stop.clone());
         let stock = stop.clone().run_until_cancelled_owned(self.keep_rsa_stock_filled());
-        tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
+        tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop.clone()), self.keep_leases(stop));
     }
 
     /// Sets read-only mode in this process. The mode pauses rotation and the deletion of expired versions here; the caller must

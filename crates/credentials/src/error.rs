@@ -114,6 +114,15 @@ pub enum CredentialError {
         /// The reason, for the log.
         why: String,
     },
+    /// The role does not exist, or the caller may not know that it exists.
+    #[error("There is no role of this name, or you may not read its credentials.")]
+    NoRole,
+    /// The lease does not exist, or the caller may not know that it exists.
+    #[error("There is no such lease, or it is not yours. It may have expired.")]
+    NoLease,
+    /// The database of a dynamic credential failed. The text is for the caller.
+    #[error("The credential cannot be created or renewed at the database: {0}")]
+    Remote(String),
     /// An internal error, such as a failure of keys or randomness.
     #[error("An application error occurred. Please contact your CredHub administrator.")]
     Internal(String),
@@ -149,7 +158,9 @@ impl CredentialError {
             | Self::NoVersion
             | Self::NoPermission
             | Self::UnknownPermission
-            | Self::NoToken => Refusal::Absent,
+            | Self::NoToken
+            | Self::NoRole
+            | Self::NoLease => Refusal::Absent,
             Self::AlreadyRead { .. } => Refusal::Gone,
             Self::Forbidden => Refusal::Forbidden,
             Self::PermissionExists | Self::Changed => Refusal::Conflict,
@@ -157,7 +168,7 @@ impl CredentialError {
             Self::Sealed { .. } | Self::Internal(_) => Refusal::Internal,
             Self::Full(_) => Refusal::Full,
             Self::Unlogged(error) if matches!(**error, StoreError::Full { .. }) => Refusal::Full,
-            Self::Store(_) | Self::Unlogged(_) => Refusal::Unavailable,
+            Self::Store(_) | Self::Unlogged(_) | Self::Remote(_) => Refusal::Unavailable,
         }
     }
 

@@ -11,6 +11,7 @@ mod error;
 mod fields;
 mod generate;
 mod interpolate;
+mod leases;
 mod live_tokens;
 mod name;
 mod options;
@@ -41,6 +42,9 @@ pub use generate::{
     RsaParameters, SshParameters, UserParameters,
 };
 pub use interpolate::REFERENCES_MAX;
+pub use leases::{
+    ConnectionSettings, DatabaseConnection, LEASE_TTL_MAX_S, LeaseReport, LeaseRequest, NewLease, RoleSettings,
+};
 pub use live_tokens::TokenError;
 pub use name::{NAME_CHARS_MAX, Name, PermissionPath};
 pub use options::{CredentialsOptions, ReadAudit, Retention};
@@ -58,5 +62,6 @@ pub use wrap::{UnwrappedValue, WRAP_MAX_S, WRAP_MIN_S, Wrapped};
 pub use writing::{METADATA_CHARS_MAX, SetRequest, TTL_S_MAX};
 
 pub use crate::tables::{
-    AccessDifference, AccessRow, AccessSource, Bounds, ChangeStep, FoundCredential, NameBounds, Requester,
+    AccessDifference, AccessRow, AccessSource, Bounds, ChangeStep, ConnectionTls, FoundCredential, LeaseRow,
+    LeaseState, NameBounds, Requester, RoleRow,
 };

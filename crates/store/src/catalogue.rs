@@ -102,6 +102,7 @@ migrations! {
     44 "sign_in" "0044_sign_in.sql",
     45 "security_keys" "0045_security_keys.sql",
     46 "retention" "0046_retention.sql",
+    48 "leases" "0048_leases.sql",
 }
 
 /// The statements of every module, for the test that prepares all of them on both databases.

@@ -6,9 +6,11 @@
 mod access;
 mod away;
 mod current;
+mod databases;
 mod found;
 mod handle;
 mod hooks;
+mod leases;
 mod list;
 mod permissions;
 mod requester;
@@ -39,10 +41,19 @@ pub use away::{
     destroy_expired_versions, restore_credential,
 };
 pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
+pub use databases::{
+    CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, ROLES_MAX, RoleRow, SEALED_CONNECTIONS,
+    connection_use, delete_connection, delete_role, hold_connection, put_connection, put_role,
+};
 pub use found::FoundCredential;
 pub use hooks::{
     HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook,
     settle_hook_calls,
+};
+pub use leases::{
+    LEASES_AT_ONCE, LEASES_OF_ONE_MAX, LeaseRetry, LeaseRow, LeaseSelection, LeaseState, activate_lease,
+    delay_leases, delete_leases, end_due_leases, end_leases, end_leases_of_identity, forget_lease, insert_lease,
+    renew_lease, retry_leases,
 };
 pub use permissions::{
     CredentialReaders, PermissionRow, PermissionSettings, PermissionsFingerprint, delete_permission,
@@ -64,7 +75,9 @@ pub use write::{
 };
 
 pub(crate) use access::SENDS as ACCESS_SENDS;
+pub(crate) use databases::SENDS as DATABASE_SENDS;
 pub(crate) use hooks::SENDS as HOOK_SENDS;
+pub(crate) use leases::SENDS as LEASE_SENDS;
 pub(crate) use rotation::SENDS as ROTATION_SENDS;
 pub(crate) use wraps::SENDS as WRAP_SENDS;
 
@@ -574,4 +587,5 @@ fn credential_version_row(mut row: Row) -> Result<CredentialVersionRow, StoreErr
 
 /// Every statement of these tables, for the test that prepares all statements on both databases.
 #[doc(hidden)]
-pub const STATEMENTS: &[ModuleStatements] = &[SENDS, ROTATION_SENDS, WRAP_SENDS, ACCESS_SENDS, HOOK_SENDS];
+pub const STATEMENTS: &[ModuleStatements] =
+    &[SENDS, ROTATION_SENDS, WRAP_SENDS, ACCESS_SENDS, HOOK_SENDS, DATABASE_SENDS, LEASE_SENDS];

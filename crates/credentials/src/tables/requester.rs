@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use db::Value;
+use uuid::Uuid;
 
 /// An operation on credentials. The value is its bit in a permission.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,6 +71,12 @@ pub struct Requester {
     pub everything: bool,
     /// Names that the actor is limited to.
     pub bounds: Bounds,
+    /// Whether the caller may configure connections to databases, and the roles that are created there.
+    pub manages_databases: bool,
+    /// The token, person or certificate of the caller, with which its leases end.
+    pub identity: Option<Uuid>,
+    /// The login token of the caller, with which its leases end.
+    pub login: Option<Uuid>,
 }
 
 impl Requester {
@@ -88,7 +95,14 @@ impl Requester {
     /// Creates a caller with the actor's permissions.
     #[must_use]
     pub fn actor(name: &str) -> Self {
-        Self { actor: name.to_owned(), everything: false, bounds: Bounds::default() }
+        Self {
+            actor: name.to_owned(),
+            everything: false,
+            bounds: Bounds::default(),
+            manages_databases: false,
+            identity: None,
+            login: None,
+        }
     }
 
     /// Creates a caller with full access.

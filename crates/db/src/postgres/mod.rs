@@ -2,6 +2,7 @@
 //! for readers. Lost connections are reopened.
 
 pub(crate) mod connection;
+mod remote;
 mod replica;
 mod statements;
 mod tls;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 
 pub use connection::Parameter;
+pub use remote::{RemoteError, RemoteLogin, RemoteServer, RemoteSession, RemoteTls};
 pub(crate) use connection::{BoundStatement, Connected, StatementPlanning};
 use connection::{Checkout, Pool, Server, translate};
 use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};

@@ -55,22 +55,32 @@ impl MakeTls {
     /// Creates a connector. `roots` is libpq's `sslrootcert`: a PEM file, or `system`. Without it the system's roots are used;
     /// libpq would use `~/.postgresql/root.crt`.
     pub(super) fn new(mode: SslMode, roots: Option<&str>) -> Result<Self, String> {
+        Self::build(mode, roots.is_some(), || load_roots(roots))
+    }
+
+    /// Creates a connector that trusts these certificates (PEM), or the system's roots.
+    pub(super) fn with_pem(mode: SslMode, roots: Option<&str>) -> Result<Self, String> {
+        Self::build(mode, roots.is_some(), || roots.map_or_else(|| load_roots(None), parse_roots))
+    }
+
+    fn build(
+        mode: SslMode,
+        has_roots: bool,
+        roots: impl FnOnce() -> Result<RootCertStore, String>,
+    ) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let checking = match (mode, roots) {
+        let checking = match (mode, has_roots) {
             (SslMode::VerifyFull, _) => CertificateCheck::ChainAndName,
             // Same as libpq when a root is given without a mode.
-            (SslMode::VerifyCa, _) | (SslMode::Require, Some(_)) => CertificateCheck::Chain,
+            (SslMode::VerifyCa, _) | (SslMode::Require, true) => CertificateCheck::Chain,
             (SslMode::Disable | SslMode::Prefer | SslMode::Require, _) => CertificateCheck::Nothing,
         };
         let webpki = match checking {
             CertificateCheck::Nothing => None,
             CertificateCheck::Chain | CertificateCheck::ChainAndName => Some(
-                WebPkiServerVerifier::builder_with_provider(
-                    Arc::new(load_roots(roots)?),
-                    Arc::clone(&provider),
-                )
-                .build()
-                .map_err(|error| error.to_string())?,
+                WebPkiServerVerifier::builder_with_provider(Arc::new(roots()?), Arc::clone(&provider))
+                    .build()
+                    .map_err(|error| error.to_string())?,
             ),
         };
         let verifier = Verifier { checking, webpki, provider: Arc::clone(&provider) };
@@ -82,6 +92,19 @@ impl MakeTls {
             .with_no_client_auth();
         Ok(Self { config: Arc::new(config) })
     }
+}
+
+/// Parses certificates in PEM.
+fn parse_roots(pem: &str) -> Result<RootCertStore, String> {
+    let mut store = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|error| format!("the roots are not PEM: {error}"))?;
+        store.add(certificate).map_err(|error| format!("a root cannot be used: {error}"))?;
+    }
+    if store.is_empty() {
+        return Err("the roots contain no certificate in PEM".to_owned());
+    }
+    Ok(store)
 }
 
 fn load_roots(roots: Option<&str>) -> Result<RootCertStore, String> {

@@ -1,0 +1,25 @@
+//! Dynamic credentials: roles that are created at a database on request, and dropped there when their lease ends.
+//!
+//! A lease is durable before the role is created, and deleted after the role is dropped. One node at a time revokes due leases. A
+//! statement at the database may be repeated: dropping a role that does not exist is success.
+
+mod connection;
+mod lease;
+mod report;
+mod role;
+mod scram;
+mod upkeep;
+
+use std::time::Duration;
+
+pub use connection::{ConnectionSettings, DatabaseConnection};
+pub use lease::{LEASE_TTL_MAX_S, LeaseRequest, NewLease};
+pub use report::LeaseReport;
+pub use role::RoleSettings;
+pub(crate) use upkeep::LeaseUpkeep;
+
+/// Timeout of the statements that create a role. The server ends each of them by then, so that none runs after [`CONFIRM_US`].
+const CREATE_LIMIT: Duration = Duration::from_secs(40);
+
+/// Time after its insertion at which a lease without confirmation is revoked, µs. Later than any statement of its creation.
+const CONFIRM_US: i64 = 60_000_000;
