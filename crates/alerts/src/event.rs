@@ -225,6 +225,14 @@ pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
             vec![raise("credential.rotation_failed", subject, Severity::High, title, attributes)]
         }
         Event::CredentialRotationRecovered(_) => vec![resolve(subject, &["credential.rotation_failed"])],
+        Event::CredentialLeaseRevocationFailed(failed) => {
+            let title = format!("leases of {} cannot be revoked", failed.name);
+            let attributes = named(&failed.name, failed.error.as_deref());
+            vec![raise("credential.lease_revocation_failed", subject, Severity::High, title, attributes)]
+        }
+        Event::CredentialLeaseRevocationRecovered(_) => {
+            vec![resolve(subject, &["credential.lease_revocation_failed"])]
+        }
         Event::AuditBroken(broken) => {
             let attributes = Attributes { detail: Some(broken.detail.clone()), ..Attributes::default() };
             let title = "the audit log was tampered with".to_owned();

@@ -157,7 +157,7 @@ impl Credentials {
         self.token(token, Use::Refresh).await.map(|(grant, _)| grant)
     }
 
-    /// Revokes the access token with this id, and the refresh token that was issued with it.
+    /// Revokes the access token of this identity, the refresh token that was issued with it, and the leases that were created with it.
     ///
     /// # Errors
     /// Errors of the database.
@@ -166,7 +166,7 @@ impl Credentials {
         let until_us = self.now_us().saturating_add(REFRESH_FOR * 1_000_000);
         tables::Credentials::of(self.store()).end_token(id, until_us).await?;
         self.live_tokens().invalidate(&id);
-        Ok(())
+        self.end_leases_of_login(id).await
     }
 
     async fn token(&self, token: &str, token_use: Use) -> Result<(Grant, Uuid), TokenError> {

@@ -204,6 +204,27 @@ impl Cluster {
         port
     }
 
+    /// Listens on a loopback port, where every role needs its password, from the server's next start on. Returns the port.
+    ///
+    /// # Panics
+    /// When the files cannot be written or no port is free.
+    #[must_use]
+    pub fn require_passwords(&self) -> u16 {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap_or_else(|error| panic!("no free port: {error}"))
+            .port();
+        let write = || -> io::Result<()> {
+            let file = self.data().join("postgresql.conf");
+            let settings = format!("\nlisten_addresses='127.0.0.1'\nport={port}\n");
+            fs::write(&file, fs::read_to_string(&file)? + &settings)?;
+            let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+            fs::write(self.data().join("pg_hba.conf"), rules)
+        };
+        write().unwrap_or_else(|error| panic!("{error}"));
+        port
+    }
+
     /// Stops the server immediately, like a crash: all connections are lost, but no committed data.
     pub fn stop(&self) {
         if let Some(mut server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {

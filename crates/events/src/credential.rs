@@ -29,6 +29,16 @@ pub struct CredentialRotationFailed {
     pub again_at_us: i64,
 }
 
+/// Leases of a connection cannot be revoked at its database, or can be again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CredentialLeaseRevocation {
+    /// Name of the connection.
+    pub name: String,
+    /// Error of the last attempt. `None` when all leases were revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// The credential that an event is about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CredentialName {

@@ -15,7 +15,9 @@ use crate::certificate::{
     ManagedCertificate, RevokedByAuthority,
 };
 use crate::change::{ApprovalGiven, ChangeDecided, ChangeWaiting};
-use crate::credential::{CredentialChange, CredentialName, CredentialRotationFailed};
+use crate::credential::{
+    CredentialChange, CredentialLeaseRevocation, CredentialName, CredentialRotationFailed,
+};
 use crate::ct::{
     CtIssuance, CtIssuanceDecision, CtIssuanceExpected, CtLag, CtLagEnded, CtLogConsistent, CtLogInconsistent,
 };
@@ -212,4 +214,8 @@ events! {
     CredentialRotationFailed(CredentialRotationFailed) = "credential.rotation_failed",
     /// A failed rotation no longer requires attention.
     CredentialRotationRecovered(CredentialName) = "credential.rotation_recovered",
+    /// Leases could not be revoked at their database three times.
+    CredentialLeaseRevocationFailed(CredentialLeaseRevocation) = "credential.lease_revocation_failed",
+    /// All leases of a connection could be revoked.
+    CredentialLeaseRevocationRecovered(CredentialLeaseRevocation) = "credential.lease_revocation_recovered",
 }

@@ -8,6 +8,7 @@ mod certificates;
 mod credentials;
 mod deleted;
 mod interpolation;
+mod leases;
 mod lenient;
 mod login;
 mod lookup;
@@ -32,6 +33,10 @@ pub use deleted::{
     VersionsView,
 };
 pub use interpolation::{BindingReference, CredentialReference};
+pub use leases::{
+    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView, NewLeaseView,
+    RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest, RoleView, Roles,
+};
 pub use login::{AppView, AuthServerView, InfoView, LinksView, TokenRequest, TokenView};
 pub use lookup::{LookupOutcome, LookupRequest, LookupView, NameList};
 pub use permissions::{

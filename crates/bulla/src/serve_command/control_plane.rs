@@ -178,7 +178,9 @@ impl ControlPlane {
             AlertOptions { server_url: Some(addresses.url()) },
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
-        let posts = callout::Posts::new(resolver.clone(), Guard { allow_link_local: false, ..guard });
+        let callouts = Guard { allow_link_local: false, ..guard };
+        let posts = callout::Posts::new(resolver.clone(), callouts);
+        let databases = callout::Databases::new(resolver.clone(), callouts);
         let audit = AuditLog::new(AuditParts {
             store: store.clone(),
             keystore: keystore.clone(),
@@ -200,6 +202,7 @@ impl ControlPlane {
         );
         let credentials = credential_store(&settings.credentials, store, &keystore, clock)?;
         credentials.set_hook_sender(Arc::new(Hooks(posts)));
+        credentials.set_databases(databases);
         credentials.set_publishing_authority(authority.clone());
         let credhub = CredHubOptions {
             url: Some(settings.credentials.url.trim_end_matches('/').to_owned())

@@ -121,6 +121,7 @@ impl Collector for Figures {
         self.logs(&mut encoder)?;
         self.revocation(&mut encoder)?;
         self.rotation(&mut encoder)?;
+        self.leases(&mut encoder)?;
         self.nodes(&mut encoder)?;
         self.alerts(&mut encoder)
     }
@@ -200,6 +201,20 @@ impl Figures {
         let behind = vec![(NoLabel {}, report.behind_s as f64)];
         let help = "Delay of the credential that is overdue longest";
         gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
+    }
+
+    /// Revocation of leases by this process. Only one node of a cluster revokes at a time.
+    fn leases(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let report = self.credentials.lease_report();
+        let attempts = [("revoked", report.revoked), ("failed", report.failed)];
+        let attempts = attempts.map(|(outcome, count)| (OutcomeLabel { outcome }, count));
+        let (name, help) = ("bulla_credential_lease_revocations", "Due leases, by outcome");
+        counters(encoder, name, help, attempts.to_vec())?;
+        let (name, help) = ("bulla_credential_lease_failures", "Rounds of lease revocations that ended early");
+        counters(encoder, name, help, vec![(NoLabel {}, report.broken)])?;
+        let late = vec![(NoLabel {}, report.late_us as f64 / 1e6)];
+        let help = "Delay of the lease whose revocation is overdue longest";
+        gauge(encoder, "bulla_credential_lease_lag_seconds", help, late)
     }
 
     /// Writes the nodes of the key service, as this server last saw them.

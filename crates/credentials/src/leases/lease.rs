@@ -84,6 +84,9 @@ impl Credentials {
         name: &Name,
         request: LeaseRequest,
     ) -> Result<NewLease, CredentialError> {
+        if self.is_read_only() {
+            return Err(CredentialError::Remote("the credential store is in read-only mode".to_owned()));
+        }
         let rows = tables::Credentials::of(self.store());
         let role = rows.role(requester, name.key()).await?.ok_or(CredentialError::NoRole)?;
         let ttl = request.lifetime(&role)?;
@@ -367,6 +370,18 @@ impl Credentials {
         }
         let event = self.event(requester, "credential.lease_revoke", "", json!({ "actor": actor }));
         self.mark_leases(requester, LeaseSelection::Actor(actor.to_owned()), event).await
+    }
+
+    /// Revokes the leases that were created with a login token.
+    pub(crate) async fn end_leases_of_login(&self, login: Uuid) -> Result<(), CredentialError> {
+        let actor = Requester::actor("logout");
+        let most = u64::try_from(LEASES_AT_ONCE).unwrap_or(u64::MAX);
+        loop {
+            let event = self.event(&actor, "credential.lease_revoke", "", json!({ "login": login }));
+            if self.mark_leases(&actor, LeaseSelection::Login(login), event).await? < most {
+                return Ok(());
+            }
+        }
     }
 
     /// Marks leases for revocation, and starts a round.

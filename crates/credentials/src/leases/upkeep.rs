@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use callout::RemoteError;
+use events::{CredentialLeaseRevocation, Event};
 use futures_util::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use serde_json::json;
+use store::NewEvent;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -17,7 +19,7 @@ use super::report::LeaseReport;
 use super::CONFIRM_US;
 use crate::tables::{
     self, LeaseRetry, LeaseRow, Requester, delay_leases, delete_leases, end_due_leases, end_leases_of_identity,
-    retry_leases,
+    has_failed_leases, retry_leases,
 };
 use crate::{CredentialError, Credentials};
 
@@ -43,6 +45,8 @@ const RETRY_MIN_US: i64 = 1_000_000;
 const AWAY_MAX_US: i64 = 60_000_000;
 /// Maximum delay after a database rejected to drop a role, µs: an hour.
 const RETRY_MAX_US: i64 = 3_600_000_000;
+/// Number of failed attempts after which the alert is raised.
+const ALERT_TRIES: i64 = 3;
 /// Maximum characters of a stored error.
 const ERROR_MAX: usize = 500;
 
@@ -269,6 +273,10 @@ impl Credentials {
             .collect();
         let (connection, next_at_us) =
             (connection.to_owned(), self.now_us().saturating_add(backoff_us(tries, AWAY_MAX_US)));
+        let failing = away.clone().or_else(|| retries.iter().find_map(|retry| retry.error.clone()));
+        // The attempt after which the alert is raised. A later one would raise it again, which changes nothing.
+        let failed = failing.filter(|_| tries + 1 == ALERT_TRIES);
+        let may_recover = done.iter().any(|lease| lease.tries >= ALERT_TRIES);
         let settle = self.store().write("credential_leases_settle", move |tx| {
             async move {
                 let deleted = delete_leases(tx, events.iter().map(|(id, _)| *id).collect()).await?;
@@ -276,10 +284,16 @@ impl Credentials {
                 let events = events.into_iter().filter(|(id, _)| deleted.contains(id));
                 store::audit(tx, events.map(|(_, event)| event).collect()).await?;
                 retry_leases(tx, &retries).await?;
-                match away {
-                    Some(error) => delay_leases(tx, &connection, now_us, next_at_us, &shortened(&error)).await,
-                    None => Ok(0),
+                let delayed = match away {
+                    Some(error) => delay_leases(tx, &connection, now_us, next_at_us, &shortened(&error)).await?,
+                    None => 0,
+                };
+                if failed.is_some() {
+                    store::emit(tx, vec![revocation_event(&connection, now_us, failed)]).await?;
+                } else if may_recover && !has_failed_leases(tx, &connection, ALERT_TRIES).await? {
+                    store::emit(tx, vec![revocation_event(&connection, now_us, None)]).await?;
                 }
+                Ok(delayed)
             }
             .boxed()
         });
@@ -300,6 +314,17 @@ impl Credentials {
         self.settle_leases(&lease.connection, outcomes, (now_us, lease.tries)).await?;
         Ok(ended)
     }
+}
+
+/// Returns the event that raises the alert about a connection's leases, or without an error the event that resolves it.
+fn revocation_event(connection: &str, at_us: i64, error: Option<String>) -> NewEvent {
+    let failed = error.is_some();
+    let body = CredentialLeaseRevocation { name: connection.to_owned(), error: error.map(|text| shortened(&text)) };
+    let event = match failed {
+        true => Event::CredentialLeaseRevocationFailed(body),
+        false => Event::CredentialLeaseRevocationRecovered(body),
+    };
+    store::new_event(at_us, format!("credential_connection/{connection}"), &event)
 }
 
 /// Returns the delay after a failed attempt, without jitter: one node at a time retries.

@@ -190,6 +190,8 @@ UPDATE credential_leases SET next_at = :next_at, tries = tries + :failed, error 
 /// All due leases of a connection that does not answer.
 const AWAY: &str = "-- credential_leases_away
 UPDATE credential_leases SET next_at = ?3, tries = tries + 1, error = ?4 WHERE connection = ?1 AND next_at <= ?2";
+const ANY_FAILED: &str = "-- credential_leases_any_failed
+SELECT 1 FROM credential_leases WHERE connection = ?1 AND tries >= ?2 LIMIT 1";
 
 pub(crate) const SENDS: ModuleStatements = ModuleStatements {
     both: &[
@@ -210,6 +212,7 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements {
         DUE_CONNECTIONS,
         DUE,
         AWAY,
+        ANY_FAILED,
     ],
     sqlite: &[],
     postgres: &[],
@@ -380,6 +383,15 @@ pub async fn delay_leases(
     error: &str,
 ) -> Result<u64, StoreError> {
     tx.execute(AWAY, vec![connection.into(), now_us.into(), next_at_us.into(), error.into()]).await
+}
+
+/// Returns whether a connection has a lease with at least so many failed attempts.
+///
+/// # Errors
+/// Errors of the database.
+#[crate::boxed]
+pub async fn has_failed_leases(tx: &mut Tx, connection: &str, tries: i64) -> Result<bool, StoreError> {
+    Ok(tx.row(ANY_FAILED, vec![connection.into(), tries.into()]).await?.is_some())
 }
 
 impl Credentials<'_> {

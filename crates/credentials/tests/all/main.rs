@@ -7,6 +7,7 @@ mod authorities;
 mod away;
 mod certificates;
 mod fields;
+mod leases;
 mod permissions;
 mod place;
 mod read_audit;
@@ -102,4 +103,14 @@ testbed::on_both! { crate::place::Fixture:
     wrap::wrapping_token_expires_with_its_credential
     access::readers_are_listed_with_the_reason_of_their_access
     access::access_difference_lists_actors_with_access_to_one_name_only
+    leases::credential_works_until_its_lease_is_revoked
+    leases::expired_lease_is_revoked_by_the_next_round
+    leases::leases_end_with_their_identity
+    leases::lease_without_confirmation_is_revoked_a_minute_later
+    leases::abandoned_request_leaves_a_lease_that_is_revoked
+    leases::revocation_is_retried_until_the_database_answers
+    leases::rejected_creation_leaves_neither_lease_nor_password
+    leases::leases_need_read_permission_and_belong_to_their_actor
+    leases::stored_password_is_only_sent_to_its_address
+    leases::renewal_extends_a_lease_to_its_maximum
 }

@@ -626,6 +626,22 @@ fn golden() -> Vec<(Event, &'static str, &'static str)> {
             "credential.rotation_recovered",
             r#"{"name":"/a"}"#,
         ),
+        (
+            Event::CredentialLeaseRevocationFailed(CredentialLeaseRevocation {
+                name: "shop".to_owned(),
+                error: Some("no".to_owned()),
+            }),
+            "credential.lease_revocation_failed",
+            r#"{"error":"no","name":"shop"}"#,
+        ),
+        (
+            Event::CredentialLeaseRevocationRecovered(CredentialLeaseRevocation {
+                name: "shop".to_owned(),
+                error: None,
+            }),
+            "credential.lease_revocation_recovered",
+            r#"{"name":"shop"}"#,
+        ),
     ]
 }
 

@@ -91,6 +91,8 @@ named! {
         KeyRotate => "key.rotate",
         /// Full access to every credential, whatever the permissions of paths say.
         CredentialManage => "credential.manage",
+        /// Configure connections to databases, and the SQL of the roles that are created there on request.
+        DatabaseManage => "database.manage",
         /// Read the requests of the proxy in the server's process: those that it holds, and recent ones.
         ProxyRead => "proxy.read",
         /// Approve and reject the requests that the proxy in the server's process holds.

@@ -67,6 +67,7 @@ const fn is_gated_permission(permission: Permission) -> bool {
         | Permission::InventoryManage
         | Permission::KeyBlock
         | Permission::CredentialManage
+        | Permission::DatabaseManage
         | Permission::ProxyRead
         | Permission::ProxyDecide
         | Permission::EventRead

@@ -32,6 +32,8 @@ pub enum NonApiAccess {
     LoopbackManager,
     /// A caller with `credential.manage`.
     Manager,
+    /// A caller with `database.manage`.
+    DatabaseManager,
 }
 
 /// The requirements and options of a route. Created from a [`Permission`], [`Access::open`] or [`Access::known`].

@@ -170,3 +170,24 @@ fn external_secrets_operator_logs_in_reads_and_lists() {
     assert_eq!(bao.curl("POST", "/v1/auth/token/revoke-self", Some(token), None).0, 204);
     assert_eq!(bao.curl("GET", "/v1/secret/data/eso/db", Some(token), None).0, 403);
 }
+
+#[test]
+#[ignore = "run by .ci/interop, which gets the other program"]
+fn openbao_command_reads_renews_and_revokes_dynamic_credentials() {
+    let (bao, target) = (Bao::new(), super::leases::Target::start());
+    target.configure(&bao.house);
+    let read = || -> Value {
+        serde_json::from_str(&bao.does(&["read", "-format=json", "database/creds/team/db/read-only"])).unwrap()
+    };
+    let (first, second) = (read(), read());
+    let user = |read: &Value| read["data"]["username"].as_str().unwrap().to_owned();
+    assert!(target.has_role(&user(&first)) && target.has_role(&user(&second)));
+    let id = first["lease_id"].as_str().unwrap();
+    let renewed = bao.json(&["lease", "renew", "-increment=600", id]);
+    assert_eq!(renewed["lease_duration"], 600);
+    assert!(bao.does(&["lease", "lookup", id]).contains(id));
+    bao.does(&["lease", "revoke", id]);
+    assert!(!target.has_role(&user(&first)) && target.has_role(&user(&second)));
+    bao.does(&["lease", "revoke", "-prefix", "database/creds/team/db"]);
+    bao.house.until("the other user to be dropped", || !target.has_role(&user(&second)));
+}

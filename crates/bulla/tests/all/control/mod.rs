@@ -23,6 +23,7 @@ mod key_node;
 mod key_policies;
 mod key_spans;
 mod kv;
+mod leases;
 mod life;
 mod listings;
 mod login;

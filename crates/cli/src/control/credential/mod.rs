@@ -6,6 +6,7 @@ mod deleted;
 mod exec;
 mod export;
 mod import;
+mod lease;
 mod record;
 mod remote;
 mod rotation;
@@ -122,6 +123,15 @@ enum CredentialCommand {
     /// Automatic rotation of credentials
     #[command(subcommand)]
     Rotation(rotation::RotationCommand),
+    /// Dynamic credentials: users that exist at a database until their lease ends
+    #[command(subcommand)]
+    Lease(lease::LeaseCommand),
+    /// Roles: the SQL of dynamic credentials
+    #[command(subcommand)]
+    Role(lease::RoleCommand),
+    /// Connections to the databases of dynamic credentials
+    #[command(subcommand)]
+    Database(lease::DatabaseCommand),
     /// Create a token that reads a credential once
     Wrap(wrap::WrapArgs),
     /// Read the credential of a one-time token
@@ -291,6 +301,9 @@ impl CredentialCommand {
             Self::Export(args) => args.run(client).await,
             Self::Import(args) => args.run(client).await,
             Self::Rotation(command) => command.run(client).await,
+            Self::Lease(command) => command.run(client).await,
+            Self::Role(command) => command.run(client).await,
+            Self::Database(command) => command.run(client).await,
             Self::Wrap(args) => args.run(client).await,
             Self::Unwrap(args) => args.run(client).await,
         }

@@ -12,6 +12,7 @@ mod certificates;
 pub(crate) mod context;
 mod data;
 mod events;
+mod leases;
 pub(super) mod login;
 mod lookup;
 mod paging;
@@ -80,6 +81,7 @@ pub(crate) fn face() -> Face<Context> {
         .route("/api/v1/permissions", permissions.delete(AtPath, permissions::remove))
         .route("/api/v2/permissions", on().get(AtPath, permissions::find).post(AtPath, permissions::create))
         .merge(rotation::routes())
+        .merge(leases::routes())
         .merge(wrap::routes())
         .merge(access::routes())
         .route(

@@ -142,7 +142,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
         return paced(context, Some(&caller), caller_requester(&caller, actor_of(context.hub(), &caller)));
     }
     let hub = context.hub();
-    let (grant, _) = match (hub.credentials().access_token(token).await, hub.uaa()) {
+    let (grant, login) = match (hub.credentials().access_token(token).await, hub.uaa()) {
         (Ok(own), _) => own,
         // The embedded issuer did not issue the token; the external issuer may have.
         (Err(TokenError::Invalid), Some(uaa)) => {
@@ -153,8 +153,8 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
     };
     let caller = token_of(context, &grant).await?;
     // The actor follows from the configuration now, not from that of the login.
-    let actor = hub.token_actor(&grant.name, &grant.grant_type);
-    paced(context, Some(&caller), caller_requester(&caller, actor))
+    let requester = caller_requester(&caller, hub.token_actor(&grant.name, &grant.grant_type));
+    paced(context, Some(&caller), Requester { login: Some(login), ..requester })
 }
 
 /// Returns the API token for which a token of the embedded issuer was issued. Renaming an API token creates another actor, so
@@ -227,10 +227,16 @@ pub(crate) fn requester(hub: &CredHub, caller: &Caller) -> Requester {
 
 /// Returns the caller of the credential store with this actor name.
 pub(super) fn caller_requester(caller: &Caller, actor: String) -> Requester {
-    if caller.has_permission_everywhere(Permission::CredentialManage) {
-        return Requester::manager(&actor);
+    let requester = match caller.has_permission_everywhere(Permission::CredentialManage) {
+        true => Requester::manager(&actor),
+        false => Requester::actor(&actor).within(caller.bounds()),
+    };
+    Requester {
+        manages_databases: caller.has_permission_everywhere(Permission::DatabaseManage),
+        // An agent has no identity of its own in the access tables.
+        identity: (caller.kind() != CallerKind::Agent).then(|| caller.id()),
+        ..requester
     }
-    Requester::actor(&actor).within(caller.bounds())
 }
 
 /// Returns the actor name of a caller in permissions. An API token is a client of the embedded issuer. Every other kind of identity

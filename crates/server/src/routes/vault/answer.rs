@@ -113,6 +113,16 @@ fn enveloped(data: Json, auth: Json) -> Json {
     })
 }
 
+/// Returns a response about a lease.
+pub(super) fn leased(id: &str, seconds: i64, data: Json) -> axum::Json<Json> {
+    let mut response = enveloped(data, Json::Null);
+    response["lease_id"] = id.into();
+    response["lease_duration"] = seconds.into();
+    response["renewable"] = true.into();
+    response["mount_type"] = "database".into();
+    axum::Json(response)
+}
+
 pub(super) fn data(data: impl Into<Json>) -> axum::Json<Json> {
     axum::Json(enveloped(data.into(), Json::Null))
 }

@@ -1,10 +1,11 @@
 //! The credential store with the API of Vault's KV store, version 2, so that Vault clients work unchanged.
 //!
-//! The only mount, `secret`, is the root of all names: `secret/team/db` is the credential `/team/db`. Missing permission is 403,
+//! The mount `secret` is the root of all names: `secret/team/db` is the credential `/team/db`. Missing permission is 403,
 //! whether or not the object exists. A missing object is 404 with an empty error list, because clients compare that.
 
 mod answer;
 mod data;
+mod leases;
 mod metadata;
 mod mount;
 mod path;
@@ -23,7 +24,7 @@ use super::credhub::context::Context;
 use crate::credhub::CredHub;
 use crate::routing::{Face, NonApiAccess, PathOperations};
 use answer::Refused;
-use mount::{LIST, MOUNT};
+use mount::{DATABASES, LIST, MOUNT};
 
 /// The header by which a client requests response wrapping. Such a request is rejected, because the response must not be sent
 /// unwrapped.
@@ -63,6 +64,13 @@ pub(super) fn face() -> Face<Context> {
         .route("/secret/destroy/{*path}", written!(on(), AtPath, versions::destroy))
         .route("/secret/subkeys/{*path}", on().get(AtPath, data::subkeys))
         .route("/secret/config", on().get(Caller, system::config))
+        .route("/database/creds/{*path}", on().get(AtPath, leases::create))
+        .route("/sys/leases/lookup", written!(on(), AtPath, leases::lookup))
+        .route("/sys/leases/renew", written!(on(), AtPath, leases::renew))
+        .route("/sys/leases/renew/{*path}", written!(on(), AtPath, leases::renew))
+        .route("/sys/leases/revoke", written!(on(), AtPath, leases::revoke))
+        .route("/sys/leases/revoke/{*path}", written!(on(), AtPath, leases::revoke))
+        .route("/sys/leases/revoke-prefix/{*path}", written!(on(), AtPath, leases::revoke_prefix))
         .route("/sys/internal/ui/mounts", on().get(Caller, system::visible_mounts))
         .route("/sys/internal/ui/mounts/{*path}", on().get(Caller, system::mount_of))
         .route("/sys/mounts", on().get(Caller, system::mounts))
@@ -89,7 +97,10 @@ async fn unknown(request: Request) -> Refused {
     let path = request.uri().path().trim_start_matches('/').chars().take(200).collect::<String>();
     Refused::new(
         StatusCode::NOT_FOUND,
-        format!("no handler for route {path:?}. hint: the only mount is {MOUNT}, a KV store of version 2"),
+        format!(
+            "no handler for route {path:?}. hint: the mounts are {MOUNT}, a KV store of version 2, and {DATABASES}, of which \
+             database/creds/ROLE can be read"
+        ),
     )
 }
 

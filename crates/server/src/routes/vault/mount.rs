@@ -1,7 +1,10 @@
-//! The mount, and the LIST method.
+//! The mounts, and the LIST method.
 
-/// The only mount.
+/// The mount of stored credentials.
 pub(super) const MOUNT: &str = "secret/";
 
 /// The HTTP method of listings, for clients that support it.
 pub(super) const LIST: &str = "LIST";
+
+/// The mount of dynamic credentials.
+pub(super) const DATABASES: &str = "database/";

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::credhub::context::Context;
 use super::answer::{Refused, data};
-use super::mount::MOUNT;
+use super::mount::{DATABASES, MOUNT};
 use super::principal::Principal;
 
 /// The implemented version of Vault; clients compare it with their requirements.
@@ -14,7 +14,18 @@ const VERSION: &str = "1.18.0+bulla";
 
 const CLUSTER: &str = "bulla";
 
-/// Returns the description of the mount.
+/// Returns the description of the mount of dynamic credentials.
+fn databases() -> Json {
+    let mut mount = mount();
+    mount["accessor"] = "database_bulla".into();
+    mount["description"] = "dynamic credentials".into();
+    mount["options"] = Json::Null;
+    mount["path"] = DATABASES.into();
+    mount["type"] = "database".into();
+    mount
+}
+
+/// Returns the description of the mount of credentials.
 fn mount() -> Json {
     json!({
         "accessor": "kv_bulla",
@@ -34,15 +45,19 @@ fn mount() -> Json {
 /// Returns the mount that a path belongs to. Clients use it to detect KV version 2.
 pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<axum::Json<Json>, Refused> {
     // Same as Vault: the response does not reveal whether another mount exists.
-    if !format!("{path}/").starts_with(MOUNT) { Err(Refused::denied()) } else { Ok(data(mount())) }
+    match format!("{path}/") {
+        path if path.starts_with(MOUNT) => Ok(data(mount())),
+        path if path.starts_with(DATABASES) => Ok(data(databases())),
+        _ => Err(Refused::denied()),
+    }
 }
 
 pub(super) async fn visible_mounts(_: Principal) -> axum::Json<Json> {
-    data(json!({ "auth": {}, "secret": { MOUNT: mount() } }))
+    data(json!({ "auth": {}, "secret": { MOUNT: mount(), DATABASES: databases() } }))
 }
 
 pub(super) async fn mounts(_: Principal) -> axum::Json<Json> {
-    data(json!({ MOUNT: mount() }))
+    data(json!({ MOUNT: mount(), DATABASES: databases() }))
 }
 
 /// Returns the default settings of all names.

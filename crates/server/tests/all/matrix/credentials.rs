@@ -112,6 +112,18 @@ impl Server {
             ("LIST", "/v1/secret/metadata/{*path}") => {
                 (format!("/v1/secret/metadata/{}", PLACES[place]), Value::Null, Some("x".to_owned()))
             }
+            ("GET", "/api/v1/leases") => {
+                (format!("/api/v1/leases?path=/{}/*", PLACES[place]), Value::Null, None)
+            }
+            ("PUT", "/api/v1/database-connections") => {
+                let body = json!({ "name": "shop", "url": "postgres://keeper@127.0.0.1/shop", "password": "secret" });
+                ("/api/v1/database-connections".to_owned(), body, None)
+            }
+            ("PUT", "/api/v1/database-roles") => {
+                let creation = ["CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password_scram}}'"];
+                let body = json!({ "name": name, "connection": "shop", "creation": creation });
+                ("/api/v1/database-roles".to_owned(), body, None)
+            }
             ("GET", "/api/v1/permissions") => {
                 (format!("/api/v1/permissions?credential_name={name}"), Value::Null, None)
             }
@@ -153,6 +165,7 @@ fn needs(need: NonApiAccess) -> &'static str {
         NonApiAccess::Loopback => "anybody on this machine",
         NonApiAccess::LoopbackManager => "`credential.manage`, on this machine",
         NonApiAccess::Manager => "`credential.manage`",
+        NonApiAccess::DatabaseManager => "`database.manage`",
     }
 }
 

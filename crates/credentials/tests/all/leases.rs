@@ -1,0 +1,421 @@
+//! Dynamic credentials at a real PostgreSQL server with passwords.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use callout::Databases;
+use credentials::tables::insert_lease;
+use credentials::{
+    ConnectionSettings, ConnectionTls, CredentialError, LeaseRequest, LeaseRow, LeaseState, NewLease, Operation,
+    Operations, PermissionPath, Requester, RoleSettings,
+};
+use futures_util::FutureExt;
+use keys::Secret;
+use outbound::guard::Guard;
+use outbound::resolve::Resolver;
+use store::testing::Cluster;
+use store::{IdentityKind, IdentitySettings, NewIdentity};
+use tokio_postgres::NoTls;
+use uuid::Uuid;
+
+use crate::place::{Fixture, admin, client, name};
+
+/// Much longer than needed, also on a machine under load.
+const PATIENCE: Duration = Duration::from_secs(60);
+const CREATE: &str = "CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password_scram}}'";
+
+/// A server with the role `keeper`, which may create roles but is no superuser, and its database `shop`.
+struct Target {
+    cluster: Cluster,
+    port: u16,
+}
+
+impl Target {
+    fn start() -> Self {
+        let cluster = Cluster::start();
+        assert!(cluster.psql("postgres", "CREATE ROLE keeper LOGIN CREATEROLE PASSWORD 'keeper-secret'"));
+        assert!(cluster.psql("postgres", "CREATE DATABASE shop OWNER keeper"));
+        assert!(cluster.psql("shop", "GRANT CREATE ON SCHEMA public TO PUBLIC"));
+        let port = cluster.require_passwords();
+        cluster.stop();
+        cluster.resume();
+        Self { cluster, port }
+    }
+
+    /// Returns a server that concurrent tests share, and none may stop.
+    async fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Target>> = Mutex::new(Weak::new());
+        let start = || {
+            let mut shared = SHARED.lock().unwrap();
+            shared.upgrade().unwrap_or_else(|| {
+                let target = Arc::new(Self::start());
+                *shared = Arc::downgrade(&target);
+                target
+            })
+        };
+        tokio::task::spawn_blocking(start).await.unwrap()
+    }
+
+    async fn dedicated() -> Self {
+        tokio::task::spawn_blocking(Self::start).await.unwrap()
+    }
+
+    fn has_role(&self, role: &str) -> bool {
+        let probe = format!("SELECT 1 / (SELECT count(*) FROM pg_roles WHERE rolname = '{role}')");
+        self.cluster.psql("shop", &probe)
+    }
+
+    async fn log_in(&self, user: &str, password: &str) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        let mut config = tokio_postgres::Config::new();
+        config.host("127.0.0.1").port(self.port).user(user).password(password).dbname("shop");
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+fn keeper() -> Requester {
+    Requester { manages_databases: true, ..admin() }
+}
+
+fn settings(port: u16, password: Option<&str>) -> ConnectionSettings {
+    ConnectionSettings {
+        name: "shop".to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port,
+        database: "shop".to_owned(),
+        username: "keeper".to_owned(),
+        password: password.map(Secret::new),
+        tls: ConnectionTls::Disable,
+        roots: None,
+        same_database: false,
+    }
+}
+
+async fn connect(place: &Fixture, port: u16) {
+    place.credentials.set_databases(Databases::new(Resolver::system().unwrap(), Guard::default()));
+    place.credentials.set_connection(&keeper(), settings(port, Some("keeper-secret"))).await.unwrap();
+}
+
+/// Sets up the role `/team/db/read-only`, and lets `uaa-client:app` read its credentials.
+async fn role(place: &Fixture, creation: &[&str]) {
+    let settings = RoleSettings {
+        connection: "shop".to_owned(),
+        creation: creation.iter().map(|text| (*text).to_owned()).collect(),
+        ..RoleSettings::default()
+    };
+    place.credentials.set_role(&keeper(), &name("/team/db/read-only"), settings).await.unwrap();
+    let path = PermissionPath::parse("/team/db/*").unwrap();
+    let read = Operations::of(Operation::Read);
+    place.credentials.grant(&admin(), "uaa-client:app", &path, read).await.unwrap();
+}
+
+async fn create(place: &Fixture, requester: &Requester) -> NewLease {
+    let made = place.credentials.create_lease(requester, &name("/team/db/read-only"), LeaseRequest::default());
+    made.await.unwrap()
+}
+
+async fn own(place: &Fixture, requester: &Requester) -> Vec<LeaseRow> {
+    place.credentials.leases(requester, None, None, 100).await.unwrap().rows
+}
+
+/// Runs rounds until no lease of the actor is left.
+async fn rounds(place: &Fixture, requester: &Requester) {
+    let began = Instant::now();
+    while !own(place, requester).await.is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", own(place, requester).await);
+        place.credentials.lease_round().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub(crate) async fn credential_works_until_its_lease_is_revoked(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    role(&place, &[CREATE]).await;
+    let app = client("app");
+    let NewLease { lease, password } = create(&place, &app).await;
+    assert_eq!(lease.state, LeaseState::Active);
+    assert!(target.log_in(&lease.username, "wrong").await.is_err());
+    let session = target.log_in(&lease.username, password.expose()).await.unwrap();
+    session.batch_execute(&format!("CREATE TABLE t_{} (id int)", lease.username)).await.unwrap();
+
+    assert!(place.credentials.revoke_lease(&app, lease.id).await.unwrap());
+    assert!(session.batch_execute("SELECT 1").await.is_err(), "the session has ended");
+    assert!(target.log_in(&lease.username, password.expose()).await.is_err());
+    assert!(!target.has_role(&lease.username));
+    assert_eq!(own(&place, &app).await, []);
+    let probe = format!("SELECT * FROM t_{}", lease.username);
+    assert!(target.cluster.psql("shop", &probe), "its objects belong to the keeper");
+    let log = place.log().await;
+    for action in ["credential.lease ", "credential.lease_revoke ", "credential.lease_end "] {
+        assert!(log.iter().any(|line| line.contains(action)), "{action}: {log:?}");
+    }
+    assert!(!log.iter().any(|line| line.contains(password.expose())));
+}
+
+pub(crate) async fn expired_lease_is_revoked_by_the_next_round(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    role(&place, &[CREATE]).await;
+    let app = client("app");
+    let lease = create(&place, &app).await.lease;
+    place.credentials.lease_round().await.unwrap();
+    assert!(target.has_role(&lease.username), "it has not expired");
+    place.advance(3_600);
+    let report = place.credentials.lease_round().await.unwrap();
+    assert_eq!((report.revoked, report.failed), (1, 0));
+    assert!(!target.has_role(&lease.username));
+    assert_eq!(own(&place, &app).await, []);
+}
+
+/// Inserts an API token.
+async fn identity(place: &Fixture, name: &str) -> Uuid {
+    let id = Uuid::now_v7();
+    let settings = IdentitySettings {
+        name: name.to_owned(),
+        email: None,
+        grants: "[]".to_owned(),
+        enabled: true,
+        expires_at_us: None,
+    };
+    let new = NewIdentity {
+        id,
+        kind: IdentityKind::Token,
+        key_hash: store_hash(id),
+        label: String::new(),
+        settings,
+        created_at_us: 0,
+        created_by: "test".to_owned(),
+    };
+    let insert = place.store.write("test", move |tx| {
+        async move { store::insert_identity(tx, &new).await }.boxed()
+    });
+    insert.await.unwrap();
+    id
+}
+
+fn store_hash(id: Uuid) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash[..16].copy_from_slice(id.as_bytes());
+    hash
+}
+
+pub(crate) async fn leases_end_with_their_identity(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    role(&place, &[CREATE]).await;
+    let (gone, stays) = (identity(&place, "app").await, identity(&place, "other").await);
+    let app = Requester { identity: Some(gone), ..client("app") };
+    let admin = Requester { identity: Some(stays), ..admin() };
+    let (first, second) = (create(&place, &app).await.lease, create(&place, &admin).await.lease);
+    place.credentials.lease_round().await.unwrap();
+    assert!(target.has_role(&first.username));
+    let delete = place.store.write("test", move |tx| {
+        async move { store::delete_identity(tx, gone, 1).await }.boxed()
+    });
+    delete.await.unwrap();
+    rounds(&place, &app).await;
+    assert!(!target.has_role(&first.username));
+    assert!(target.has_role(&second.username), "of another identity");
+    assert!(place.credentials.revoke_lease(&admin, second.id).await.unwrap());
+}
+
+/// A crash after the role was created, before the lease became active.
+pub(crate) async fn lease_without_confirmation_is_revoked_a_minute_later(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    role(&place, &[CREATE]).await;
+    let app = client("app");
+    let made = create(&place, &app).await.lease;
+    let now_us = place.clock.now_us();
+    let crashed = LeaseRow {
+        id: Uuid::now_v7(),
+        username: format!("{}_x", made.username),
+        state: LeaseState::Creating,
+        next_at_us: now_us + 60_000_000,
+        ..made.clone()
+    };
+    let (row, revision) = (crashed.clone(), connection(&place).await);
+    let insert =
+        place.store.write("test", move |tx| async move { insert_lease(tx, &row, revision).await }.boxed());
+    assert!(insert.await.unwrap());
+    let as_keeper = format!("SET ROLE keeper; CREATE ROLE {} LOGIN", crashed.username);
+    assert!(target.cluster.psql("shop", &as_keeper));
+    place.credentials.lease_round().await.unwrap();
+    assert!(target.has_role(&crashed.username), "its creation may still run");
+    place.advance(60);
+    place.credentials.lease_round().await.unwrap();
+    assert!(!target.has_role(&crashed.username));
+    assert_eq!(own(&place, &app).await.len(), 1, "the active lease stays");
+    assert!(place.credentials.revoke_lease(&app, made.id).await.unwrap());
+}
+
+/// Returns the revision of the connection.
+async fn connection(place: &Fixture) -> Uuid {
+    place.credentials.connections(&keeper()).await.unwrap()[0].row().id
+}
+
+/// A client that disconnects, or a process that ends, while the database does not answer.
+pub(crate) async fn abandoned_request_leaves_a_lease_that_is_revoked(place: Fixture) {
+    let target = Target::shared().await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    connect(&place, silent.local_addr().unwrap().port()).await;
+    role(&place, &[CREATE]).await;
+    let app = client("app");
+    let (store, requester) = (place.credentials.clone(), app.clone());
+    let request = tokio::spawn(async move {
+        store.create_lease(&requester, &name("/team/db/read-only"), LeaseRequest::default()).await
+    });
+    // The lease is durable before the first byte is sent to the database.
+    let _connection = silent.accept().await.unwrap();
+    assert_eq!(own(&place, &app).await[0].state, LeaseState::Creating);
+    request.abort();
+    assert!(request.await.unwrap_err().is_cancelled());
+    let moved = ConnectionSettings { same_database: true, ..settings(target.port, Some("keeper-secret")) };
+    let refused = place.credentials.set_connection(&keeper(), settings(target.port, Some("x"))).await;
+    assert!(matches!(refused, Err(CredentialError::Bad(text)) if text.contains("1 leases")));
+    place.credentials.set_connection(&keeper(), moved).await.unwrap();
+    place.credentials.lease_round().await.unwrap();
+    assert_eq!(own(&place, &app).await.len(), 1);
+    place.advance(61);
+    rounds(&place, &app).await;
+}
+
+pub(crate) async fn revocation_is_retried_until_the_database_answers(place: Fixture) {
+    let target = Target::dedicated().await;
+    connect(&place, target.port).await;
+    role(&place, &[CREATE]).await;
+    let app = client("app");
+    let lease = create(&place, &app).await.lease;
+    target.cluster.stop();
+    assert!(!place.credentials.revoke_lease(&app, lease.id).await.unwrap());
+    place.credentials.lease_round().await.unwrap();
+    let [row] = &own(&place, &app).await[..] else { panic!("one lease") };
+    assert_eq!((row.state, row.tries), (LeaseState::Revoking, 1));
+    assert!(row.error.is_some(), "{row:?}");
+    assert_eq!(place.credentials.lease_round().await.unwrap().failed, 0, "not before the delay");
+    assert!(place.credentials.renew_lease(&app, lease.id, LeaseRequest::default()).await.is_err());
+    target.cluster.resume();
+    assert!(target.has_role(&lease.username));
+    place.advance(61);
+    rounds(&place, &app).await;
+    assert!(!target.has_role(&lease.username));
+}
+
+pub(crate) async fn rejected_creation_leaves_neither_lease_nor_password(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    role(&place, &["CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password}}'", "GRANT nobody TO \"{{name}}\""]).await;
+    let app = client("app");
+    let made = place.credentials.create_lease(&app, &name("/team/db/read-only"), LeaseRequest::default()).await;
+    let Err(CredentialError::Remote(text)) = made else { panic!("{made:?}") };
+    assert!(text.contains("statement 2") && text.contains("nobody"), "{text}");
+    assert_eq!(own(&place, &app).await, []);
+    let log = place.log().await.join("\n");
+    let user = log.split("\"user\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    assert!(!target.has_role(user), "{user}");
+    let quoted = RoleSettings { connection: "shop".to_owned(), ..RoleSettings::default() };
+    let bad = ["CREATE ROLE \"{{name}}\" PASSWORD {{password}}".to_owned()];
+    let quoted = RoleSettings { creation: bad.to_vec(), ..quoted };
+    let refused = place.credentials.set_role(&keeper(), &name("/team/x"), quoted).await.unwrap_err();
+    assert!(refused.to_string().contains("without quotes"), "{refused}");
+}
+
+pub(crate) async fn leases_need_read_permission_and_belong_to_their_actor(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    role(&place, &[CREATE]).await;
+    let (app, other) = (client("app"), client("other"));
+    let ask = |who: Requester| {
+        let store = place.credentials.clone();
+        async move { store.create_lease(&who, &name("/team/db/read-only"), LeaseRequest::default()).await }
+    };
+    assert!(matches!(ask(other.clone()).await, Err(CredentialError::NoRole)));
+    let lease = ask(app.clone()).await.unwrap().lease;
+    let none = LeaseRequest::default();
+    assert!(matches!(place.credentials.lease(&other, lease.id).await, Err(CredentialError::NoLease)));
+    assert!(matches!(
+        place.credentials.renew_lease(&other, lease.id, none).await,
+        Err(CredentialError::NoLease)
+    ));
+    assert!(matches!(place.credentials.revoke_lease(&other, lease.id).await, Err(CredentialError::NoLease)));
+    let path = PermissionPath::parse("/team/db/*").unwrap();
+    let below = place.credentials.revoke_leases_below(&other, &path).await;
+    assert!(matches!(below, Err(CredentialError::Forbidden)));
+    assert!(matches!(
+        place.credentials.leases(&app, Some(&path), None, 10).await,
+        Err(CredentialError::Forbidden)
+    ));
+    // Neither a reader nor an administrator of credentials may write SQL.
+    let settings = RoleSettings { creation: vec![CREATE.to_owned()], ..RoleSettings::default() };
+    for who in [&app, &admin()] {
+        let set = place.credentials.set_role(who, &name("/team/x"), settings.clone()).await;
+        assert!(matches!(set, Err(CredentialError::Forbidden)));
+    }
+    assert!(target.has_role(&lease.username));
+    assert_eq!(place.credentials.revoke_leases_below(&admin(), &path).await.unwrap(), 1);
+    rounds(&place, &app).await;
+    assert!(!target.has_role(&lease.username));
+}
+
+pub(crate) async fn stored_password_is_only_sent_to_its_address(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    place.credentials.set_connection(&keeper(), settings(target.port, None)).await.unwrap();
+    role(&place, &[CREATE]).await;
+    let app = client("app");
+    let lease = create(&place, &app).await.lease;
+    assert!(place.credentials.revoke_lease(&app, lease.id).await.unwrap());
+    let changes: [fn(&mut ConnectionSettings); 5] = [
+        |settings| settings.port += 1,
+        |settings| settings.host = "localhost".to_owned(),
+        |settings| settings.database = "postgres".to_owned(),
+        |settings| settings.username = "other".to_owned(),
+        |settings| settings.tls = ConnectionTls::VerifyFull,
+    ];
+    for change in changes {
+        let mut settings = settings(target.port, None);
+        change(&mut settings);
+        let refused = place.credentials.set_connection(&keeper(), settings).await;
+        assert!(matches!(refused, Err(CredentialError::Bad(text)) if text.contains("password again")));
+    }
+    // The database of the store is changed by somebody else.
+    let stolen = "UPDATE credential_connections SET host = 'localhost'";
+    place.store.execute(&format!("-- test\n{stolen}"), Vec::new()).await.unwrap();
+    let made = place.credentials.create_lease(&app, &name("/team/db/read-only"), LeaseRequest::default()).await;
+    assert!(matches!(made, Err(CredentialError::Sealed { .. })), "{made:?}");
+}
+
+pub(crate) async fn renewal_extends_a_lease_to_its_maximum(place: Fixture) {
+    let target = Target::shared().await;
+    connect(&place, target.port).await;
+    role(&place, &["CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password_scram}}' VALID UNTIL '{{expiration}}'"]).await;
+    let app = client("app");
+    let too_long = LeaseRequest { ttl_s: Some(86_401), shortens: false };
+    let refused = place.credentials.create_lease(&app, &name("/team/db/read-only"), too_long).await;
+    assert!(matches!(refused, Err(CredentialError::Bad(text)) if text.contains("at most 86400 seconds")));
+    let lease = create(&place, &app).await.lease;
+    let until = |us: i64| {
+        let probe = format!(
+            "SELECT 1 / (SELECT count(*) FROM pg_roles WHERE rolname = '{}' AND rolvaliduntil = to_timestamp({}))",
+            lease.username,
+            us / 1_000_000
+        );
+        target.cluster.psql("shop", &probe)
+    };
+    assert!(until(lease.expires_at_us));
+    place.advance(3_000);
+    let renewed = place.credentials.renew_lease(&app, lease.id, LeaseRequest::default()).await.unwrap();
+    assert_eq!(renewed.expires_at_us, lease.expires_at_us + 3_000_000_000);
+    assert!(until(renewed.expires_at_us));
+    place.advance(3_000);
+    place.credentials.lease_round().await.unwrap();
+    assert!(target.has_role(&lease.username), "it was renewed");
+    let day = LeaseRequest { ttl_s: Some(86_400), shortens: true };
+    let last = place.credentials.renew_lease(&app, lease.id, day).await.unwrap();
+    assert_eq!(last.expires_at_us, lease.max_expires_at_us);
+    place.advance(86_400);
+    rounds(&place, &app).await;
+    assert!(!target.has_role(&lease.username));
+}

@@ -1,0 +1,175 @@
+//! Dynamic credentials and their leases, as Vault's engine `database` and its API below `sys/leases` serve them.
+//!
+//! The mount `database` is the root of all roles: `database/creds/team/db` creates a credential of the role `/team/db`.
+
+use axum::extract::Path;
+use credentials::{CredentialError, LeaseRequest, LeaseRow, LeaseState, PermissionPath, Requester};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Map, Value as Json, json};
+use uuid::Uuid;
+
+use super::super::credhub::context::Context;
+use super::answer::{Body, Refused, data, leased, number, time};
+use super::path::SecretName;
+use super::principal::Principal;
+
+/// Prefix of the identity of every lease.
+const PREFIX: &str = "database/creds";
+
+/// Maximum rounds of a revocation by prefix, of 1,000 leases each.
+const ROUNDS_MAX: usize = 100;
+
+/// Returns the identity of a lease: the path that created it, and its own part.
+fn lease_id(lease: &LeaseRow) -> String {
+    format!("{PREFIX}{}/{}", lease.name, lease.id)
+}
+
+fn parse_id(text: &str) -> Result<Uuid, Refused> {
+    let text = text.trim_matches('/');
+    let id = text.strip_prefix(PREFIX).and_then(|rest| rest.rsplit('/').next()).and_then(|id| id.parse().ok());
+    id.ok_or_else(|| Refused::bad("invalid lease. hint: a lease_id is database/creds/ROLE/ID"))
+}
+
+fn seconds_until(context: &Context, lease: &LeaseRow) -> i64 {
+    (lease.expires_at_us.div_euclid(1_000_000) - context.server().clock().now_seconds()).max(0)
+}
+
+fn refused(error: CredentialError) -> Refused {
+    match error {
+        // A role that is missing and one that may not be read get the same response, as in the rest of this API.
+        CredentialError::NoRole => Refused::denied(),
+        CredentialError::NoLease => Refused::bad("invalid lease"),
+        error => error.into(),
+    }
+}
+
+/// Creates a credential.
+pub(super) async fn create(
+    context: Context,
+    Principal { requester, token }: Principal,
+    SecretName(name): SecretName,
+    headers: HeaderMap,
+) -> Result<axum::Json<Json>, Refused> {
+    // Browsers add a client certificate to requests of any page, and this request has an effect.
+    if token.is_none() && inbound::is_sent_by_web_page(&headers) {
+        return Err(Refused::denied());
+    }
+    let wanted = LeaseRequest { ttl_s: None, shortens: true };
+    let new = context.hub().credentials().create_lease(&requester, &name, wanted).await.map_err(refused)?;
+    let fields = json!({ "username": new.lease.username, "password": new.password.expose() });
+    Ok(leased(&lease_id(&new.lease), seconds_until(&context, &new.lease), fields))
+}
+
+/// Returns the identity of a lease from the path or the body.
+fn requested(path: Option<Path<String>>, body: &Map<String, Json>) -> Result<Uuid, Refused> {
+    match path {
+        Some(Path(path)) => parse_id(&path),
+        None => parse_id(body.get("lease_id").and_then(Json::as_str).unwrap_or_default()),
+    }
+}
+
+pub(super) async fn renew(
+    context: Context,
+    Principal { requester, .. }: Principal,
+    path: Option<Path<String>>,
+    Body(body): Body,
+) -> Result<axum::Json<Json>, Refused> {
+    let id = requested(path, &body)?;
+    let increment = match body.get("increment") {
+        None | Some(Json::Null) => None,
+        Some(value) => {
+            let seconds = number(value).ok_or_else(|| Refused::bad("increment is not a number of seconds"))?;
+            Some(u32::try_from(seconds).unwrap_or(u32::MAX))
+        }
+    };
+    let wanted = LeaseRequest { ttl_s: increment, shortens: true };
+    let lease = context.hub().credentials().renew_lease(&requester, id, wanted).await.map_err(refused)?;
+    Ok(leased(&lease_id(&lease), seconds_until(&context, &lease), Json::Null))
+}
+
+pub(super) async fn revoke(
+    context: Context,
+    Principal { requester, .. }: Principal,
+    path: Option<Path<String>>,
+    Body(body): Body,
+) -> Result<StatusCode, Refused> {
+    let id = requested(path, &body)?;
+    match context.hub().credentials().revoke_lease(&requester, id).await {
+        // The database is asked again until the credential is dropped there.
+        Ok(_) | Err(CredentialError::NoLease) => Ok(StatusCode::NO_CONTENT),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+pub(super) async fn lookup(
+    context: Context,
+    Principal { requester, .. }: Principal,
+    path: Option<Path<String>>,
+    Body(body): Body,
+) -> Result<axum::Json<Json>, Refused> {
+    let id = requested(path, &body)?;
+    let lease = context.hub().credentials().lease(&requester, id).await.map_err(refused)?;
+    Ok(data(json!({
+        "id": lease_id(&lease),
+        "issue_time": time(lease.created_at_us),
+        "expire_time": time(lease.expires_at_us),
+        "last_renewal": null,
+        "renewable": lease.state == LeaseState::Active,
+        "ttl": seconds_until(&context, &lease),
+    })))
+}
+
+/// Revokes the leases of a role, and of all roles below its name.
+pub(super) async fn revoke_prefix(
+    context: Context,
+    Principal { requester, .. }: Principal,
+    Path(prefix): Path<String>,
+) -> Result<StatusCode, Refused> {
+    let below = prefix.trim_matches('/').strip_prefix(PREFIX).ok_or_else(|| {
+        Refused::bad("no leases have this prefix. hint: a prefix is database/creds, or database/creds/ROLE")
+    })?;
+    let below = below.trim_matches('/');
+    let paths = if below.is_empty() {
+        vec!["/*".to_owned()]
+    } else {
+        vec![format!("/{below}"), format!("/{below}/*")]
+    };
+    let mut permitted = false;
+    for path in paths {
+        permitted |= revoke_below(&context, &requester, &PermissionPath::parse(&path)?).await?;
+    }
+    if permitted { Ok(StatusCode::NO_CONTENT) } else { Err(Refused::denied()) }
+}
+
+/// Returns whether the caller may revoke there.
+async fn revoke_below(
+    context: &Context,
+    requester: &Requester,
+    path: &PermissionPath,
+) -> Result<bool, Refused> {
+    for _ in 0..ROUNDS_MAX {
+        match context.hub().credentials().revoke_leases_below(requester, path).await {
+            Ok(0) => return Ok(true),
+            Ok(_) => {}
+            Err(CredentialError::Forbidden) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_ids_are_parsed_with_any_role() {
+        let id = Uuid::from_u128(7);
+        for text in [format!("database/creds/app/{id}"), format!("/database/creds/a/b/{id}/")] {
+            assert_eq!(parse_id(&text).unwrap(), id, "{text}");
+        }
+        for text in [format!("secret/data/{id}"), "database/creds/app/x".to_owned(), String::new()] {
+            assert!(parse_id(&text).is_err(), "{text}");
+        }
+    }
+}
