@@ -167,7 +167,13 @@ impl Credentials {
     pub async fn run(self, stop: CancellationToken) {
         let reads = self.0.reads.clone().run(self.0.store.clone(), stop.clone());
         let stock = stop.clone().run_until_cancelled_owned(self.keep_rsa_stock_filled());
-        tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop.clone()), self.keep_leases(stop));
+        tokio::join!(
+            reads,
+            stock,
+            self.tidy(stop.clone()),
+            self.rotate(stop.clone()),
+            self.keep_leases(stop)
+        );
     }
 
     /// Sets read-only mode in this process. The mode pauses rotation and the deletion of expired versions here; the caller must

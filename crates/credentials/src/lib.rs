@@ -43,7 +43,8 @@ pub use generate::{
 };
 pub use interpolate::REFERENCES_MAX;
 pub use leases::{
-    ConnectionSettings, DatabaseConnection, LEASE_TTL_MAX_S, LeaseReport, LeaseRequest, NewLease, RoleSettings,
+    ConnectionSettings, DatabaseConnection, LEASE_TTL_MAX_S, LeaseReport, LeaseRequest, NewLease,
+    RoleSettings,
 };
 pub use live_tokens::TokenError;
 pub use name::{NAME_CHARS_MAX, Name, PermissionPath};

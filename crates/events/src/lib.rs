@@ -39,9 +39,7 @@ pub use certificate::{
     RevokedByAuthority, RevokedVersion, Run,
 };
 pub use change::{ApprovalGiven, ChangeDecided, ChangeWaiting};
-pub use credential::{
-    CredentialChange, CredentialLeaseRevocation, CredentialName, CredentialRotationFailed,
-};
+pub use credential::{CredentialChange, CredentialLeaseRevocation, CredentialName, CredentialRotationFailed};
 pub use ct::{
     CtForgotten, CtIssuance, CtIssuanceDecision, CtIssuanceExpected, CtLag, CtLagEnded, CtLogAlarm,
     CtLogConsistent, CtLogInconsistent, CtLogRecovered,

@@ -34,8 +34,9 @@ pub use deleted::{
 };
 pub use interpolation::{BindingReference, CredentialReference};
 pub use leases::{
-    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView, NewLeaseView,
-    RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest, RoleView, Roles,
+    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView,
+    NewLeaseView, RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest, RoleView,
+    Roles,
 };
 pub use login::{AppView, AuthServerView, InfoView, LinksView, TokenRequest, TokenView};
 pub use lookup::{LookupOutcome, LookupRequest, LookupView, NameList};

@@ -166,9 +166,11 @@ impl Credentials {
             (None, None) => return Err(CredentialError::bad("A new connection needs a password.")),
         };
         let sealed = Sealed { destination: destination(&row), password };
-        let plain = serde_json::to_vec(&sealed).map_err(|error| CredentialError::Internal(error.to_string()))?;
+        let plain =
+            serde_json::to_vec(&sealed).map_err(|error| CredentialError::Internal(error.to_string()))?;
         row.sealed = self.keyring().seal(&context(&row.id), &Zeroizing::new(plain));
-        self.store_connection(requester, row.clone(), before.map(|before| before.id), settings.same_database).await?;
+        self.store_connection(requester, row.clone(), before.map(|before| before.id), settings.same_database)
+            .await?;
         Ok(DatabaseConnection(row))
     }
 
@@ -191,9 +193,15 @@ impl Credentials {
                 }
                 let place = |row: &ConnectionRow| (row.host.clone(), row.port, row.database.clone());
                 let moves = held.is_some_and(|held| place(&held) != place(&row));
-                if moves && !same_database && let Some(in_use) = connection_use(tx, &row.name, false).await? {
-                    return Ok(Err(in_use_error(&in_use, "Or, if it is the same database under a new address, say so: \
-                                                  --same-database (same_database).")));
+                if moves
+                    && !same_database
+                    && let Some(in_use) = connection_use(tx, &row.name, false).await?
+                {
+                    return Ok(Err(in_use_error(
+                        &in_use,
+                        "Or, if it is the same database under a new address, say so: \
+                                                  --same-database (same_database).",
+                    )));
                 }
                 if !put_connection(tx, &row).await? {
                     return Ok(Err(CredentialError::bad(format!(
@@ -240,7 +248,10 @@ impl Credentials {
     /// # Errors
     /// [`CredentialError::Forbidden`].
     #[crate::boxed]
-    pub async fn connections(&self, requester: &Requester) -> Result<Vec<DatabaseConnection>, CredentialError> {
+    pub async fn connections(
+        &self,
+        requester: &Requester,
+    ) -> Result<Vec<DatabaseConnection>, CredentialError> {
         require_database_access(requester)?;
         let all = tables::Credentials::of(self.store()).connections().await?;
         Ok(all.into_iter().map(DatabaseConnection).collect())
@@ -254,7 +265,8 @@ impl Credentials {
         };
         let plain = self.keyring().open_sealed(&context(&row.id), &row.sealed);
         let plain = plain.map_err(|error| failed(&error.to_string()))?;
-        let sealed: Sealed = serde_json::from_slice(&plain).map_err(|_| failed("the text cannot be parsed"))?;
+        let sealed: Sealed =
+            serde_json::from_slice(&plain).map_err(|_| failed("the text cannot be parsed"))?;
         if sealed.destination != destination(row) {
             return Err(failed("it was given for another address"));
         }

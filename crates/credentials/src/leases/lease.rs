@@ -190,8 +190,12 @@ impl Credentials {
     /// Ends a lease whose creation failed: deletes it if its role certainly does not exist, else has it revoked.
     async fn abandon_lease(&self, requester: &Requester, lease: &LeaseRow, certain: bool) {
         let (id, now_us) = (lease.id, self.now_us());
-        let event =
-            self.event(requester, "credential.lease_failed", &lease.name, json!({ "lease": id, "user": lease.username }));
+        let event = self.event(
+            requester,
+            "credential.lease_failed",
+            &lease.name,
+            json!({ "lease": id, "user": lease.username }),
+        );
         let ended = self.store().write("credential_lease_abandon", move |tx| {
             async move {
                 if certain {
@@ -216,7 +220,8 @@ impl Credentials {
         name: &str,
     ) -> Result<(ConnectionRow, Secret), CredentialError> {
         let row = tables::Credentials::of(self.store()).connection(name).await?;
-        let row = row.ok_or_else(|| CredentialError::Remote(format!("the connection {name} does not exist")))?;
+        let row =
+            row.ok_or_else(|| CredentialError::Remote(format!("the connection {name} does not exist")))?;
         let password = self.password(&row)?;
         Ok((row, password))
     }
@@ -318,8 +323,7 @@ impl Credentials {
         requester: &Requester,
         path: &PermissionPath,
     ) -> Result<(), CredentialError> {
-        let may =
-            tables::Credentials::of(self.store()).may(requester, path.key(), Operation::Delete).await?;
+        let may = tables::Credentials::of(self.store()).may(requester, path.key(), Operation::Delete).await?;
         if may { Ok(()) } else { Err(CredentialError::Forbidden) }
     }
 

@@ -16,8 +16,13 @@ const STATEMENTS_MAX: usize = 32;
 /// Maximum bytes of a statement.
 const STATEMENT_MAX: usize = 16_384;
 /// Placeholders, and whether their values must be texts in single quotes.
-const PLACEHOLDERS: [(&str, bool); 5] =
-    [("name", false), ("username", false), ("password", true), ("password_scram", true), ("expiration", true)];
+const PLACEHOLDERS: [(&str, bool); 5] = [
+    ("name", false),
+    ("username", false),
+    ("password", true),
+    ("password_scram", true),
+    ("expiration", true),
+];
 /// Maximum characters of the role's name in a user name.
 const STEM_MAX: usize = 24;
 
@@ -60,9 +65,8 @@ impl RoleSettings {
                 )));
             }
             for (at, statement) in statements.iter().enumerate() {
-                check_template(statement, kind == "creation").map_err(|why| {
-                    CredentialError::bad(format!("The {kind} statement {} {why}.", at + 1))
-                })?;
+                check_template(statement, kind == "creation")
+                    .map_err(|why| CredentialError::bad(format!("The {kind} statement {} {why}.", at + 1)))?;
             }
         }
         let has = |names: &[&str]| {
@@ -119,7 +123,9 @@ fn check_template(text: &str, creation: bool) -> Result<(), String> {
             return Err(format!("has spaces in {{{{{name}}}}}: remove them"));
         }
         if *is_text && !creation {
-            return Err(format!("has {{{{{name}}}}}: only {{{{name}}}} is known when a credential is revoked"));
+            return Err(format!(
+                "has {{{{{name}}}}}: only {{{{name}}}} is known when a credential is revoked"
+            ));
         }
         let quoted = |quote: char| before.ends_with(quote) && after.starts_with(quote);
         if !quoted('\'') && (*is_text || !quoted('"')) {
@@ -167,7 +173,8 @@ pub(super) fn time(us: i64) -> String {
 /// Returns the name of a new role at the database: letters, digits and underscores, at most 63 bytes, unique by the lease.
 pub(super) fn username(role: &Name, lease: Uuid) -> String {
     let last = role.key().rsplit('/').next().unwrap_or_default();
-    let stem: String = last.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(STEM_MAX).collect();
+    let stem: String =
+        last.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(STEM_MAX).collect();
     let random = &lease.simple().to_string()[16..];
     format!("bulla_{stem}_{random}")
 }
@@ -216,9 +223,9 @@ impl Credentials {
         });
         match put.await? {
             Some(true) => Ok(row),
-            Some(false) => {
-                Err(CredentialError::bad(format!("The limit of {ROLES_MAX} roles is reached. Remove one first.")))
-            }
+            Some(false) => Err(CredentialError::bad(format!(
+                "The limit of {ROLES_MAX} roles is reached. Remove one first."
+            ))),
             None => Err(CredentialError::bad(format!(
                 "There is no connection {:?}. Create it first: `bulla credential database set`.",
                 row.connection

@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::CONFIRM_US;
 use super::connection::target;
 use super::lease::end_role;
 use super::report::LeaseReport;
-use super::CONFIRM_US;
 use crate::tables::{
-    self, LeaseRetry, LeaseRow, Requester, delay_leases, delete_leases, end_due_leases, end_leases_of_identity,
-    has_failed_leases, retry_leases,
+    self, LeaseRetry, LeaseRow, Requester, delay_leases, delete_leases, end_due_leases,
+    end_leases_of_identity, has_failed_leases, retry_leases,
 };
 use crate::{CredentialError, Credentials};
 
@@ -285,7 +285,9 @@ impl Credentials {
                 store::audit(tx, events.map(|(_, event)| event).collect()).await?;
                 retry_leases(tx, &retries).await?;
                 let delayed = match away {
-                    Some(error) => delay_leases(tx, &connection, now_us, next_at_us, &shortened(&error)).await?,
+                    Some(error) => {
+                        delay_leases(tx, &connection, now_us, next_at_us, &shortened(&error)).await?
+                    }
                     None => 0,
                 };
                 if failed.is_some() {
@@ -319,7 +321,8 @@ impl Credentials {
 /// Returns the event that raises the alert about a connection's leases, or without an error the event that resolves it.
 fn revocation_event(connection: &str, at_us: i64, error: Option<String>) -> NewEvent {
     let failed = error.is_some();
-    let body = CredentialLeaseRevocation { name: connection.to_owned(), error: error.map(|text| shortened(&text)) };
+    let body =
+        CredentialLeaseRevocation { name: connection.to_owned(), error: error.map(|text| shortened(&text)) };
     let event = match failed {
         true => Event::CredentialLeaseRevocationFailed(body),
         false => Event::CredentialLeaseRevocationRecovered(body),

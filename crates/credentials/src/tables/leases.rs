@@ -10,8 +10,8 @@ use super::handle::Credentials;
 use super::rotation::rotation_range;
 use coded::named;
 use db::{
-    BulkStatement, Column, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or, limit_of,
-    page, with_limit,
+    BulkStatement, Column, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or,
+    limit_of, page, with_limit,
 };
 
 /// Maximum leases of one actor.
@@ -102,7 +102,7 @@ macro_rules! columns {
     };
 }
 
-/// Inserts a lease if its connection has not changed since it was read (?17), and its actor has few enough. The lock on the connection
+/// Inserts a lease if its connection has not changed since it was read (?15), and its actor has few enough. The lock on the connection
 /// excludes a concurrent change of its address.
 const INSERT: BulkStatement = db::bulk! {
     "-- credential_lease_insert
@@ -119,7 +119,8 @@ const FORGET: &str = "-- credential_lease_forget
 DELETE FROM credential_leases WHERE uuid = ?1 AND state = ?2";
 const RENEW: &str = "-- credential_lease_renew
 UPDATE credential_leases SET expires_at = ?2, next_at = ?2 WHERE uuid = ?1 AND state = ?3 AND expires_at > ?4";
-const ONE: &str = concat!("-- credential_lease\nSELECT ", columns!(), " FROM credential_leases l WHERE l.uuid = ?1");
+const ONE: &str =
+    concat!("-- credential_lease\nSELECT ", columns!(), " FROM credential_leases l WHERE l.uuid = ?1");
 const ALL: &str = concat!(
     "-- credential_leases\nSELECT ",
     columns!(),
@@ -273,14 +274,8 @@ pub async fn forget_lease(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
 /// # Errors
 /// Errors of the database.
 #[crate::boxed]
-pub async fn renew_lease(
-    tx: &mut Tx,
-    id: Uuid,
-    expires_at_us: i64,
-    now_us: i64,
-) -> Result<bool, StoreError> {
-    let parameters =
-        vec![id.into(), expires_at_us.into(), LeaseState::Active.name().into(), now_us.into()];
+pub async fn renew_lease(tx: &mut Tx, id: Uuid, expires_at_us: i64, now_us: i64) -> Result<bool, StoreError> {
+    let parameters = vec![id.into(), expires_at_us.into(), LeaseState::Active.name().into(), now_us.into()];
     Ok(tx.execute(RENEW, parameters).await? == 1)
 }
 
@@ -471,7 +466,8 @@ impl Credentials<'_> {
     /// # Errors
     /// Errors of the database.
     pub async fn connections_with_due_leases(self, now_us: i64) -> Result<Vec<String>, StoreError> {
-        let rows = self.0.rows(Cost::Point, DUE_CONNECTIONS, vec![now_us.into(), LEASES_AT_ONCE.into()]).await?;
+        let rows =
+            self.0.rows(Cost::Point, DUE_CONNECTIONS, vec![now_us.into(), LEASES_AT_ONCE.into()]).await?;
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 

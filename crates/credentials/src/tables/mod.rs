@@ -52,8 +52,8 @@ pub use hooks::{
 };
 pub use leases::{
     LEASES_AT_ONCE, LEASES_OF_ONE_MAX, LeaseRetry, LeaseRow, LeaseSelection, LeaseState, activate_lease,
-    delay_leases, delete_leases, end_due_leases, end_leases, end_leases_of_identity, forget_lease, has_failed_leases,
-    insert_lease, renew_lease, retry_leases,
+    delay_leases, delete_leases, end_due_leases, end_leases, end_leases_of_identity, forget_lease,
+    has_failed_leases, insert_lease, renew_lease, retry_leases,
 };
 pub use permissions::{
     CredentialReaders, PermissionRow, PermissionSettings, PermissionsFingerprint, delete_permission,

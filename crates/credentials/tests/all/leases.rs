@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use callout::Databases;
 use credentials::tables::insert_lease;
 use credentials::{
-    ConnectionSettings, ConnectionTls, CredentialError, LeaseRequest, LeaseRow, LeaseState, NewLease, Operation,
-    Operations, PermissionPath, Requester, RoleSettings,
+    ConnectionSettings, ConnectionTls, CredentialError, LeaseRequest, LeaseRow, LeaseState, NewLease,
+    Operation, Operations, PermissionPath, Requester, RoleSettings,
 };
 use futures_util::FutureExt;
 use keys::Secret;
@@ -65,7 +65,11 @@ impl Target {
         self.cluster.psql("shop", &probe)
     }
 
-    async fn log_in(&self, user: &str, password: &str) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+    async fn log_in(
+        &self,
+        user: &str,
+        password: &str,
+    ) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.port).user(user).password(password).dbname("shop");
         let (client, connection) = config.connect(NoTls).await?;
@@ -111,8 +115,8 @@ async fn role(place: &Fixture, creation: &[&str]) {
 }
 
 async fn create(place: &Fixture, requester: &Requester) -> NewLease {
-    let made = place.credentials.create_lease(requester, &name("/team/db/read-only"), LeaseRequest::default());
-    made.await.unwrap()
+    let role = name("/team/db/read-only");
+    place.credentials.create_lease(requester, &role, LeaseRequest::default()).await.unwrap()
 }
 
 async fn own(place: &Fixture, requester: &Requester) -> Vec<LeaseRow> {
@@ -138,12 +142,16 @@ pub(crate) async fn credential_works_until_its_lease_is_revoked(place: Fixture) 
     assert_eq!(lease.state, LeaseState::Active);
     assert!(target.log_in(&lease.username, "wrong").await.is_err());
     let session = target.log_in(&lease.username, password.expose()).await.unwrap();
+    let other = create(&place, &app).await;
+    let other_session = target.log_in(&other.lease.username, other.password.expose()).await.unwrap();
     session.batch_execute(&format!("CREATE TABLE t_{} (id int)", lease.username)).await.unwrap();
 
     assert!(place.credentials.revoke_lease(&app, lease.id).await.unwrap());
     assert!(session.batch_execute("SELECT 1").await.is_err(), "the session has ended");
     assert!(target.log_in(&lease.username, password.expose()).await.is_err());
     assert!(!target.has_role(&lease.username));
+    other_session.batch_execute("SELECT 1").await.expect("sessions of others continue");
+    assert!(place.credentials.revoke_lease(&app, other.lease.id).await.unwrap());
     assert_eq!(own(&place, &app).await, []);
     let probe = format!("SELECT * FROM t_{}", lease.username);
     assert!(target.cluster.psql("shop", &probe), "its objects belong to the keeper");
@@ -188,9 +196,8 @@ async fn identity(place: &Fixture, name: &str) -> Uuid {
         created_at_us: 0,
         created_by: "test".to_owned(),
     };
-    let insert = place.store.write("test", move |tx| {
-        async move { store::insert_identity(tx, &new).await }.boxed()
-    });
+    let insert =
+        place.store.write("test", move |tx| async move { store::insert_identity(tx, &new).await }.boxed());
     insert.await.unwrap();
     id
 }
@@ -211,9 +218,8 @@ pub(crate) async fn leases_end_with_their_identity(place: Fixture) {
     let (first, second) = (create(&place, &app).await.lease, create(&place, &admin).await.lease);
     place.credentials.lease_round().await.unwrap();
     assert!(target.has_role(&first.username));
-    let delete = place.store.write("test", move |tx| {
-        async move { store::delete_identity(tx, gone, 1).await }.boxed()
-    });
+    let delete =
+        place.store.write("test", move |tx| async move { store::delete_identity(tx, gone, 1).await }.boxed());
     delete.await.unwrap();
     rounds(&place, &app).await;
     assert!(!target.has_role(&first.username));
@@ -306,9 +312,11 @@ pub(crate) async fn revocation_is_retried_until_the_database_answers(place: Fixt
 pub(crate) async fn rejected_creation_leaves_neither_lease_nor_password(place: Fixture) {
     let target = Target::shared().await;
     connect(&place, target.port).await;
-    role(&place, &["CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password}}'", "GRANT nobody TO \"{{name}}\""]).await;
+    role(&place, &["CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password}}'", "GRANT nobody TO \"{{name}}\""])
+        .await;
     let app = client("app");
-    let made = place.credentials.create_lease(&app, &name("/team/db/read-only"), LeaseRequest::default()).await;
+    let made =
+        place.credentials.create_lease(&app, &name("/team/db/read-only"), LeaseRequest::default()).await;
     let Err(CredentialError::Remote(text)) = made else { panic!("{made:?}") };
     assert!(text.contains("statement 2") && text.contains("nobody"), "{text}");
     assert_eq!(own(&place, &app).await, []);
@@ -383,14 +391,19 @@ pub(crate) async fn stored_password_is_only_sent_to_its_address(place: Fixture) 
     // The database of the store is changed by somebody else.
     let stolen = "UPDATE credential_connections SET host = 'localhost'";
     place.store.execute(&format!("-- test\n{stolen}"), Vec::new()).await.unwrap();
-    let made = place.credentials.create_lease(&app, &name("/team/db/read-only"), LeaseRequest::default()).await;
+    let made =
+        place.credentials.create_lease(&app, &name("/team/db/read-only"), LeaseRequest::default()).await;
     assert!(matches!(made, Err(CredentialError::Sealed { .. })), "{made:?}");
 }
 
 pub(crate) async fn renewal_extends_a_lease_to_its_maximum(place: Fixture) {
     let target = Target::shared().await;
     connect(&place, target.port).await;
-    role(&place, &["CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password_scram}}' VALID UNTIL '{{expiration}}'"]).await;
+    role(
+        &place,
+        &["CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password_scram}}' VALID UNTIL '{{expiration}}'"],
+    )
+    .await;
     let app = client("app");
     let too_long = LeaseRequest { ttl_s: Some(86_401), shortens: false };
     let refused = place.credentials.create_lease(&app, &name("/team/db/read-only"), too_long).await;

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 
 pub use connection::Parameter;
-pub use remote::{RemoteError, RemoteLogin, RemoteServer, RemoteSession, RemoteTls};
 pub(crate) use connection::{BoundStatement, Connected, StatementPlanning};
 use connection::{Checkout, Pool, Server, translate};
+pub use remote::{RemoteError, RemoteLogin, RemoteServer, RemoteSession, RemoteTls};
 use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};
 use statements::{PING, SCHEMA_LOCK, TABLE_EXISTS};
 pub(crate) use statements::{PLANNED_ONCE, STATEMENTS};

@@ -122,7 +122,10 @@ impl RemoteServer {
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("remote-database");
             if let Err(error) = connection.await {
-                tracing::debug!(error = &error as &dyn std::error::Error, "connection to a remote database lost");
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "connection to a remote database lost"
+                );
             }
         });
         let session = RemoteSession { client };
@@ -194,9 +197,10 @@ impl RemoteSession {
         if self.first(&member).await?.is_none() {
             self.batch("GRANT … TO CURRENT_USER", &format!("GRANT \"{role}\" TO CURRENT_USER")).await?;
         }
+        // Materialized: in one query the planner may call the function before it compares the user, and end other sessions.
         let sessions = format!(
-            "SELECT pid FROM pg_stat_activity WHERE usename = '{role}' AND pid <> pg_backend_pid() \
-             AND NOT pg_terminate_backend(pid, {TERMINATE_MS})"
+            "WITH own AS MATERIALIZED (SELECT pid FROM pg_stat_activity WHERE usename = '{role}') \
+             SELECT pid FROM own WHERE NOT pg_terminate_backend(pid, {TERMINATE_MS})"
         );
         if let Some(pid) = self.first(&sessions).await? {
             let message = format!("the session {pid} did not end within {} s", TERMINATE_MS / 1_000);

@@ -177,14 +177,15 @@ fn openbao_command_reads_renews_and_revokes_dynamic_credentials() {
     let (bao, target) = (Bao::new(), super::leases::Target::start());
     target.configure(&bao.house);
     let read = || -> Value {
-        serde_json::from_str(&bao.does(&["read", "-format=json", "database/creds/team/db/read-only"])).unwrap()
+        serde_json::from_str(&bao.does(&["read", "-format=json", "database/creds/team/db/read-only"]))
+            .unwrap()
     };
     let (first, second) = (read(), read());
     let user = |read: &Value| read["data"]["username"].as_str().unwrap().to_owned();
     assert!(target.has_role(&user(&first)) && target.has_role(&user(&second)));
     let id = first["lease_id"].as_str().unwrap();
     let renewed = bao.json(&["lease", "renew", "-increment=600", id]);
-    assert_eq!(renewed["lease_duration"], 600);
+    assert!(renewed["lease_duration"].as_i64().is_some_and(|left| (500..=600).contains(&left)), "{renewed}");
     assert!(bao.does(&["lease", "lookup", id]).contains(id));
     bao.does(&["lease", "revoke", id]);
     assert!(!target.has_role(&user(&first)) && target.has_role(&user(&second)));

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::credhub::{
-    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView, RenewRequest,
-    RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView, Roles,
+    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView,
+    RenewRequest, RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView, Roles,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
@@ -211,7 +211,10 @@ impl LeaseCommand {
             Self::Show { id, show } => show_one(&client.get(&format!("{LEASES}/{id}"), &()).await?, show)?,
             Self::Renew { id, ttl, show } => {
                 let request = RenewRequest { ttl_seconds: ttl.map(units::seconds) };
-                show_one(&client.submit(Method::POST, &format!("{LEASES}/{id}/renew"), &request).await?, show)?;
+                show_one(
+                    &client.submit(Method::POST, &format!("{LEASES}/{id}/renew"), &request).await?,
+                    show,
+                )?;
             }
             Self::Revoke(args) => return args.run(client).await,
         }

@@ -1,15 +1,16 @@
 //! Dynamic credentials: connections to databases, roles, leases. An extension to CredHub.
 
 use api::credhub::{
-    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest as LeaseBody, LeaseView,
-    NewLeaseView, RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest, RoleView, Roles,
+    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest as LeaseBody,
+    LeaseView, NewLeaseView, RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest,
+    RoleView, Roles,
 };
 use axum::Json;
 use axum::extract::{Path, Query};
 use axum::response::{IntoResponse, Response};
 use credentials::{
-    ConnectionSettings, ConnectionTls, CredentialError, DatabaseConnection, LeaseRequest, LeaseRow, Name, PermissionPath, Requester,
-    RoleRow, RoleSettings,
+    ConnectionSettings, ConnectionTls, CredentialError, DatabaseConnection, LeaseRequest, LeaseRow, Name,
+    PermissionPath, Requester, RoleRow, RoleSettings,
 };
 use http::StatusCode;
 use keys::Secret;
@@ -65,13 +66,16 @@ async fn connections(
 
 /// Parses `postgres://USER@HOST:PORT/DATABASE`: host, port, user, database.
 fn address(text: &str) -> Result<(String, u16, String, String), Refused> {
-    let bad = |why: &str| Refused::bad(format!("The url {why}. Write it as postgres://USER@HOST:5432/DATABASE."));
+    let bad =
+        |why: &str| Refused::bad(format!("The url {why}. Write it as postgres://USER@HOST:5432/DATABASE."));
     let url = Url::parse(text).map_err(|_| bad("cannot be parsed"))?;
     if !matches!(url.scheme(), "postgres" | "postgresql") {
         return Err(bad("is not of a PostgreSQL server"));
     }
     if url.password().is_some() {
-        return Err(bad("contains a password, which would be shown in listings. Give the password separately"));
+        return Err(bad(
+            "contains a password, which would be shown in listings. Give the password separately",
+        ));
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(bad("has parameters. Give tls and roots separately"));
@@ -84,7 +88,8 @@ fn address(text: &str) -> Result<(String, u16, String, String), Refused> {
     let host = decoded(host.trim_start_matches('[').trim_end_matches(']'))?;
     let database = decoded(url.path().trim_start_matches('/'))?;
     let user = decoded(url.username())?;
-    for (what, text) in [("names no host", &host), ("names no user", &user), ("names no database", &database)] {
+    for (what, text) in [("names no host", &host), ("names no user", &user), ("names no database", &database)]
+    {
         if text.is_empty() {
             return Err(bad(what));
         }
@@ -100,8 +105,9 @@ async fn set_connection(
     let request: ConnectionRequest<Secret> = body::read(body)?;
     let (host, port, username, database) = address(&request.url)?;
     let tls = request.tls.as_deref().unwrap_or("verify-full");
-    let tls: ConnectionTls =
-        tls.parse().map_err(|_| Refused::bad(format!("tls is {tls:?}: use verify-full, verify-ca or disable.")))?;
+    let tls: ConnectionTls = tls
+        .parse()
+        .map_err(|_| Refused::bad(format!("tls is {tls:?}: use verify-full, verify-ca or disable.")))?;
     let settings = ConnectionSettings {
         name: request.name,
         host,
@@ -241,7 +247,9 @@ async fn revoke(
     Principal(requester): Principal,
     Path(id): Path<String>,
 ) -> Result<Json<RevokedLease>, Refused> {
-    Ok(Json(RevokedLease { revoked: context.hub().credentials().revoke_lease(&requester, lease_id(&id)?).await? }))
+    Ok(Json(RevokedLease {
+        revoked: context.hub().credentials().revoke_lease(&requester, lease_id(&id)?).await?,
+    }))
 }
 
 /// Revokes the leases of a path, or of an actor: `{"path": …}` or `{"actor": …}`.

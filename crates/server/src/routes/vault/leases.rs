@@ -26,7 +26,8 @@ fn lease_id(lease: &LeaseRow) -> String {
 
 fn parse_id(text: &str) -> Result<Uuid, Refused> {
     let text = text.trim_matches('/');
-    let id = text.strip_prefix(PREFIX).and_then(|rest| rest.rsplit('/').next()).and_then(|id| id.parse().ok());
+    let id =
+        text.strip_prefix(PREFIX).and_then(|rest| rest.rsplit('/').next()).and_then(|id| id.parse().ok());
     id.ok_or_else(|| Refused::bad("invalid lease. hint: a lease_id is database/creds/ROLE/ID"))
 }
 
@@ -57,7 +58,8 @@ pub(super) async fn create(
     let wanted = LeaseRequest { ttl_s: None, shortens: true };
     let new = context.hub().credentials().create_lease(&requester, &name, wanted).await.map_err(refused)?;
     let fields = json!({ "username": new.lease.username, "password": new.password.expose() });
-    Ok(leased(&lease_id(&new.lease), seconds_until(&context, &new.lease), fields))
+    let seconds = (new.lease.expires_at_us - new.lease.created_at_us) / 1_000_000;
+    Ok(leased(&lease_id(&new.lease), seconds, fields))
 }
 
 /// Returns the identity of a lease from the path or the body.
@@ -78,7 +80,8 @@ pub(super) async fn renew(
     let increment = match body.get("increment") {
         None | Some(Json::Null) => None,
         Some(value) => {
-            let seconds = number(value).ok_or_else(|| Refused::bad("increment is not a number of seconds"))?;
+            let seconds =
+                number(value).ok_or_else(|| Refused::bad("increment is not a number of seconds"))?;
             Some(u32::try_from(seconds).unwrap_or(u32::MAX))
         }
     };
