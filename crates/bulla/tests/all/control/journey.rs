@@ -182,6 +182,19 @@ impl Estate {
         house.until("the terminator", || self.presented_by_edge().as_deref() == Some(fingerprint));
     }
 
+    /// Creates the issuer `acme`: the ACME directory of this server, over TLS. Its CA validates by http-01 at the issuer's listener.
+    fn create_acme_issuer(&self) {
+        let house = &self.house;
+        let roots = std::fs::read_to_string(house.root()).unwrap();
+        let config = json!({
+            "type": "acme", "directory": format!("{}/acme/directory", house.url()), "terms_agreed": true,
+            "challenges": ["http-01"], "listen": { "http01": format!("127.0.0.1:{}", house.http_port) },
+            "http": { "roots": roots },
+        });
+        self.give(&["issuer", "create"], &json!({ "name": "acme", "config": config }));
+        house.does(&["issuer", "test", "acme"]);
+    }
+
     /// Passes a document to a command as a file.
     fn give(&self, command: &[&str], document: &Value) -> Value {
         std::fs::write(self.house.path("document.json"), document.to_string()).unwrap();
@@ -192,6 +205,13 @@ impl Estate {
 /// Returns the message that a certificate is about to expire, if it has arrived.
 fn expiring(messages: &[Value]) -> Option<&Value> {
     messages.iter().find(|message| message["kind"] == "certificate.expiring" && message["reason"] == "raised")
+}
+
+/// Returns the number of certificates that the CA issued to ACME clients.
+fn acme_issuances(house: &House) -> usize {
+    let issued = house.json(&["audit", "list", "--action", "certificate.issue", "--all"]);
+    let actors = issued["rows"].as_array().unwrap().iter().filter_map(|row| row["actor"].as_str());
+    actors.filter(|actor| actor.starts_with("acme:")).count()
 }
 
 #[test]
@@ -220,10 +240,11 @@ fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
     let found = house.json(&["cert", "found"]);
     let leaves = found["rows"].as_array().unwrap().iter().map(|row| &row["leaf"]["fingerprint"]);
     assert!(leaves.into_iter().any(|leaf| leaf == rogue.as_str()), "{found}");
-    house.does(&["cert", "claim", &rogue, "--owner", "shop-team"]);
+    estate.create_acme_issuer();
+    house.does(&["cert", "claim", &rogue, "--owner", "shop-team", "--issuer", "acme"]);
     assert_eq!(estate.shown()["owner"], "shop-team");
 
-    // The internal CA renews the certificate. The agent of this host deploys it, and verifies that nginx serves it.
+    // An order over ACME renews the certificate. The agent of this host deploys it, and verifies that nginx serves it.
     let agents = house.json(&["agent", "list"]);
     let agent = agents["rows"][0]["id"].as_str().unwrap_or_else(|| panic!("{agents}")).to_owned();
     let target = target(house, &nginx, &agent);
@@ -241,6 +262,7 @@ fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
     let current = estate.shown()["current"]["fingerprint"].as_str().unwrap().to_owned();
     assert_ne!(current, rogue);
     assert_eq!(nginx.presents(house).unwrap(), current);
+    assert_eq!(acme_issuances(house), 1);
     // The certificate can be changed although a version is verified as served.
     std::fs::write(house.path("change.json"), json!({"notes": "it is served"}).to_string()).unwrap();
     house.until("the notes", || run(&mut house.bulla(&update)).status.success());
@@ -284,7 +306,7 @@ fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
     estate.move_key(&next);
     let issuer = house.openssl(&["x509", "-in", "shop.pem", "-noout", "-issuer"]);
     assert!(issuer.contains("Next Issuing"), "{issuer}");
-    assert_eq!(left(house), 0);
+    assert_eq!((left(house), acme_issuances(house)), (0, 2));
     house.does(&["ca", "retire", "issuing"]);
     assert_eq!(estate.call().stdout, b"ok");
 
