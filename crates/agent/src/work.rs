@@ -102,6 +102,9 @@ pub struct AgentJob {
     pub name: String,
     /// The action to perform.
     pub work: Work,
+    /// The job's span (W3C Trace Context). `None` unless the server exports spans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// Kinds of jobs.

@@ -14,8 +14,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::states::DeliveryState;
 use store::{AuditEvent, Clock, Store, StoreError, Tx, audit};
+use telemetry::spans::{Kind, Span, TraceParent, part, within};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use x509::Fingerprint;
 
 use crate::channel::{ChannelConfig, ChannelError, Channels};
 use crate::digest::{digests, last_digest_at};
@@ -386,7 +388,8 @@ impl Alerts {
             return AlertDeliveryOutcome { id, state: DeliveryState::Dead, next_at_us: now_us, error };
         };
         let message = Message::about(id, alert, delivery.reason, self.0.options.server_url.as_deref());
-        match self.send_message(channel, &message, now_us).await {
+        let sent = self.send_message(channel, &message, now_us);
+        match traced(alert, delivery, channel.map(|(row, _)| row.name.as_str()), sent).await {
             Ok(()) => {
                 AlertDeliveryOutcome { id, state: DeliveryState::Sent, next_at_us: now_us, error: None }
             }
@@ -781,6 +784,32 @@ fn known(there: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
 }
 
 /// Returns the documents of one kind. Unreadable documents are skipped and logged.
+/// Sends a message, as a span of the trace that its alert is about: of a managed certificate, whose ID is the trace ID, or of a
+/// discovered one, whose SHA-256 begins with it.
+async fn traced(
+    alert: &AlertRow,
+    delivery: &AlertDeliveryRow,
+    channel: Option<&str>,
+    sent: impl Future<Output = Result<(), ChannelError>>,
+) -> Result<(), ChannelError> {
+    let described = |span: Span| {
+        span.with("bulla.alert", alert.id.to_string())
+            .with("bulla.kind", &alert.kind)
+            .with("bulla.reason", delivery.reason.name())
+            .with("bulla.channel", channel.unwrap_or_default())
+    };
+    within(trace_of(&alert.subject), part("alert", Kind::Client, described, sent)).await
+}
+
+/// Returns the trace of the certificate that an alert is about.
+fn trace_of(subject: &str) -> Option<TraceParent> {
+    match subject.split_once('/')? {
+        ("certificate", id) => Some(TraceParent::of_object(id.parse::<Uuid>().ok()?.as_u128())),
+        ("found", leaf) => Some(TraceParent::of_hash(leaf.parse::<Fingerprint>().ok()?.as_bytes())),
+        _ => None,
+    }
+}
+
 async fn documents<T: serde::de::DeserializeOwned>(
     store: &Store,
     sort: &'static str,

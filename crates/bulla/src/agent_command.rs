@@ -19,8 +19,9 @@ use x509::Fingerprint;
 
 use crate::agent_folder::{FolderArgs, failed};
 use crate::agent_policy::{self, PolicyArgs, PolicyFileArgs};
-use crate::config::Configuration;
+use crate::config::{Configuration, TelemetrySettings};
 use crate::joining::read;
+use crate::span_export::ProcessSpans;
 
 /// Environment variable with an enrolment token. It keeps the token out of the process list.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
@@ -156,13 +157,19 @@ async fn work(args: &WorkArgs) -> Outcome<Exit> {
     let stop = cli::stop::on_signal_within(GRACE)?;
     let mut agent = open(&args.folder.state, args.policy.file()).await?;
     tracing::info!(agent = agent.name(), "works");
-    agent.run(stop).await.map_err(|error| failed(&error))?;
+    let spans = ProcessSpans::start(&TelemetrySettings::default())?;
+    let ran = agent.run(stop).await;
+    spans.finish().await;
+    ran.map_err(|error| failed(&error))?;
     Ok(Exit::Ok)
 }
 
 async fn work_once(args: &WorkArgs) -> Outcome<Exit> {
     let mut agent = open(&args.folder.state, args.policy.file()).await?;
-    let worked = agent.work_once().await.map_err(|error| failed(&error))?;
+    let spans = ProcessSpans::start(&TelemetrySettings::default())?;
+    let worked = agent.work_once().await;
+    spans.finish().await;
+    let worked = worked.map_err(|error| failed(&error))?;
     eprintln!("{} jobs done, {} failed", worked.done, worked.failed);
     Ok(if worked.failed == 0 { Exit::Ok } else { Exit::Incomplete })
 }

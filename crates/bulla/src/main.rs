@@ -35,6 +35,7 @@ mod role_files;
 mod roles;
 mod run_command;
 mod serve_command;
+mod span_export;
 
 /// Allocator of the process. Many small long-lived values are allocated among large short-lived ones. With this pattern glibc's
 /// allocator needs three times the memory in use, and 6 % of a scan's time.

@@ -14,6 +14,7 @@ use keys::RsaStock;
 use keys::keyring::Keyring;
 use parking_lot::Mutex;
 use store::{AuditEvent, Batcher, BatcherOptions, Clock, NewCertificate, NewEvent, Store, StoreError, Tx};
+use telemetry::spans::{Span, TraceParent};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -385,7 +386,18 @@ async fn put_all(
     }
     let events: Vec<NewEvent> = stored().map(|(new, name)| change_event(new, name)).collect();
     store::audit_and_emit(tx, stored().map(|(new, name)| audited(new, name)).collect(), &events).await?;
+    if telemetry::spans::is_installed() {
+        telemetry::spans::emit(stored().map(|(new, name)| span(new, name)).collect());
+    }
     Ok(fates)
+}
+
+/// Returns the span of a new version. Its trace has the ID of the version, so requests with the credential can link to it.
+fn span(new: &NewVersion, name: &str) -> Span {
+    let at = TraceParent::of_object(new.row.version.as_u128());
+    Span::new(at, 0, "credential version", new.row.at_us, telemetry::spans::now_us())
+        .with("bulla.credential", name)
+        .with("bulla.actor", &new.row.requester.actor)
 }
 
 fn audited(new: &NewVersion, name: &str) -> AuditEvent {

@@ -193,6 +193,7 @@ fn requesting(
         metrics.access_lines_dropped(),
         tasks,
         reopen,
+        "edge request",
     );
     let access_log = access_log.map_err(StartError::AccessLog)?;
     let trusted = options.trusted_proxies.clone();

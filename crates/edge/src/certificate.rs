@@ -8,6 +8,7 @@ use keyless::wire::Ski;
 use keyless::{FileKind, FileProblem, Folder};
 use keys::KeyType;
 use s2n_tls::cert_chain;
+use telemetry::spans::TraceParent;
 use x509::ocsp::{Outcome, Status, parse_response};
 use x509::{Certificate, HostName, SerialNumber, UnixTime};
 use zeroize::Zeroizing;
@@ -37,6 +38,8 @@ pub struct CertificateFile {
     pub(super) spki: Arc<[u8]>,
     pub(super) pem: Vec<u8>,
     pub(super) leaf: Arc<Certificate>,
+    /// The trace of the managed certificate, if the file names it.
+    pub(super) trace: Option<TraceParent>,
     /// The issuer's certificate, if the file has it and OCSP is used.
     pub(super) issuer: Option<Arc<Certificate>>,
     pub(super) staple: Option<Staple>,
@@ -102,6 +105,9 @@ impl FileProblem for BadCertificate {
     }
 }
 
+/// Beginning of the line with the ID of a managed certificate, before its chain.
+const MANAGED: &[u8] = b"Managed certificate: ";
+
 /// The folder of certificate chains.
 pub(super) type CertificateFolder = Folder<Arc<CertificateFile>, BadCertificate>;
 
@@ -154,6 +160,7 @@ impl CertificateFile {
             pem,
             issuer: issuer_of(&leaf, chain.get(1)),
             leaf: Arc::new(leaf),
+            trace: managed_id(&text).map(TraceParent::of_object),
             staple,
             not_stapled,
         })
@@ -211,6 +218,15 @@ impl Staple {
     pub(super) fn counts(&self, now: UnixTime) -> bool {
         self.until.is_none_or(|until| now < until)
     }
+}
+
+/// Returns the ID of the managed certificate from the line `Managed certificate: UUID` before the chain.
+fn managed_id(text: &[u8]) -> Option<u128> {
+    let before = text.split(|byte| *byte == b'\n').take_while(|line| !line.starts_with(b"-----BEGIN"));
+    let id =
+        before.filter_map(|line| line.strip_prefix(MANAGED)).find_map(|id| std::str::from_utf8(id).ok())?;
+    let digits: String = id.trim().chars().filter(|letter| *letter != '-').collect();
+    u128::from_str_radix(&digits, 16).ok()
 }
 
 /// Returns the issuer of the leaf: the next certificate, if it signed the leaf and the leaf names an OCSP responder.

@@ -23,6 +23,7 @@ use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Version};
+use telemetry::spans::TRACEPARENT;
 use tokio_util::task::TaskTracker;
 use x509::HostOrIp;
 
@@ -144,7 +145,10 @@ impl Connection {
         let (began, _under_way) = (Instant::now(), metrics.request());
         let mut request = ClientBody::of(request, &requesting.tasks, requesting.head_timeout);
         let websocket = Websocket::of(&mut request);
-        let mut entry = requesting.access_log.entry(&request, &self.client);
+        let mut entry = requesting.access_log.entry(&request, &self.client, false);
+        if let Some(entry) = &mut entry {
+            self.site.trace.into_iter().for_each(|certificate| entry.link(certificate));
+        }
         let response = match self.destination_of(&request) {
             Ok(place) => self.ask(request, &place, websocket.as_ref(), &mut entry).await,
             Err(refused) => refused.page(),
@@ -212,6 +216,9 @@ impl Connection {
         });
         if let Some(protocol) = &upgrade {
             add_upgrade_fields(protocol, request.headers_mut());
+        }
+        if let Some(traceparent) = entry.as_ref().and_then(|entry| entry.traceparent()) {
+            request.headers_mut().insert(TRACEPARENT, traceparent);
         }
         let (upload, uploading) = UploadTimer::within(self.shared.idle);
         let tee = entry.as_ref().map(|entry| entry.up());

@@ -11,6 +11,7 @@ use s2n_tls::callbacks::{ConnectionFuture, OperationType, PrivateKeyCallback, Pr
 use s2n_tls::connection::Connection;
 use s2n_tls::enums::{HashAlgorithm, SignatureAlgorithm};
 use s2n_tls::error::Error;
+use telemetry::spans::{self, Kind, Span, TraceParent};
 
 use super::alert::INTERNAL_ERROR;
 use super::greeting::HandshakeState;
@@ -18,7 +19,11 @@ use super::metrics::EdgeMetrics;
 
 /// The remote key of a chain. It calls the key service for signatures.
 #[derive(Debug)]
-pub(super) struct RemoteKey(pub(super) KeyRef);
+pub(super) struct RemoteKey {
+    pub(super) key: KeyRef,
+    /// The trace of the managed certificate, if it is one.
+    pub(super) trace: Option<TraceParent>,
+}
 
 /// Requests signatures by the key of the chosen chain.
 pub(super) struct RemoteSigning {
@@ -39,8 +44,11 @@ impl PrivateKeyCallback for RemoteSigning {
         operation: PrivateKeyOperation,
     ) -> Result<Option<Pin<Box<dyn ConnectionFuture>>>, Error> {
         let chain = connection.selected_cert();
-        let key = chain.and_then(|chain| chain.application_context::<RemoteKey>().map(|key| key.0.clone()));
-        let key = key.ok_or_else(|| Error::application("the certificate chain has no key".into()))?;
+        let remote = chain.and_then(|chain| {
+            chain.application_context::<RemoteKey>().map(|remote| (remote.key.clone(), remote.trace))
+        });
+        let (key, trace) =
+            remote.ok_or_else(|| Error::application("the certificate chain has no key".into()))?;
         let scheme = match operation.kind()? {
             OperationType::Sign(algorithm, hash) => scheme(*algorithm, *hash),
             _ => None,
@@ -50,13 +58,33 @@ impl PrivateKeyCallback for RemoteSigning {
         let mut input = vec![0; operation.input_size()?];
         operation.input(&mut input)?;
         let deadline = Instant::now() + self.timeout;
-        let signing = async move { key.sign_digest(scheme, &input, deadline).await };
+        let signing = traced(trace, async move { key.sign_digest(scheme, &input, deadline).await });
         Ok(Some(Box::pin(Signing {
             operation: Some(operation),
             signing: Mutex::new(Box::pin(signing)),
             metrics: self.metrics.clone(),
         })))
     }
+}
+
+/// Exports the signature of a sampled handshake as the first span of a trace, which links to the trace of its certificate. The spans
+/// of the key service are below it.
+async fn traced(
+    certificate: Option<TraceParent>,
+    signing: impl Future<Output = Result<Vec<u8>, SignError>>,
+) -> Result<Vec<u8>, SignError> {
+    if !spans::wants() {
+        return signing.await;
+    }
+    let trace = u128::from(spans::random()) << 64 | u128::from(spans::random());
+    let (own, began_us) = (TraceParent::root(trace, spans::random()).sampled(), spans::now_us());
+    let signed = spans::within(Some(own), signing).await;
+    let mut span = Span::new(own, 0, "handshake signature", began_us, spans::now_us());
+    span.kind = Kind::Client;
+    span.links.extend(certificate);
+    span.error = signed.as_ref().err().map(ToString::to_string);
+    spans::emit(vec![span]);
+    signed
 }
 
 /// Returns the scheme for an algorithm; `None` if the key service does not support it.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use s2n_tls::config::Config;
+use telemetry::spans::TraceParent;
 use x509::HostOrIp;
 
 /// Chains for the same names, at most one for each key type, with their TLS configuration.
@@ -13,6 +14,8 @@ pub(super) struct Site {
     pub(super) files: Vec<String>,
     /// Host names of the certificate; `*.NAME` covers all names below.
     pub(super) names: BTreeSet<String>,
+    /// The trace of the managed certificate, if it is one.
+    pub(super) trace: Option<TraceParent>,
 }
 
 impl fmt::Debug for Site {

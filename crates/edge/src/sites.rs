@@ -164,8 +164,9 @@ fn build_site(files: &[&CertificateFile], with: &SiteContext<'_>) -> Result<Site
         None => with.tickets.add_to(&mut builder, &names, SystemTime::now())?,
     }
     let names = common_names(files);
+    let trace = files.iter().find_map(|file| file.trace);
     let files = files.iter().map(|file| file.name.clone()).collect();
-    Ok(Site { config: builder.build()?, files, names })
+    Ok(Site { config: builder.build()?, files, names, trace })
 }
 
 /// Returns the TLS policy for a connection before its certificate is chosen.
@@ -191,6 +192,6 @@ fn chain(file: &CertificateFile, with: &SiteContext<'_>) -> Result<CertificateCh
     let key = key.ok_or_else(|| {
         Error::application("the key service does not have the key of this certificate".into())
     })?;
-    builder.set_application_context(RemoteKey(Arc::new(key) as KeyRef))?;
+    builder.set_application_context(RemoteKey { key: Arc::new(key) as KeyRef, trace: file.trace })?;
     builder.build()
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::job::JobState;
 use crate::managed::{INTERNAL_ISSUER, standing};
+use crate::spans::PendingSpans;
 use crate::state::{Current, Effect, Illegal, Input, State, step};
 use crate::tables::approvals::{
     ApprovalRow, clear_plan_changes, insert_approvals, note_plan_changes, void_approvals, withdraw_approvals,
@@ -50,6 +51,7 @@ pub(crate) struct Ledger {
     series: SeriesCounts,
     audit: Vec<AuditEvent>,
     events: Vec<NewEvent>,
+    spans: PendingSpans,
 }
 
 /// A certificate within a transaction.
@@ -97,6 +99,7 @@ impl Ledger {
             series: SeriesCounts::default(),
             audit: Vec::new(),
             events: Vec::new(),
+            spans: PendingSpans::default(),
         }
     }
 
@@ -157,6 +160,7 @@ impl Ledger {
         action: &'static str,
         details: Json,
     ) {
+        self.spans.know(row);
         self.audit.push(AuditEvent {
             at_us: self.at_us,
             actor: actor.unwrap_or(&self.actor).to_owned(),
@@ -174,11 +178,13 @@ impl Ledger {
 
     /// Adds an event about a certificate.
     pub(crate) fn announce(&mut self, row: &ManagedRow, event: &Event) {
+        self.spans.add(row, event, self.at_us);
         self.events.push(new_event(self.at_us, format!("certificate/{}", row.uuid), event));
     }
 
     /// Adds the new row of a certificate. Call it once for each certificate.
     pub(crate) fn put(&mut self, mut entry: Entry) {
+        self.spans.know(&entry.row);
         if entry.was == entry.row {
             return;
         }
@@ -303,6 +309,7 @@ impl Ledger {
             count_series(tx, &self.series, self.at_us).await?;
             store::audit(tx, self.audit).await?;
             store::emit(tx, self.events).await?;
+            self.spans.emit(&self.changes);
             Ok((queued, claimed))
         })
     }

@@ -27,6 +27,7 @@ mod runs;
 mod scheduler;
 mod served;
 pub mod signing_keys;
+mod spans;
 pub mod state;
 mod surroundings;
 pub mod tables;

@@ -7,7 +7,7 @@ use serde_json::json;
 use store::patience;
 use uuid::Uuid;
 
-use crate::job::{Consent, JobKind, JobState};
+use crate::job::{Consent, JobId, JobKind, JobState};
 use crate::judgement::Judgement;
 use crate::ledger::Ledger;
 use crate::managed::ManagedCertificate;
@@ -174,14 +174,19 @@ pub(crate) fn backoff(job: &JobRow, life_us: i64) -> i64 {
     (bounded as f64 * (0.75 + 0.5 * share)) as i64
 }
 
-/// Creates the run that deploys a version to one target.
+/// Creates the run that deploys a version to one target. `issued_by` is the run that issued the version, if it has just ended.
 pub(crate) fn deployment(
     row: &ManagedRow,
     version: Option<i64>,
     agent: Uuid,
     target: Uuid,
+    issued_by: Option<JobId>,
     now_us: i64,
 ) -> NewJob {
+    let detail = match issued_by {
+        Some(run) => json!({ "target": target, "run": run }),
+        None => json!({ "target": target }),
+    };
     NewJob {
         certificate: row.id,
         kind: JobKind::Deployment,
@@ -193,13 +198,22 @@ pub(crate) fn deployment(
         requested_by: "system:scheduler".to_owned(),
         next_attempt_at_us: now_us,
         deadline_at_us: now_us + patience::run_timeout_us(row.life_us()),
-        detail: Some(json!({ "target": target }).to_string()),
+        detail: Some(detail.to_string()),
         created_at_us: now_us,
     }
 }
 
 /// Returns the target from the detail of a deployment run.
 pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
+    id_in(detail, "target")
+}
+
+/// Returns the run that issued the deployed version, from the detail of a deployment run.
+pub(crate) fn run_of(detail: &str) -> Option<JobId> {
+    id_in(detail, "run").map(JobId)
+}
+
+fn id_in(detail: &str, member: &str) -> Option<Uuid> {
     let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
-    detail.get("target")?.as_str()?.parse().ok()
+    detail.get(member)?.as_str()?.parse().ok()
 }

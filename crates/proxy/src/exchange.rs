@@ -19,6 +19,8 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{HeaderValue, UPGRADE};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
+use telemetry::spans::{TRACEPARENT, TraceParent};
+use uuid::Uuid;
 use x509::HostOrIp;
 
 use super::audited::{AuditedDecision, audit_failure_response};
@@ -245,6 +247,9 @@ impl Proxy {
         if let Some(protocol) = &upgrade {
             add_upgrade_fields(protocol, request.headers_mut());
         }
+        if let Some(traceparent) = entry.as_ref().and_then(|entry| entry.traceparent()) {
+            request.headers_mut().insert(TRACEPARENT, traceparent);
+        }
         let tee = entry.as_ref().map(|entry| entry.up());
         let version = request.version();
         let (upload, uploading) = UploadTimer::within(self.options.idle);
@@ -274,6 +279,9 @@ impl Proxy {
                 injected.iter().for_each(|one| {
                     entry.hide(one.header(), one.needles());
                     entry.credential(one.name());
+                    // The trace of a stored version has the version's ID.
+                    let version = one.version().and_then(|version| version.parse::<Uuid>().ok());
+                    version.iter().for_each(|id| entry.link(TraceParent::of_object(id.as_u128())));
                 });
             }
         }

@@ -1,11 +1,13 @@
 //! Execution of the agent's jobs.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use enrollment::Material;
 use enrollment::client::{Api, ApiError};
 use keys::{PrivateKey, Secret, Signer as _};
+use telemetry::spans::{Kind, Span, TraceParent, part, within};
 use x509::build::{Extension, signed};
 use x509::{Certificate, DistinguishedName, GeneralName};
 
@@ -62,7 +64,9 @@ impl Worker {
                 }
             }
             Work::Deploy { chain_pem, key_pem, target } => {
-                let result = self.deploy(&job, chain_pem, key_pem.as_ref(), target).await;
+                let span = job.traceparent.as_deref().and_then(TraceParent::parse);
+                let deployed = self.deploy(&job, chain_pem, key_pem.as_ref(), target);
+                let result = within(span, traced(&job, target, deployed)).await;
                 self.tell(job.job, &result).await;
                 if result.is_deployed() { Ok(()) } else { Err(result.error_text().unwrap_or_default()) }
             }
@@ -146,6 +150,29 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+/// Exports the span of a deployment on this host, below the span of its job.
+async fn traced(
+    job: &AgentJob,
+    target: &AssignedTarget,
+    deployed: impl Future<Output = JobResult>,
+) -> JobResult {
+    let described = |span: Span| span.with("bulla.certificate", &job.name).with("bulla.target", &target.name);
+    let outcome = part("agent deploy", Kind::Server, described, async {
+        let result = deployed.await;
+        if result.is_deployed() { Ok(result) } else { Err(FailedResult(result)) }
+    });
+    outcome.await.unwrap_or_else(|FailedResult(result)| result)
+}
+
+/// The result of a failed job, as the error of its span.
+struct FailedResult(JobResult);
+
+impl fmt::Display for FailedResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.error_text().unwrap_or_default())
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use enrollment::Material;
 use enrollment::state_folder::StateError;
+use telemetry::spans::{Kind, Span, part};
 use uuid::Uuid;
 use x509::Fingerprint;
 use zeroize::Zeroizing;
@@ -22,7 +23,7 @@ use super::judge::{endpoint_want, find_missing_permissions, judge_file, wanted};
 use super::keystore::KeystoreError;
 use super::plan::{DirectoryOwner, Plan, PlannedFile, TargetRequirements};
 use super::policy::{DeniedAction, Policy, PolicyError, PolicyFile, Refusal};
-use super::target::{InvalidTarget, Target};
+use super::target::{InvalidTarget, Target, Verify};
 use super::verify::{self, VerifyError};
 
 /// Reason why a deployment failed.
@@ -291,7 +292,7 @@ impl Deployer {
             let _turn = self.0.turn.lock().await;
             reload.run(policy).await.map_err(DeployError::Reload)?;
         }
-        verify::wait_until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
+        verified(verify, expected, policy).await?;
         Ok(Report::ok(Outcome::Deployed, Some(expected), vec![]))
     }
 
@@ -327,7 +328,7 @@ impl Deployer {
     ) -> Result<Option<Fingerprint>, DeployError> {
         if let Some(verify) = &needs.verify {
             self.0.fault.at(|| "before verify".to_owned())?;
-            verify::wait_until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
+            verified(verify, expected, policy).await?;
         }
         self.0.step("finish", || Ok(self.0.state.remove_journal(journal.target)?))?;
         self.0.step("prune", || Ok(self.0.state.prune_backups(journal.target)?))?;
@@ -386,6 +387,13 @@ async fn reload_restored_files(reload: &Hook, had_files: bool, policy: &Policy) 
         Err(error) if had_files => Err(DeployError::Reload(error)),
         _ => Ok(()),
     }
+}
+
+/// Waits until the endpoint serves the certificate, as a part of the deployment's trace.
+async fn verified(verify: &Verify, expected: Fingerprint, policy: &Policy) -> Result<(), DeployError> {
+    let described = |span: Span| span.with("bulla.fingerprint", expected.to_string());
+    let served = verify::wait_until_served(verify, expected, policy);
+    part("verify", Kind::Client, described, served).await.map_err(DeployError::Verify)
 }
 
 /// Returns what a target needs and the policy of this host does not allow. Changes nothing. `state` is the agent's state directory.

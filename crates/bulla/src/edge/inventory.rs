@@ -14,6 +14,7 @@ use cli::exit::{Exit, Outcome, Problem};
 use futures_util::{StreamExt, stream};
 use keys::{Scheme, Signer};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use telemetry::spans::{Span, TraceParent};
 use uuid::Uuid;
 
 /// File that lists the files written here, with the version of each.
@@ -106,7 +107,8 @@ impl Mirror {
         while let Some((wanted, chain)) = fetched.next().await {
             match chain {
                 Ok(chain) => {
-                    put(&self.folder.join(&wanted.file), &chain)?;
+                    let named = format!("Managed certificate: {}\n", wanted.id).into_bytes();
+                    put(&self.folder.join(&wanted.file), &[named, chain].concat())?;
                     self.written.insert(wanted.file.clone(), wanted.fingerprint.clone());
                     changed = true;
                 }
@@ -160,7 +162,16 @@ async fn fetch<'a>(
     keys: &keyless::client::Client,
     wanted: &'a ManagedChain,
 ) -> (&'a ManagedChain, Result<Vec<u8>, String>) {
-    (wanted, fetch_signable_chain(client, keys, wanted.id).await)
+    let began_us = telemetry::spans::now_us();
+    let chain = fetch_signable_chain(client, keys, wanted.id).await;
+    // Failed attempts are repeated until the key service has the key: they are not part of the certificate's trace.
+    if chain.is_ok() {
+        let root = TraceParent::of_object(wanted.id.as_u128());
+        let own = root.child(telemetry::spans::random());
+        let span = Span::new(own, root.parent(), "edge certificate", began_us, telemetry::spans::now_us());
+        telemetry::spans::emit(vec![span.with("bulla.fingerprint", &wanted.fingerprint)]);
+    }
+    (wanted, chain)
 }
 
 /// Returns the current chain of a certificate, if the key service signs for it.

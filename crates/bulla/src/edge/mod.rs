@@ -26,6 +26,7 @@ use crate::files;
 use crate::listening::{
     bind_metrics_listener, bound_connections, descriptors_for_one_of, figures_url, socket,
 };
+use crate::span_export::ProcessSpans;
 
 /// The default folder of chains, in the data folder.
 const FOLDER: &str = "edge";
@@ -45,9 +46,12 @@ pub(crate) async fn run(args: &EdgeArgs, global: &GlobalArgs) -> Outcome<Exit> {
         memory::protect()?;
     }
     let stop = cli::stop::on_signal_within(grace(settings))?;
+    let spans = ProcessSpans::start(&settings.telemetry)?;
     let edge = start(&configuration, args, descriptors_for_one_of(1), stop.clone()).await?;
     edge.announce();
-    Ok(edge.run().await.exit())
+    let drained = edge.run().await;
+    spans.finish().await;
+    Ok(drained.exit())
 }
 
 /// Returns the timeout of a graceful shutdown.

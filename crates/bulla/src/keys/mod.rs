@@ -1,7 +1,6 @@
 //! `bulla key`: the key service and its current load, its sites and nodes, and keys on a server.
 
 mod clouds;
-mod export;
 mod monitor;
 mod node;
 mod records;

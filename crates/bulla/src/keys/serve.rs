@@ -20,7 +20,6 @@ use store::Clock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::export::Export;
 use super::node::{Node, NodeArgs};
 use crate::component::{Description, DrainOutcome};
 use crate::config::{Configuration, KeyServiceSettings, Settings};
@@ -30,6 +29,7 @@ use crate::listening::{
     bind_metrics_listener, bound_connections, descriptors_for_one_of, figures_url, socket,
 };
 use crate::master_keys;
+use crate::span_export::Export;
 use discover::database;
 
 const CLIENT_CRLS: &str = "keys.client_crl_files";

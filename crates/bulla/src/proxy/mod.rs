@@ -41,6 +41,7 @@ use crate::files;
 use crate::listening::{
     bind_metrics_listener, bound_connections, descriptors_for_one_of, figures_url, socket,
 };
+use crate::span_export::ProcessSpans;
 
 /// Additional time for the shutdown, beyond `stop_s` for connections.
 const GRACE: Duration = Duration::from_secs(5);
@@ -63,10 +64,13 @@ pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> 
         memory::protect()?;
     }
     let stop = cli::stop::on_signal_within(grace(settings))?;
+    let spans = ProcessSpans::start(&settings.telemetry)?;
     let (handles, descriptors) = (ProxyHandles::default(), descriptors_for_one_of(1));
     let proxy = start(&configuration, args, handles, descriptors, stop.clone()).await?;
     proxy.announce();
-    Ok(proxy.run().await.exit())
+    let drained = proxy.run().await;
+    spans.finish().await;
+    Ok(drained.exit())
 }
 
 /// Returns the timeout of a graceful shutdown.

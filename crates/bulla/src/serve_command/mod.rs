@@ -39,6 +39,7 @@ use crate::data_folder;
 use crate::listening::descriptors_for_one_of;
 use crate::role_files::RoleFile;
 use crate::roles::{DefaultRoles, Roles};
+use crate::span_export::ProcessSpans;
 use discover::database;
 use folder_lock::FolderLock;
 use running::{RunningControlPlane, StartMode};
@@ -144,6 +145,7 @@ async fn run(args: &ServeArgs, global: &GlobalArgs, mode: StartMode) -> Outcome<
         settings.signer.socket.clear();
     }
     ports::leave_out(&mut roles, settings);
+    let spans = ProcessSpans::start(&settings.telemetry)?;
     let process = Process::start(&configuration, &roles, mode).await?;
     let described = process.described();
     announcement::print(process.url(), process.console(), &described, &roles, mode, began.elapsed());
@@ -153,6 +155,7 @@ async fn run(args: &ServeArgs, global: &GlobalArgs, mode: StartMode) -> Outcome<
         role = wait_for_first_exit(&process.components) => Some(role),
     };
     let drained = process.stop(&configuration.settings).await;
+    spans.finish().await;
     drop(role_file);
     if drained == DrainOutcome::CutOff {
         eprintln!("some requests had not finished and were aborted");

@@ -5,15 +5,17 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use hyper::header::HeaderName;
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, StatusCode};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use telemetry::spans::TraceParent;
 use x509::SpkiHash;
 
 use super::super::client::Client;
 use super::line::{Destination, Judgement, Line, LoggedQuery, path_of, trace_id_of};
 use super::log::Log;
+use super::span::RequestSpan;
 use crate::relay::{Count, CountedStream};
 
 /// Maximum bytes of a method in a log line. A client may send a method as long as the whole header.
@@ -159,6 +161,7 @@ pub struct Entry {
     removed: u64,
     /// Whether the decision to keep or discard the recording is final.
     is_decided: bool,
+    span: Option<RequestSpan>,
 }
 
 impl Entry {
@@ -200,6 +203,7 @@ impl Entry {
             is_complete: false,
             removed: 0,
             is_decided: false,
+            span: None,
         }
     }
 
@@ -212,6 +216,23 @@ impl Entry {
         entry.line.path = path_of(request.uri(), query);
         entry.line.trace_id = trace_id_of(request.headers());
         entry
+    }
+
+    /// Sets the span of a sampled request.
+    pub(super) fn set_span(&mut self, span: Option<RequestSpan>) {
+        self.span = span;
+    }
+
+    /// Returns the field `traceparent` for the upstream, if the client sampled the request: this exchange is its parent.
+    pub fn traceparent(&self) -> Option<HeaderValue> {
+        self.span.as_ref()?.traceparent()
+    }
+
+    /// Links the span of the request to a span of another trace.
+    pub fn link(&mut self, to: TraceParent) {
+        if let Some(span) = &mut self.span {
+            span.link(to);
+        }
     }
 
     /// Returns the arrival time of the request.
@@ -377,6 +398,9 @@ impl Drop for Entry {
             recording.finish(timings, self.up.take(), self.down.take(), &self.line.rules);
         }
         self.observe(true);
+        if let Some(span) = self.span.take() {
+            span.finish(self.log.service, &self.line);
+        }
         self.log.write(&self.line);
     }
 }

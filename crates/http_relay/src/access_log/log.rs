@@ -9,6 +9,8 @@ use super::spool::Spool;
 pub(super) struct Log {
     pub(super) lines: Option<Spool<Line>>,
     pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Name of the requests' spans.
+    pub(super) service: &'static str,
 }
 
 impl Log {

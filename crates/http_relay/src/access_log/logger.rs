@@ -12,6 +12,7 @@ use super::entry::Entry;
 use super::file::{AccessFile, AccessLog};
 use super::line::{LoggedQuery, Observer};
 use super::log::Log;
+use super::span::RequestSpan;
 use super::spool::Spool;
 use inbound::ServiceTasks;
 
@@ -27,7 +28,7 @@ pub struct AccessLogger {
 
 impl AccessLogger {
     /// Opens the log if a destination is set, and starts its writer task. The task ends with the last clone. `dropped` counts lines
-    /// that did not fit the queue or could not be written; `reopen` reopens the file.
+    /// that did not fit the queue or could not be written; `reopen` reopens the file. Spans of requests have the name `service`.
     ///
     /// # Errors
     /// The file cannot be opened for writing.
@@ -37,6 +38,7 @@ impl AccessLogger {
         dropped: &Counter,
         tasks: &ServiceTasks,
         reopen: &Arc<Notify>,
+        service: &'static str,
     ) -> io::Result<Self> {
         let mut lines = None;
         if let Some(destination) = destination {
@@ -45,7 +47,7 @@ impl AccessLogger {
             tasks.spawn(work);
             lines = Some(spool);
         }
-        Ok(Self { log: Arc::new(Log { lines, observer: None }), query })
+        Ok(Self { log: Arc::new(Log { lines, observer: None, service }), query })
     }
 
     /// Sets the observer of all entries. Has no effect on a logger that was cloned or has an entry.
@@ -67,12 +69,19 @@ impl AccessLogger {
 
     /// Creates the entry of `request`, even if requests are not logged: a recording needs it too.
     pub fn entry_of<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
-        Box::new(Entry::of(Arc::clone(&self.log), request, client, self.query))
+        self.entry_with(request, client, RequestSpan::of(request.headers()))
     }
 
-    /// Creates the entry of `request` if requests are logged.
-    pub fn entry<B>(&self, request: &Request<B>, client: &Client) -> Option<Box<Entry>> {
-        self.is_enabled().then(|| self.entry_of(request, client))
+    /// Creates the entry of `request` if it is `wanted`, if requests are logged, or if it is traced.
+    pub fn entry<B>(&self, request: &Request<B>, client: &Client, wanted: bool) -> Option<Box<Entry>> {
+        let span = RequestSpan::of(request.headers());
+        (wanted || span.is_some() || self.is_enabled()).then(|| self.entry_with(request, client, span))
+    }
+
+    fn entry_with<B>(&self, request: &Request<B>, client: &Client, span: Option<RequestSpan>) -> Box<Entry> {
+        let mut entry = Box::new(Entry::of(Arc::clone(&self.log), request, client, self.query));
+        entry.set_span(span);
+        entry
     }
 
     /// Creates the entry of a tunnel to `host` if requests are logged.

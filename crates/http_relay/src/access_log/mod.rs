@@ -8,6 +8,7 @@ mod file;
 mod line;
 mod log;
 mod logger;
+mod span;
 mod spool;
 
 pub use entry::{

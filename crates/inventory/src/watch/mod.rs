@@ -12,6 +12,7 @@ mod parts;
 mod run;
 mod runner;
 mod schedule;
+mod spans;
 mod tell;
 
 use std::collections::HashMap;

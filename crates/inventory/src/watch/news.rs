@@ -130,13 +130,22 @@ impl Budget {
 }
 
 /// An event about an endpoint, before it goes into the outbox.
+#[derive(Clone)]
 pub(super) struct EndpointEvent {
-    at_us: i64,
+    pub(super) at_us: i64,
     pub(super) subject: String,
     event: Event,
 }
 
 impl EndpointEvent {
+    /// Returns the SHA-256 of a discovered certificate.
+    pub(super) fn leaf(&self) -> Option<x509::Fingerprint> {
+        match &self.event {
+            Event::CertificateFound(found) => Some(found.found.certificate),
+            _ => None,
+        }
+    }
+
     pub(super) fn set_ownership(&mut self, ownership: Ownership) {
         match &mut self.event {
             Event::EndpointTrouble(body) => body.ownership = ownership,

@@ -17,7 +17,7 @@ use super::claims::{Node, RunClaim};
 use super::news::Budget;
 use super::outcome::{Findings, RunInterruption};
 use super::parts::parts_of;
-use super::{Clouds, WatchSpec, Watches, schedule};
+use super::{Clouds, WatchSpec, Watches, schedule, spans};
 use crate::record::observed;
 use crate::recording::{Recording, ScanEnd};
 use crate::sources::{CloudRun, keep, observe, source_states};
@@ -272,7 +272,7 @@ impl Watches {
         let ended_at_us = self.0.clock.now_us();
         let write = self.0.store.write("watch_end", move |tx| {
             async move {
-                let Some(row) = watch(tx, held.id).await? else { return Ok(()) };
+                let Some(row) = watch(tx, held.id).await? else { return Ok(None) };
                 let (settings, planned) = (&row.settings, row.times.planned_at_us);
                 let (interval, jitter) = (settings.interval_us, settings.jitter_us);
                 let outcome = if result.is_ok() { WatchOutcome::Finished } else { WatchOutcome::Failed };
@@ -285,14 +285,18 @@ impl Watches {
                     counts: result.as_ref().ok().map(|counts| json!(counts).to_string()),
                     times: schedule::next(held.id, planned, interval, jitter, ended_at_us),
                 };
-                if end_watch(tx, held.id, held.node, held.claims, &end).await? {
+                let is_end = end_watch(tx, held.id, held.node, held.claims, &end).await?;
+                if is_end {
                     emit(tx, vec![end_event(&row, &end, result.ok())]).await?;
                 }
-                Ok(())
+                Ok(is_end.then_some((row.settings.name, end)))
             }
             .boxed()
         });
-        write.await
+        if let Some((watch, end)) = write.await? {
+            spans::watch_ended(&watch, &end);
+        }
+        Ok(())
     }
 }
 

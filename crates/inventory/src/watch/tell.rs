@@ -16,6 +16,7 @@ use super::news::{
     Budget, News, NotifyingRun, changed_since, condition_ended, conditions_in, endpoint_news, found,
     is_silent, news_of_silent,
 };
+use super::spans;
 use crate::ownership::{Candidate, Rules};
 use crate::tables;
 use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, delete_notices, tell, unserved};
@@ -98,7 +99,7 @@ impl Watches {
             let Some(last) = seen.last() else { break };
             after = last.row;
             let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
-            let mut scheduled = HashSet::new();
+            let (mut scheduled, mut all_found) = (HashSet::new(), Vec::new());
             let mut all: Vec<News> =
                 seen.iter().map(|endpoint| endpoint_news(endpoint, run, budget)).collect();
             self.add_owners(&rules, row, &seen, &mut all).await?;
@@ -106,12 +107,14 @@ impl Watches {
                 events.extend(news.events.into_iter().map(NewEvent::from));
                 // Many endpoints may show the same certificate, which has one expiry.
                 let found = news.found.filter(|found| scheduled.insert(found.subject.clone()));
-                events.extend(found.map(NewEvent::from));
+                events.extend(found.clone().map(NewEvent::from));
+                all_found.extend(found);
                 told.extend(news.told.map(|told| (endpoint.row, told)));
                 left.extend(news.left);
             }
             if !(told.is_empty() && events.is_empty()) {
                 self.write_notices(row.id, events, told, Vec::new(), left).await?;
+                spans::certificates_found(scan, &row.settings.name, &all_found);
             }
         }
         self.notify_silent(scan, row, budget, stop).await

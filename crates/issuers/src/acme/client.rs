@@ -1,5 +1,6 @@
 //! Requests to an ACME server: directory, nonces, signatures, problems (RFC 8555 section 6).
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,6 +48,12 @@ pub(super) struct Failure {
     pub(super) error: IssuerError,
     /// HTTP status. 0 when there was no response.
     pub(super) status: u16,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
 }
 
 impl From<HttpError> for Failure {

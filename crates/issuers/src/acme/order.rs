@@ -5,6 +5,7 @@ use std::time::Instant;
 use callout::Reply;
 use http::header;
 use serde_json::json;
+use telemetry::spans::{Kind, Span, part};
 use x509::Certificate;
 
 use super::account::Account;
@@ -47,7 +48,7 @@ impl Acme {
             }
             self.memory.forget(order).await?;
         }
-        let known = self.begin(&account, order).await?;
+        let known = part("acme new-order", Kind::Client, as_is, self.begin(&account, order)).await?;
         let chain = self.finish(&account, order, known).await?;
         if is_for(&chain, order)? {
             return Ok(DeliveredChain { chain });
@@ -157,26 +158,34 @@ impl Acme {
                     let certificate = certificate.ok_or_else(|| {
                         IssuerError::unavailable("the server returned a valid order without a certificate")
                     })?;
-                    return self.download(account, certificate, order.deadline).await;
+                    let download = self.download(account, certificate, order.deadline);
+                    return part("acme certificate", Kind::Client, as_is, download).await;
                 }
                 OrderStatus::Invalid => {
                     self.memory.forget(order).await?;
                     return Err(invalid_order_error(&object, order).into());
                 }
                 OrderStatus::Pending if !proven => {
-                    self.prover(account, order.deadline).prove(&object.authorizations).await?;
+                    let prover = self.prover(account, order.deadline);
+                    let proofs = prover.prove(&object.authorizations);
+                    part("acme authorization", Kind::Client, as_is, proofs).await?;
                     proven = true;
                 }
                 OrderStatus::Pending | OrderStatus::Processing => {
                     wait(pace.next(asked), order.deadline, "the server processes the order").await?;
                 }
-                OrderStatus::Ready => match self.finalize(account, order, &object).await? {
-                    Some(finalized) => {
-                        (object, asked) = finalized;
-                        continue;
+                OrderStatus::Ready => {
+                    let finalize = self.finalize(account, order, &object);
+                    match part("acme finalize", Kind::Client, as_is, finalize).await? {
+                        Some(finalized) => {
+                            (object, asked) = finalized;
+                            continue;
+                        }
+                        None => {
+                            wait(pace.next(None), order.deadline, "the server accepts the request").await?;
+                        }
                     }
-                    None => wait(pace.next(None), order.deadline, "the server accepts the request").await?,
-                },
+                }
             }
             (object, asked) = self.fetch_order(account, &url, order.deadline).await?;
         }
@@ -241,6 +250,11 @@ impl Acme {
         tracing::info!(%preferred, "no chain of the preferred issuer; the server's first chain is used");
         Ok(first)
     }
+}
+
+/// Adds no attributes: the span of the order, above, has them.
+fn as_is(span: Span) -> Span {
+    span
 }
 
 /// Returns whether the leaf has the order's public key.

@@ -42,7 +42,10 @@ impl RemoteKey {
         scheme.check(self.kind, input.len()).map_err(|misfit| SignError::Failed(misfit.to_string()))?;
         let opcode = operation::opcode_of(scheme)
             .ok_or_else(|| SignError::Failed("the protocol has no opcode for this scheme".to_owned()))?;
-        let items = MessageItems { opcode, ski: Some(self.ski), payload: input, ..MessageItems::default() };
+        let trace = telemetry::spans::current().map(|span| span.to_string());
+        let trace = trace.as_deref().map(str::as_bytes);
+        let items =
+            MessageItems { opcode, ski: Some(self.ski), payload: input, trace, ..MessageItems::default() };
         self.client.call(&items, deadline).await.map_err(sign_error)
     }
 }

@@ -20,7 +20,7 @@ use x509::{Certificate, SpkiHash};
 
 use super::proto::key_service_client::KeyServiceClient;
 use super::proto::{self, SignReply, SignRequest, sign_reply};
-use super::trace::{TRACEPARENT, TraceParent};
+use telemetry::spans::{TRACEPARENT, TraceParent};
 
 /// Timeout of TCP connection and TLS handshake together.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);

@@ -2,7 +2,6 @@
 //! `proto/bulla/keys/v1/keys.proto`.
 
 mod client;
-mod trace;
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use keys::{Hash, Scheme};
 use tonic::Code;
 
 pub use client::{Client, ClientError, Terms, signature};
-pub use trace::{TRACEPARENT, TraceParent};
+pub use telemetry::spans::{TRACEPARENT, TraceParent};
 
 /// Messages, client and server, generated from the protocol's definition. They are checked in so that a build needs no compiler for
 /// it; a test generates them again and compares.
@@ -87,6 +86,14 @@ pub(crate) const fn code_name(code: Code) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_timeout_text_never_panics(text: String) {
+            let _ = grpc_timeout(&text);
+        }
+    }
 
     #[test]
     fn schemes_map_one_to_one_to_proto_schemes() {

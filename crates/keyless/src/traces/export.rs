@@ -1,17 +1,11 @@
 //! Spans of finished requests.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use telemetry::spans::{Kind, Span};
+use telemetry::spans::{Kind, Span, random};
 
 use super::record::{End, Record};
 use crate::operation::OPERATIONS;
-
-/// Returns a random span ID: unique, but not secret.
-pub(crate) fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
 
 /// Creates the spans of one trace.
 struct SpanBuilder {
@@ -30,6 +24,7 @@ impl SpanBuilder {
             began_ns: self.began_ns.saturating_add(nanos(from)),
             ended_ns: self.began_ns.saturating_add(nanos(until)),
             attributes: Vec::new(),
+            links: Vec::new(),
             error: None,
         }
     }

@@ -462,7 +462,7 @@ async fn move_one(
             }
             entry.row.set_undeployed(now_us);
             for (target, agent) in &places {
-                ledger.queue(deployment(&entry.row, entry.row.version, *agent, *target, now_us));
+                ledger.queue(deployment(&entry.row, entry.row.version, *agent, *target, None, now_us));
             }
         }
     }

@@ -25,6 +25,7 @@ use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::runs::{LEASE_US, backoff, replan, target_of};
 use crate::served::Verified;
+use crate::spans;
 use crate::state::{Illegal, State};
 use crate::tables;
 use crate::tables::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
@@ -119,6 +120,8 @@ impl Lifecycle {
                 certificate: certificate.id,
                 name: certificate.name.clone(),
                 work,
+                traceparent: telemetry::spans::is_installed()
+                    .then(|| spans::run(certificate.id, id_of(&job)).to_string()),
             });
         }
         self.audit_key_delivery(agent, now_us, &offered).await?;

@@ -37,6 +37,8 @@ const KEY_SERVICE: &str = "pkcs11";
 pub(super) struct ReadyRun {
     /// The run as it was before it started.
     pub(super) job: JobRow,
+    /// Id of the certificate.
+    pub(super) certificate: Uuid,
     pub(super) order: Order,
     pub(super) facts: Option<ProfileFacts>,
     /// Guard that keeps the lease of the run until the last clone is dropped.
@@ -47,6 +49,7 @@ pub(super) struct ReadyRun {
 #[derive(Clone)]
 struct BegunRun {
     job: JobRow,
+    certificate: Uuid,
     order: Order,
     facts: Option<ProfileFacts>,
 }
@@ -105,9 +108,9 @@ impl Lifecycle {
             })
         })
         .await?;
-        let ready = ready.into_iter().filter_map(|BegunRun { job, order, facts }| {
+        let ready = ready.into_iter().filter_map(|BegunRun { job, certificate, order, facts }| {
             let at_work = at_work.remove(&job.id)?;
-            Some(ReadyRun { job, order, facts, at_work })
+            Some(ReadyRun { job, certificate, order, facts, at_work })
         });
         Ok((claimed, ready.collect()))
     }
@@ -286,7 +289,7 @@ async fn begin(
                 let before = versions.iter().find(|version| Some(version.id) == row.version);
                 let ca = approval.map(|_| facts.plans().plan(row)).transpose()?.and_then(|plan| plan.ca_id());
                 if let Some(order) = order(&to, row, before, ca, deadline) {
-                    ready.push(BegunRun { job: to, order, facts: prepared.facts });
+                    ready.push(BegunRun { job: to, certificate: row.uuid, order, facts: prepared.facts });
                 }
             }
         }

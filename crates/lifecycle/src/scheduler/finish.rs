@@ -20,7 +20,7 @@ use crate::at_work::ActiveRunsGuard;
 use crate::error::DataError;
 use crate::finished::FinishedAttempt;
 use crate::handle::{Lifecycle, ProcessState};
-use crate::job::{Consent, JobKind, JobState};
+use crate::job::{Consent, JobId, JobKind, JobState, id_of};
 use crate::judgement::{judge, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{ManagedCertificate, TargetRef, targets_of};
@@ -330,6 +330,7 @@ impl Changes<'_> {
             self.ledger.note(&entry.row, "certificate.issue_late", details);
         }
         self.cancel_deployments(entry.row.id);
+        let run = id_of(&job);
         let mut to = job.clone();
         to.state = JobState::Done;
         to.version = id;
@@ -341,7 +342,7 @@ impl Changes<'_> {
         }
         if moved {
             self.plan_next(&entry, ending);
-            self.deploy(&entry.row, id, places);
+            self.deploy(&entry.row, id, run, places);
         }
         self.ledger.put(entry);
         Ok(())
@@ -411,9 +412,9 @@ impl Changes<'_> {
         self.violations.extend(found.iter().map(|one| violation_row(entry.row.id, one, self.now_us)));
     }
 
-    fn deploy(&mut self, row: &ManagedRow, version: Option<i64>, places: Vec<DeploymentTarget>) {
+    fn deploy(&mut self, row: &ManagedRow, version: Option<i64>, run: JobId, places: Vec<DeploymentTarget>) {
         for place in &places {
-            self.ledger.queue(deployment(row, version, place.agent, place.target, self.now_us));
+            self.ledger.queue(deployment(row, version, place.agent, place.target, Some(run), self.now_us));
         }
         if !places.is_empty() {
             self.deployments.insert(row.id, places);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use issuers::{IssuerError, IssuerKind};
 use store::patience::BACKOFF_MAX_US;
+use telemetry::spans::{Kind, Span, part, within};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -16,6 +17,7 @@ use crate::finished::FinishedAttempt;
 use crate::handle::Lifecycle;
 use crate::job::id_of;
 use crate::runs::LEASE_US;
+use crate::spans;
 use crate::tables;
 
 /// Maximum pause that an issuer can request before further orders, in µs. The limit also applies if the clock is set back.
@@ -179,15 +181,20 @@ impl Lifecycle {
 
     /// Sends the order to the issuer, with the order timeout.
     async fn ask(&self, ready: ReadyRun) -> FinishedAttempt {
-        let ReadyRun { job, order, facts, at_work } = ready;
+        let ReadyRun { job, certificate, order, facts, at_work } = ready;
         let deadline = order.deadline;
         let asked = async {
-            let issuer = self.inner.issuers.issuer(&job.issuer).await?;
-            let suggests = issuer.kind() == IssuerKind::Acme;
-            issuer.issue(&order).await.map(|delivered| (delivered, suggests))
+            let asked = async {
+                let issuer = self.inner.issuers.issuer(&job.issuer).await?;
+                let suggests = issuer.kind() == IssuerKind::Acme;
+                issuer.issue(&order).await.map(|delivered| (delivered, suggests))
+            };
+            let outcome = tokio::time::timeout_at(deadline.into(), asked).await;
+            outcome.unwrap_or(Err(IssuerError::TimedOut { stage: "waiting for the issuer" }))
         };
-        let outcome = tokio::time::timeout_at(deadline.into(), asked).await;
-        let outcome = outcome.unwrap_or(Err(IssuerError::TimedOut { stage: "waiting for the issuer" }));
+        let named = |span: Span| span.with("bulla.issuer", &job.issuer);
+        let order_span = part("order", Kind::Client, named, asked);
+        let outcome = within(Some(spans::run(certificate, id_of(&job))), order_span).await;
         let (outcome, suggests) = match outcome {
             Ok((delivered, suggests)) => (Ok(delivered), suggests),
             Err(error) => (Err(error), false),

@@ -57,6 +57,7 @@ impl RequestLog {
             &metrics.lines_dropped,
             tasks,
             &reopen.log,
+            "proxy request",
         )
         .map_err(StartError::AccessLog)?
         .observed_by(observer);
@@ -74,7 +75,7 @@ impl RequestLog {
         Ok(Self { lines, recorder, audit, metrics: metrics.clone() })
     }
 
-    /// Returns a log entry of `request`, if requests are logged or one of `rules` may record it.
+    /// Returns a log entry of `request`, if requests are logged, it is traced, or one of `rules` may record it.
     pub(crate) fn entry<B>(
         &self,
         request: &Request<B>,
@@ -82,7 +83,7 @@ impl RequestLog {
         rules: &RequestRules,
     ) -> Option<Box<Entry>> {
         let may_record = rules.record() && self.recorder.is_some();
-        (may_record || self.lines.is_enabled()).then(|| self.lines.entry_of(request, client))
+        self.lines.entry(request, client, may_record)
     }
 
     /// Returns an entry of `request`, even if requests are not logged: it also counts bytes.

@@ -3,6 +3,8 @@
 //! Code that creates spans never waits: spans that do not fit into the queue are dropped and counted. One task sends the spans in
 //! batches ([`export`]); the caller provides the transport to the collector.
 
+mod context;
+mod process;
 mod wire;
 
 use std::fmt;
@@ -18,6 +20,9 @@ use prometheus_client::registry::Registry;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+
+pub use context::{TRACEPARENT, TraceParent};
+pub use process::{current, emit, install, is_installed, now_us, part, random, wants, within};
 
 /// Maximum number of requests whose spans are queued, 1 to 3 KB each: 12 MB in total.
 pub const QUEUE_MAX: usize = 4_096;
@@ -64,8 +69,44 @@ pub struct Span {
     pub ended_ns: u64,
     /// Attributes of the span.
     pub attributes: Vec<(&'static str, String)>,
+    /// Spans of other traces that this span follows from (OpenTelemetry, "Links between spans").
+    pub links: Vec<TraceParent>,
     /// The error, if the operation failed.
     pub error: Option<String>,
+}
+
+impl Span {
+    /// Creates the span `at`, below the span `parent` of the same trace (0: none), from `began_us` to `ended_us`, in µs since 1970.
+    #[must_use]
+    pub fn new(at: TraceParent, parent: u64, name: &'static str, began_us: i64, ended_us: i64) -> Self {
+        let ns = |us: i64| u64::try_from(us).unwrap_or_default().saturating_mul(1_000);
+        Self {
+            trace: at.trace(),
+            id: at.parent(),
+            parent,
+            name,
+            kind: Kind::Internal,
+            began_ns: ns(began_us),
+            ended_ns: ns(ended_us.max(began_us)),
+            attributes: Vec::new(),
+            links: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Adds an attribute.
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.attributes.push((key, value.into()));
+        self
+    }
+
+    /// Adds a link to a span of another trace.
+    #[must_use]
+    pub fn linked(mut self, to: TraceParent) -> Self {
+        self.links.push(to);
+        self
+    }
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -298,8 +339,17 @@ fn written(span: &Span) -> wire::Span {
         start_time_unix_nano: span.began_ns,
         end_time_unix_nano: span.ended_ns,
         attributes: span.attributes.iter().map(|(key, value)| attribute(key, value)).collect(),
+        links: span.links.iter().map(link).collect(),
         status,
         flags: SAMPLED,
+    }
+}
+
+fn link(to: &TraceParent) -> wire::Link {
+    wire::Link {
+        trace_id: to.trace().to_be_bytes().to_vec(),
+        span_id: to.parent().to_be_bytes().to_vec(),
+        flags: if to.is_sampled() { SAMPLED } else { 0 },
     }
 }
 
@@ -328,6 +378,7 @@ mod tests {
             began_ns: 1_700_000_000_000_000_001,
             ended_ns: 1_700_000_000_000_000_009,
             attributes: vec![("bulla.tenant", "shop".to_owned())],
+            links: vec![TraceParent::of_object(7)],
             error: Some("late".to_owned()),
         }
     }
@@ -371,6 +422,10 @@ mod tests {
             (wire.attributes[0].key.as_str(), text(&wire.attributes[0].value)),
             ("bulla.tenant", "shop".into())
         );
+        let [link] = wire.links.as_slice() else { panic!("{wire:?}") };
+        let linked = TraceParent::of_object(7).parent().to_be_bytes();
+        assert_eq!(link.trace_id, 7_u128.to_be_bytes());
+        assert_eq!((link.span_id.as_slice(), link.flags), (&linked[..], 1));
         let status = wire.status.as_ref().unwrap();
         assert_eq!((status.code(), status.message.as_str()), (StatusCode::Error, "late"));
         assert_eq!((root.kind(), root.parent_span_id.len(), &root.status), (SpanKind::Server, 0, &None));

@@ -58,9 +58,21 @@ pub(super) struct Span {
     pub(super) end_time_unix_nano: u64,
     #[prost(message, repeated, tag = "9")]
     pub(super) attributes: Vec<KeyValue>,
+    #[prost(message, repeated, tag = "13")]
+    pub(super) links: Vec<Link>,
     #[prost(message, optional, tag = "15")]
     pub(super) status: Option<Status>,
     #[prost(fixed32, tag = "16")]
+    pub(super) flags: u32,
+}
+
+#[derive(Clone, Message, PartialEq)]
+pub(super) struct Link {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) span_id: Vec<u8>,
+    #[prost(fixed32, tag = "6")]
     pub(super) flags: u32,
 }
 

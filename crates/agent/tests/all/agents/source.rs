@@ -162,7 +162,7 @@ impl Order {
             }
         };
         let job = if self.chain_pem.is_none() { self.job } else { self.deploy };
-        AgentJob { job, certificate: self.certificate, name: "web".to_owned(), work }
+        AgentJob { job, certificate: self.certificate, name: "web".to_owned(), work, traceparent: None }
     }
 }
 

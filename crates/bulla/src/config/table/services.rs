@@ -623,7 +623,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "telemetry.otlp_endpoint",
         Kind::Text,
-        "collector of the key service's traces (OTLP over HTTP), http://HOST:4318; empty: the value of \
+        "collector of traces (OTLP over HTTP), http://HOST:4318; empty: the value of \
          OTEL_EXPORTER_OTLP_ENDPOINT; `none`: no export",
     ),
     ("telemetry.otlp_ca_file", Kind::Text, "trust anchors for the collector; empty: the system's"),

@@ -1,78 +1,22 @@
 //! One request over two nodes, as a trace collector sees it.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
-use prost::Message;
 use tokio::runtime::Runtime;
 
 use super::House;
+use super::collector::{Collector, text};
 use super::key_node::{Node, PATIENCE, make_key, request};
 
 /// Received spans, each with the node that sent it.
-type Seen = Arc<Mutex<Vec<(String, Span)>>>;
-
-/// Starts an OTLP/HTTP collector that runs as long as the test.
-fn collector() -> (String, Seen) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (url, seen) = (format!("http://{}", listener.local_addr().unwrap()), Seen::default());
-    let into = Arc::clone(&seen);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let into = Arc::clone(&into);
-            std::thread::spawn(move || while taken(&mut BufReader::new(stream.as_ref().unwrap()), &into) {});
-        }
-    });
-    (url, seen)
-}
-
-/// Reads one batch. Returns false at the end of the connection.
-fn taken(stream: &mut BufReader<&TcpStream>, into: &Seen) -> bool {
-    let mut head = Vec::new();
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line).unwrap_or_default() == 0 {
-            return false;
-        }
-        if line == "\r\n" {
-            break;
-        }
-        head.push(line.trim_end().to_ascii_lowercase());
-    }
-    assert_eq!(head[0], "post /v1/traces http/1.1");
-    assert!(head.contains(&"content-type: application/x-protobuf".to_owned()), "{head:?}");
-    let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-    let mut body = vec![0; length.unwrap()];
-    stream.read_exact(&mut body).unwrap();
-    let batch = ExportTraceServiceRequest::decode(body.as_slice()).unwrap();
-    for of_resource in batch.resource_spans {
-        let resource = of_resource.resource.unwrap().attributes;
-        assert_eq!(text(&resource, "service.name"), "bulla-keys");
-        let node = text(&resource, "bulla.node");
-        let spans = of_resource.scope_spans.into_iter().flat_map(|of_scope| of_scope.spans);
-        into.lock().unwrap().extend(spans.map(|span| (node.clone(), span)));
-    }
-    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
-    stream.get_mut().write_all(answer.as_bytes()).is_ok()
-}
-
-fn text(all: &[KeyValue], key: &str) -> String {
-    let found = all.iter().find(|one| one.key == key).and_then(|one| one.value.clone()?.value);
-    match found {
-        Some(Value::StringValue(text)) => text,
-        other => panic!("{key} is {other:?} in {all:?}"),
-    }
+fn of_nodes(collector: &Collector) -> Vec<(String, Span)> {
+    let all = collector.received().into_iter().filter(|one| one.service == "bulla-keys");
+    all.map(|one| (one.node, one.span)).collect()
 }
 
 /// Waits until a span of the called node is below a span of the calling node. Returns all spans of the trace, and the calling span.
-fn of_trace(house: &House, seen: &Seen, trace: u128) -> (Vec<(String, Span)>, Span) {
+fn of_trace(house: &House, collector: &Collector, trace: u128) -> (Vec<(String, Span)>, Span) {
     let of_trace = || -> Vec<(String, Span)> {
-        let seen = seen.lock().unwrap();
-        seen.iter().filter(|(_, span)| span.trace_id == trace.to_be_bytes()).cloned().collect()
+        of_nodes(collector).into_iter().filter(|(_, span)| span.trace_id == trace.to_be_bytes()).collect()
     };
     let wire = || {
         let all = of_trace();
@@ -90,10 +34,11 @@ fn of_trace(house: &House, seen: &Seen, trace: u128) -> (Vec<(String, Span)>, Sp
 fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
     const TRACE: u128 = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736;
     const PARENT: u64 = 0x00f0_67aa_0ba9_02b7;
-    let (url, seen) = collector();
+    let collector = Collector::start();
     // Export only traces that the caller sampled.
     let settings = format!(
-        "[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n[telemetry]\notlp_endpoint = \"{url}\"\notlp_share = 0.0\n"
+        "[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n[telemetry]\notlp_endpoint = \"{}\"\notlp_share = 0.0\n",
+        collector.url
     );
     let house = House::up_with(&settings, None);
     let runtime = Runtime::new().unwrap();
@@ -114,7 +59,7 @@ fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
     // Without the sampled flag no span is exported. Retry until the node knows the key.
     house.until("it is signed for", || sign(TRACE + 1, 0));
     house.until("it is signed for, with a trace", || sign(TRACE, 1));
-    let (all, wire) = of_trace(&house, &seen, TRACE);
+    let (all, wire) = of_trace(&house, &collector, TRACE);
 
     let named = |node: &str, name: &str| -> Vec<Span> {
         all.iter()
@@ -151,7 +96,7 @@ fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
         assert!(part.start_time_unix_nano >= whole.start_time_unix_nano, "{}", part.name);
         assert!(part.end_time_unix_nano <= whole.end_time_unix_nano, "{}", part.name);
     }
-    let seen = seen.lock().unwrap();
+    let seen = of_nodes(&collector);
     assert!(seen.iter().all(|(_, span)| span.trace_id == TRACE.to_be_bytes()), "others were not to be told");
     drop(newyork);
 }

@@ -1,4 +1,4 @@
-//! Export of the key service's spans to a collector of traces: OTLP over HTTP.
+//! Export of spans to a collector of traces: OTLP over HTTP. The key service and the rest of the process have an export each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,14 +7,17 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client, StatusCode};
 use telemetry::spans::{self, BatchRejection, SpanQueue, SpanSender};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::TelemetrySettings;
 
 /// Timeout for sending one batch. Requests do not wait for it.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Name of the service in traces.
-const SERVICE: &str = "bulla-keys";
+/// Name of the key service in traces.
+const KEY_SERVICE: &str = "bulla-keys";
+/// Name of all other roles in traces.
+const OTHER_ROLES: &str = "bulla";
 
 /// A collector, and the queue of spans for it.
 pub(crate) struct Export {
@@ -38,13 +41,40 @@ impl Export {
         &self.spans
     }
 
-    /// Sends spans until `stop`, then the remaining ones. `node` is the name and site of the node, if the service is one.
+    /// Sends spans of the key service until `stop`, then the remaining ones. `node` is the name and site of the node, if the service
+    /// is one.
     pub(crate) async fn run(self, node: Option<(String, String)>, stop: CancellationToken) {
+        self.send(resource(KEY_SERVICE, node), stop).await;
+    }
+
+    async fn send(self, resource: Vec<(&'static str, String)>, stop: CancellationToken) {
         let Self { spans, waiting, http, url } = self;
         let send = |message| post(http.clone(), url.clone(), message);
-        spans::export(waiting, resource(node), send, stop.cancelled()).await;
+        spans::export(waiting, resource, send, stop.cancelled()).await;
         // Dropped only after the export, so that requests can still queue spans.
         drop(spans);
+    }
+}
+
+/// The export of the spans of all roles of this process but the key service.
+pub(crate) struct ProcessSpans(Option<(CancellationToken, JoinHandle<()>)>);
+
+impl ProcessSpans {
+    /// Starts the export, if a collector of traces is configured.
+    pub(crate) fn start(settings: &TelemetrySettings) -> Outcome<Self> {
+        let Some(export) = Export::open(settings)? else { return Ok(Self(None)) };
+        spans::install(export.spans());
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(export.send(resource(OTHER_ROLES, None), stop.clone()));
+        Ok(Self(Some((stop, task))))
+    }
+
+    /// Sends the remaining spans, for at most two seconds.
+    pub(crate) async fn finish(self) {
+        if let Some((stop, task)) = self.0 {
+            stop.cancel();
+            let _ = task.await;
+        }
     }
 }
 
@@ -71,9 +101,9 @@ fn client(ca_file: &Path) -> Outcome<Client> {
 }
 
 /// Returns the resource attributes that identify the sender (OpenTelemetry's semantic conventions, "Resource").
-fn resource(node: Option<(String, String)>) -> Vec<(&'static str, String)> {
+fn resource(service: &str, node: Option<(String, String)>) -> Vec<(&'static str, String)> {
     let mut all =
-        vec![("service.name", SERVICE.to_owned()), ("service.version", env!("CARGO_PKG_VERSION").to_owned())];
+        vec![("service.name", service.to_owned()), ("service.version", env!("CARGO_PKG_VERSION").to_owned())];
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     all.extend(Some(host.trim().to_owned()).filter(|host| !host.is_empty()).map(|host| ("host.name", host)));
     if let Some((name, site)) = node {
