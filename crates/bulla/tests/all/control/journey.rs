@@ -108,8 +108,8 @@ impl Estate {
         let (policy, root) = (house.path("agent.toml"), house.root());
         house.configure(&format!(
             "[agent]\npolicy = {policy:?}\n[keys]\nmetrics_listen = \"\"\nreload_s = 1\n[keys.node]\nlisten = \"127.0.0.1:{nodes}\"\n\
-             [edge]\nlisten = \"127.0.0.1:{edge}\"\nmetrics_listen = \"\"\nupstream = \"127.0.0.1:{upstream}\"\ninventory = true\n\
-             reload_s = 1\n[telemetry]\notlp_endpoint = \"{collector}\"\notlp_share = 1.0\n[proxy]\nlisten = \"127.0.0.1:{proxy}\"\nmetrics_listen = \"\"\nupstream_ca_files = [{root:?}]\n\
+             [edge]\nlisten = \"127.0.0.1:{edge}\"\nmetrics_listen = \"\"\nupstream = \"127.0.0.1:{upstream}\"\nmode = \"http\"\n\
+             inventory = true\nreload_s = 1\n[telemetry]\notlp_endpoint = \"{collector}\"\notlp_share = 1.0\n[proxy]\nlisten = \"127.0.0.1:{proxy}\"\nmetrics_listen = \"\"\nupstream_ca_files = [{root:?}]\n\
              [[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/api/*\"]\n\
              inject = {{ credential = \"/shop/api\", port = [{edge}] }}\n"
         ));
