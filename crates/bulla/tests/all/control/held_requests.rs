@@ -166,7 +166,7 @@ fn held_requests_are_decided_by_the_api_and_audited_with_the_person() {
             &"POST".into(),
             &RULE.into(),
             &gateway.world.url("/repos/o/r").into(),
-            &json!([format!("file {secret}")])
+            &json!([secret])
         ),
         "{held}"
     );
