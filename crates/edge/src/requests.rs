@@ -145,7 +145,7 @@ impl Connection {
         let (began, _under_way) = (Instant::now(), metrics.request());
         let mut request = ClientBody::of(request, &requesting.tasks, requesting.head_timeout);
         let websocket = Websocket::of(&mut request);
-        let mut entry = requesting.access_log.entry(&request, &self.client, false);
+        let mut entry = requesting.access_log.entry(&request, &self.client);
         if let Some(entry) = &mut entry {
             self.site.trace.into_iter().for_each(|certificate| entry.link(certificate));
         }

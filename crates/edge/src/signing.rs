@@ -73,11 +73,11 @@ async fn traced(
     certificate: Option<TraceParent>,
     signing: impl Future<Output = Result<Vec<u8>, SignError>>,
 ) -> Result<Vec<u8>, SignError> {
-    if !spans::wants() {
+    if !spans::samples_new_trace() {
         return signing.await;
     }
-    let trace = u128::from(spans::random()) << 64 | u128::from(spans::random());
-    let (own, began_us) = (TraceParent::root(trace, spans::random()).sampled(), spans::now_us());
+    let trace = u128::from(spans::random_id()) << 64 | u128::from(spans::random_id());
+    let (own, began_us) = (TraceParent::root(trace, spans::random_id()).sampled(), spans::now_us());
     let signed = spans::within(Some(own), signing).await;
     let mut span = Span::new(own, 0, "handshake signature", began_us, spans::now_us());
     span.kind = Kind::Client;

@@ -111,6 +111,21 @@ pub(crate) fn id_of(row: &JobRow) -> JobId {
     JobId::of(row.id, row.created_at_us)
 }
 
+/// Returns the target from the detail of a deployment run.
+pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
+    id_in(detail, "target")
+}
+
+/// Returns the run that issued the deployed version, from the detail of a deployment run.
+pub(crate) fn run_of(detail: &str) -> Option<JobId> {
+    id_in(detail, "run").map(JobId)
+}
+
+fn id_in(detail: &str, member: &str) -> Option<Uuid> {
+    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
+    detail.get(member)?.as_str()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

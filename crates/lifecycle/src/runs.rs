@@ -202,18 +202,3 @@ pub(crate) fn deployment(
         created_at_us: now_us,
     }
 }
-
-/// Returns the target from the detail of a deployment run.
-pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
-    id_in(detail, "target")
-}
-
-/// Returns the run that issued the deployed version, from the detail of a deployment run.
-pub(crate) fn run_of(detail: &str) -> Option<JobId> {
-    id_in(detail, "run").map(JobId)
-}
-
-fn id_in(detail: &str, member: &str) -> Option<Uuid> {
-    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
-    detail.get(member)?.as_str()?.parse().ok()
-}

@@ -9,8 +9,7 @@ use store::states::{JobKind, JobState};
 use telemetry::spans::{Span, TraceParent};
 use uuid::Uuid;
 
-use crate::job::{JobId, id_of};
-use crate::runs::{run_of, target_of};
+use crate::job::{JobId, id_of, run_of, target_of};
 use crate::tables::jobs::{JobChange, JobRow};
 use crate::tables::managed::ManagedRow;
 
@@ -67,7 +66,7 @@ impl PendingSpans {
             }
             Event::CertificateServed(served) => {
                 let fingerprint = served.fingerprint.map_or_else(String::new, |leaf| leaf.to_string());
-                let at = root.child(telemetry::spans::random());
+                let at = root.child(telemetry::spans::random_id());
                 let served = span(at, root.parent(), "served").with("bulla.fingerprint", fingerprint);
                 self.steps.push((row.id, served));
             }

@@ -167,7 +167,7 @@ async fn fetch<'a>(
     // Failed attempts are repeated until the key service has the key: they are not part of the certificate's trace.
     if chain.is_ok() {
         let root = TraceParent::of_object(wanted.id.as_u128());
-        let own = root.child(telemetry::spans::random());
+        let own = root.child(telemetry::spans::random_id());
         let span = Span::new(own, root.parent(), "edge certificate", began_us, telemetry::spans::now_us());
         telemetry::spans::emit(vec![span.with("bulla.fingerprint", &wanted.fingerprint)]);
     }

@@ -72,10 +72,10 @@ impl AccessLogger {
         self.entry_with(request, client, RequestSpan::of(request.headers()))
     }
 
-    /// Creates the entry of `request` if it is `wanted`, if requests are logged, or if it is traced.
-    pub fn entry<B>(&self, request: &Request<B>, client: &Client, wanted: bool) -> Option<Box<Entry>> {
+    /// Creates the entry of `request` if requests are logged, or if it is traced.
+    pub fn entry<B>(&self, request: &Request<B>, client: &Client) -> Option<Box<Entry>> {
         let span = RequestSpan::of(request.headers());
-        (wanted || span.is_some() || self.is_enabled()).then(|| self.entry_with(request, client, span))
+        (span.is_some() || self.is_enabled()).then(|| self.entry_with(request, client, span))
     }
 
     fn entry_with<B>(&self, request: &Request<B>, client: &Client, span: Option<RequestSpan>) -> Box<Entry> {

@@ -24,10 +24,10 @@ impl RequestSpan {
         }
         let given = headers.get(TRACEPARENT).and_then(|field| TraceParent::parse(field.to_str().ok()?));
         let (own, parent) = match given {
-            Some(client) => (client.is_sampled().then(|| client.child(spans::random()))?, client.parent()),
-            None if spans::wants() => {
-                let trace = u128::from(spans::random()) << 64 | u128::from(spans::random());
-                (TraceParent::root(trace, spans::random()).sampled(), 0)
+            Some(client) => (client.is_sampled().then(|| client.child(spans::random_id()))?, client.parent()),
+            None if spans::samples_new_trace() => {
+                let trace = u128::from(spans::random_id()) << 64 | u128::from(spans::random_id());
+                (TraceParent::root(trace, spans::random_id()).sampled(), 0)
             }
             None => return None,
         };

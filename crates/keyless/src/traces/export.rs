@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use telemetry::spans::{Kind, Span, random};
+use telemetry::spans::{Kind, Span, random_id};
 
 use super::record::{End, Record};
 use crate::operation::OPERATIONS;
@@ -17,7 +17,7 @@ impl SpanBuilder {
     fn span(&self, parent: u64, name: &'static str, from: Duration, until: Duration) -> Span {
         Span {
             trace: self.trace,
-            id: random().max(1),
+            id: random_id().max(1),
             parent,
             name,
             kind: Kind::Internal,

@@ -23,7 +23,7 @@ use telemetry::spans::SpanSender;
 use crate::native::TraceParent;
 use record::RecordView;
 pub(crate) use record::{End, FinishedHops, HopNumber, Hops, Record, failure};
-pub(crate) use telemetry::spans::random;
+pub(crate) use telemetry::spans::random_id as random;
 
 /// Maximum stored requests of each kind (failed or slow ones, and others). An entry has 0.4 KB; it has up to 2 KB if it failed on
 /// three nodes and has the longest names. Both kinds use at most 8 MB.

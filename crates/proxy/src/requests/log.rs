@@ -83,7 +83,10 @@ impl RequestLog {
         rules: &RequestRules,
     ) -> Option<Box<Entry>> {
         let may_record = rules.record() && self.recorder.is_some();
-        self.lines.entry(request, client, may_record)
+        match may_record {
+            true => Some(self.lines.entry_of(request, client)),
+            false => self.lines.entry(request, client),
+        }
     }
 
     /// Returns an entry of `request`, even if requests are not logged: it also counts bytes.

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 pub use context::{TRACEPARENT, TraceParent};
-pub use process::{current, emit, install, is_installed, now_us, part, random, wants, within};
+pub use process::{current, emit, install, is_installed, now_us, part, random_id, samples_new_trace, within};
 
 /// Maximum number of requests whose spans are queued, 1 to 3 KB each: 12 MB in total.
 pub const QUEUE_MAX: usize = 4_096;

@@ -29,8 +29,8 @@ pub fn is_installed() -> bool {
 
 /// Returns whether to sample a trace that begins here: the configured share of them, and none without an exporter.
 #[must_use]
-pub fn wants() -> bool {
-    EXPORTER.get().is_some_and(|spans| spans.wants(random()))
+pub fn samples_new_trace() -> bool {
+    EXPORTER.get().is_some_and(|spans| spans.wants(random_id()))
 }
 
 /// Queues spans. Drops them without an exporter.
@@ -63,7 +63,7 @@ pub async fn part<T, E: Display>(
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     let Some(above) = current().filter(|_| is_installed()) else { return work.await };
-    let (own, began_us) = (above.child(random()), now_us());
+    let (own, began_us) = (above.child(random_id()), now_us());
     let outcome = within(Some(own), work).await;
     let mut span = describe(Span::new(own, above.parent(), name, began_us, now_us()));
     span.kind = kind;
@@ -81,7 +81,7 @@ pub fn now_us() -> i64 {
 
 /// Returns a random number for IDs of spans and traces: unique, but not secret.
 #[must_use]
-pub fn random() -> u64 {
+pub fn random_id() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
