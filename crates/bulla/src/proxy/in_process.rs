@@ -1,4 +1,5 @@
-//! The handles of a proxy for the control plane in the same process, whose API and console list and decide the held requests, and list recent ones.
+//! The handles of a proxy for the control plane in the same process. Its API and console list and decide the held requests, and list
+//! recent ones.
 
 use std::time::Duration;
 
