@@ -10,8 +10,8 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::tables::{
-    self, CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, Requester, SEALED_CONNECTIONS,
-    connection_use, delete_connection, hold_connection, put_connection,
+    self, CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, ConnectionUsers, Requester,
+    SEALED_CONNECTIONS, connection_use, delete_connection, hold_connection, put_connection,
 };
 use crate::{CredentialError, Credentials};
 
@@ -195,7 +195,7 @@ impl Credentials {
                 let moves = held.is_some_and(|held| place(&held) != place(&row));
                 if moves
                     && !same_database
-                    && let Some(in_use) = connection_use(tx, &row.name, false).await?
+                    && let Some(in_use) = connection_use(tx, &row.name, ConnectionUsers::Leases).await?
                 {
                     return Ok(Err(in_use_error(
                         &in_use,
@@ -231,7 +231,7 @@ impl Credentials {
                 if hold_connection(tx, &name).await?.is_none() {
                     return Ok(Err(CredentialError::NotFound));
                 }
-                if let Some(in_use) = connection_use(tx, &name, true).await? {
+                if let Some(in_use) = connection_use(tx, &name, ConnectionUsers::All).await? {
                     return Ok(Err(in_use_error(&in_use, "")));
                 }
                 delete_connection(tx, &name).await?;

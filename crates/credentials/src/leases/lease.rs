@@ -19,12 +19,6 @@ use crate::tables::{
 use crate::{CredentialError, Credentials, Name, Operation};
 use callout::{DatabaseSession, RemoteError};
 
-/// Minimum lifetime of a lease, s.
-pub(super) const LEASE_TTL_MIN_S: u32 = 1;
-/// Maximum lifetime of a lease, s: a year.
-pub const LEASE_TTL_MAX_S: u32 = 365 * 86_400;
-/// Default lifetime of a lease, s.
-pub(super) const LEASE_TTL_S: u32 = 3_600;
 /// Characters of a password: 190 bits.
 const PASSWORD_CHARS: u32 = 32;
 

@@ -5,18 +5,21 @@
 
 mod connection;
 mod lease;
+mod limits;
 mod report;
 mod role;
 mod scram;
+mod state;
 mod upkeep;
 
 use std::time::Duration;
 
 pub use connection::{ConnectionSettings, DatabaseConnection};
-pub use lease::{LEASE_TTL_MAX_S, LeaseRequest, NewLease};
+pub use lease::{LeaseRequest, NewLease};
+pub use limits::LEASE_TTL_MAX_S;
 pub use report::LeaseReport;
 pub use role::RoleSettings;
-pub(crate) use upkeep::LeaseUpkeep;
+pub(crate) use state::LeaseUpkeep;
 
 /// Timeout of the statements that create a role. The server ends each of them by then, so that none runs after [`CONFIRM_US`].
 const CREATE_LIMIT: Duration = Duration::from_secs(40);

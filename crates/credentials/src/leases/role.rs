@@ -6,7 +6,7 @@ use serde_json::json;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::lease::{LEASE_TTL_MAX_S, LEASE_TTL_MIN_S, LEASE_TTL_S};
+use super::limits::{LEASE_TTL_MAX_S, LEASE_TTL_MIN_S, LEASE_TTL_S};
 use super::scram;
 use crate::tables::{self, ROLES_MAX, Requester, RoleRow, delete_role, hold_connection, put_role};
 use crate::{CredentialError, Credentials, Name};

@@ -6,10 +6,8 @@ use std::time::Duration;
 use callout::RemoteError;
 use events::{CredentialLeaseRevocation, Event};
 use futures_util::{FutureExt, StreamExt};
-use parking_lot::Mutex;
 use serde_json::json;
 use store::NewEvent;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -50,20 +48,6 @@ const ALERT_TRIES: i64 = 3;
 /// Maximum characters of a stored error.
 const ERROR_MAX: usize = 500;
 
-/// State of the upkeep in this process.
-#[derive(Default)]
-pub(crate) struct LeaseUpkeep {
-    requested: Notify,
-    totals: Mutex<LeaseReport>,
-}
-
-impl LeaseUpkeep {
-    /// Starts a round soon.
-    pub(super) fn request(&self) {
-        self.requested.notify_one();
-    }
-}
-
 /// Results of the attempts at one database.
 #[derive(Default)]
 struct Outcomes {
@@ -84,14 +68,14 @@ impl Credentials {
             };
             if let Err(error) = round {
                 tracing::warn!(%error, details = error.details(), "a round of lease revocations ended early");
-                self.lease_upkeep().totals.lock().broken += 1;
+                self.lease_upkeep().totals().broken += 1;
             }
             if let Some(databases) = self.databases() {
                 databases.close_idle();
             }
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.lease_upkeep().requested.notified() => {}
+                () = self.lease_upkeep().requested() => {}
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
         }
@@ -102,7 +86,7 @@ impl Credentials {
     /// Returns the totals of all rounds of this process.
     #[must_use]
     pub fn lease_report(&self) -> LeaseReport {
-        *self.lease_upkeep().totals.lock()
+        *self.lease_upkeep().totals()
     }
 
     /// Runs one round: marks leases that are due, and drops their roles. Does nothing without due leases, while another node does this
@@ -125,10 +109,10 @@ impl Credentials {
                 round = self.revoke_due(&ended, &mut report).boxed() => round,
                 () = self.keep_lease_duty() => Ok(()),
             };
-            self.lease_upkeep().totals.lock().add(&report);
+            self.lease_upkeep().totals().add(&report);
             round?;
         } else if !due {
-            self.lease_upkeep().totals.lock().late_us = 0;
+            self.lease_upkeep().totals().late_us = 0;
         }
         Ok(report)
     }

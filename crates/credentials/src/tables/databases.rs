@@ -214,7 +214,16 @@ pub async fn hold_connection(tx: &mut Tx, name: &str) -> Result<Option<Connectio
     tx.row(text, vec![name.into()]).await?.map(connection_row).transpose()
 }
 
-/// Returns what uses a connection: a role if `roles`, else its leases.
+/// The users of a connection that matter for a change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ConnectionUsers {
+    /// Roles and leases.
+    All,
+    /// Leases only.
+    Leases,
+}
+
+/// Returns a role or the leases that use a connection.
 ///
 /// # Errors
 /// Errors of the database.
@@ -222,9 +231,11 @@ pub async fn hold_connection(tx: &mut Tx, name: &str) -> Result<Option<Connectio
 pub async fn connection_use(
     tx: &mut Tx,
     name: &str,
-    roles: bool,
+    users: ConnectionUsers,
 ) -> Result<Option<ConnectionUse>, StoreError> {
-    if roles && let Some(mut row) = tx.row(ROLE_OF, vec![name.into()]).await? {
+    if users == ConnectionUsers::All
+        && let Some(mut row) = tx.row(ROLE_OF, vec![name.into()]).await?
+    {
         return Ok(Some(ConnectionUse::Role(row.text()?)));
     }
     let row = tx.row(LEASES_OF, vec![name.into()]).await?;

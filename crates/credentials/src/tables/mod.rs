@@ -42,8 +42,9 @@ pub use away::{
 };
 pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
 pub use databases::{
-    CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, ROLES_MAX, RoleRow, SEALED_CONNECTIONS,
-    connection_use, delete_connection, delete_role, hold_connection, put_connection, put_role,
+    CONNECTIONS_MAX, ConnectionRow, ConnectionTls, ConnectionUse, ConnectionUsers, ROLES_MAX, RoleRow,
+    SEALED_CONNECTIONS, connection_use, delete_connection, delete_role, hold_connection, put_connection,
+    put_role,
 };
 pub use found::FoundCredential;
 pub use hooks::{

@@ -1,0 +1,30 @@
+//! State of the revocation of leases in this process.
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use super::report::LeaseReport;
+
+/// The totals of all rounds, and requests for the next one.
+#[derive(Default)]
+pub(crate) struct LeaseUpkeep {
+    requested: Notify,
+    totals: Mutex<LeaseReport>,
+}
+
+impl LeaseUpkeep {
+    /// Starts a round soon.
+    pub(super) fn request(&self) {
+        self.requested.notify_one();
+    }
+
+    /// Waits for a request.
+    pub(super) async fn requested(&self) {
+        self.requested.notified().await;
+    }
+
+    /// Returns the totals.
+    pub(super) fn totals(&self) -> MutexGuard<'_, LeaseReport> {
+        self.totals.lock()
+    }
+}
