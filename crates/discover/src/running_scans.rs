@@ -50,9 +50,12 @@ impl RunningScan {
         }
     }
 
-    /// Removes the file, once the database has the state of the scan.
+    /// Removes the file, once the database has the state of the scan, and the folder of lock files if it is empty.
     pub(crate) fn end(self) {
         let _ = fs::remove_file(&self.path);
+        if let Some(folder) = self.path.parent() {
+            let _ = fs::remove_dir(folder);
+        }
     }
 }
 

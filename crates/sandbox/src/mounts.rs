@@ -52,6 +52,10 @@ pub fn hide(path: &Path) -> Result<(), NamespaceError> {
 /// # Errors
 /// [`NamespaceError`]
 pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
+    let here = std::env::current_dir().map_err(|error| NamespaceError::Writable(".".into(), error))?;
+    if let Some(path) = writable.iter().chain([&here]).find(|path| path.starts_with(SHARED_MEMORY)) {
+        return Err(NamespaceError::SharedMemory(path.clone()));
+    }
     for path in writable {
         let bound = mount_bind_recursive(path, path);
         bound.map_err(|error| NamespaceError::Writable(path.clone(), error.into()))?;
@@ -73,8 +77,7 @@ pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
             Err(error) => return Err(NamespaceError::ReadOnly(point, error.into())),
         }
     }
-    let here = std::env::current_dir().and_then(std::env::set_current_dir);
-    here.map_err(|error| NamespaceError::Writable(".".into(), error))
+    std::env::set_current_dir(here).map_err(|error| NamespaceError::Writable(".".into(), error))
 }
 
 /// Folder of POSIX shared memory (shm_overview(7)).

@@ -179,10 +179,10 @@ impl<'a> Scope<'a> {
     /// Returns the fields of the label structure that a text creates, itself or by the variables it names.
     fn labels(&self, text: &str, before: usize, left: u8) -> Option<Vec<String>> {
         for (at, word) in words(text) {
-            if text[at + word.len()..].trim_start().starts_with('{') {
-                if let Some(fields) = label_fields(self.file, word) {
-                    return Some(fields);
-                }
+            if text[at + word.len()..].trim_start().starts_with('{')
+                && let Some(fields) = label_fields(self.file, word)
+            {
+                return Some(fields);
             }
         }
         let left = left.checked_sub(1)?;
@@ -320,8 +320,9 @@ fn metrics_of(file: &str, source: &str) -> BTreeMap<String, Metric> {
     let texts = literals(shipped);
     let own = prefixes(shipped).into_iter().next().unwrap_or_default();
     let prefix = |at: usize| {
-        let listed = PREFIXES.iter().filter(|(name, from, _)| *name == file && shipped[..at].contains(from));
-        listed.last().map_or(own.clone(), |(.., prefix)| format!("{prefix}_"))
+        let mut listed =
+            PREFIXES.iter().filter(|(name, from, _)| *name == file && shipped[..at].contains(from));
+        listed.next_back().map_or(own.clone(), |(.., prefix)| format!("{prefix}_"))
     };
     let is_name = |text: &str| {
         text.len() > 2

@@ -40,13 +40,17 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
-        let place = Self {
-            folder: TempDir::new().unwrap(),
-            service: None,
-            softhsm: None,
-            environment: Vec::new(),
-            log: Arc::default(),
-        };
+        Self::at(TempDir::new().unwrap())
+    }
+
+    /// Like [`Self::new`], but never in shared memory, which a sandboxed program cannot see.
+    pub(crate) fn on_disk() -> Self {
+        Self::at(TempDir::new_in("/var/tmp").unwrap())
+    }
+
+    fn at(folder: TempDir) -> Self {
+        let place =
+            Self { folder, service: None, softhsm: None, environment: Vec::new(), log: Arc::default() };
         std::fs::create_dir(place.path("keys")).unwrap();
         place
     }

@@ -49,7 +49,7 @@ impl Drop for World {
 
 impl World {
     fn new() -> Self {
-        let place = Fixture::new();
+        let place = Fixture::on_disk();
         place.certified("DNS:localhost");
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();

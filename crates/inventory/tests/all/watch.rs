@@ -476,11 +476,11 @@ async fn invalid_watches_are_rejected_with_a_reason() {
     };
     let usual = || world.watch("edge");
     let cases = [
-        (NewWatch { name: String::new(), ..usual() }, "a name has"),
-        (NewWatch { name: "a/b".into(), ..usual() }, "a name has"),
+        (NewWatch { name: String::new(), ..usual() }, "a name must have"),
+        (NewWatch { name: "a/b".into(), ..usual() }, "a name must have"),
         (
             NewWatch { name: Uuid::nil().to_string(), ..usual() },
-            "letters, digits, '.', '_' or '-', and is not",
+            "letters, digits, '.', '_' or '-', and must not be",
         ),
         (NewWatch { group: "a b".into(), ..usual() }, "a group has"),
         (NewWatch { interval: Duration::from_secs(59), ..usual() }, "the interval is 60 to"),

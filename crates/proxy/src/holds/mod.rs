@@ -1,7 +1,7 @@
 //! Held requests: requests that wait until a person approves or rejects them, and approvals that are remembered.
 //!
-//! - `request`: a held request as people see it, and the rule that would allow it. - `registry`: all held requests of a proxy,
-//! their limits, and the remembered approvals.
+//! - `request`: a held request as people see it, and the rule that would allow it.
+//! - `registry`: all held requests of a proxy, their limits, and the remembered approvals.
 
 mod registry;
 mod request;

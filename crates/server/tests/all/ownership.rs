@@ -90,8 +90,8 @@ async fn ownership_rules_are_created_updated_explained_and_deleted() {
 async fn invalid_ownership_rules_are_rejected_and_viewers_are_read_only() {
     let (world, _, _folder) = world().await;
     for (change, wanted) in [
-        (json!({"name": "a b"}), "a name has"),
-        (json!({"name": "explain"}), "a name has"),
+        (json!({"name": "a b"}), "a name must have"),
+        (json!({"name": "explain"}), "a name must have"),
         (json!({"position": 1_000_001}), "maximum position is 1000000"),
         (json!({"when": {"host": ""}}), "host: a pattern must have 1 to 253"),
         (json!({"when": {"network": "10.0.0.0/40"}}), "neither a network"),

@@ -108,7 +108,7 @@ async fn invalid_watches_are_rejected_and_viewers_are_read_only() {
         (json!({"sources": ["aws"]}), "no clouds or clusters"),
         (json!({"interval_s": 1}), "60 to"),
         (json!({"jitter_s": 3601}), "the jitter must not exceed the interval"),
-        (json!({"name": "a b"}), "a name has"),
+        (json!({"name": "a b"}), "a name must have"),
     ] {
         let answer = post(change.clone()).await.expect(422);
         assert!(answer.text.contains(wanted), "{change}: {answer:?}");
