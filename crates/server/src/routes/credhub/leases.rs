@@ -284,7 +284,7 @@ mod tests {
             ("postgres://admin:secret@db/shop", "password"),
             ("postgres://db/shop", "no user"),
             ("postgres://admin@db", "no database"),
-            ("postgres://admin@/shop", "host"),
+            ("postgres://admin@/shop", "USER@HOST"),
             ("postgres://admin@db/shop?sslmode=disable", "parameters"),
             ("mysql://admin@db/shop", "PostgreSQL"),
             ("db", "cannot be parsed"),
