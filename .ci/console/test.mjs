@@ -54,9 +54,15 @@ async function freePort() {
 
 async function startServer(home) {
   const program = resolve(process.env.BULLA ?? 'target/debug/bulla');
-  const [api, credentials, open, proxy] = [await freePort(), await freePort(), await freePort(), await freePort()];
+  // Other servers on this machine may have the default ports.
+  const [api, credentials, open, nodes, proxy] =
+    [await freePort(), await freePort(), await freePort(), await freePort(), await freePort()];
   mkdirSync(join(home, '.config/bulla'), { recursive: true });
-  writeFileSync(join(home, '.config/bulla/bulla.toml'), `[proxy]
+  writeFileSync(join(home, '.config/bulla/bulla.toml'), `[keys]
+metrics_listen = ""
+[keys.node]
+listen = "127.0.0.1:${nodes}"
+[proxy]
 listen = "127.0.0.1:${proxy}"
 metrics_listen = ""
 [[proxy.policy.rules]]
@@ -68,12 +74,6 @@ hold_for_s = 3600
 `);
   const env = { ...process.env, HOME: home, XDG_DATA_HOME: '', XDG_CONFIG_HOME: '', XDG_STATE_HOME: '' };
   for (const name of Object.keys(env)) if (name.startsWith('XDG_') || name.startsWith('BULLA_')) delete env[name];
-  // Other servers on this machine may have the default ports of these roles.
-  const [nodes, proxy] = [await freePort(), await freePort()];
-  Object.assign(env, {
-    BULLA_KEYS_METRICS_LISTEN: '', BULLA_KEYS_NODE_LISTEN: `127.0.0.1:${nodes}`,
-    BULLA_PROXY_METRICS_LISTEN: '', BULLA_PROXY_LISTEN: `127.0.0.1:${proxy}`,
-  });
   const listen = ['--listen', `127.0.0.1:${api}`, '--credential-listen', `127.0.0.1:${credentials}`, '--public-listen', `127.0.0.1:${open}`];
   const child = spawn(program, ['up', ...listen], { env, stdio: ['ignore', 'pipe', 'pipe'] });
   const log = createWriteStream(join(home, 'up.log'));
