@@ -33,7 +33,7 @@ pub trait ProxyRequests: Send + Sync {
     /// Returns a held request with the rule that would allow it; `None` if no request with this ID is held.
     fn held_one(&self, id: &str) -> Option<HeldRequestView>;
 
-    /// Approves a held request as `by`; with `remember`, of at most [`APPROVAL_MAX`], equal requests for this time as well.
+    /// Approves a held request as `by`; with `remember`, of at most 24 hours, equal requests for this time as well.
     ///
     /// # Errors
     /// [`NotHeld`]
