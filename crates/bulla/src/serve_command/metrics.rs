@@ -210,8 +210,7 @@ impl Figures {
         let attempts = attempts.map(|(outcome, count)| (OutcomeLabel { outcome }, count));
         let (name, help) = ("bulla_credential_lease_revocations", "Due leases, by outcome");
         counters(encoder, name, help, attempts.to_vec())?;
-        let (name, help) =
-            ("bulla_credential_lease_failures", "Rounds of lease revocations that ended early");
+        let (name, help) = ("bulla_credential_lease_failures", "Lease revocation rounds that ended early");
         counters(encoder, name, help, vec![(NoLabel {}, report.broken)])?;
         let late = vec![(NoLabel {}, report.late_us as f64 / 1e6)];
         let help = "Delay of the lease whose revocation is overdue longest";

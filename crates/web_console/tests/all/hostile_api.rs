@@ -183,8 +183,12 @@ fn pointers() -> Vec<(String, &'static str)> {
         }
         before = rest;
     }
-    // Lists last, so that a field that a page reads as a list is a list.
-    found.sort_by_key(|(_, kind)| matches!(*kind, "joined(" | "list("));
+    // Lists last, so that a field that a page reads as a list is a list: of texts, or of texts and objects.
+    found.sort_by_key(|(_, kind)| match *kind {
+        "list(" => 2,
+        "joined(" => 1,
+        _ => 0,
+    });
     found
 }
 
