@@ -254,3 +254,26 @@ fn audit_event((reading, first, last, count): &(Reading, i64, i64, u64)) -> Audi
         details,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    /// All reads are queued before the test waits: one transaction can have begun with some of them, and the next has the others.
+    #[tokio::test]
+    async fn reads_that_wait_share_a_transaction() {
+        const READS: usize = 200;
+        let database = testbed::Database::sqlite();
+        let store = database.open().await;
+        let log = ReadLog::open(ReadAudit::Durable, &store);
+        let reading = Reading { actor: "a".to_owned(), name: "/a".to_owned(), version: Uuid::nil() };
+        let noted = join_all((0..READS).map(|at| log.note(vec![(at as i64, reading.clone())]))).await;
+        assert!(noted.iter().all(Result::is_ok));
+        let filter = store::AuditFilter::default();
+        let rows = store.audit_page(&filter, None, 1_000).await.unwrap().rows;
+        let rows = rows.iter().filter(|row| row.action == "credential.read").count();
+        assert!(rows <= 2, "{rows} transactions, one row each, for {READS} reads");
+    }
+}

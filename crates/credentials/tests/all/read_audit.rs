@@ -75,8 +75,8 @@ pub(crate) async fn reads_fail_while_the_audit_log_is_not_writable(place: Fixtur
     place.log().await;
 }
 
-/// Concurrent readers share transactions, and each read is counted. How many share one depends on the time that a commit takes: few
-/// on a file system in memory.
+/// Each of 200 concurrent reads is counted. The unit test `reads_that_wait_share_a_transaction` bounds their transactions strictly:
+/// here a fast commit leaves few reads waiting.
 pub(crate) async fn concurrent_reads_share_log_transactions(place: Fixture) {
     const READERS: usize = 200;
     place.set("/a", Kind::Password, json!("secret")).await;
