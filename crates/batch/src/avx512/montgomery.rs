@@ -60,13 +60,14 @@ macro_rules! rows {
     };
 }
 
-/// Adds `$by`·`$of` to the window of row `$at`, at limb `$limb`.
-macro_rules! add_product {
-    ($window:ident, $at:literal, $limb:expr, $by:expr, $of:expr) => {{
-        let (low, high) = (($at + $limb) % WINDOW, ($at + $limb + 1) % WINDOW);
-        $window[low] = _mm512_madd52lo_epu64($window[low], $by, $of);
-        $window[high] = _mm512_madd52hi_epu64($window[high], $by, $of);
-    }};
+/// Adds `by`·`of` to the sums of a position and the next. The model must not inline it: LLVM's time for moves of vectors in memory grows
+/// with the square of their number in a function, and a product has 6,500 (80 s).
+#[cfg_attr(batch_model, inline(never))]
+#[cfg_attr(not(batch_model), inline, target_feature(enable = "avx512f,avx512ifma"))]
+fn add_product(window: &mut [__m512i; WINDOW], position: usize, by: &__m512i, of: &__m512i) {
+    let (low, high) = (position % WINDOW, (position + 1) % WINDOW);
+    window[low] = _mm512_madd52lo_epu64(window[low], *by, *of);
+    window[high] = _mm512_madd52hi_epu64(window[high], *by, *of);
 }
 
 /// Adds `$by` times each limb of `$of`.
@@ -75,7 +76,7 @@ macro_rules! add_row {
         add_row!($window, $at, $by, $of, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)
     };
     ($window:ident, $at:literal, $by:expr, $of:expr, $($limb:literal)*) => {
-        $(add_product!($window, $at, $limb, $by, $of[$limb]);)*
+        $(add_product(&mut $window, $at + $limb, &$by, &$of[$limb]);)*
     };
 }
 
@@ -103,7 +104,7 @@ pub(super) fn multiply(a: &mut EightIntegers, b: &EightIntegers, modulus: &Modul
     macro_rules! row {
         ($at:literal; $($after:literal)*) => {{
             let by = b[$at];
-            add_product!(window, $at, 0, by, a[0]);
+            add_product(&mut window, $at, &by, &a[0]);
             let quotient = quotient!(window, $at, modulus);
             add_row!(window, $at, by, a, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
             reduce!(window, $at, quotient, modulus);
@@ -130,8 +131,8 @@ pub(super) fn square(a: &mut EightIntegers, modulus: &Moduli) {
     macro_rules! row {
         ($at:literal; $($after:literal)*) => {{
             let by = a[$at];
-            add_product!(window, $at, $at, by, by);
-            $(add_product!(window, $at, $after, by, if $after == $at + 1 { shifted[$after] } else { doubled[$after] });)*
+            add_product(&mut window, $at + $at, &by, &by);
+            $(add_product(&mut window, $at + $after, &by, if $after == $at + 1 { &shifted[$after] } else { &doubled[$after] });)*
             let quotient = quotient!(window, $at, modulus);
             reduce!(window, $at, quotient, modulus);
         }};
