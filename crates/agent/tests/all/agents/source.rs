@@ -74,6 +74,12 @@ impl Source {
         self.0.lock().results.iter().map(|(_, result)| result.clone()).collect()
     }
 
+    /// Returns whether an agent reported a deployment to a target. It reports one again if it polled before the server processed the
+    /// first report, so the number of results says less.
+    pub(crate) fn is_deployed(&self, target: Uuid) -> bool {
+        self.results().iter().any(|result| result.target == Some(target) && result.is_deployed())
+    }
+
     pub(crate) fn chain_pem(&self) -> Option<String> {
         self.0.lock().orders.iter().find_map(|order| order.chain_pem.clone())
     }
