@@ -37,10 +37,8 @@ pub(crate) struct PolicyArgs {
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
     /// Write a policy that allows nothing, with an example of each rule in comments
-    #[command(after_help = "Example:\n  bulla agent policy init")]
     Init(PolicyFileArgs),
     /// Show the rules of the policy, and whether the agent accepts it
-    #[command(after_help = "Example:\n  bulla agent policy show --output json")]
     Show(ShowArgs),
     /// Show what the targets of this agent need, and the lines that are missing in the policy
     #[command(

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use cli::candidates::CompleteArgs;
 use cli::exit::EXIT_CODES;
 use cli::help::{self, Group};
@@ -75,12 +75,15 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
+    /// Returns the definition of the command line, with the examples of each command.
+    pub(crate) fn definition() -> clap::Command {
+        help::with_examples(Self::command())
+    }
+
     /// Parses the command line of this process. Exits on an error or a request for help.
     pub(crate) fn of_process() -> Self {
         let (line, renamed) = spelling::renewed(spelling::with_help(std::env::args_os().collect()), RENAMED);
-        let command = help::grouped(Self::command(), GROUPS);
-        let cli =
-            Self::from_arg_matches(&command.get_matches_from(line)).unwrap_or_else(|error| error.exit());
+        let cli = help::parse(help::grouped(Self::definition(), GROUPS), line);
         if let Some((old, new)) = renamed {
             eprintln!(
                 "bulla: `bulla {}` is now `bulla {}`; the old name will be removed",
@@ -127,8 +130,6 @@ pub(crate) enum Command {
     /// Create an emergency token on the host of the control plane
     ///
     /// The token has all permissions and is valid for one day. The audit log has a record of it.
-    ///
-    /// Example: bulla break-glass --reason "the only approver has left; ticket 123"
     BreakGlass(BreakGlassArgs),
     /// Rules that produce findings: severity, source, advice
     Rules(RulesArgs),
@@ -160,6 +161,95 @@ mod tests {
     #[test]
     fn help_lists_each_command_in_one_group_on_one_line() {
         assert_eq!(help::misfits(&Cli::command(), GROUPS), Vec::<String>::new());
+    }
+
+    /// Calls `see` for each visible command that runs something, with its path.
+    fn walk(command: &clap::Command, path: &str, see: &mut impl FnMut(&str, &clap::Command)) {
+        let path = format!("{path}{}", command.get_name());
+        if !command.has_subcommands() {
+            see(&path, command);
+        }
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            walk(sub, &format!("{path} "), see);
+        }
+    }
+
+    /// Returns the formats of `--output`.
+    fn formats(command: &clap::Command) -> Vec<String> {
+        let output = command.get_arguments().find(|argument| argument.get_long() == Some("output"));
+        let values = output.map(|output| output.get_possible_values()).unwrap_or_default();
+        values.iter().map(|value| value.get_name().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_noun_has_the_common_verbs() {
+        fn visit(command: &clap::Command, path: &str, wrong: &mut Vec<String>) {
+            let path = format!("{path}{} ", command.get_name());
+            let has = |verb| command.find_subcommand(verb).is_some();
+            for (own, common) in [("add", "create"), ("remove", "delete")] {
+                if has(own) && !has(common) {
+                    wrong.push(format!("{path}{own}: no alias {common}"));
+                }
+            }
+            if has("add") && has("set") && !has("update") {
+                wrong.push(format!("{path}set: no alias update"));
+            }
+            command.get_subcommands().for_each(|sub| visit(sub, &path, wrong));
+        }
+        let mut wrong = Vec::new();
+        visit(&Cli::command(), "", &mut wrong);
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        let mut without = Vec::new();
+        walk(&Cli::command(), "", &mut |path, command| {
+            if help::examples(command, path).is_empty() {
+                without.push(path.to_owned());
+            }
+        });
+        assert_eq!(without, Vec::<String>::new(), "add an example to crates/cli/src/examples.txt");
+    }
+
+    #[test]
+    fn every_list_has_the_same_output_options() {
+        let (mut lists, mut wrong) = (0, Vec::new());
+        walk(&Cli::command(), "", &mut |path, command| {
+            let has = |name| command.get_arguments().any(|argument| argument.get_long() == Some(name));
+            let is_list = command.get_name() == "list"
+                || command.get_visible_aliases().any(|alias| alias == "list")
+                || has("after")
+                || has("watch") && has("output");
+            if !is_list {
+                return;
+            }
+            lists += 1;
+            let formats = formats(command);
+            let of_lists = ["table", "wide", "json", "yaml", "csv", "name"];
+            if !of_lists.iter().all(|format| formats.iter().any(|known| known == format)) {
+                wrong.push(format!("{path}: --output has {formats:?}"));
+            }
+            let missing = ["query", "watch"].into_iter().filter(|name| !has(name));
+            wrong.extend(missing.map(|name| format!("{path}: no --{name}")));
+        });
+        assert!(lists > 40, "only {lists} were found");
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_command_with_the_common_formats_takes_a_query() {
+        // A scan prints results while it runs: `bulla scan --output jsonl | jq …`.
+        const WITHOUT: &[&str] = &["bulla scan"];
+        let mut wrong = Vec::new();
+        walk(&Cli::command(), "", &mut |path, command| {
+            let is_common = formats(command).iter().any(|format| format == "yaml");
+            let has_query = command.get_arguments().any(|argument| argument.get_long() == Some("query"));
+            if is_common && !has_query && !WITHOUT.contains(&path) {
+                wrong.push(path.to_owned());
+            }
+        });
+        assert_eq!(wrong, Vec::<String>::new(), "--output without --query");
     }
 
     #[test]

@@ -30,8 +30,6 @@ const ROLE_WITHIN: Duration = Duration::from_secs(2);
 const RESOLVE_WITHIN: Duration = Duration::from_secs(5);
 
 /// `bulla doctor`
-///
-/// Example: bulla doctor --output json
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]

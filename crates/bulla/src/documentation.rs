@@ -168,6 +168,52 @@ fn fill_placeholder(word: &str) -> &str {
 
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
+/// Returns the arguments of the commands in the code spans of a cell, without the programs' names and redirections.
+fn typed_words(cell: &str) -> usize {
+    let commands = cell.split('`').skip(1).step_by(2).flat_map(|span| span.split('|'));
+    let words =
+        |command: &str| command.split_whitespace().filter(|word| !word.starts_with(['<', '\\'])).count();
+    commands.map(|command| words(command).saturating_sub(1)).sum()
+}
+
+#[test]
+fn comparison_of_command_lines_counts_words_and_documents() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/cli.md");
+    let (mut tasks, mut wrong) = (0, Vec::new());
+    let definition = Cli::command();
+    for row in std::fs::read_to_string(page).unwrap().replace("\\|", "\u{1}").lines() {
+        let cells: Vec<String> =
+            row.split('|').map(|cell| cell.trim().replace('\u{1}', "|")).skip(1).collect();
+        if cells.first().is_none_or(|number| number.parse::<usize>().is_err()) {
+            continue;
+        }
+        tasks += 1;
+        for (command, words) in [(2, 3), (5, 6)] {
+            let counted = typed_words(&cells[command]);
+            if cells[command] != "–" && cells[words] != counted.to_string() {
+                wrong.push(format!("{}: {counted} words, not {}", cells[command], cells[words]));
+            }
+        }
+        let typed: Vec<&str> = cells[2].trim_matches('`').split_whitespace().map(fill_placeholder).collect();
+        if typed[0] != "bulla" {
+            continue;
+        }
+        if let Err(error) = Cli::try_parse_from(&typed) {
+            wrong.push(format!("{}: {error}", cells[2]));
+        }
+        let mut at = &definition;
+        let levels = typed[1..].iter().map_while(|word| {
+            at = at.find_subcommand(word)?;
+            Some(())
+        });
+        let documents = levels.count() + 1;
+        if cells[4] != documents.to_string() {
+            wrong.push(format!("{}: {documents} documents, not {}", cells[2], cells[4]));
+        }
+    }
+    assert_eq!((tasks, wrong), (20, Vec::new()));
+}
+
 /// Checks the commands and options that a sentence names, such as `bulla cert renew --all`.
 fn named(command: &Command, span: &str) -> Result<(), String> {
     let (mut at, mut path, mut is_value) = (command, "bulla".to_owned(), false);

@@ -96,7 +96,7 @@ fn run(line: &Cli) -> Outcome<Exit> {
             let settings = Configuration::load_client_settings(global)?.client;
             block_on(Box::pin(async move { args.run(Cli::command(), &settings).await }))
         }
-        Command::Man { folder } => shell::man(folder, Cli::command()),
+        Command::Man { folder } => shell::man(folder, Cli::definition()),
     }
 }
 

@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
+use cli::help;
 
 use crate::command_line::{Cli, GROUPS};
 
-/// Environment variable that writes the page instead of comparing it.
-const REGENERATE: &str = "BULLA_REGENERATE";
 /// An option with the same meaning in this many commands is listed once, at the top of the page.
 const COMMON_MIN: usize = 20;
 
@@ -102,12 +101,20 @@ fn section(page: &mut String, command: &Command, path: &str, level: usize, uses:
         let paragraphs: Vec<String> = about.split("\n\n").map(cell).collect();
         let _ = writeln!(page, "{}.\n", paragraphs.join("\n\n").trim_end_matches('.'));
     }
+    let aliases: Vec<String> = command.get_visible_aliases().map(|alias| format!("`{alias}`")).collect();
+    if !aliases.is_empty() {
+        let _ = writeln!(page, "Also: {}.\n", aliases.join(", "));
+    }
     let subcommands: Vec<&Command> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).collect();
     let (common, own): (Vec<&Arg>, Vec<&Arg>) =
         arguments(command).partition(|argument| is_common(argument, uses));
     if subcommands.is_empty() {
         let usage = command.clone().render_usage().to_string();
         let _ = writeln!(page, "```text\n{}\n```\n", usage.trim_start_matches("Usage: ").trim());
+    }
+    let examples = help::examples(command, &path);
+    if !examples.is_empty() {
+        let _ = writeln!(page, "```console\n$ {}\n```\n", examples.join("\n$ "));
     }
     if !own.is_empty() {
         page.push_str("| argument | meaning |\n| --- | --- |\n");
@@ -165,13 +172,5 @@ fn page() -> String {
 #[test]
 fn reference_of_commands_matches_the_command_line() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
-    let page = page();
-    if std::env::var_os(REGENERATE).is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page,
-        "docs/reference/cli.md is out of date: run `{REGENERATE}=1 cargo test -p bulla --bin bulla reference`"
-    );
+    testbed::check_generated(&path, &page(), "cargo test -p bulla --bin bulla reference");
 }

@@ -64,8 +64,6 @@ pub enum AccessCommand {
     /// Create a one-time link that signs a browser in to the console
     ///
     /// The session has the permissions of this command's token. The link is printed on standard output.
-    ///
-    /// Example: bulla console --open
     Console(ConsoleArgs),
     /// Search names, serials, fingerprints, owners, paths of secrets
     Search(SearchArgs),

@@ -13,6 +13,8 @@ pub enum Format {
     /// Aligned columns for people, worst first
     #[default]
     Table,
+    /// A table with all columns, whatever the width of the terminal
+    Wide,
     /// One JSON document
     Json,
     /// One JSON document per line, as soon as a result arrives

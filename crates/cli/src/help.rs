@@ -1,9 +1,10 @@
 //! The help of a program with many commands. They are listed in groups, in the order of a typical workflow.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use clap::Command;
 use clap::builder::StyledStr;
+use clap::{Command, FromArgMatches};
 
 /// Commands under one heading.
 pub struct Group {
@@ -18,6 +19,55 @@ pub struct Group {
 pub fn grouped(command: Command, groups: &[Group]) -> Command {
     let template = template(&command, groups);
     command.help_template(template)
+}
+
+/// Examples of the commands of all programs, one a line, in the order of the help.
+const EXAMPLES: &str = include_str!("examples.txt");
+
+/// Returns the examples of a command. `path` is the command as it is typed: `bulla cert list`.
+pub fn examples(command: &Command, path: &str) -> Vec<&'static str> {
+    let is_of_command = |rest: &str| {
+        let word = rest.split_whitespace().next().unwrap_or_default();
+        (rest.is_empty() || rest.starts_with(' ')) && command.find_subcommand(word).is_none()
+    };
+    EXAMPLES.lines().filter(|line| line.strip_prefix(path).is_some_and(is_of_command)).collect()
+}
+
+/// Adds its examples to the help of each command. Examples name the program `bulla`, which is replaced by the program's name.
+pub fn with_examples(command: Command) -> Command {
+    let program = command.get_name().to_owned();
+    with_examples_below(command, &program, "bulla")
+}
+
+/// Returns whether a command has examples with explanations.
+fn has_own_examples(command: &Command) -> bool {
+    let texts = [command.get_after_help(), command.get_after_long_help()];
+    texts.into_iter().flatten().any(|text| text.to_string().contains("Example"))
+}
+
+/// Parses a command line. Exits on an error or a request for help.
+pub fn parse<P: FromArgMatches>(command: Command, line: Vec<OsString>) -> P {
+    P::from_arg_matches(&command.get_matches_from(line)).unwrap_or_else(|error| error.exit())
+}
+
+fn with_examples_below(mut command: Command, program: &str, path: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+    for name in names {
+        let path = format!("{path} {name}");
+        command = command.mut_subcommand(name, |sub| with_examples_below(sub, program, &path));
+    }
+    let examples = examples(&command, path);
+    if examples.is_empty() || has_own_examples(&command) {
+        return command;
+    }
+    let mut text = "Examples:".to_owned();
+    for line in examples {
+        let _ = write!(text, "\n  {}", line.replacen("bulla", program, 1));
+    }
+    if let Some(other) = command.get_after_help() {
+        let _ = write!(text, "\n\n{other}");
+    }
+    command.after_help(text)
 }
 
 fn template(command: &Command, groups: &[Group]) -> StyledStr {
@@ -92,6 +142,24 @@ mod tests {
         let wanted = "\nDiscover:\n  scan   Scan endpoints\n  watch  Scheduled scans\n\nOperate:\n  serve  Run the server\n\nOptions:\n";
         assert!(help.contains(wanted), "{help}");
         assert!(!help.contains("Commands:"), "{help}");
+    }
+
+    #[test]
+    fn examples_are_of_the_command_and_name_the_program() {
+        let list = Command::new("list").after_help("More.");
+        let token = Command::new("token").subcommand(Command::new("delete"));
+        let program =
+            Command::new("other").subcommand(Command::new("job").subcommand(list)).subcommand(token);
+        // `bulla token` runs nothing, and `bulla token delete` is not its example.
+        let token = program.find_subcommand("token").unwrap();
+        assert!(!examples(token, "bulla token").contains(&"bulla token delete ci"));
+        let program = with_examples(program);
+        let help = |path: [&str; 2]| {
+            let command = path.iter().fold(&program, |command, name| command.find_subcommand(name).unwrap());
+            command.get_after_help().map(ToString::to_string)
+        };
+        assert_eq!(help(["job", "list"]).unwrap(), "Examples:\n  other job list --watch\n\nMore.");
+        assert_eq!(help(["token", "delete"]).unwrap(), "Examples:\n  other token delete ci");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub mod help;
 pub mod memory;
 pub mod printer;
 mod query;
-
+pub mod repeat;
 pub mod shell;
 pub mod spelling;
 pub mod stop;

@@ -10,7 +10,7 @@ use cli::configuration::ClientConfiguration;
 use cli::control::{self, AgentServerCommand, AuthorityCommand, KeyCommand, Noun};
 use cli::exit::{EXIT_CODES, Exit, Outcome};
 use cli::shell::CompletionsCommand;
-use cli::{AccessCommand, GlobalArgs, IssuanceCommand, OperationCommand, shell, spelling};
+use cli::{AccessCommand, GlobalArgs, IssuanceCommand, OperationCommand, help, shell, spelling};
 
 /// Manages certificates, credentials and keys on a Bulla server.
 #[derive(Debug, Parser)]
@@ -61,7 +61,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let line = Cli::parse_from(spelling::with_help(std::env::args_os().collect()));
+    let line = spelling::with_help(std::env::args_os().collect());
+    let line: Cli = help::parse(help::with_examples(Cli::command()), line);
     cli::conclude_in(&Cli::command(), run(&line))
 }
 
@@ -79,6 +80,6 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Complete(args) => {
             cli::block_on(Box::pin(args.run(Cli::command(), &configuration()?.client)))
         }
-        Command::Man { folder } => shell::man(folder, Cli::command()),
+        Command::Man { folder } => shell::man(folder, help::with_examples(Cli::command())),
     }
 }

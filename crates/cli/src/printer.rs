@@ -1,5 +1,6 @@
 //! Prints rows page by page, in each format.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 
 use crate::connection::{Columns, DocumentRow};
@@ -33,6 +34,8 @@ pub struct Printer {
     shown: Vec<usize>,
     /// The heading of a column with values that is left out.
     left_out: Option<&'static str>,
+    /// Members of documents that have a column of their own in wide tables; empty before the first page.
+    beside: Vec<String>,
 }
 
 /// Refuses a format that only scans have.
@@ -40,8 +43,9 @@ pub(crate) fn no_html(format: Format) -> Outcome<()> {
     if format != Format::Html {
         return Ok(());
     }
-    Err(Problem::usage("this command has no HTML output")
-        .hint("use table, json, jsonl, csv, yaml or name; `bulla scan … --output html` creates a report"))
+    Err(Problem::usage("this command has no HTML output").hint(
+        "use table, wide, json, jsonl, csv, yaml or name; `bulla scan … --output html` creates a report",
+    ))
 }
 
 impl Printer {
@@ -56,6 +60,7 @@ impl Printer {
             rows: 0,
             shown: Vec::new(),
             left_out: None,
+            beside: Vec::new(),
         })
     }
 
@@ -63,7 +68,13 @@ impl Printer {
     pub fn page<T: Listed>(&mut self, rows: &[T]) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {
-            Format::Table | Format::Html => self.table(rows, first)?,
+            Format::Table | Format::Html => {
+                self.table(T::TABLE, rows.iter().map(|row| row.cells(self.paint)), first, width())?;
+            }
+            Format::Wide => {
+                let heads: Vec<String> = T::CSV.iter().map(|name| heading(name).to_uppercase()).collect();
+                self.table(&heads, rows.iter().map(Listed::fields), first, None)?;
+            }
             Format::Json => self.json(rows.iter().map(Listed::json), first)?,
             Format::Jsonl => {
                 for row in rows {
@@ -91,14 +102,19 @@ impl Printer {
         self.out.flush()
     }
 
-    fn table<T: Listed>(&mut self, rows: &[T], first: bool) -> io::Result<()> {
-        if rows.is_empty() {
+    /// Prints the rows of a page; the heads only above the first page.
+    fn table<R: Into<comfy_table::Row>>(
+        &mut self,
+        heads: &[impl AsRef<str>],
+        rows: impl Iterator<Item = R>,
+        first: bool,
+        width: Option<u16>,
+    ) -> io::Result<()> {
+        let heads: Vec<&str> = heads.iter().filter(|_| first).map(AsRef::as_ref).collect();
+        let mut shown = table(&heads, self.paint, width);
+        shown.add_rows(rows);
+        if shown.is_empty() {
             return Ok(());
-        }
-        let head = if first { T::TABLE } else { &[] };
-        let mut shown = table(head, self.paint, width());
-        for row in rows {
-            shown.add_row(row.cells(self.paint));
         }
         writeln!(self.out, "{}", shown.trim_fmt())
     }
@@ -125,14 +141,16 @@ impl Printer {
                 if first {
                     (self.shown, self.left_out) = fitting(columns, &cells, width());
                 }
-                let heads: Vec<&str> = self.shown.iter().map(|at| columns[*at].0).collect();
-                let mut shown = table(if first { &heads } else { &[] }, self.paint, width());
-                for mut row in cells {
-                    shown.add_row(self.shown.iter().map(|at| std::mem::take(&mut row[*at])));
-                }
-                writeln!(self.out, "{}", shown.trim_fmt())?;
+                let shown = std::mem::take(&mut self.shown);
+                let heads: Vec<&str> = shown.iter().map(|at| columns[*at].0).collect();
+                let cells = cells
+                    .into_iter()
+                    .map(|mut row| shown.iter().map(|at| std::mem::take(&mut row[*at])).collect::<Vec<_>>());
+                self.table(&heads, cells, first, width())?;
+                self.shown = shown;
             }
             Format::Table | Format::Html => {}
+            Format::Wide => self.wide(rows, columns, first)?,
             Format::Json => self.json(rows.iter().map(|row| row.json().clone()), first)?,
             Format::Jsonl => {
                 for row in rows {
@@ -156,6 +174,25 @@ impl Printer {
         self.out.flush()
     }
 
+    /// Prints documents with all columns, and with a column for each other member that has a value on the first page.
+    fn wide(&mut self, rows: &[DocumentRow], columns: Columns, first: bool) -> io::Result<()> {
+        if first {
+            let names: BTreeSet<&str> = rows.iter().flat_map(|row| row.members_beside(columns)).collect();
+            self.beside = names.into_iter().map(str::to_owned).collect();
+        }
+        let beside = std::mem::take(&mut self.beside);
+        let heads = columns.iter().map(|(head, _)| (*head).to_owned());
+        let heads: Vec<String> = heads.chain(beside.iter().map(|name| heading(name))).collect();
+        let cells = rows.iter().map(|row| {
+            let mut cells = row.cells(columns);
+            cells.extend(beside.iter().map(|name| row.cell(name)));
+            cells
+        });
+        self.table(&heads, cells, first, None)?;
+        self.beside = beside;
+        Ok(())
+    }
+
     /// Prints the total number of rows on all pages, separate from the output.
     pub fn total(&self, total: api::listing::TotalView) {
         let least = if total.exact { "" } else { "at least " };
@@ -165,7 +202,7 @@ impl Printer {
     /// Prints the end of the output. `next` is the cursor of the next page.
     pub fn end(mut self, next: Option<&str>) -> io::Result<()> {
         if let Some(head) = self.left_out {
-            eprintln!("the terminal has no room for the column {head}: --output json has it");
+            eprintln!("the terminal has no room for the column {head}: --output wide shows it");
         }
         match (self.format, next) {
             (Format::Json, _) => {
@@ -176,11 +213,18 @@ impl Printer {
                 writeln!(self.out, "\n],\"next\":{next}}}")?;
             }
             (_, Some(next)) => eprintln!("there are more: --after {next}, or --all"),
-            (Format::Table, None) if self.rows == 0 => eprintln!("no results"),
+            (Format::Table | Format::Wide, None) if self.rows == 0 => eprintln!("no results"),
             _ => {}
         }
         self.out.flush()
     }
+}
+
+/// Returns the heading of a column by the name of its member: `created_at` becomes `Created at`.
+fn heading(member: &str) -> String {
+    let words = member.replace('_', " ");
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Returns the columns that a terminal of this width has room for, and the heading of one that has values and is left out. Empty
@@ -231,5 +275,10 @@ mod tests {
         assert_eq!(of(&rows, Some(48)), (vec![0], Some("Id")));
         // The ID is the only way to name an object without a name.
         assert_eq!(of(&[row("")], Some(20)), (vec![3], None));
+    }
+
+    #[test]
+    fn heading_of_a_member_has_spaces() {
+        assert_eq!(heading("created_at"), "Created at");
     }
 }

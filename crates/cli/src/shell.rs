@@ -9,8 +9,6 @@ use crate::data;
 use crate::exit::{Exit, Outcome, Problem, print};
 
 /// `bulla completions`
-///
-/// Example: bulla completions install
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum CompletionsCommand {
     /// Install the completion script of your shell [default: the shell in $SHELL]

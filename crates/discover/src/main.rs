@@ -12,7 +12,7 @@ use std::sync::Arc;
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::exit::{EXIT_CODES, Exit, Outcome};
 use cli::shell::CompletionsCommand;
-use cli::{GlobalArgs, shell};
+use cli::{GlobalArgs, help, shell};
 use clouds::{CloudSettings, CloudSource, Pools, SourceError};
 use discover::ScannerSettings;
 use discover::fleet_command::{self, FleetArgs};
@@ -62,7 +62,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    cli::conclude_in(&Cli::command(), run(&Cli::parse()))
+    let line: Cli = help::parse(help::with_examples(Cli::command()), std::env::args_os().collect());
+    cli::conclude_in(&Cli::command(), run(&line))
 }
 
 fn run(line: &Cli) -> Outcome<Exit> {
@@ -77,7 +78,7 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Rules(args) => rules::run(args),
         Command::Fleet(args) => cli::block_on(Box::pin(fleet_command::run(args))),
         Command::Completions(command) => command.run(Cli::command()),
-        Command::Man { folder } => shell::man(folder, Cli::command()),
+        Command::Man { folder } => shell::man(folder, help::with_examples(Cli::command())),
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct RunningScan {
 }
 
 impl RunningScan {
-    /// Locks a scan. Returns `None` without a writable data folder: nobody can then detect that the process was killed.
+    /// Locks a scan. Returns `None` without a writable data folder: other processes can then not detect that this one was killed.
     ///
     /// # Errors
     /// Another process runs the scan.

@@ -53,7 +53,7 @@ pub const KEYS: &[Key] = &[
     ("scan.retry", Kind::Boolean, "retry endpoints that did not answer"),
     ("scan.finish_handshakes", Kind::Boolean, "complete handshakes"),
     ("scan.revocation", Kind::Text, "revocation check: off, crl or ocsp"),
-    ("scan.output", Kind::Text, "output format: table, json, jsonl, csv or html"),
+    ("scan.output", Kind::Text, "output format: table, wide, json, jsonl, csv or html"),
     ("scan.table_rows", Kind::Number, "maximum rows of the table; 0: all"),
     ("store.enabled", Kind::Boolean, "keep results in the inventory"),
     ("store.url", Kind::Text, "URL of the database; empty: a file in the data folder"),
@@ -72,7 +72,7 @@ pub const KEYS: &[Key] = &[
     (
         "inventory.observations_days",
         Kind::Number,
-        "days for which observations stay after the end of their scan; 0: for ever",
+        "days for which observations stay after the end of their scan; 0: without a limit",
     ),
 ];
 
@@ -108,7 +108,7 @@ impl ScannerSettings {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InventorySettings {
-    /// Days for which observations stay after the end of their scan; 0: for ever.
+    /// Days for which observations stay after the end of their scan; 0: without a limit.
     pub observations_days: u32,
 }
 
@@ -116,7 +116,7 @@ impl InventorySettings {
     /// The longest time, about a century.
     const DAYS_MAX: u32 = 36_500;
 
-    /// Returns how long observations stay; `None`: for ever.
+    /// Returns how long observations stay; `None`: without a limit.
     pub fn days(&self) -> Option<u32> {
         (self.observations_days > 0).then_some(self.observations_days)
     }
@@ -128,7 +128,7 @@ impl InventorySettings {
                 "inventory.observations_days is {}",
                 self.observations_days
             ))
-            .hint(format!("give 1 to {} days, or 0 to keep observations for ever", Self::DAYS_MAX)));
+            .hint(format!("give 1 to {} days, or 0 to keep observations without a limit", Self::DAYS_MAX)));
         }
         Ok(())
     }

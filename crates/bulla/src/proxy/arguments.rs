@@ -52,19 +52,14 @@ pub(crate) struct ProxyArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
     /// Explain the policy's decision about a request, from the configuration file
-    #[command(after_help = "Example:\n  bulla proxy explain --as ci https://api.github.com/repos/x -X PUT")]
     Explain(ExplainArgs),
     /// Follow the decisions of a running proxy in the terminal, from its audit log
-    #[command(after_help = "Example:\n  bulla proxy top --actor ci --denied")]
     Top(TopArgs),
     /// List the requests of a running proxy that wait for an approval
-    #[command(after_help = "Example:\n  bulla proxy held")]
     Held(HeldArgs),
     /// Approve a held request: it is sent now
-    #[command(after_help = "Example:\n  bulla proxy approve 0a1b2c3d4e --for 1h")]
     Approve(ApproveArgs),
     /// Reject a held request: its client gets status 403 and the reason
-    #[command(after_help = "Example:\n  bulla proxy reject 0a1b2c3d4e --reason \"not on Fridays\"")]
     Reject(RejectArgs),
 }
 

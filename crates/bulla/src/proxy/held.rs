@@ -4,14 +4,16 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use cli::GlobalArgs;
+use clap::Args;
+use cli::connection::{Columns, ShortListing, document_of};
 use cli::exit::{Exit, Outcome, Problem, print};
-use cli::terminal::{Paint, clean, table, width};
+use cli::terminal::clean;
 use cli::units::{self, distance, now_us};
+use cli::{GlobalArgs, columns};
 use proxy::holds::HeldRequest;
 use proxy::policy::PolicyRuleText;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::control::{self, ControlRequest, ControlResponse, REASON_OCTETS_MAX};
 use crate::config::Configuration;
@@ -21,9 +23,8 @@ use crate::config::Configuration;
 pub(crate) struct HeldArgs {
     #[command(flatten)]
     socket: SocketArgs,
-    /// Output format
-    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table")]
-    output: HeldFormat,
+    #[command(flatten)]
+    listing: ShortListing,
 }
 
 /// `bulla proxy approve`
@@ -61,15 +62,6 @@ struct SocketArgs {
     /// The control socket of the proxy [default: proxy.control_socket]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-}
-
-/// Output formats of the held requests.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum HeldFormat {
-    /// Aligned columns for people, longest held first
-    Table,
-    /// One JSON document
-    Json,
 }
 
 /// A rule as the configuration file has it.
@@ -120,16 +112,25 @@ impl SocketArgs {
 
 /// Runs `bulla proxy held`.
 pub(super) fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> {
-    let rows = match args.socket.ask(global, &ControlRequest::Held)? {
-        ControlResponse::Held(rows) => rows,
-        other => return Err(refused(other)),
-    };
-    match args.output {
-        HeldFormat::Json => print(&serde_json::to_string_pretty(&rows).unwrap_or_default())?,
-        HeldFormat::Table if rows.is_empty() => eprintln!("no request is held"),
-        HeldFormat::Table => print(&shown(&rows))?,
-    }
-    Ok(Exit::Ok)
+    const HELD: Columns = columns!(
+        HeldRequest:
+        ("Id", id),
+        ("Client", client),
+        ("Method", method),
+        ("URL", url),
+        ("Rule", rule),
+        ("Since", since),
+        ("Deadline", deadline),
+    );
+    let document = if args.listing.is_table() { for_people } else { document_of::<HeldRequest> };
+    cli::block_on(Box::pin(async {
+        let fetch = async || match args.socket.ask(global, &ControlRequest::Held)? {
+            ControlResponse::Held(rows) => rows.iter().map(document).collect(),
+            other => Err(refused(other)),
+        };
+        args.listing.print(HELD, fetch).await?;
+        Ok(Exit::Ok)
+    }))
 }
 
 /// Runs `bulla proxy approve`.
@@ -177,23 +178,18 @@ fn described(request: &HeldRequest) -> String {
         .into_owned()
 }
 
-fn shown(rows: &[HeldRequest]) -> String {
+/// Returns a request without control characters, which a client may send, and with its times as distances from now.
+fn for_people(request: &HeldRequest) -> Outcome<Value> {
     let now_s = now_us().div_euclid(1_000_000);
-    let mut shown =
-        table(&["ID", "CLIENT", "METHOD", "URL", "RULE", "SINCE", "DEADLINE"], Paint(false), width());
-    for row in rows {
-        let text = |text: &str| clean(text).into_owned();
-        shown.add_row([
-            text(&row.id),
-            text(&row.client),
-            text(&row.method),
-            text(&row.url),
-            text(&row.rule),
-            distance(row.since.as_second() - now_s),
-            distance(row.deadline.as_second() - now_s),
-        ]);
+    let mut document = document_of(request)?;
+    for member in document.as_object_mut().into_iter().flat_map(|members| members.values_mut()) {
+        if let Value::String(text) = member {
+            *text = clean(text).into_owned();
+        }
     }
-    shown.trim_fmt()
+    document["since"] = distance(request.since.as_second() - now_s).into();
+    document["deadline"] = distance(request.deadline.as_second() - now_s).into();
+    Ok(document)
 }
 
 /// Returns the rule that allows a request, for the configuration file.

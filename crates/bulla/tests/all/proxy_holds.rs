@@ -64,9 +64,9 @@ fn held(world: &World) -> Value {
     let mut found = Value::Null;
     until_blocking("a request is held", || {
         let output = command(world, &["held", "--output", "json"]);
-        let rows: Vec<Value> = serde_json::from_slice(&output.stdout)
+        let listed: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {}", describe(&output)));
-        found = rows.first().cloned().unwrap_or_default();
+        found = listed["rows"][0].clone();
         !found.is_null()
     });
     found
@@ -92,7 +92,7 @@ fn held_requests_are_approved_once_or_for_a_time_and_rejected_by_commands() {
     assert_eq!(seen(&world, "/repos/"), 0, "nothing is sent");
     let id = first["id"].as_str().unwrap();
     let table = stdout(&command(&world, &["held"]));
-    assert!(table.contains("CLIENT") && table.contains(id) && table.contains(" min"), "{table}");
+    assert!(table.contains("Client") && table.contains(id) && table.contains(" min"), "{table}");
     assert!(!table.contains("in-the-query"), "{table}");
     // The webhook tells about the request, without query and body.
     until_blocking("the webhook was called", || seen(&world, "POST /hook ") > 0);

@@ -1,7 +1,6 @@
 //! Prints listings and single documents of the API: as tables for people, as JSON and CSV for programs.
 
-use std::io::{IsTerminal as _, Write};
-use std::time::Duration;
+use std::io::Write;
 
 use api::csv::Csv;
 use api::listing::PageQuery;
@@ -16,8 +15,9 @@ use crate::exit::{Exit, Outcome, Problem, print};
 use crate::format::Format;
 use crate::printer::{Printer, no_html};
 use crate::query::Query;
+use crate::repeat::Repeat;
 use crate::terminal::{Colour, Paint, table, width};
-use crate::{units, yaml};
+use crate::yaml;
 
 /// The output format, and whether to use colour.
 #[derive(Args, Clone, Debug)]
@@ -47,11 +47,19 @@ pub struct Listing {
     /// Print all pages
     #[arg(long)]
     all: bool,
-    /// Repeat the output every 2 s, or at the given interval, until Ctrl-C
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "2s", value_parser = units::duration)]
-    watch: Option<Duration>,
+    #[command(flatten)]
+    repeat: Repeat,
     #[command(flatten)]
     pub(crate) show: Output,
+}
+
+/// How to print a listing that has no pages.
+#[derive(Args, Clone, Debug)]
+pub struct ShortListing {
+    #[command(flatten)]
+    repeat: Repeat,
+    #[command(flatten)]
+    show: Output,
 }
 
 /// Maximum rows per page of the server.
@@ -60,7 +68,7 @@ pub(super) const PAGE_ROWS: u32 = 500;
 impl Output {
     /// Returns whether a table for people is printed, not a document or the result of a query.
     pub(crate) fn is_table(&self) -> bool {
-        self.output == Format::Table && self.query.is_none()
+        matches!(self.output, Format::Table | Format::Wide) && self.query.is_none()
     }
 }
 
@@ -85,23 +93,7 @@ impl Listing {
         columns: Columns,
         shown: fn(Value) -> Value,
     ) -> Outcome<()> {
-        let Some(every) = self.watch else {
-            return self.print_once(client, path, query, columns, shown).await;
-        };
-        loop {
-            if std::io::stdout().is_terminal() {
-                print!("{CLEAR}");
-            }
-            match self.print_once(client, path, query, columns, shown).await {
-                // The server may be restarting.
-                Err(problem) if problem.exit == Exit::Server => {
-                    problem.report();
-                    eprintln!("retrying in {} s", every.as_secs());
-                }
-                printed => printed?,
-            }
-            tokio::time::sleep(every).await;
-        }
+        self.repeat.run(async || self.print_once(client, path, query, columns, shown).await).await
     }
 
     /// Returns the maximum number of rows; `None` for all.
@@ -113,7 +105,7 @@ impl Listing {
     pub(crate) fn flag_of_servers(&self) -> Option<&'static str> {
         match self {
             Self { after: Some(_), .. } => Some("--after"),
-            Self { watch: Some(_), .. } => Some("--watch"),
+            Self { repeat, .. } if repeat.is_on() => Some("--watch"),
             _ => None,
         }
     }
@@ -159,6 +151,18 @@ impl Listing {
     }
 }
 
+impl ShortListing {
+    /// Returns whether a table for people is printed.
+    pub fn is_table(&self) -> bool {
+        self.show.is_table()
+    }
+
+    /// Prints the documents that `fetch` returns.
+    pub async fn print(&self, columns: Columns, fetch: impl AsyncFn() -> Outcome<Vec<Value>>) -> Outcome<()> {
+        self.repeat.run(async || print_rows(fetch().await?, columns, &self.show)).await
+    }
+}
+
 /// Prints documents as rows, or the result of a query on them.
 pub fn print_rows(documents: Vec<Value>, columns: Columns, show: &Output) -> Outcome<()> {
     if let Some(query) = &show.query {
@@ -170,11 +174,8 @@ pub fn print_rows(documents: Vec<Value>, columns: Columns, show: &Output) -> Out
     printed.map_err(|error| Problem::output(&error))
 }
 
-/// Clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
-const CLEAR: &str = "\x1b[H\x1b[2J";
-
 /// Prints the result of `query` on `document`, as JSON.
-fn print_query_result(query: &Query, document: &Value) -> Outcome<()> {
+pub fn print_query_result(query: &Query, document: &Value) -> Outcome<()> {
     let found = query.search(document)?;
     let text = serde_json::to_string_pretty(&found).map_err(|error| Problem::new(Exit::Machine, error))?;
     print(&text)
@@ -190,8 +191,9 @@ pub fn show_one(document: &Value, output: &Output) -> Outcome<()> {
     let mut print = || -> std::io::Result<()> {
         match (output.output, document) {
             (_, Value::Null) => Ok(()),
-            (Format::Table, Value::Object(members)) => {
-                let mut shown = table(&[], Paint(output.color.applies_to_stdout()), width());
+            (format @ (Format::Table | Format::Wide), Value::Object(members)) => {
+                let width = if format == Format::Wide { None } else { width() };
+                let mut shown = table(&[], Paint(output.color.applies_to_stdout()), width);
                 for (name, value) in members.iter().filter(|(_, value)| !empty(value)) {
                     shown.add_row(vec![
                         Cell::new(name.replace('_', " ")),

@@ -66,6 +66,27 @@ impl DocumentRow {
         columns.iter().map(|(_, pointer)| text(value(pointer), style)).collect()
     }
 
+    /// Returns the cell of a member of the document.
+    pub fn cell(&self, member: &str) -> String {
+        text(self.item.get(member).unwrap_or(&Value::Null), Style::Table)
+    }
+
+    /// Returns the names of the members that have a value without structure, and are not in `columns`.
+    pub fn members_beside(&self, columns: Columns) -> Vec<&str> {
+        let is_shown = |name: &str| {
+            columns.iter().any(|(_, pointer)| pointer.strip_prefix('/').is_some_and(|member| member == name))
+        };
+        let is_plain = |value: &Value| match value {
+            Value::Null | Value::Object(_) => false,
+            Value::Array(all) => !all.is_empty() && !all.iter().any(|one| one.is_object() || one.is_array()),
+            Value::String(text) => !text.is_empty(),
+            Value::Bool(_) | Value::Number(_) => true,
+        };
+        let members = self.item.as_object().into_iter().flatten();
+        let plain = members.filter(|(name, value)| is_plain(value) && !is_shown(name));
+        plain.map(|(name, _)| name.as_str()).collect()
+    }
+
     /// Returns the document's name, else its id, else the value in the first of `columns`.
     pub fn name(&self, columns: Columns) -> String {
         let text = |value: &Value| text(value, Style::Table);
@@ -80,7 +101,7 @@ impl DocumentRow {
     }
 }
 
-/// For whom a value is formatted.
+/// The reader for which a value is formatted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Style {
     /// People: times to the minute, yes and no.
@@ -134,6 +155,18 @@ mod tests {
             &[("B", "/a/b"), ("At", "/at"), ("Yes", "/yes"), ("Tags", "/tags"), ("No", "/no")];
         assert_eq!(document.cells(columns), ["x, y", "2026-11-21 05:06", "yes", "k=v", ""]);
         assert_eq!(document.fields(columns), ["x, y", "2026-11-21T05:06:07Z", "true", "k=v", ""]);
+    }
+
+    #[test]
+    fn members_without_structure_beside_the_columns_are_named() {
+        let document = DocumentRow {
+            item: json!({
+                "name": "a", "at": "2026-11-21T05:06:07Z", "tags": ["x", "y"], "no": false, "empty": "", "none": null,
+                "inner": { "b": 1 }, "list": [{ "b": 1 }], "nothing": [],
+            }),
+        };
+        assert_eq!(document.members_beside(&[("Name", "/name"), ("B", "/inner/b")]), ["at", "no", "tags"]);
+        assert_eq!((document.cell("at"), document.cell("tags")), ("2026-11-21 05:06".into(), "x, y".into()));
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub enum TokenCommand {
     /// Show a token
     Show {
         /// Name or id of the token
+        #[arg(value_name = "NAME")]
         given: String,
         #[command(flatten)]
         show: Output,
@@ -51,6 +52,7 @@ pub enum TokenCommand {
     /// Give a token a new secret; the old one becomes invalid immediately
     Rotate {
         /// Name or id of the token
+        #[arg(value_name = "NAME")]
         given: String,
         #[command(flatten)]
         show: Output,
@@ -58,6 +60,7 @@ pub enum TokenCommand {
     /// Delete a token; it becomes invalid immediately
     Delete {
         /// Name or id of the token
+        #[arg(value_name = "NAME")]
         given: String,
     },
 }
@@ -99,13 +102,12 @@ pub enum UserCommand {
     /// Show a user
     Show {
         /// Name or id of the user
+        #[arg(value_name = "NAME")]
         given: String,
         #[command(flatten)]
         show: Output,
     },
     /// Create a user who signs in with a password or one-time links, or with the OIDC issuer
-    ///
-    /// Example: bulla user create ann --role operator; bulla user password ann
     Create {
         /// Name of the user
         name: String,
@@ -124,10 +126,9 @@ pub enum UserCommand {
     /// Set a user's password: prompted at the terminal, or one line on standard input
     ///
     /// At least 12 characters. The user's sessions end.
-    ///
-    /// Example: bulla user password ann
     Password {
         /// Name or id of the user
+        #[arg(value_name = "NAME")]
         given: String,
     },
     /// List or delete the security keys of a user; users add their own in the console
@@ -136,11 +137,13 @@ pub enum UserCommand {
     /// End every session of a user
     Logout {
         /// Name or id of the user
+        #[arg(value_name = "NAME")]
         given: String,
     },
     /// Delete a user
     Delete {
         /// Name or id of the user
+        #[arg(value_name = "NAME")]
         given: String,
     },
     /// List roles and their permissions
@@ -151,19 +154,17 @@ pub enum UserCommand {
 #[derive(Debug, Subcommand)]
 pub enum SecurityKeyCommand {
     /// List the security keys of a user
-    ///
-    /// Example: bulla user security-key list ann
     List {
         /// Name or id of the user
+        #[arg(value_name = "NAME")]
         given: String,
         #[command(flatten)]
         listing: Listing,
     },
     /// Delete a security key of a user. Without any, the user signs in with the password alone
-    ///
-    /// Example: bulla user security-key delete ann 01a2b3c4-…
     Delete {
         /// Name or id of the user
+        #[arg(value_name = "NAME")]
         given: String,
         /// Id of the security key
         key: String,

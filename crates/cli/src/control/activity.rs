@@ -9,9 +9,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Listing, Output};
+use crate::connection::{Client, Columns, Listing, Output, ShortListing, print_rows};
 use crate::exit::{Outcome, Problem};
-use crate::printer::Printer;
 use crate::units;
 
 /// The series to print.
@@ -56,10 +55,7 @@ impl SeriesArgs {
             team: self.team.clone(),
         };
         let found: SeriesCountsView = client.fetch("/api/v1/series", &query).await?;
-        let mut printer = Printer::new(self.show.output, self.show.color)?;
-        let rows: Vec<DocumentRow> = rows(&found)?.into_iter().map(DocumentRow::of).collect();
-        printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
-        printer.end(None).map_err(|error| Problem::output(&error))
+        print_rows(rows(&found)?, COLUMNS, &self.show)
     }
 }
 
@@ -110,7 +106,7 @@ pub(super) async fn blocked_keys(client: &Client, listing: &Listing) -> Outcome<
 }
 
 /// Prints what each authority publishes, one row per CRL.
-pub(super) async fn publications(client: &Client, output: &Output) -> Outcome<()> {
+pub(super) async fn publications(client: &Client, listing: &ShortListing) -> Outcome<()> {
     const COLUMNS: Columns = &[
         ("Authority", "/name"),
         ("Published", "/part"),
@@ -122,6 +118,11 @@ pub(super) async fn publications(client: &Client, output: &Output) -> Outcome<()
         ("Failures", "/failures"),
         ("Last error", "/last_error"),
     ];
+    listing.print(COLUMNS, async || published(client).await).await
+}
+
+/// Returns one document for each CRL and OCSP responder.
+async fn published(client: &Client) -> Outcome<Vec<Value>> {
     let found: api::listing::Listing<PublicationView> = client.fetch("/api/v1/publications", &()).await?;
     let mut rows = Vec::new();
     for authority in found.items {
@@ -129,19 +130,17 @@ pub(super) async fn publications(client: &Client, output: &Output) -> Outcome<()
             let mut row = crate::connection::document_of(crl)?;
             row["name"] = authority.name.as_str().into();
             row["part"] = format!("CRL {}", crl.part).into();
-            rows.push(DocumentRow::of(row));
+            rows.push(row);
         }
         if let Some(ocsp) = authority.ocsp {
             let row = json!({
                 "name": authority.name, "part": "OCSP responder", "state": ocsp.state,
                 "this_update": ocsp.not_before, "next_update": ocsp.not_after,
             });
-            rows.push(DocumentRow::of(row));
+            rows.push(row);
         }
     }
-    let mut printer = Printer::new(output.output, output.color)?;
-    printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))
+    Ok(rows)
 }
 
 /// The deployments to print.

@@ -32,8 +32,6 @@ pub enum ApprovalCommand {
     Show(ShowArgs),
     /// Approve a plan: the job starts once the profile's required number of people have approved. At a terminal, shows the plan and
     /// asks for confirmation
-    ///
-    /// Example: bulla approval approve ID --plan SHA256 --note "ticket 123"
     Approve(ApproveArgs),
     /// Reject an approval: the job is cancelled
     Reject(RejectArgs),
@@ -41,8 +39,6 @@ pub enum ApprovalCommand {
     ///
     /// Checks that the shown plan has the signed SHA-256, and that each security key signed it. --key names the keys of approvers, as
     /// the audit events `user.security-key-add` record them. Exit code 1 when the plan or a signature is wrong.
-    ///
-    /// Example: bulla approval show ID -o json > approval.json; bulla approval verify --file approval.json --require-signatures
     Verify(VerifyArgs),
 }
 
@@ -104,6 +100,9 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     let query = ApprovalQuery { state: Some(state.to_owned()) };
     match listing.show.output {
         Format::Csv => listing.print_mapped(client, PATH, &query, CSV, plan_fields_as_object).await,
+        Format::Wide if listing.show.is_table() => {
+            listing.print_mapped(client, PATH, &query, CSV, plan_fields_as_object).await
+        }
         Format::Table if listing.show.is_table() => {
             listing.print_mapped(client, PATH, &query, TABLE, to_table_row).await
         }

@@ -93,16 +93,12 @@ pub enum AuditCommand {
         listing: Listing,
     },
     /// Print a sealed segment as JSON lines: its head, then its lines
-    ///
-    /// Example: bulla audit segment 12
     Segment {
         /// Number of the segment
         #[arg(value_name = "NUMBER")]
         segment: u64,
     },
     /// Prove that a line is in a sealed segment
-    ///
-    /// Example: bulla audit prove 12 --line 0 > proof.json
     Prove {
         /// Number of the segment
         #[arg(value_name = "NUMBER")]
@@ -348,7 +344,7 @@ fn time(text: &str) -> Result<Timestamp, String> {
     Timestamp::from_microsecond(at_us).map_err(|error| error.to_string())
 }
 
-/// Converts a line of a sealed segment to the event that it stands for. Returns other lines unchanged.
+/// Converts a line of a sealed segment to the event in it. Returns other lines unchanged.
 fn unsealed(line: Value) -> Value {
     let at = |us: i64| Timestamp::from_microsecond(us).ok().map(|at| at.to_string());
     match SegmentLine::deserialize(&line) {

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{Run, activity, input};
 use crate::columns;
-use crate::connection::{Client, Columns, Listing, Output, show_one};
+use crate::connection::{Client, Columns, Listing, Output, ShortListing, show_one};
 use crate::exit::{Exit, Outcome, Problem, print};
 use crate::units;
 
@@ -24,7 +24,7 @@ pub enum AuthorityCommand {
     /// List CAs
     List(Listing),
     /// Show the publications of each CA: age, expiry and entries of its CRLs, failures, its OCSP responder
-    Publications(Output),
+    Publications(ShortListing),
     /// Show a CA, with its certificate and chain
     Show {
         /// Name or id of the CA
@@ -238,7 +238,7 @@ impl Run for AuthorityCommand {
     }
 }
 
-/// Returns the root of a CA, or its certificate and those of its issuers. `ca` is an [`AuthorityView`].
+/// Returns the root of a CA, or its certificate and its issuers' certificates. `ca` is an [`AuthorityView`].
 fn pem(ca: &Value, root: bool) -> Outcome<&str> {
     let member = |name: &str| ca[name].as_str().filter(|text| !text.is_empty());
     // A root has no chain.

@@ -80,9 +80,6 @@ pub enum CertificateCommand {
         show: Output,
     },
     /// Renew a certificate, or all that match, now
-    #[command(
-        after_help = "Example: bulla cert renew --from-ca issuing --limit 100   # one wave, after another CA became the default"
-    )]
     Renew {
         #[command(flatten)]
         selection: CertificateSelection,
@@ -551,11 +548,11 @@ const ISSUED: Columns = columns!(
 /// Prints groups: a row each for people and spreadsheets, or the whole document.
 fn print_groups(document: &Value, show: &Output) -> Outcome<()> {
     const GROUPS: Columns = columns!(GroupView: ("Value", value), ("Certificates", count));
-    if show.query.is_some() || !matches!(show.output, Format::Table | Format::Csv) {
+    if !show.is_table() && (show.query.is_some() || show.output != Format::Csv) {
         return show_one(document, show);
     }
     let GroupsView { groups, complete, .. } = read_as(document)?;
-    let none = (show.output == Format::Table).then(|| "(none)".to_owned());
+    let none = show.is_table().then(|| "(none)".to_owned());
     let row = |group: GroupView| {
         document_of(&GroupView { value: group.value.or_else(|| none.clone()), count: group.count })
     };

@@ -32,8 +32,6 @@ pub enum ChangeCommand {
     Show(ShowArgs),
     /// Approve a change: it is applied exactly as shown once enough people have approved. At a terminal, shows the change and asks
     /// for confirmation
-    ///
-    /// Example: bulla change approve ID --plan SHA256 --note "ticket 123"
     Approve(ApproveArgs),
     /// Reject a change: it is not applied
     Reject(RejectArgs),

@@ -10,9 +10,8 @@ use serde_json::Value;
 use x509::Fingerprint;
 
 use super::input;
-use crate::connection::{Client, Columns, DocumentRow, Output, document_of, show_one};
+use crate::connection::{Client, Columns, Output, document_of, print_rows, show_one};
 use crate::exit::{Outcome, Problem};
-use crate::printer::Printer;
 use crate::terminal::clean;
 
 /// Number of characters shown of a plan's SHA-256.
@@ -105,10 +104,7 @@ pub(super) fn show_with_plan<T: Serialize>(
     }
     show_one(&head, show)?;
     println!();
-    let rows = rows.iter().map(|row| document_of(row).map(DocumentRow::of)).collect::<Outcome<Vec<_>>>()?;
-    let mut printer = Printer::new(show.output, show.color)?;
-    printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))
+    print_rows(rows.iter().map(document_of).collect::<Outcome<Vec<_>>>()?, columns, show)
 }
 
 /// Joins the values of a field for a cell, without control characters: names in certificates are untrusted.

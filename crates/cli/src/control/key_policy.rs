@@ -11,9 +11,8 @@ use serde_json::Value;
 use super::consent::{Consent, confirm};
 use super::{Run, input};
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, Listing, Output, document_of, print_rows, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
-use crate::printer::Printer;
 
 /// The route of policies.
 pub const POLICIES: &str = "/api/v1/key-policies";
@@ -156,11 +155,8 @@ fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
         return show_one(document, show);
     }
     let resolved: ResolvedView = read_as(document)?;
-    let rows = resolved.nodes.iter().map(|node| document_of(node).map(DocumentRow::of));
-    let rows = rows.collect::<Outcome<Vec<_>>>()?;
-    let mut printer = Printer::new(show.output, show.color)?;
-    printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))?;
+    let rows = resolved.nodes.iter().map(document_of).collect::<Outcome<Vec<_>>>()?;
+    print_rows(rows, COLUMNS, show)?;
     eprintln!("{}", summary_of(&resolved));
     if resolved.nodes.is_empty() {
         for (name, values) in &resolved.attributes {

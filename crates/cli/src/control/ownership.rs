@@ -11,10 +11,8 @@ use super::document::DocumentCommand;
 use super::job::OwnerDocument;
 use super::{Run, input};
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
-use crate::exit::{Outcome, Problem};
-use crate::format::Format;
-use crate::printer::Printer;
+use crate::connection::{Client, Columns, Listing, Output, document_of, print_rows, read_as, show_one};
+use crate::exit::Outcome;
 
 const PATH: &str = "/api/v1/ownership-rules";
 
@@ -32,6 +30,7 @@ pub enum OwnerCommand {
 #[derive(Debug, Subcommand)]
 pub enum RuleCommand {
     /// Create a rule; without conditions it applies to everything that no earlier rule matches
+    #[command(visible_alias = "create")]
     Add(Box<NewRule>),
     /// List rules, in their order
     List(Listing),
@@ -52,6 +51,7 @@ pub enum RuleCommand {
         show: Output,
     },
     /// Remove a rule; certificates claimed by it are not changed
+    #[command(visible_alias = "delete")]
     Remove {
         /// Name or id of the rule
         name: String,
@@ -183,18 +183,15 @@ impl Question {
             tags: self.cloud_tag.iter().cloned().collect(),
         };
         let answer = client.submit(Method::POST, &format!("{PATH}/explain"), &question).await?;
-        if self.show.output == Format::Table { self.table(&answer) } else { show_one(&answer, &self.show) }
+        if self.show.is_table() { self.table(&answer) } else { show_one(&answer, &self.show) }
     }
 
     /// Prints one row per rule, then the assignment of the last one.
     fn table(&self, answer: &Value) -> Outcome<()> {
         const STEPS: Columns = columns!(StepView: ("Position", position), ("Rule", rule), ("Matches", matches), ("Why not", why_not));
         let ExplanationView { steps, assign, .. } = read_as(answer)?;
-        let steps = steps.iter().map(|step| document_of(step).map(DocumentRow::of));
-        let steps = steps.collect::<Outcome<Vec<_>>>()?;
-        let mut printer = Printer::new(self.show.output, self.show.color)?;
-        printer.documents(&steps, STEPS).map_err(|error| Problem::output(&error))?;
-        printer.end(None).map_err(|error| Problem::output(&error))?;
+        let steps = steps.iter().map(document_of);
+        print_rows(steps.collect::<Outcome<Vec<_>>>()?, STEPS, &self.show)?;
         assign.map_or(Ok(()), |assign| show_one(&document_of(&assign)?, &self.show))
     }
 }

@@ -5,9 +5,8 @@ use clap::Args;
 
 use crate::columns;
 use crate::configuration::ClientSettings;
-use crate::connection::{Client, Columns, DocumentRow, Output, ServerArgs, document_of};
-use crate::exit::{Exit, Outcome, Problem};
-use crate::printer::Printer;
+use crate::connection::{Client, Columns, Output, ServerArgs, document_of, print_rows};
+use crate::exit::{Exit, Outcome};
 
 const COLUMNS: Columns = columns!(
     HitView:
@@ -40,11 +39,7 @@ pub(crate) async fn run(args: &SearchArgs, settings: &ClientSettings) -> Outcome
     let client = Client::open(&args.server, settings)?;
     let query = SearchQuery { q: args.text.clone(), limit: Some(args.limit) };
     let found: SearchView = client.fetch("/api/v1/search", &query).await?;
-    let mut printer = Printer::new(args.show.output, args.show.color)?;
-    let rows = found.hits.iter().map(|hit| Ok(DocumentRow::of(document_of(hit)?)));
-    let rows: Vec<DocumentRow> = rows.collect::<Outcome<_>>()?;
-    printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))?;
+    print_rows(found.hits.iter().map(document_of).collect::<Outcome<_>>()?, COLUMNS, &args.show)?;
     if found.more {
         eprintln!("there are more results: give a longer text, or --limit");
     }

@@ -13,9 +13,8 @@ use x509::Fingerprint;
 
 use super::{decision, input};
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Output, document_of};
+use crate::connection::{Client, Columns, Output, document_of, print_rows};
 use crate::exit::{Exit, Outcome, Problem};
-use crate::printer::Printer;
 
 /// The options of `verify`.
 #[derive(Debug, Args)]
@@ -51,7 +50,7 @@ fn pinned_key(text: &str) -> Result<(String, Fingerprint), String> {
     Ok((actor.to_owned(), key.parse::<Fingerprint>().map_err(|error| error.to_string())?))
 }
 
-/// The members of an approval, change or enrollment that its signatures refer to.
+/// The members of an approval, change or enrolment that its signatures refer to.
 #[derive(Debug, Deserialize)]
 struct Signed {
     id: Uuid,
@@ -105,11 +104,8 @@ impl VerifyArgs {
             ("Public key SHA-256", public_key_sha256),
         );
         let checked = self.rules.check(signed)?;
-        let rows = checked.rows.iter().map(|row| document_of(row).map(DocumentRow::of));
-        let rows = rows.collect::<Outcome<Vec<_>>>()?;
-        let mut printer = Printer::new(self.show.output, self.show.color)?;
-        printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
-        printer.end(None).map_err(|error| Problem::output(&error))?;
+        let rows = checked.rows.iter().map(document_of).collect::<Outcome<Vec<_>>>()?;
+        print_rows(rows, COLUMNS, &self.show)?;
         match self.rules.finding(&checked) {
             Some((what, hint)) => Err(Problem::new(Exit::Findings, what).hint(hint)),
             None => Ok(()),
@@ -124,7 +120,7 @@ const UNCHECKED: &str = "valid, key not checked";
 /// The signature is valid, but by another key than `--key` names for the approver.
 const OTHER_KEY: &str = "other key";
 const WRONG: &str = "wrong";
-/// The signature is valid for another hash than that of the shown plan.
+/// The signature is valid, but for another hash than the shown plan's.
 const PLAN_DIFFERS: &str = "plan differs";
 /// The signature is for an earlier plan of the same approval, and does not approve the shown plan.
 const OTHER_PLAN: &str = "other plan";

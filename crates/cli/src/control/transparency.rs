@@ -19,6 +19,7 @@ const PATH: &str = "/api/v1/ct";
 #[derive(Debug, Subcommand)]
 pub enum TransparencyCommand {
     /// Monitor a domain from now on; search services receive its name
+    #[command(visible_alias = "create")]
     Add(NewDomain),
     /// List the monitored domains
     List(Listing),
@@ -30,6 +31,7 @@ pub enum TransparencyCommand {
         show: Output,
     },
     /// Change how a domain is monitored; options that are not given get their default
+    #[command(visible_alias = "update")]
     Set(NewDomain),
     /// Pause a domain: search services are not queried, and logs are not matched for it
     Pause {
@@ -42,6 +44,7 @@ pub enum TransparencyCommand {
         domain: String,
     },
     /// Stop monitoring a domain; issuances found so far are kept
+    #[command(visible_alias = "delete")]
     Remove {
         /// The domain
         domain: String,

@@ -22,10 +22,10 @@ const HISTORY_PATH: &str = "/api/v1/history";
 #[derive(Debug, Subcommand)]
 pub enum WatchCommand {
     /// Create a watch: the server scans targets on a schedule
-    #[command(after_help = "Example: bulla watch add edge @hosts.txt 10.0.0.0/24:8443 --every 6h")]
+    #[command(visible_alias = "create")]
     Add(Box<NewWatch>),
     /// Change a watch; options that are not given stay unchanged
-    #[command(after_help = "Example: bulla watch set edge --every 1h @hosts.txt")]
+    #[command(visible_alias = "update")]
     Set(Box<ChangedWatch>),
     /// List watches
     List(Listing),
@@ -56,6 +56,7 @@ pub enum WatchCommand {
         name: String,
     },
     /// Delete a watch; the results of its scans are kept
+    #[command(visible_alias = "delete")]
     Remove {
         /// Name or id of the watch
         name: String,

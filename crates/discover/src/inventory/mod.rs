@@ -47,7 +47,6 @@ enum InventoryCommand {
         color: cli::terminal::Colour,
     },
     /// Export certificates as PEM, each once: the given ones, or the chains of all endpoints
-    #[command(after_help = "Example: bulla inventory export www.example.com > chain.pem")]
     Export {
         /// A SHA-256 fingerprint or its first digits (at least 8), or HOST, HOST:PORT, or a file
         what: Vec<String>,
@@ -65,8 +64,7 @@ enum InventoryCommand {
     Issuers(Pages),
     /// List scans, newest first
     Scans(Pages),
-    /// Remove old observations; times of first and last sight stay
-    #[command(after_help = "Example: bulla inventory prune --older-than 30d --dry-run")]
+    /// Remove old observations; the times first seen and last seen stay
     Prune(prune::PruneArgs),
 }
 

@@ -1,10 +1,11 @@
 //! Pages of the inventory's rows.
 
 use clap::Args;
+use cli::connection::{Output, print_query_result};
 use cli::exit::{Outcome, Problem};
-use cli::format::Format;
 use cli::printer::{Listed, Printer};
-use cli::terminal::Colour;
+use cli::repeat::Repeat;
+use serde_json::Value;
 use store::{Cursor, Page, StoreError};
 
 use crate::database;
@@ -21,12 +22,10 @@ pub(crate) struct Pages {
     /// Print all pages
     #[arg(long, help_heading = "Pages")]
     pub(crate) all: bool,
-    /// Output format
-    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
-    pub(crate) output: Format,
-    /// When to use colour
-    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
-    pub(crate) color: Colour,
+    #[command(flatten)]
+    repeat: Repeat,
+    #[command(flatten)]
+    show: Output,
 }
 
 /// Rows per page when all pages are read.
@@ -46,14 +45,25 @@ pub(crate) async fn print_listings<K: Clone, T: Listed>(
     of: Vec<K>,
     fetch: impl AsyncFn(K, Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
 ) -> Outcome<()> {
-    let mut printer = Printer::new(pages.output, pages.color)?;
-    let mut next = None;
+    pages.repeat.run(async || print_once(pages, of.clone(), &fetch).await).await
+}
+
+async fn print_once<K: Clone, T: Listed>(
+    pages: &Pages,
+    of: Vec<K>,
+    fetch: &impl AsyncFn(K, Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
+) -> Outcome<()> {
+    let mut printer = Printer::new(pages.show.output, pages.show.color)?;
+    let (mut next, mut found) = (None, Vec::new());
     for which in of {
         let mut after = pages.after.clone();
         loop {
             let limit = if pages.all { PAGE_ROWS } else { pages.limit.max(1) };
             let page = fetch(which.clone(), after, limit).await.map_err(|error| wrong(&error))?;
-            printer.page(&page.rows).map_err(|error| Problem::output(&error))?;
+            match pages.show.query {
+                Some(_) => found.extend(page.rows.iter().map(Listed::json)),
+                None => printer.page(&page.rows).map_err(|error| Problem::output(&error))?,
+            }
             after = page.next;
             // A page may have no rows although more follow.
             if after.is_none() || !(pages.all || page.rows.is_empty()) {
@@ -61,6 +71,9 @@ pub(crate) async fn print_listings<K: Clone, T: Listed>(
             }
         }
         next = after;
+    }
+    if let Some(query) = &pages.show.query {
+        return print_query_result(query, &Value::Array(found));
     }
     printer.end(next.map(|next| next.to_string()).as_deref()).map_err(|error| Problem::output(&error))
 }

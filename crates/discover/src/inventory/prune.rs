@@ -34,8 +34,10 @@ pub(super) async fn run(store: &Store, args: &PruneArgs, settings: &InventorySet
         (Some(age), _) => i64::try_from(age.as_micros()).unwrap_or(i64::MAX),
         (None, Some(days)) => i64::from(days) * DAY_US,
         (None, None) => {
-            return Err(Problem::usage("inventory.observations_days is 0: observations are kept for ever")
-                .hint("give an age: --older-than 90d"));
+            return Err(Problem::usage(
+                "inventory.observations_days is 0: observations are kept without a limit",
+            )
+            .hint("give an age: --older-than 90d"));
         }
     };
     let now_us = now_us();

@@ -29,13 +29,17 @@ pub(crate) fn report(
 ) -> Outcome<Box<dyn Report>> {
     Ok(match format {
         Format::Table => Box::new(table::TableReport::new(sink, style, started_at_us)),
+        Format::Wide => {
+            let style = ReportStyle { width: None, ..style };
+            Box::new(table::TableReport::new(sink, style, started_at_us))
+        }
         Format::Json => Box::new(json::JsonReport::document(sink, style, started_at_us)),
         Format::Jsonl => Box::new(json::JsonReport::lines(sink, style)),
         Format::Csv => Box::new(csv::CsvReport::new(sink)),
         Format::Html => Box::new(html::HtmlReport::new(sink, started_at_us)),
         Format::Yaml | Format::Name => {
             return Err(Problem::usage("a scan has no yaml or name output").hint(
-                "use table, json, jsonl, csv or html; `bulla inventory list` supports the other formats",
+                "use table, wide, json, jsonl, csv or html; `bulla inventory list` supports the other formats",
             ));
         }
     })

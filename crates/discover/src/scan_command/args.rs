@@ -97,7 +97,7 @@ pub struct ScanArgs {
     ///
     /// Stapled OCSP responses are used first, then CRLs; each CRL is fetched once for all certificates that name it. With ocsp,
     /// responders are queried last, and learn which certificates are scanned. The URLs are those in the certificates.
-    #[arg(long, help_heading = "Judgement", value_enum, value_name = "WHOM")]
+    #[arg(long, help_heading = "Judgement", value_enum, value_name = "SOURCE")]
     pub(crate) revocation: Option<RevocationSetting>,
     /// Do not test whether servers accept obsolete versions and weak cipher suites in addition to the negotiated ones
     #[arg(long, help_heading = "Judgement")]

@@ -76,7 +76,7 @@ pub async fn pools(settings: &CloudSettings, store: Option<&Store>) -> Outcome<P
 }
 
 impl Clouds {
-    /// Starts the listings, and merges their observations into those of `run`.
+    /// Starts the listings, and merges their observations into the observations of `run`.
     pub(crate) fn join(
         self,
         run: Run,

@@ -8,9 +8,8 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::Value;
 
-use super::rows::print;
 use crate::columns;
-use crate::connection::{Client, Columns, Output, show_one};
+use crate::connection::{Client, Columns, Output, ShortListing, print_rows, show_one};
 use crate::exit::{Exit, Outcome};
 
 const VERSIONS: &str = "/api/v1/versions";
@@ -19,10 +18,7 @@ const VERSIONS: &str = "/api/v1/versions";
 #[derive(Debug, Subcommand)]
 pub(super) enum DeletedCommand {
     /// List deleted credentials that can be restored, last deleted first
-    Deleted {
-        #[command(flatten)]
-        show: Output,
-    },
+    Deleted(ShortListing),
     /// Restore the last deleted credential of a name, with all its versions
     Undelete {
         /// Name of the credential
@@ -62,9 +58,13 @@ impl DeletedCommand {
             ("Can be restored until", kept_until),
         );
         match self {
-            Self::Deleted { show } => {
-                let deleted: Deleted<Value> = client.fetch("/api/v1/deleted", &()).await?;
-                print(deleted.credentials, DELETED, show)
+            Self::Deleted(listing) => {
+                let fetch = async || {
+                    let deleted: Deleted<Value> = client.fetch("/api/v1/deleted", &()).await?;
+                    Ok(deleted.credentials)
+                };
+                listing.print(DELETED, fetch).await?;
+                Ok(Exit::Ok)
             }
             Self::Undelete { name, show } => {
                 let request = UndeleteRequest { name: name.clone() };
@@ -102,6 +102,7 @@ impl VersionsArgs {
             return Ok(Exit::Ok);
         }
         let listed: VersionsView<Value> = client.fetch(VERSIONS, &NameQuery::of(&self.name)).await?;
-        print(listed.versions, LISTED, &self.show)
+        print_rows(listed.versions, LISTED, &self.show)?;
+        Ok(Exit::Ok)
     }
 }

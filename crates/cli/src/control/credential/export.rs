@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Arguments of `bulla credential export`.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("to whom").required(true).args(["passphrase_file", "recipients", "plain"]))]
+#[command(group = ArgGroup::new("recipient").required(true).args(["passphrase_file", "recipients", "plain"]))]
 pub(super) struct ExportArgs {
     /// Only credentials below this path
     #[arg(long, value_name = "PATH", default_value = "/")]

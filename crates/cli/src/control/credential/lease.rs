@@ -4,19 +4,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::credhub::{
-    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView,
-    RenewRequest, RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView, Roles,
+    ConnectionRequest, ConnectionView, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView, RenewRequest,
+    RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::rows::print;
 use super::store::name_of;
 use super::value::read_value;
 use crate::columns;
-use crate::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, Listing, Output, ShortListing, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
@@ -99,8 +98,9 @@ pub(super) enum RoleCommand {
     /// Set a role: which SQL creates and drops its credentials
     Set(SetRoleArgs),
     /// List roles whose credentials you may create
-    List(Output),
+    List(ShortListing),
     /// Remove a role; its leases stay until they end
+    #[command(visible_alias = "delete")]
     Remove {
         /// Name of the role
         name: String,
@@ -141,8 +141,9 @@ pub(super) enum DatabaseCommand {
     /// Set a connection to a PostgreSQL server; the password is read from standard input by default
     Set(SetDatabaseArgs),
     /// List connections, without passwords
-    List(Output),
+    List(ShortListing),
     /// Remove a connection that no role and no lease uses
+    #[command(visible_alias = "delete")]
     Remove {
         /// Name of the connection
         name: String,
@@ -255,9 +256,8 @@ impl RoleCommand {
             Self::Set(args) => {
                 show_one(&client.submit(Method::PUT, ROLES, &args.request()).await?, &args.show)?;
             }
-            Self::List(show) => {
-                let all: Roles = client.fetch(ROLES, &()).await?;
-                return print(documents(&all.items)?, ROLE, show);
+            Self::List(listing) => {
+                listing.print(ROLE, async || items(client, ROLES).await).await?;
             }
             Self::Remove { name } => {
                 client.delete(ROLES, &DatabaseQuery { name: Some(name.clone()) }).await?;
@@ -293,9 +293,8 @@ impl DatabaseCommand {
             Self::Set(args) => {
                 show_one(&client.submit(Method::PUT, CONNECTIONS, &args.request()?).await?, &args.show)?;
             }
-            Self::List(show) => {
-                let all: Connections = client.fetch(CONNECTIONS, &()).await?;
-                return print(documents(&all.items)?, CONNECTION, show);
+            Self::List(listing) => {
+                listing.print(CONNECTION, async || items(client, CONNECTIONS).await).await?;
             }
             Self::Remove { name } => {
                 client.delete(CONNECTIONS, &DatabaseQuery { name: Some(name.clone()) }).await?;
@@ -323,6 +322,8 @@ impl SetDatabaseArgs {
     }
 }
 
-fn documents<T: serde::Serialize>(items: &[T]) -> Outcome<Vec<Value>> {
-    items.iter().map(document_of).collect()
+/// Returns the rows of a response without pages.
+async fn items(client: &Client, path: &str) -> Outcome<Vec<Value>> {
+    let listing: api::listing::Listing<Value> = client.fetch(path, &()).await?;
+    Ok(listing.items)
 }

@@ -10,7 +10,6 @@ mod lease;
 mod record;
 mod remote;
 mod rotation;
-mod rows;
 mod store;
 mod template;
 mod transfer;
@@ -31,13 +30,12 @@ use reqwest::Method;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use self::rows::print;
 use self::store::{DATA, PERMISSIONS, name_of};
 use self::value::{print_value, read_value};
 use super::input;
 use crate::columns;
 use crate::configuration::ClientConfiguration;
-use crate::connection::{Client, Columns, Output, ServerArgs, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, Output, ServerArgs, ShortListing, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::memory;
 use crate::units;
@@ -98,7 +96,7 @@ enum CredentialCommand {
         #[arg(long, value_name = "DAYS")]
         expires_within: Option<u32>,
         #[command(flatten)]
-        show: Output,
+        listing: ShortListing,
     },
     /// Delete a credential and all its versions
     Delete {
@@ -233,7 +231,7 @@ enum PermissionCommand {
         /// A name, or a path such as /team/*
         path: String,
         #[command(flatten)]
-        show: Output,
+        listing: ShortListing,
     },
     /// List who may access a name, and by which permission or role
     Who(access::WhoArgs),
@@ -286,8 +284,8 @@ impl CredentialCommand {
                 let request = RegenerateRequest { name: name.clone(), ..RegenerateRequest::default() };
                 make(client, (Method::POST, "/api/v1/regenerate"), &request, show).await
             }
-            Self::Find { path, like, expires_within, show } => {
-                find(client, path, like.as_deref(), *expires_within, show).await
+            Self::Find { path, like, expires_within, listing } => {
+                find(client, path, like.as_deref(), *expires_within, listing).await
             }
             Self::Delete { name } => {
                 client.delete(DATA, &NameQuery::of(name)).await?;
@@ -403,7 +401,7 @@ async fn find(
     path: &str,
     like: Option<&str>,
     days: Option<u32>,
-    show: &Output,
+    listing: &ShortListing,
 ) -> Outcome<Exit> {
     let query = DataQuery {
         path: like.is_none().then(|| path.to_owned()),
@@ -411,8 +409,12 @@ async fn find(
         expires_within_days: days.map(|days| days.to_string()),
         ..DataQuery::default()
     };
-    let found: FoundCredentials<Value> = client.fetch(DATA, &query).await?;
-    print(found.credentials, FOUND, show)
+    let fetch = async || {
+        let found: FoundCredentials<Value> = client.fetch(DATA, &query).await?;
+        Ok(found.credentials)
+    };
+    listing.print(FOUND, fetch).await?;
+    Ok(Exit::Ok)
 }
 
 impl PermissionCommand {
@@ -431,11 +433,15 @@ impl PermissionCommand {
                 show_one(&client.submit(Method::POST, PERMISSIONS, &request).await?, show)?;
                 Ok(Exit::Ok)
             }
-            Self::List { path, show } => {
+            Self::List { path, listing } => {
                 let query =
                     PermissionsQuery { credential_name: Some(path.clone()), ..PermissionsQuery::default() };
-                let all: NamePermissions<Value> = client.fetch("/api/v1/permissions", &query).await?;
-                print(all.permissions.unwrap_or_default(), GRANTED, show)
+                let fetch = async || {
+                    let all: NamePermissions<Value> = client.fetch("/api/v1/permissions", &query).await?;
+                    Ok(all.permissions.unwrap_or_default())
+                };
+                listing.print(GRANTED, fetch).await?;
+                Ok(Exit::Ok)
             }
             Self::Who(args) => args.run(client).await,
             Self::Revoke { actor, path } => {

@@ -235,8 +235,8 @@ impl Entry {
 }
 
 async fn authenticated_client(login: &Login) -> Outcome<Client> {
-    let nobody = Client::at(&login.url, None, login.ca_cert.as_deref())?;
-    let info: InfoView = read_as(&nobody.get("/info", &()).await?).map_err(|_| {
+    let anonymous = Client::at(&login.url, None, login.ca_cert.as_deref())?;
+    let info: InfoView = read_as(&anonymous.get("/info", &()).await?).map_err(|_| {
         Problem::new(Exit::Refused, format_args!("{} is not a CredHub: /info has no auth-server", login.url))
             .hint("give the URL of its API: https://HOST:8844")
     })?;
@@ -248,7 +248,7 @@ async fn authenticated_client(login: &Login) -> Outcome<Client> {
         client_secret: Some(login.secret.expose_secret()),
         ..TokenRequest::default()
     };
-    let answer = nobody.form(&format!("{}/oauth/token", issuer.trim_end_matches('/')), &form).await?;
+    let answer = anonymous.form(&format!("{}/oauth/token", issuer.trim_end_matches('/')), &form).await?;
     let TokenView::<String> { access_token, .. } = read_as(&answer).map_err(|_| {
         Problem::new(Exit::Refused, format_args!("{issuer} did not issue a token"))
             .hint("check that the URL is a UAA")

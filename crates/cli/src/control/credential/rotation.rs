@@ -28,6 +28,7 @@ pub(super) enum RotationCommand {
     /// List rotation policies
     List(Listing),
     /// Remove a policy; the policy of a higher path then applies
+    #[command(visible_alias = "delete")]
     Remove {
         /// Path of the policy
         path: String,
@@ -136,6 +137,7 @@ pub(super) enum HookCommand {
     /// List hooks
     List(Listing),
     /// Remove a hook that no policy uses
+    #[command(visible_alias = "delete")]
     Remove {
         /// Name of the hook
         name: String,
