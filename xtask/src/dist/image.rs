@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::shell::{Failure, command, output_of, run as run_command};
 
-use super::checksums::sha256;
 use super::options::Compression;
-use super::release::{self, Release, copy, recreate_folder, set_folder_modes};
+use super::release::{self, Release, copy, recreate_folder, set_folder_modes, sha256};
 use super::sbom::quote;
 
 /// User id in the container. It is not root, and not a user of a distribution.

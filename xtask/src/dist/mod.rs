@@ -6,6 +6,7 @@
 mod checksums;
 mod debian;
 mod image;
+mod minisign;
 mod options;
 mod release;
 mod rpm;
@@ -30,7 +31,7 @@ Options:
   --binary PATH    Package this binary. Default: build one with profile `dist` and every feature of a release
   --output FOLDER  Default: target/packages
   --version X      Default: the version of the workspace
-  --key FILE       Sign the checksums with this Ed25519 key (PEM). Default: they are not signed
+  --key FILE       Sign the checksums with this Ed25519 key (PEM), for openssl and minisign. Default: they are not signed
   --fast           Compress little, for tests
 
 Examples:
@@ -67,7 +68,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             Format::Oci => image::write(&release)?,
         });
     }
-    made.extend(checksums::write(&options.output, &made, options.key.as_deref())?);
+    made.extend(checksums::write(&release, &made, options.key.as_deref())?);
     release::remove(&work)?;
     for file in made {
         println!("{}", file.display());

@@ -36,8 +36,6 @@ pub(super) struct Options {
 impl Options {
     /// Parses the options.
     ///
-    /// Parses the options.
-    ///
     /// # Errors
     /// An option is unknown or lacks its value.
     pub(super) fn parse(arguments: &[String]) -> Result<Self, Failure> {

@@ -56,8 +56,6 @@ impl Release {
 
     /// Writes a file of the package.
     ///
-    /// Writes a file of the package.
-    ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn write(&self, path: &str, text: &str, mode: u32) -> Result<PathBuf, Failure> {
@@ -77,7 +75,8 @@ fn epoch() -> Result<String, Failure> {
     })
 }
 
-fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
+/// Returns the error for a file that cannot be used.
+pub(super) fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure::Program(format!("cannot {action} {}: {error}", path.display()))
 }
 
@@ -103,12 +102,20 @@ pub(super) fn remove(folder: &Path) -> Result<(), Failure> {
 
 /// Reads a text file.
 ///
-/// Reads a text file.
-///
 /// # Errors
 /// The file cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
     fs::read_to_string(path).map_err(|error| failed("read", path, &error))
+}
+
+/// Returns the SHA-256 of a file, in hexadecimal digits.
+///
+/// # Errors
+/// `sha256sum` failed.
+pub(super) fn sha256(file: &Path) -> Result<String, Failure> {
+    let line = output_of(command("sha256sum").arg("--").arg(file));
+    line.and_then(|line| line.split_whitespace().next().map(str::to_owned))
+        .ok_or_else(|| Failure::Program(format!("sha256sum failed for {}", file.display())))
 }
 
 /// Writes a file and its parent folders.
@@ -140,8 +147,6 @@ pub(super) fn make_parents(path: &Path) -> Result<(), Failure> {
     fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
 }
 
-/// Sets the mode of a file.
-///
 /// Sets the mode of a file.
 ///
 /// # Errors

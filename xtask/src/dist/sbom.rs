@@ -1,7 +1,7 @@
 //! The software bill of materials, CycloneDX 1.5 in JSON: the crates in the binary, from `cargo tree` and `Cargo.lock`.
 //!
-//! cargo-cyclonedx is not used: it takes minutes to compile, and lists the dependencies of all platforms. `cargo tree` lists those
-//! of this binary.
+//! cargo-cyclonedx is not used: it takes minutes to compile, and lists the dependencies of all platforms. `cargo tree` lists the
+//! dependencies of this binary.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
