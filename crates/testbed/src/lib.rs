@@ -8,6 +8,7 @@
 mod authority;
 #[cfg(feature = "database")]
 mod database;
+mod generated;
 #[cfg(feature = "authority")]
 mod openssl;
 #[cfg(feature = "database")]
@@ -25,6 +26,7 @@ mod write;
 pub use authority::Issuer;
 #[cfg(feature = "database")]
 pub use database::Database;
+pub use generated::check_generated;
 #[cfg(feature = "authority")]
 pub use openssl::openssl_verifies;
 #[cfg(feature = "database")]

@@ -77,7 +77,7 @@ fn walked(statement: &str, plan: &[String]) -> Vec<String> {
 }
 
 /// Prepares the statements of these modules and checks their plans. Prepares them again after each table has got a column of a
-/// newer release, as in a rolling upgrade. Returns the number of statements, including those of the engine.
+/// newer release, as in a rolling upgrade. Returns the number of statements, including the engine's.
 ///
 /// # Panics
 /// The database does not accept a statement, or statements scan a large table.

@@ -16,8 +16,5 @@ fn generated_code_matches_the_protocol_definition() {
         .unwrap();
     let made = std::fs::read_to_string(folder.path().join("bulla.keys.v1.rs")).unwrap();
     let kept = home.join("src/native/bulla.keys.v1.rs");
-    if std::env::var_os("BULLA_REGENERATE").is_some() {
-        std::fs::write(&kept, &made).unwrap();
-    }
-    assert!(std::fs::read_to_string(&kept).unwrap() == made, "run this test with BULLA_REGENERATE=1");
+    testbed::check_generated(&kept, &made, "cargo test -p keyless --test all generated");
 }
