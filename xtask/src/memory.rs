@@ -1,5 +1,5 @@
 //! A folder in memory for the temporary files of tests. They create hundreds of databases: on a disk, half of the time is spent on
-//! files that nobody reads again.
+//! files that are not read again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ impl TemporaryFolder {
         {
             return None;
         }
-        // A short path: that of a socket has at most 107 bytes.
+        // A short path: the path of a socket has at most 107 bytes.
         let path = Path::new(MEMORY).join(format!("bulla-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
         let folder = Self { path };

@@ -14,7 +14,7 @@
 //
 //   - Concurrent lookups of one name share one request. While two requests are in progress, further names are collected for the
 //     next one.
-//   - The store reports changes over server-sent events: a changed value is read again at once, and a change of permissions empties
+//   - The store reports changes over server-sent events: a changed value is read again immediately, and a change of permissions empties
 //     the cache. After a gap in the events every value is read again before it is served.
 //   - While the store is unreachable, cached values are served for Options.MaxStale.
 //

@@ -184,7 +184,7 @@ func (c *Client) count(add func(*Stats)) {
 	c.lock.Unlock()
 }
 
-// changed drops a changed value. A value in use is read again at once, so that it is cached even if the store fails next.
+// changed drops a changed value. A value in use is read again immediately, so that it is cached even if the store fails next.
 func (c *Client) changed(name string) {
 	c.lock.Lock()
 	delete(c.flights, name)

@@ -7,40 +7,40 @@ import (
 	"time"
 )
 
-// dialWithin bounds a dial, whatever the context of those who wait for it.
+// dialWithin is the timeout of a dial. It does not depend on the contexts of the callers that wait for it.
 const dialWithin = 10 * time.Second
 
-// Doer carries requests: a Conn, as long as it lives, or a Client, which connects anew.
+// Doer sends requests: a Conn until its connection ends, or a Client, which reconnects.
 type Doer interface {
-	// Do sends a request and waits for its reply, or for the context's end. The error of an error reply is an Error.
+	// Do sends a request and waits for its reply until the context ends. An error reply is returned as an Error.
 	Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (Reply, error)
 }
 
-// Client keeps one connection, made with the first request and again after it has ended. Many goroutines may use it at
-// once; those that find no connection wait for the one of them that makes it.
+// Client keeps one connection. It connects at the first request, and again after the connection has ended. It is safe for
+// concurrent use; goroutines without a connection share one dial.
 type Client struct {
 	dial   func(context.Context) (*Conn, error)
 	within time.Duration
 
 	lock sync.Mutex
 	conn *Conn
-	// The dial under way, if there is one.
+	// The current dial, if there is one.
 	dialing *dialing
 }
 
-// dialing is a dial that all who need a connection wait for; err is read once done is closed.
+// dialing is a dial that all callers without a connection share. err is valid after done is closed.
 type dialing struct {
 	done chan struct{}
 	conn *Conn
 	err  error
 }
 
-// NewClient connects with dial, which is Dial with its arguments.
+// NewClient creates a client that connects with dial: Dial with its arguments.
 func NewClient(dial func(context.Context) (*Conn, error)) *Client {
 	return &Client{dial: dial, within: dialWithin}
 }
 
-// Do is Conn's. A request whose connection ended before its reply is asked once more: a signature does no harm twice.
+// Do is like Conn.Do. A request whose connection ended before its reply is retried once: repeating a signature is harmless.
 func (c *Client) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (Reply, error) {
 	for again := false; ; again = true {
 		conn, err := c.live(ctx)
@@ -54,7 +54,7 @@ func (c *Client) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) 
 	}
 }
 
-// Close ends the connection, if there is one. The next request makes another.
+// Close closes the connection, if there is one. The next request connects again.
 func (c *Client) Close() error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -64,7 +64,7 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// live is a connection that has not ended, as far as is known. A dial's failure is that of all who waited for it.
+// live returns a connection that has not ended as far as the client knows. All callers of a failed dial get its error.
 func (c *Client) live(ctx context.Context) (*Conn, error) {
 	c.lock.Lock()
 	if c.conn != nil && c.conn.Err() == nil {

@@ -1,8 +1,8 @@
-// Package keyless asks a key service for signatures by the Keyless protocol, version 1, over TLS or a Unix socket.
+// Package keyless requests signatures from a key service by the Keyless protocol, version 1, over TLS or a Unix socket.
 //
-// A Conn carries many requests at once, and pings when nothing else is asked, for a service ends a connection on which it
-// reads nothing for half a minute. A Client makes another one when it ends all the same. NewSigner makes a crypto.Signer of
-// a public key whose private half the service holds. Standard library only.
+// A Conn has many concurrent requests. It sends pings while it is idle, because a service closes a connection that is silent for
+// half a minute. A Client reconnects after a connection has ended. NewSigner creates a crypto.Signer for a public key
+// whose private key the service holds. The package needs only the standard library.
 package keyless
 
 import (
@@ -26,13 +26,13 @@ import (
 	"time"
 )
 
-// The service's limit is 30 s where nobody chose another.
+// Interval of pings. By default a service closes a connection that is silent for 30 s.
 const pingEvery = 10 * time.Second
 
-// For a write of messages into the system's buffer.
+// Timeout of a write.
 const writeWithin = 10 * time.Second
 
-// Messages written at once: 16 KB, one TLS record.
+// Maximum messages of one write: 16 KB, one TLS record.
 const batchMax = 16
 
 // Opcodes of requests and replies.
@@ -73,7 +73,7 @@ const (
 // SKI names a key: SHA-1 of its subjectPublicKey's content (RFC 5280 section 4.2.1.2, method 1).
 type SKI [sha1.Size]byte
 
-// SKIOf names the key with this public half.
+// SKIOf returns the identifier of this public key.
 func SKIOf(public crypto.PublicKey) (SKI, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -89,7 +89,7 @@ func SKIOf(public crypto.PublicKey) (SKI, error) {
 	return sha1.Sum(info.Key.Bytes), nil
 }
 
-// Error is what a service answers in place of a result.
+// Error is an error reply of a service.
 type Error byte
 
 var errorNames = map[Error]string{
@@ -105,7 +105,7 @@ func (e Error) Error() string {
 	return fmt.Sprintf("keyless: error %d", byte(e))
 }
 
-// ErrClosed is what requests under way get when their connection ends.
+// ErrClosed is the error of pending requests when their connection ends.
 var ErrClosed = errors.New("keyless: the connection has ended")
 
 // Reply is a message from the service.
@@ -117,10 +117,10 @@ type Reply struct {
 	Length int
 }
 
-// Conn is one connection. Many goroutines may use it at once.
+// Conn is one connection. It is safe for concurrent use.
 type Conn struct {
 	stream net.Conn
-	// Written by one, so that nobody's deadline cuts another's message.
+	// One goroutine writes, so that the deadline of a request does not cut the message of another.
 	out chan []byte
 
 	lock    sync.Mutex
@@ -130,7 +130,7 @@ type Conn struct {
 	gone    chan struct{}
 }
 
-// Dial connects: network "tcp" with a TLS configuration, or "unix" without one.
+// Dial connects to a service: network "tcp" with a TLS configuration, or "unix" without one.
 func Dial(ctx context.Context, network, address string, config *tls.Config) (*Conn, error) {
 	stream, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	if err != nil {
@@ -147,7 +147,7 @@ func Dial(ctx context.Context, network, address string, config *tls.Config) (*Co
 	return New(stream), nil
 }
 
-// New speaks the protocol over a stream, and owns it from then on.
+// New creates a connection over a stream, and owns the stream.
 func New(stream net.Conn) *Conn { return newConn(stream, pingEvery) }
 
 func newConn(stream net.Conn, ping time.Duration) *Conn {
@@ -158,14 +158,14 @@ func newConn(stream net.Conn, ping time.Duration) *Conn {
 	return conn
 }
 
-// Err is why the connection has ended; nil as long as it has not.
+// Err returns the reason why the connection has ended; nil while it is open.
 func (c *Conn) Err() error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	return c.ended
 }
 
-// keep pings, and ends a connection whose pings are not answered.
+// keep sends pings, and closes the connection if a ping gets no reply.
 func (c *Conn) keep(every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -185,7 +185,7 @@ func (c *Conn) keep(every time.Duration) {
 	}
 }
 
-// Close ends the connection and every request under way.
+// Close closes the connection. Pending requests fail.
 func (c *Conn) Close() error { return c.stream.Close() }
 
 func (c *Conn) read() {
@@ -199,7 +199,7 @@ func (c *Conn) read() {
 		waiter := c.waiting[reply.ID]
 		delete(c.waiting, reply.ID)
 		c.lock.Unlock()
-		// Nobody waits for what came too late.
+		// The request has ended: drop the late reply.
 		if waiter != nil {
 			waiter <- reply
 		}
@@ -221,7 +221,7 @@ func (c *Conn) end(err error) {
 	}
 }
 
-// Do sends a request and waits for its reply, or for the context's end. The error of an error reply is an Error.
+// Do sends a request and waits for its reply until the context ends. An error reply is returned as an Error.
 func (c *Conn) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return Reply{}, err
@@ -270,7 +270,7 @@ func (c *Conn) Do(ctx context.Context, opcode byte, ski *SKI, payload []byte) (R
 	}
 }
 
-// send hands a message to the one who writes.
+// send passes a message to the goroutine that writes.
 func (c *Conn) send(ctx context.Context, message []byte) error {
 	select {
 	case c.out <- message:
@@ -282,8 +282,8 @@ func (c *Conn) send(ctx context.Context, message []byte) error {
 	}
 }
 
-// writeAll writes what was sent, as much at once as waits. What is not written whole ends the connection: nothing could
-// follow it.
+// writeAll writes the queued messages, several in one write. An incomplete write ends the connection: no message could follow
+// it.
 func (c *Conn) writeAll() {
 	for {
 		var batch [][]byte
@@ -307,7 +307,7 @@ func (c *Conn) writeAll() {
 	}
 }
 
-// Encode writes a request, padded.
+// Encode encodes a request, with padding.
 func Encode(id uint32, opcode byte, ski *SKI, payload []byte) ([]byte, error) {
 	message := make([]byte, headerLength, paddedLength)
 	message[0] = protocolVersion
@@ -372,7 +372,7 @@ type Signer struct {
 	ski    SKI
 }
 
-// NewSigner makes a crypto.Signer; nothing is asked yet.
+// NewSigner creates a crypto.Signer. It sends no request.
 func NewSigner(conn Doer, public crypto.PublicKey) (*Signer, error) {
 	ski, err := SKIOf(public)
 	if err != nil {
@@ -381,11 +381,11 @@ func NewSigner(conn Doer, public crypto.PublicKey) (*Signer, error) {
 	return &Signer{conn: conn, public: public, ski: ski}, nil
 }
 
-// Public is the public half.
+// Public returns the public key.
 func (s *Signer) Public() crypto.PublicKey { return s.public }
 
-// Sign is crypto.Signer's: a digest, or a message for Ed25519. It waits as long as the connection lives, which a service
-// that answers nothing ends within 20 s; SignContext waits as long as it is told to.
+// Sign implements crypto.Signer: it signs a digest, or a message for Ed25519. It waits until the connection ends, which is within
+// 20 s if the service does not reply. SignContext has a deadline.
 func (s *Signer) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	return s.SignContext(context.Background(), digest, opts)
 }

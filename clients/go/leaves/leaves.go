@@ -1,5 +1,5 @@
-// Package leaves gets certificates for hosts, with their keys, from `bulla proxy` ([proxy.minting]), each minted once however
-// many programs ask. A Store is what goproxy calls its certificate storage (ProxyHttpServer.CertStore).
+// Package leaves gets certificates for hosts, with their keys, from `bulla proxy` ([proxy.minting]). Each is minted once, however
+// many programs request it. A Store is a certificate storage of goproxy (ProxyHttpServer.CertStore).
 package leaves
 
 import (
@@ -17,56 +17,56 @@ import (
 )
 
 const (
-	// answerMax bounds an answer, in octets: a chain of ten and a key.
+	// answerMax is the maximum length of a response in bytes: a chain of ten certificates and a key.
 	answerMax = 64 << 10
-	// again is how long a failure, or a certificate made in its place, stands for all who ask.
+	// again is the time for which a failure, or the certificate generated in its place, is cached.
 	again = time.Second
-	// atOnce bounds the questions under way; more wait for their turn, within the time each has.
+	// atOnce is the maximum of concurrent requests. Further ones wait, within their timeout.
 	atOnce = 64
-	// renewParts: a certificate is asked for anew when one part in so many of its life is left.
+	// renewParts: a certificate is renewed when this fraction of its lifetime remains, one in renewParts.
 	renewParts = 3
 )
 
-// ErrNone says that there is no certificate for that host, by the rules of the proxy.
+// ErrNone means that the rules of the proxy allow no certificate for the host.
 var ErrNone = errors.New("leaves: there is no certificate for that host")
 
-// Fallback says when a certificate is made here instead.
+// Fallback is the policy for generating a certificate in this process instead.
 type Fallback int
 
 const (
-	// Never: without the proxy there is none.
+	// Never: without the proxy there is no certificate.
 	Never Fallback = iota
-	// WhenAway: where the proxy did not answer, or has none now. What it refuses is refused.
+	// WhenAway: if the proxy did not respond, or has no certificate now. Its refusals are final.
 	WhenAway
 )
 
-// Options of a Store; the zero value of each is the usual one.
+// Options of a Store. The zero value of each field means its default.
 type Options struct {
-	// Client asks; one that presents a certificate, where the proxy wants one. Usual: http.DefaultClient.
+	// Client sends the requests, with a client certificate if the proxy requires one. Default: http.DefaultClient.
 	Client *http.Client
-	// Max bounds the certificates in memory, some 4 KB each; what was asked for the longest ago goes first. Usual: 10,000.
+	// Max is the maximum number of certificates in memory, about 4 KB each. The least recently used is removed first. Default: 10,000.
 	Max int
-	// Within bounds a question. Usual: 10 s.
+	// Within is the timeout of a request. Default: 10 s.
 	Within time.Duration
-	// Fallback is the policy. Usual: Never.
+	// Fallback is the policy. Default: Never.
 	Fallback Fallback
 }
 
-// Store keeps what it was given until it ends. Many goroutines may use it at once.
+// Store caches certificates until they expire. It is safe for concurrent use.
 type Store struct {
 	url     url.URL
 	options Options
 
 	lock sync.Mutex
 	held map[string]*list.Element
-	// Of *entry, what was asked for last first.
+	// Values are *entry, most recently used first.
 	order  *list.List
 	flying map[string]*flight
-	// A place for each question.
+	// A slot for each request.
 	places chan struct{}
 }
 
-// entry is what stands for a host.
+// entry is the cached certificate of a host.
 type entry struct {
 	host        string
 	certificate *tls.Certificate
@@ -74,16 +74,16 @@ type entry struct {
 	renew, ends time.Time
 }
 
-// flight is a question that all who need its answer wait for; the rest is read once done is closed.
+// flight is a request that all callers for a host share. The other fields are valid after done is closed.
 type flight struct {
 	done        chan struct{}
 	certificate *tls.Certificate
 	err         error
-	// made here, in place of one of the proxy's.
+	// Generated in this process, because the proxy did not respond.
 	local bool
 }
 
-// New asks at address, which is like http://127.0.0.1:2410/certificate.
+// New creates a Store that requests certificates at address, such as http://127.0.0.1:2410/certificate.
 func New(address string, options Options) (*Store, error) {
 	parsed, err := url.Parse(address)
 	if err != nil {
@@ -107,8 +107,8 @@ func New(address string, options Options) (*Store, error) {
 	}, nil
 }
 
-// Fetch is the certificate for a host: from memory, or by one question for all who ask meanwhile. gen makes one by the policy
-// of the Store; it may be nil.
+// Fetch returns the certificate for a host, from the cache or by one request that concurrent callers share. gen generates a
+// certificate if the policy of the Store allows it; it may be nil.
 func (s *Store) Fetch(hostname string, gen func() (*tls.Certificate, error)) (*tls.Certificate, error) {
 	now := time.Now()
 	s.lock.Lock()
@@ -117,7 +117,7 @@ func (s *Store) Fetch(hostname string, gen func() (*tls.Certificate, error)) (*t
 		if now.Before(found.ends) {
 			s.order.MoveToFront(element)
 			if found.err == nil && now.After(found.renew) && s.flying[hostname] == nil {
-				// Beside whoever asks, who has one that still holds.
+				// In the background: the caller gets the current certificate, which is still valid.
 				s.begin(hostname, nil)
 			}
 			s.lock.Unlock()
@@ -134,27 +134,27 @@ func (s *Store) Fetch(hostname string, gen func() (*tls.Certificate, error)) (*t
 	return flying.certificate, flying.err
 }
 
-// Len is how many hosts something is kept for.
+// Len returns the number of cached hosts.
 func (s *Store) Len() int {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return len(s.held)
 }
 
-// begin asks for a host; under the lock.
+// begin starts a request for a host. The caller holds the lock.
 func (s *Store) begin(hostname string, gen func() (*tls.Certificate, error)) *flight {
 	flying := &flight{done: make(chan struct{})}
 	s.flying[hostname] = flying
 	go func() {
-		// Whatever gen does, those who wait are told.
-		flying.err = errors.New("leaves: no certificate was made")
+		// The waiting callers get a result even if gen panics.
+		flying.err = errors.New("leaves: the fallback panicked")
 		defer s.end(hostname, flying)
 		certificate, err := s.ask(hostname)
 		if err != nil && !errors.Is(err, ErrNone) && s.options.Fallback == WhenAway && gen != nil {
 			flying.local = true
 			certificate, err = gen()
 			if err == nil && certificate == nil {
-				err = errors.New("leaves: the certificate made here is none")
+				err = errors.New("leaves: the fallback returned no certificate")
 			}
 		}
 		flying.certificate, flying.err = certificate, err
@@ -162,7 +162,7 @@ func (s *Store) begin(hostname string, gen func() (*tls.Certificate, error)) *fl
 	return flying
 }
 
-// end keeps what came, and tells those who wait.
+// end caches the result, and wakes the waiting callers.
 func (s *Store) end(hostname string, flying *flight) {
 	now := time.Now()
 	s.lock.Lock()
@@ -176,7 +176,7 @@ func (s *Store) end(hostname string, flying *flight) {
 	}
 	if element, ok := s.held[hostname]; ok {
 		if before := element.Value.(*entry); flying.err != nil && before.err == nil && now.Before(before.ends) {
-			// It still holds: another try soon.
+			// The current certificate is still valid: retry soon.
 			before.renew = now.Add(again)
 			return
 		}
@@ -193,7 +193,7 @@ func (s *Store) drop(element *list.Element) {
 	s.order.Remove(element)
 }
 
-// ask is one question to the proxy.
+// ask sends one request to the proxy.
 func (s *Store) ask(hostname string) (*tls.Certificate, error) {
 	asked, cancel := context.WithTimeout(context.Background(), s.options.Within)
 	defer cancel()

@@ -8,7 +8,7 @@
 Build one client and share it between threads. It connects at the first lookup.
 
 - Concurrent lookups of one name share one request. While two requests are in progress, further names are collected for the next.
-- The store reports changes over server-sent events: a changed value is read again at once, and a change of permissions empties the
+- The store reports changes over server-sent events: a changed value is read again immediately, and a change of permissions empties the
   cache. After a gap in the events every value is read again before it is served.
 - While the store is unreachable, cached values are served for `max_stale` seconds.
 

@@ -384,7 +384,7 @@ class Client:
             self._stats.changes += 1
 
     def _changed(self, name: str) -> None:
-        """Drops a changed value. A value in use is read again at once, so that it is cached even if the store fails next."""
+        """Drops a changed value. A value in use is read again immediately, so that it is cached even if the store fails next."""
         with self._lock:
             self._flights.pop(name, None)
             if self._cache.remove(name):

@@ -1,4 +1,4 @@
-//! The directory of agents: enrollment state, presence, groups, and pending work.
+//! The directory of agents: enrolment state, presence, groups, and pending work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

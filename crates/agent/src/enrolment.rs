@@ -1,4 +1,4 @@
-//! Enrollment of a host as an agent: a single-use token, a key generated on the host, a certificate from the server.
+//! Enrolment of a host as an agent: a single-use token, a key generated on the host, a certificate from the server.
 
 use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
 use futures_util::FutureExt;
@@ -22,7 +22,7 @@ const KIND: &str = "agent";
 /// Number of names tried when the host's own name is taken.
 const NAMES_TRIED: usize = 2;
 
-/// Reason why an enrollment failed.
+/// Reason why an enrolment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
     /// The token is unknown, used or expired. The error does not say which, so that guessing reveals nothing.
@@ -61,7 +61,7 @@ pub struct CreatedToken {
 }
 
 impl Agents {
-    /// Creates an enrollment token.
+    /// Creates an enrolment token.
     ///
     /// # Errors
     /// [`AgentError::Invalid`]; database errors.
@@ -128,7 +128,7 @@ impl Agents {
         if done { Ok(()) } else { Err(AgentError::NotFound("enrolment token")) }
     }
 
-    /// Enrolls a host as an agent. A repeated request with the same token and key, after a lost response, returns the same agent.
+    /// Enrols a host as an agent. A repeated request with the same token and key, after a lost response, returns the same agent.
     ///
     /// # Errors
     /// [`EnrolError`].

@@ -122,7 +122,7 @@ pub struct NewUser {
     /// Email address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// Roles and scopes granted to the person, in addition to those of their groups.
+    /// Roles and scopes granted to the person, in addition to the grants of their groups.
     #[serde(default)]
     pub grants: Vec<Grant>,
 }

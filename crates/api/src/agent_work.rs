@@ -1,15 +1,15 @@
-//! Requests of agents, over mutual TLS: enrollment, renewal, CSRs.
+//! Requests of agents, over mutual TLS: enrolment, renewal, CSRs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A request to enroll a host as an agent.
+/// A request to enrol a host as an agent.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentBody {
-    /// The enrollment token. It can be used once.
+    /// The enrolment token. It can be used once.
     pub token: String,
     /// CSR for the client certificate, PEM, signed with the key generated on the host.
     pub csr_pem: String,

@@ -1,4 +1,4 @@
-//! Agents, their groups and enrollment tokens.
+//! Agents, their groups and enrolment tokens.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub struct AgentView {
     pub version: String,
     /// Network addresses of the host.
     pub addresses: Vec<String>,
-    /// Enrollment time.
+    /// Enrolment time.
     pub enrolled_at: String,
     /// Expiry time of the client certificate. The agent renews the certificate itself.
     pub certificate_expires_at: String,
@@ -97,12 +97,12 @@ pub struct AgentGroupChange {
     pub description: String,
 }
 
-/// An enrollment token to create.
+/// An enrolment token to create.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewAgentToken {
-    /// Labels of the agent that enrolls with the token.
+    /// Labels of the agent that enrols with the token.
     #[serde(default)]
     pub labels: Labels,
     /// Lifetime in seconds: one hour when absent, one month at most.
@@ -110,13 +110,13 @@ pub struct NewAgentToken {
     pub seconds: Option<i64>,
 }
 
-/// An enrollment token without its secret.
+/// An enrolment token without its secret.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentTokenView {
     /// Identifier of the token.
     pub id: Uuid,
-    /// Labels of the agent that enrolls with the token.
+    /// Labels of the agent that enrols with the token.
     pub labels: Labels,
     /// Actor that created the token.
     pub created_by: String,
@@ -130,7 +130,7 @@ pub struct AgentTokenView {
     pub agent: Option<Uuid>,
 }
 
-/// A newly created enrollment token.
+/// A newly created enrolment token.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedAgentToken {

@@ -1,4 +1,4 @@
-//! Enrollments over EST and SCEP that wait for an approval.
+//! Enrolments over EST and SCEP that wait for an approval.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::approvals::PlanFieldView;
 use crate::security_keys::{ApprovalSignatureView, SecurityKeyAssertion};
 
-/// State of an enrollment.
+/// State of an enrolment.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -20,11 +20,11 @@ pub enum EnrolmentStatus {
     Rejected,
 }
 
-/// An enrollment request that waits for a decision or was decided.
+/// An enrolment request that waits for a decision or was decided.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct EnrolmentView {
-    /// Identifier of the enrollment.
+    /// Identifier of the enrolment.
     pub id: Uuid,
     /// Protocol of the request: `est` or `scep`.
     pub protocol: String,
@@ -34,7 +34,7 @@ pub struct EnrolmentView {
     pub requester: String,
     /// Requested subject and names.
     pub asks: String,
-    /// State of the enrollment.
+    /// State of the enrolment.
     pub state: EnrolmentStatus,
     /// Time of the request, RFC 3339.
     pub requested_at: String,
@@ -54,14 +54,14 @@ pub struct EnrolmentView {
     pub approvals_given: u32,
     /// Number of people who must approve this plan.
     pub approvals_needed: u32,
-    /// Actors that approved the plan, in order of time; only where one enrollment is shown.
+    /// Actors that approved the plan, in order of time; only where one enrolment is shown.
     pub approvers: Vec<String>,
-    /// Signatures of approvers by security keys, in order of time; only where one enrollment is shown.
+    /// Signatures of approvers by security keys, in order of time; only where one enrolment is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<ApprovalSignatureView>,
 }
 
-/// A decision about an enrollment.
+/// A decision about an enrolment.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -1,11 +1,11 @@
-//! Requests of key service nodes, over mutual TLS: enrollment, heartbeat, changes.
+//! Requests of key service nodes, over mutual TLS: enrolment, heartbeat, changes.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A request to enroll a host as a key service node.
+/// A request to enrol a host as a key service node.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

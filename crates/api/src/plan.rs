@@ -1,4 +1,4 @@
-//! Canonical encoding of plans. Its SHA-256 is the `plan_sha256` of approvals, changes and enrollments.
+//! Canonical encoding of plans. Its SHA-256 is the `plan_sha256` of approvals, changes and enrolments.
 //!
 //! The server computes the hash of a plan with it, and commands compute the hash of the plan that a server shows.
 

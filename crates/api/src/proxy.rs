@@ -29,7 +29,7 @@ pub struct HeldRequestView {
     pub credentials: Vec<String>,
     /// Arrival of the request, RFC 3339.
     pub since: String,
-    /// Time at which the proxy refuses the request, if nobody has decided, RFC 3339.
+    /// Time at which the proxy refuses the request if there is no decision, RFC 3339.
     pub deadline: String,
     /// A rule for the configuration file (TOML) that allows such requests; only where one request is shown, and absent if no rule
     /// can name the request exactly.

@@ -1,4 +1,4 @@
-//! Sites of the key service, their nodes and enrollment tokens.
+//! Sites of the key service, their nodes and enrolment tokens.
 
 use std::collections::BTreeMap;
 
@@ -52,9 +52,9 @@ pub struct NodeView {
     /// Name of the site of the node.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt"))]
     pub site: String,
-    /// Attributes of the node. Its own attributes override those of the site with the same name.
+    /// Attributes of the node. Its own attributes override attributes of the site with the same name.
     pub attributes: BTreeMap<String, String>,
-    /// Attributes of the node itself, without those of the site.
+    /// Attributes of the node itself, without its site's attributes.
     pub own_attributes: BTreeMap<String, String>,
     /// Address (`HOST:PORT`) to which other nodes send signing requests.
     #[cfg_attr(feature = "schemas", schema(example = "10.1.0.7:2410"))]
@@ -65,7 +65,7 @@ pub struct NodeView {
     pub lease_until: Option<String>,
     /// Round-trip times in milliseconds to the nearest other nodes, as last reported to this server.
     pub measured: BTreeMap<Uuid, u32>,
-    /// Enrollment time.
+    /// Enrolment time.
     pub enrolled_at: String,
     /// Expiry time of the certificate. The node renews the certificate itself.
     pub certificate_expires_at: String,
@@ -93,7 +93,7 @@ pub struct NewKeyNodeToken {
     /// Name or identifier of the site.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt"))]
     pub site: String,
-    /// Attributes of the node. They override those of the site with the same name.
+    /// Attributes of the node. They override attributes of the site with the same name.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!({"security": "high"})))]
     pub attributes: BTreeMap<String, String>,
@@ -110,13 +110,13 @@ pub struct KeyNodeTokenView {
     pub id: Uuid,
     /// Name of the site.
     pub site: String,
-    /// Attributes of the node. They override those of the site with the same name.
+    /// Attributes of the node. They override attributes of the site with the same name.
     pub attributes: BTreeMap<String, String>,
     /// Actor that created the token.
     pub created_by: String,
     /// Creation time.
     pub created_at: String,
-    /// Expiry time. The token enrolls no node after this time.
+    /// Expiry time. The token enrols no node after this time.
     pub expires_at: String,
     /// Time at which the token was used.
     pub used_at: Option<String>,

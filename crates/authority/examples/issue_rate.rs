@@ -1,7 +1,7 @@
 //! Benchmark: throughput of the CA with SQLite and PostgreSQL: `cargo run --release -p authority --example issue_rate`.
 //!
 //! Measures issuance with 64 requests in flight, revocation of 1,000 certificates by filter including the CRL, CRLs with 10,000, 50,000
-//! and 100,000 entries, and OCSP responses, new and cached. The processor time is that of this process, without the database server.
+//! and 100,000 entries, and OCSP responses, new and cached. The processor time is of this process, without the database server.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark ends by a panic where it cannot go on")]
 

@@ -16,7 +16,7 @@ named! {
         /// A signature with the key of the certificate, by the account that ordered it, or by an account that is authorized for
         /// every name.
         RevokingKey => "the key of the certificate, its account, or proof of control of every name",
-        /// A client certificate or an enrollment password.
+        /// A client certificate or an enrolment password.
         Enrolment => "an enrolment password or a client certificate",
         /// The certificate to replace.
         Replaced => "the certificate that is replaced",

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/crl/{ca}.crl`, `/crl/{ca}/{shard}.crl`, `/crl/{ca}/delta.crl` | CRLs |
 //! | `POST /ocsp/{ca}`, `GET /ocsp/{ca}/{base64}`, the same without `{ca}` | OCSP (RFC 6960 appendix A.1) |
-//! | `/ca/{ca}.cer`, `/ca/{ca}.p7c` | the certificate of the CA; the certificate and those of its parents (RFC 5280 section
+//! | `/ca/{ca}.cer`, `/ca/{ca}.p7c` | the certificate of the CA; the certificate and its parents' certificates (RFC 5280 section
 //! 4.2.2.1) |
 //!
 //! `{ca}` is an identifier or a name.

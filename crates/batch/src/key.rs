@@ -51,7 +51,7 @@ pub struct Parts<'a> {
 /// A private key. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Key {
-    /// Values of p, then those of q.
+    /// Values of p, then of q.
     pub(crate) sides: [Side; 2],
     /// 1/q modulo p, in Montgomery form.
     pub(crate) coefficient: [u64; LIMBS],

@@ -132,7 +132,7 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Returns what to do after the enrollment.
+/// Returns what to do after the enrolment.
 fn next_steps(policy: &Path) -> String {
     let then = match policy.exists() {
         true => format!("enrolled: the policy {} lists what the server may do on this host", policy.display()),

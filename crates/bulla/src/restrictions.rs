@@ -152,7 +152,7 @@ impl Role {
         Ok(roles.chosen().filter_map(own).collect())
     }
 
-    /// Returns whether the role starts programs: those of the host's configuration, commands of an agent's policy, and helpers with which
+    /// Returns whether the role starts programs: programs of the host's configuration, commands of an agent's policy, and helpers with which
     /// the clouds' libraries find credentials.
     fn programs(self, settings: &Settings) -> Programs {
         let by_master_key = |key: &MasterKeySettings| {

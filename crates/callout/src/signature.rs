@@ -38,7 +38,7 @@ impl SigningKey {
         Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, octets)))
     }
 
-    /// Adds the timestamp and signature headers to a request. The time is that of the wall clock; the service compares it with its
+    /// Adds the timestamp and signature headers to a request. The time is from the wall clock; the service compares it with its
     /// own clock.
     #[must_use]
     pub fn sign<'a>(&self, request: Request<'a>) -> Request<'a> {

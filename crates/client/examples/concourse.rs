@@ -22,7 +22,7 @@ use client::{Client, Limits};
 use serde_json::{Value, json};
 
 const PIPELINES: usize = 200;
-/// Secrets of each pipeline. The last two are those of its team.
+/// Secrets of each pipeline. The last two belong to its team.
 const SECRETS: usize = 5;
 const OWN: usize = 3;
 /// Number of concurrent readers.

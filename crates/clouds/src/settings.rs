@@ -127,7 +127,7 @@ impl CloudSettings {
         aws.chain(azure).chain(gcp).chain(kubernetes).collect()
     }
 
-    /// Resolves `wanted` to source names: a source name stands for itself, `aws`, `azure`, `gcp` or `kubernetes` for all sources of
+    /// Resolves `wanted` to source names: a source name means itself, `aws`, `azure`, `gcp` or `kubernetes` for all sources of
     /// the provider, `all` for every source.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use serde::de::{Error, Visitor};
 
 use crate::traits::{Named, find};
 
-/// Deserializes a value from its name. The errors are those of a derived `Deserialize`.
+/// Deserializes a value from its name. The errors are the same as from a derived `Deserialize`.
 ///
 /// # Errors
 /// The data is not a string, or the string is not a valid name.

@@ -1,4 +1,4 @@
-//! Errors of the credential store. Some texts are those of CredHub, because its clients compare them.
+//! Errors of the credential store. Some texts are the same as in CredHub, because its clients compare them.
 
 use std::sync::Arc;
 

@@ -171,7 +171,7 @@ impl Credentials {
                         Ok(Ok(UnwrappedValue { name, version, value, by }))
                     }
                     Unwrapped::Read { name, at_us, by, first_again } => {
-                        // Only the first repeated use is logged, so that nobody can fill the log with a used token.
+                        // Only the first repeated use is logged, so that a client cannot fill the log with a used token.
                         if first_again {
                             let details = json!({ "read_at_us": at_us, "read_by": by });
                             store::audit(tx, vec![event("credential.unwrap_again", &name, details)]).await?;

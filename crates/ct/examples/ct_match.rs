@@ -16,7 +16,7 @@ use x509::der::{self, DerError, Reader, Writer, tag};
 const ENTRIES: usize = 64 * 256;
 /// Seconds of processor time for each measurement.
 const SECONDS: f64 = 3.0;
-/// Typical bytes of a precertificate's tbsCertificate in public logs. Those of the benchmark are padded to this size with an extension.
+/// Typical bytes of a precertificate's tbsCertificate in public logs. An extension pads the benchmark's to this size.
 const TBS_OCTETS: usize = 1_300;
 /// Names per certificate. The first one is also the common name.
 const NAMES: usize = 3;

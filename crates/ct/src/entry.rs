@@ -30,7 +30,7 @@ pub enum LoggedCertificate<'a> {
     Certificate(&'a [u8]),
     /// A precertificate: a commitment to issue the certificate.
     Precertificate {
-        /// The tbsCertificate without the poison extension: that of the final certificate, except for the SCTs.
+        /// The tbsCertificate without the poison extension. The final certificate's has SCTs in addition.
         tbs: &'a [u8],
         /// SHA-256 of the issuer's SubjectPublicKeyInfo.
         issuer_key_hash: &'a [u8; 32],

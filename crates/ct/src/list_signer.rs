@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 
-/// Longest accepted signature in bytes: that of an RSA key of 8,192 bits.
+/// Longest accepted signature in bytes: the length for an RSA key of 8,192 bits.
 pub const LIST_SIGNATURE_OCTETS_MAX: usize = 1_024;
 
 /// URL prefix of Google's current and former lists.

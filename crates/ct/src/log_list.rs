@@ -9,7 +9,7 @@ use super::note::{BadLogKey, LogKey};
 
 /// Longest accepted list in bytes. Google's list has about 100 kB; with every retired log under 1 MB.
 pub const LIST_OCTETS_MAX: usize = 8 * 1024 * 1024;
-/// Maximum logs in one list; the CT programs know a few hundred, including those of past years.
+/// Maximum logs in one list; the CT programs know a few hundred, including the logs of past years.
 pub const LOGS_MAX: usize = 4_096;
 
 /// A parsed log list.

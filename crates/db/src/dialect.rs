@@ -26,7 +26,7 @@
 //! | `DELETE` | `WHERE …` | `USING UNNEST(…) AS input (…) WHERE …` |
 //! | `SELECT`, `INSERT … SELECT` | `FROM t …` | `FROM UNNEST(…) AS input (…) CROSS JOIN t …` |
 //!
-//! It is added at the first `VALUES`, `FROM` or `WHERE` outside parentheses. Marks stand for words that differ between the
+//! It is added at the first `VALUES`, `FROM` or `WHERE` outside parentheses. Marks are replaced by words that differ between the
 //! databases:
 //!
 //! | mark | for SQLite | for PostgreSQL |

@@ -80,7 +80,7 @@ impl Fault {
     }
 
     pub(crate) fn error(self) -> StoreError {
-        StoreError::Unavailable { source: format!("fault asked for by a test: {self:?}").into() }
+        StoreError::Unavailable { source: format!("fault injected by a test: {self:?}").into() }
     }
 }
 

@@ -26,7 +26,7 @@ const OWN: &[ModuleStatements] = &[
 ];
 
 impl Database {
-    /// Returns all statements, starting with those of the engine.
+    /// Returns all statements, the engine's first.
     fn every_statement(&self, modules: &[ModuleStatements]) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for module in OWN.iter().chain(modules) {

@@ -1,7 +1,7 @@
 //! Benchmark: connections per second through the terminator. The keys are in a key service behind a Unix socket, or in one with a
 //! round-trip time of 100 ms. A bare rustls server with the keys in its process is measured for comparison. All do the same work:
-//! handshake, one byte to an upstream and back, close. Times are those of the handshake, including the TCP connection. The processor
-//! time of a connection is that of the whole process, which includes clients, upstream and key service in each case.
+//! handshake, one byte to an upstream and back, close. Times are of the handshake, including the TCP connection. The processor
+//! time of a connection is of the whole process, which includes clients, upstream and key service in each case.
 //!
 //! `cargo run --release -p edge --example edge_handshakes -- [SECONDS] [CLIENTS] [CLIENTS OF THE FAR KEY]`
 

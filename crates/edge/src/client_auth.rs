@@ -217,7 +217,7 @@ impl ClientIdentity {
     }
 }
 
-/// Sets the header fields with the client's identity. Removes such fields from the request, those of trusted proxies too, because
+/// Sets the header fields with the client's identity. Removes such fields from the request, also from trusted proxies, because
 /// the identity is verified here.
 pub(super) fn tell(headers: &mut HeaderMap, identity: Option<&ClientIdentity>) {
     for name in [CLIENT_CERT, CLIENT_CERT_CHAIN, FORWARDED_CLIENT_CERT] {

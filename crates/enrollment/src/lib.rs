@@ -1,4 +1,4 @@
-//! Enrollment of agents and key service nodes: a single-use join token, a key generated on the host, a certificate from the
+//! Enrolment of agents and key service nodes: a single-use join token, a key generated on the host, a certificate from the
 //! internal CA. [`client`] is the host's side.
 
 mod authority;

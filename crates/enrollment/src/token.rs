@@ -1,4 +1,4 @@
-//! Enrollment tokens: generated here, shown once, used once, stored as a hash.
+//! Enrolment tokens: generated here, shown once, used once, stored as a hash.
 
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;

@@ -1,4 +1,4 @@
-//! Event bodies about enrollments over EST and SCEP.
+//! Event bodies about enrolments over EST and SCEP.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct EnrolmentWaiting {
     /// Name of the profile of the request.
     pub profile: String,
-    /// Actor that requested the enrollment.
+    /// Actor that requested the enrolment.
     pub requester: String,
 }
 

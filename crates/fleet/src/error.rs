@@ -16,7 +16,7 @@ pub enum FleetError {
     Tls(#[from] rustls::Error),
     /// A key could not be created.
     #[error("cannot generate a key")]
-    Key(#[allow(private_interfaces, reason = "told to people only, by Debug")] KeyKind),
+    Key(#[allow(private_interfaces, reason = "only printed, by Debug")] KeyKind),
     /// A signature could not be created.
     #[error("cannot sign a certificate")]
     Sign,

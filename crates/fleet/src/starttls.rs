@@ -13,7 +13,7 @@ const COMMANDS_MAX: usize = 16;
 /// A line-based protocol.
 struct Lines {
     greeting: &'static str,
-    /// Texts in commands, and the responses; `{tag}` stands for the command's first word.
+    /// Texts in commands, and the responses; `{tag}` is replaced by the command's first word.
     answers: &'static [(&'static str, &'static str)],
     /// The command that starts TLS, and its response.
     begin: (&'static str, &'static str),

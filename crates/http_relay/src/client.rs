@@ -65,7 +65,7 @@ pub struct Client {
     pub user: Option<Arc<str>>,
     /// Method by which the client authenticated.
     pub credential: Credential,
-    /// Whether the client has its own network namespace, so that its loopback addresses differ from those of this machine.
+    /// Whether the client has its own network namespace, so that its loopback addresses differ from this machine's.
     confined: bool,
     /// Signals that the client has closed its connection.
     hangup: HangupSignal,

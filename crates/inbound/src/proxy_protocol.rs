@@ -51,7 +51,7 @@ pub enum HeaderError {
     #[error("unknown PROXY protocol command {0}")]
     Command(u8),
     /// A connection of this listener cannot have the address family or the transport.
-    #[error("PROXY protocol family and transport {0:#04x} cannot be those of a TCP connection")]
+    #[error("PROXY protocol family and transport {0:#04x} are not valid for a TCP connection")]
     Transport(u8),
     /// Addresses and TLVs exceed [`REST_MAX`].
     #[error("the PROXY protocol header has {0} bytes after its fixed part; at most 4,096 are accepted")]

@@ -25,8 +25,9 @@ const NOW: i64 = 1_795_219_200_000_000;
 const DAY: i64 = 86_400_000_000;
 /// Endpoints that share a leaf.
 const ENDPOINTS_A_LEAF: usize = 3;
-/// Observations of one transaction of the scan, and batches before the removal.
+/// Observations that the scan stores in one transaction.
 const BATCH: usize = 500;
+/// Batches that are stored before the removal begins.
 const BATCHES_BEFORE: usize = 200;
 /// Pause between two batches: the scan stores at most 10,000 observations a second.
 const PAUSE: Duration = Duration::from_millis(50);

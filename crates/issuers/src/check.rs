@@ -67,7 +67,7 @@ impl Check {
         let asked = CertificateRequest::parse(&order.csr_der)
             .map_err(|error| format!("the CSR cannot be parsed: {error}"))?;
         if leaf.public_key.spki != asked.public_key.spki {
-            return Err("the public key of the certificate is not that of the CSR".to_owned());
+            return Err("the certificate has another public key than the CSR".to_owned());
         }
         if let Some(fault) = leaf.faults.first() {
             return Err(format!("the certificate breaks the rules: {fault}"));

@@ -212,7 +212,7 @@ pub struct InternalConfig {
 pub struct AcmeConfig {
     /// URL of the directory.
     pub directory: String,
-    /// `mailto:` URLs of contacts whom the server may notify.
+    /// `mailto:` URLs of contacts that the server may notify.
     #[serde(default)]
     pub contact: Vec<String>,
     /// Whether the operator agrees to the server's terms of service. Servers with terms reject accounts without agreement.

@@ -31,7 +31,7 @@ impl Internal {
         Self { authority, config: config.clone() }
     }
 
-    /// Returns the profile by which to issue: that of the certificate, by which approval and teams were checked.
+    /// Returns the profile by which to issue: the certificate's, by which approval and teams were checked.
     fn profile<'a>(&'a self, order: &'a Order) -> Result<&'a str, IssuerError> {
         let named = order.profile.as_deref().or(self.config.profile.as_deref());
         match (order.certificate_profile.as_deref(), named) {

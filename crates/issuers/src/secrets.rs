@@ -158,7 +158,7 @@ impl Secrets {
         POINTERS.into_iter().filter(|pointer| config.pointer(pointer).is_some_and(Value::is_null)).collect()
     }
 
-    /// Merges these secrets with those of `before` that the update omits: a secret is kept if its destination stays the same. Both
+    /// Merges these secrets with the secrets of `before` that the update omits: a secret is kept if its destination stays the same. Both
     /// configurations are without secrets; `removed` secrets are dropped.
     ///
     /// # Errors

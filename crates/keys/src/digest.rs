@@ -7,7 +7,7 @@ use crate::{Hash, KeyType};
 /// Returns the digest in the length that the library accepts for the curve.
 ///
 /// ECDSA reads a digest as a number, and uses its leftmost bytes if the digest is longer than the order (FIPS 186-5 section 6.4.1).
-/// Zeros before a shorter digest do not change that number. All orders here are whole bytes, except that of P-521, which is longer
+/// Zeros before a shorter digest do not change that number. All orders here are whole bytes, except the order of P-521, which is longer
 /// than any digest.
 pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
     let algorithm = match kind {

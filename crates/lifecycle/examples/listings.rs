@@ -1,4 +1,4 @@
-//! Benchmark: cost of filters, totals, groups and searches by the number of certificates. The processor time is that of this process.
+//! Benchmark: cost of filters, totals, groups and searches by the number of certificates. The processor time is of this process.
 //! With PostgreSQL it does not include the database server.
 //!
 //! ```console

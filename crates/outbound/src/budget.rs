@@ -98,7 +98,7 @@ impl AdaptiveLimit {
     /// Waits for a permit, first come, first served.
     ///
     /// # Cancellation
-    /// Dropping the future gives up the position in the queue.
+    /// Dropping the future leaves the queue.
     #[crate::boxed]
     pub async fn acquire(&self) -> Permit {
         if let Some(permit) = self.try_acquire() {

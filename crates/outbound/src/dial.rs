@@ -206,7 +206,7 @@ pub async fn race(addresses: &[IpAddr], port: u16, limit: Duration) -> Result<Co
     }
 }
 
-/// Like [`race`], but returns a single error: that of the address tried first, which is the preferred one.
+/// Like [`race`], but returns a single error: the error of the address tried first, which is the preferred one.
 ///
 /// # Errors
 /// The preferred address and its error; the unspecified address with [`DialError::NoAddress`] if there was none.

@@ -188,7 +188,7 @@ impl InputMode {
     }
 }
 
-/// Returns the hash of supported PSS parameters. The key service supports only those of TLS (RFC 8446 section 4.2.3).
+/// Returns the hash of supported PSS parameters. The key service supports only the parameters of TLS (RFC 8446 section 4.2.3).
 fn pss_hash(given: CK_RSA_PKCS_PSS_PARAMS) -> Option<Hash> {
     let hash = match (given.hashAlg, given.mgf) {
         (CKM_SHA256, CKG_MGF1_SHA256) => Hash::Sha256,

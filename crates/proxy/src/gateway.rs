@@ -87,7 +87,7 @@ pub(super) struct HoldOrder {
     pub(super) hold_for: Duration,
     /// The rule that holds the request.
     pub(super) rule: Option<Arc<str>>,
-    /// The refusal if nobody approves the request; its status and texts are set when the hold ends.
+    /// The refusal if the request is not approved; its status and texts are set when the hold ends.
     pub(super) refusal: Box<Refused>,
 }
 

@@ -21,7 +21,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) enum HoldEnd {
     Answered(Answer),
-    /// Nobody decided in time.
+    /// There was no decision in time.
     Deadline,
     /// The client closed its connection.
     ClientGone,
@@ -29,7 +29,7 @@ pub(super) enum HoldEnd {
     Stopping,
     /// The limit of held requests is reached.
     TooMany(TooManyHeld),
-    /// Nobody can approve requests of this proxy.
+    /// This proxy has no way to approve requests.
     Unavailable,
     /// The audit log cannot be written.
     NotAudited,
@@ -95,14 +95,14 @@ impl Refused {
             }
             HoldEnd::Deadline => (
                 StatusCode::FORBIDDEN,
-                "The request was held, and nobody approved it",
-                format!("{held} for {seconds} s, and nobody approved it"),
+                "The request was held, and was not approved in time",
+                format!("{held} for {seconds} s, and it was not approved in time"),
                 "Nothing was sent. Ask the operator of this proxy to approve the request (`bulla proxy held`, `bulla proxy \
                  approve`), and send it again.",
             ),
             HoldEnd::ClientGone => (
                 StatusCode::FORBIDDEN,
-                "The request was held, and its client is gone",
+                "The request was held, and its client closed the connection",
                 format!("{held}, and its client closed the connection"),
                 "Nothing was sent.",
             ),
@@ -122,8 +122,8 @@ impl Refused {
                 StatusCode::FORBIDDEN,
                 "The request needs an approval",
                 format!(
-                    "rule {rule} of the policy holds {method} {path} on {host} of {whose}, but nobody can approve requests \
-                     of this proxy"
+                    "rule {rule} of the policy holds {method} {path} on {host} of {whose}, but this proxy has no way to \
+                     approve requests"
                 ),
                 "Nothing was sent. Approvals need `bulla proxy` with proxy.control_socket; `bulla run` uses it with --proxy.",
             ),

@@ -180,7 +180,7 @@ impl RevocationGuard {
         }
     }
 
-    /// Reloads the CRLs, unless the files equal those of the `last` attempt.
+    /// Reloads the CRLs, unless the files are the same as at the `last` attempt.
     async fn look(&self, source: RevocationLists, last: &mut LoadResult) -> Result<(), String> {
         let (build, before) = (Arc::clone(&self.build), Arc::clone(&last.0));
         let looking = move || {

@@ -11,7 +11,7 @@ use rustix::mount::{
 
 use crate::namespaces::NamespaceError;
 
-/// Separates the mounts of this mount namespace from those of the host, and mounts `/proc` of this process namespace. Kernel
+/// Separates the mounts of this mount namespace from the host's, and mounts `/proc` of this process namespace. Kernel
 /// settings in it are read-only, because a process of root could change them without a capability.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ pub fn mount_read_only(writable: &[PathBuf]) -> Result<(), NamespaceError> {
 /// Folder of POSIX shared memory (shm_overview(7)).
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Parses a line of `/proc/self/mountinfo` (proc(5)): the path of a mount, and those of its flags that a user namespace may not
+/// Parses a line of `/proc/self/mountinfo` (proc(5)): the path of a mount, and its flags that a user namespace may not
 /// clear.
 fn mount_of(line: &str) -> Option<(PathBuf, MountFlags)> {
     let mut columns = line.split(' ').skip(4);

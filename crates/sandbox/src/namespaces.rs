@@ -28,8 +28,8 @@ pub enum NamespaceError {
     /// The loopback interface could not be started. It is down in a new network namespace.
     #[error("cannot start the loopback interface of the network namespace")]
     Loopback(#[source] io::Error),
-    /// The mounts could not be separated from those of the host.
-    #[error("cannot separate the mounts from those of the host")]
+    /// The mounts could not be separated from the host's.
+    #[error("cannot separate the mounts from the mounts of the host")]
     Mounts(#[source] io::Error),
     /// `/proc` of the process namespace could not be mounted.
     #[error("cannot mount /proc for the process namespace")]

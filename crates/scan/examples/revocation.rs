@@ -17,7 +17,7 @@ type Failure = Box<dyn std::error::Error>;
 
 /// Entries of the CRL of a typical issuer.
 const ENTRIES: u64 = 1_000;
-/// Response time of the CRL server, about that of a CDN.
+/// Response time of the CRL server, about as from a CDN.
 const LATENCY: Duration = Duration::from_millis(40);
 /// Rounds of lookups.
 const ROUNDS: usize = 50;
@@ -41,7 +41,7 @@ fn checker() -> Result<RevocationChecker, Failure> {
     Ok(RevocationChecker::new(http, RevocationOptions::default()))
 }
 
-/// Returns a serial number of 16 pseudorandom bytes, like those of public CAs.
+/// Returns a serial number of 16 pseudorandom bytes, like serial numbers of public CAs.
 fn serial(number: u64) -> Vec<u8> {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut octets = [mixed.to_be_bytes(), mixed.rotate_left(17).to_be_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Files and directories as targets. Their certificates are judged like those of endpoints, except for the rules about handshakes
+//! Files and directories as targets. Their certificates are judged like certificates of endpoints, except for the rules about handshakes
 //! and names.
 
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Extractors for handlers, like those of axum, but with problem documents as errors.
+//! Extractors for handlers, like axum's, but with problem documents as errors.
 
 use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;

@@ -34,7 +34,7 @@ pub struct SlowRate {
 pub struct SignInRates {
     /// Attempts for one name from one address (a /64 for IPv6).
     pub pair: SlowRate,
-    /// Attempts from one address, which may be that of a whole office.
+    /// Attempts from one address, which a whole office may share.
     pub address: SlowRate,
     /// Attempts for one name, from all addresses without an earlier sign-in of that name.
     pub name: SlowRate,

@@ -1,4 +1,4 @@
-//! Enrollment of a host as a node: a single-use token, keys generated on the host, a certificate and a statement from the server.
+//! Enrolment of a host as a node: a single-use token, keys generated on the host, a certificate and a statement from the server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -48,7 +48,7 @@ pub struct CreatedNodeToken {
 }
 
 impl Sites {
-    /// Creates a token that enrolls one host as a node at a site.
+    /// Creates a token that enrols one host as a node at a site.
     ///
     /// # Errors
     /// [`SiteError`].
@@ -123,7 +123,7 @@ impl Sites {
         if done { Ok(()) } else { Err(SiteError::NotFound("node token")) }
     }
 
-    /// Enrolls a host as a node. A repeated request with the same token and keys, after a lost response, returns the same node.
+    /// Enrols a host as a node. A repeated request with the same token and keys, after a lost response, returns the same node.
     ///
     /// # Errors
     /// [`SiteError`].

@@ -200,7 +200,7 @@ impl Sites {
     }
 }
 
-/// Returns a node's attributes: its site's, overridden by its own. If there are too many, which enrollment prevents, returns none:
+/// Returns a node's attributes: its site's, overridden by its own. If there are too many, which enrolment prevents, returns none:
 /// they satisfy no policy.
 #[must_use]
 pub fn attributes_of(node: &NodeRow) -> Attributes {

@@ -1,4 +1,4 @@
-//! Certificates that no scan has seen and this installation did not issue, such as those of imported CAs.
+//! Certificates that no scan has seen and this installation did not issue, such as the certificates of imported CAs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -24,7 +24,7 @@ pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token
 const PASSED_ON: &[&str] =
     &["cookie", "authorization", "host", "origin", "sec-fetch-site", "sec-fetch-mode", "last-event-id"];
 
-/// The routes of the API, and those of the credential store, which has its own paths.
+/// The routes of the API, and of the credential store, which has its own paths.
 #[derive(Clone)]
 pub(crate) struct Api {
     routes: Router,

@@ -143,7 +143,7 @@ impl Export {
         let separator = if filters.is_empty() { "" } else { "&" };
         let mut export = Self::of(Vec::new(), format);
         export.rest = Some((api, format!("{path}?{filters}{separator}limit={PAGE_ROWS}")));
-        // A page may have no items although more follow. The columns are those of the first item.
+        // A page may have no items although more follow. The columns are the members of the first item.
         export.read_page().await?;
         while export.rows.is_empty() && export.rest.is_some() {
             export.read_page().await?;

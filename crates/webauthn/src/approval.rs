@@ -1,7 +1,7 @@
 //! Signatures of approvers: assertions whose challenge contains the SHA-256 of the approved plan.
 //!
 //! A signature carries all that its verification needs, so that it can be verified years later, and without the server. Whether its
-//! public key was that of the approver is in the audit log: the registration of a key records the SHA-256 of its public key.
+//! public key belonged to the approver is in the audit log: the registration of a key records the SHA-256 of its public key.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::base64url::Base64Url;
 use crate::client_data::{Expected, sha256};
 use crate::error::Error;
 
-/// Prefix that separates challenges of approvals from those of other ceremonies and versions.
+/// Prefix that separates challenges of approvals from challenges of other ceremonies and versions.
 const DOMAIN: &[u8] = b"Bulla approval, version 1\0";
 
 /// Bytes of a nonce.
@@ -19,7 +19,7 @@ pub const NONCE_BYTES: usize = 32;
 /// Statement that an approver signs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Statement<'a> {
-    /// Identifier of the approval, pending change or enrollment: the bytes of its UUID.
+    /// Identifier of the approval, pending change or enrolment: the bytes of its UUID.
     pub subject: [u8; 16],
     /// SHA-256 of the plan.
     pub plan_sha256: [u8; 32],

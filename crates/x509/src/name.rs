@@ -168,7 +168,7 @@ pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
 }
 
 /// Returns whether the dNSName `pattern` covers `host`: the same name (case-insensitive), or a wildcard that is the whole leftmost
-/// label and stands for exactly one label (RFC 9525 section 6.3).
+/// label and matches exactly one label (RFC 9525 section 6.3).
 #[must_use]
 pub fn pattern_matches(pattern: &str, host: &HostName) -> bool {
     let pattern = pattern.strip_suffix('.').unwrap_or(pattern);

@@ -1,7 +1,7 @@
-//! Wildcard patterns, in which a star stands for any text. Used for names of keys, hosts of an inventory, and paths and values of
+//! Wildcard patterns, in which a star matches any text. Used for names of keys, hosts of an inventory, and paths and values of
 //! requests.
 
-/// Returns whether `text` matches the pattern. Each `*` stands for any text, including dots, slashes and no text. Time is
+/// Returns whether `text` matches the pattern. Each `*` matches any text, including dots, slashes and no text. Time is
 /// proportional to the sum of both lengths: a part between two stars is matched at its first occurrence, because a later one never
 /// helps.
 #[must_use]

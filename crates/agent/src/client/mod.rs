@@ -47,7 +47,7 @@ pub enum AgentRunError {
     #[error("{0} contains no enrolled agent: run `bulla agent enroll` first")]
     NotEnrolled(PathBuf),
     /// The directory already contains an enrolled agent.
-    #[error("this host is already the agent {name} of {server}: remove {folder} to enroll it again")]
+    #[error("this host is already the agent {name} of {server}: remove {folder} to enrol it again")]
     Enrolled {
         /// Name of the agent.
         name: String,
@@ -56,7 +56,7 @@ pub enum AgentRunError {
         /// The agent's state directory.
         folder: PathBuf,
     },
-    /// Enrollment failed, or its result is invalid.
+    /// Enrolment failed, or its result is invalid.
     #[error(transparent)]
     Join(#[from] JoinError),
 }
@@ -96,7 +96,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Enrolls this host as an agent: generates a key here and gets a certificate for it from the server. Repeating the call after
+    /// Enrols this host as an agent: generates a key here and gets a certificate for it from the server. Repeating the call after
     /// a lost response, with the same key and token, returns the same agent.
     ///
     /// # Errors

@@ -74,7 +74,7 @@ pub(crate) struct FileContent {
     pub(crate) attributes: Attributes,
 }
 
-/// A file of a target: an open handle of its directory, so that nobody can swap the directory, and its file name.
+/// A file of a target: an open handle of its directory, so that no process can swap the directory, and its file name.
 pub(crate) struct TargetFile {
     folder: OwnedFd,
     path: PathBuf,

@@ -74,7 +74,7 @@ pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<
     policy.addresses(endpoint, &addresses).err()
 }
 
-/// Returns the configured attributes, else those of the previous file, else the agent's own. A file with a key stays closed to
+/// Returns the configured attributes, else the previous file's, else the agent's own. A file with a key stays closed to
 /// other users unless the configuration says otherwise.
 pub(crate) fn wanted(needed: &NeededFile, before: Option<Attributes>) -> Result<Attributes, FileError> {
     let spec = &needed.spec;

@@ -1,11 +1,11 @@
-//! Enrollment tokens.
+//! Enrolment tokens.
 
 use uuid::Uuid;
 
 use super::handle::Agents;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
-/// An enrollment token. It enrolls one agent, once.
+/// An enrolment token. It enrols one agent, once.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentTokenRow {
     /// Id of the token. Not the secret.

@@ -41,7 +41,7 @@ pub struct AgentRow {
     pub facts: AgentFacts,
     /// Revision, incremented with every change of name or labels.
     pub revision: i64,
-    /// Time of the enrollment, µs.
+    /// Time of the enrolment, µs.
     pub enrolled_at_us: i64,
     /// Time of the last poll, µs, to the minute.
     pub last_seen_at_us: i64,

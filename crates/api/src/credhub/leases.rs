@@ -64,7 +64,7 @@ pub struct DatabaseQuery {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleRequest {
-    /// Name of the role, a path like that of a credential.
+    /// Name of the role, a path like the name of a credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Name of the connection.

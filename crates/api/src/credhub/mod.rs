@@ -1,6 +1,6 @@
 //! The API of the credential store: the API of CredHub 2.15 and the additions of Bulla.
 //!
-//! Field names are those of CredHub. Requests are parsed as leniently as CredHub does: a number or a boolean may be a string, and
+//! Field names are the same as in CredHub. Requests are parsed as leniently as CredHub does: a number or a boolean may be a string, and
 //! `null` counts as absent. Types that contain a value or a secret have no `Debug`.
 
 mod access;

@@ -12,7 +12,7 @@ use super::place::Witness;
 /// Timeout of a POST request.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A witness that posts each head to a URL. The requests are signed like those of issuer webhooks, and pass the egress guard.
+/// A witness that posts each head to a URL. The requests are signed like requests to issuer webhooks, and pass the egress guard.
 #[derive(Clone, Debug)]
 pub struct WebhookWitness {
     /// Client for signed POST requests.

@@ -78,7 +78,7 @@ impl Acme {
         Ok(changed)
     }
 
-    /// Lists orders, newest first: all orders, or those of one account without rejected ones.
+    /// Lists orders, newest first: all orders, or the orders of one account without rejected ones.
     ///
     /// # Errors
     /// Fails if the database fails.

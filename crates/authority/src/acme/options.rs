@@ -110,7 +110,7 @@ impl Default for DirectoryOptions {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationOptions {
-    /// DNS servers; those of this machine if the list is empty.
+    /// DNS servers; this machine's if the list is empty.
     pub name_servers: Vec<SocketAddr>,
     /// Port of http-01. Change the value 80 only for tests.
     pub http_port: u16,

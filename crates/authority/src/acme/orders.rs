@@ -414,7 +414,7 @@ impl Server {
         Ok(response)
     }
 
-    /// Returns an order of this account with its authorizations. Those of a finalized order are omitted.
+    /// Returns an order of this account with its authorizations. The authorizations of a finalized order are omitted.
     pub(crate) async fn order_of_account(
         &self,
         id: Uuid,

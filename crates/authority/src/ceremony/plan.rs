@@ -108,7 +108,7 @@ pub struct PlannedIntermediate {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedCrl {
-    /// CRL number, greater than that of the previous CRL (RFC 5280 section 5.2.3).
+    /// CRL number, greater than the number of the previous CRL (RFC 5280 section 5.2.3).
     #[serde(default = "first")]
     pub number: u64,
     /// Lifetime in seconds.

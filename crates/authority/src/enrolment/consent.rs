@@ -1,4 +1,4 @@
-//! Approval of enrollments under profiles that require a second person.
+//! Approval of enrolments under profiles that require a second person.
 
 use events::{ApprovalGiven, EnrolmentDecided, EnrolmentWaiting, Event};
 use serde_json::json;
@@ -18,16 +18,16 @@ use crate::tables::{
 use crate::tree::{Ca, CaChoice, planned_name};
 use crate::{Authority, quorum};
 
-/// Maximum number of enrollments that wait for approval. More indicate a flood.
+/// Maximum number of enrolments that wait for approval. More indicate a flood.
 const OPEN_MAX: u32 = 10_000;
-/// Microseconds until an undecided enrollment expires: two weeks.
+/// Microseconds until an undecided enrolment expires: two weeks.
 const OPEN_FOR_US: i64 = 14 * 86_400 * 1_000_000;
 /// Microseconds after the decision in which the client may fetch the result: two weeks.
 const DECIDED_FOR_US: i64 = 14 * 86_400 * 1_000_000;
 /// Maximum length of a note in characters.
 const NOTE_MAX: usize = 2_000;
 
-/// An approver's decision on an enrollment.
+/// An approver's decision on an enrolment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Decision {
     /// The certificate may be issued.
@@ -36,31 +36,31 @@ pub enum Decision {
     Reject,
 }
 
-/// Reason why an enrollment was not decided.
+/// Reason why an enrolment was not decided.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
-    /// The enrollment does not wait for a decision. The caller must list the waiting ones.
+    /// The enrolment does not wait for a decision. The caller must list the waiting ones.
     #[error("no enrolment {0} is waiting for approval: it is decided, expired or unknown")]
     Unknown(Uuid),
-    /// The caller requested the enrollment. Another person must decide.
+    /// The caller requested the enrolment. Another person must decide.
     #[error("{0} requested this certificate and is the same person as you: another person must decide")]
     OwnRequest(String),
-    /// The plan has changed. The caller must read the enrollment again.
+    /// The plan has changed. The caller must read the enrolment again.
     #[error(
         "the profile, or the CA that issues, changed after the enrolment was requested: read the enrolment again, then decide"
     )]
     PlanChanged,
-    /// The plan is not the one that was shown. The caller must read the enrollment again.
+    /// The plan is not the one that was shown. The caller must read the enrolment again.
     #[error(
         "the SHA-256 does not match the plan of the enrolment: read the plan again, then approve its SHA-256"
     )]
     OtherPlan,
-    /// The caller has already approved the enrollment. Another person must decide.
+    /// The caller has already approved the enrolment. Another person must decide.
     #[error("you already approved this enrolment: {needed} different people must approve it, {given} did")]
     Repeated {
-        /// Number of people who have approved the enrollment.
+        /// Number of people who have approved the enrolment.
         given: u32,
-        /// Number of people who must approve the enrollment.
+        /// Number of people who must approve the enrolment.
         needed: u32,
     },
     /// The note is too long. The caller must shorten it.
@@ -71,7 +71,7 @@ pub enum DecideError {
     Store(#[from] StoreError),
 }
 
-/// An enrollment read from the database.
+/// An enrolment read from the database.
 pub(super) struct Waiting {
     pub(super) id: Uuid,
     pub(super) state: EnrolmentState,
@@ -84,7 +84,7 @@ pub(super) struct Waiting {
 }
 
 impl Authority {
-    /// Returns a page of EST and SCEP enrollments in a state, oldest first.
+    /// Returns a page of EST and SCEP enrolments in a state, oldest first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`], or an error of the database.
@@ -98,7 +98,7 @@ impl Authority {
         tables::Enrolments::of(self.store()).page(state, self.clock().now_us(), after, limit).await
     }
 
-    /// Returns an enrollment, unless it has expired.
+    /// Returns an enrolment, unless it has expired.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -107,7 +107,7 @@ impl Authority {
         tables::Enrolments::of(self.store()).get(id, self.clock().now_us()).await
     }
 
-    /// Returns the actors that approved the current plan of an enrollment, in order of time.
+    /// Returns the actors that approved the current plan of an enrolment, in order of time.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -119,7 +119,7 @@ impl Authority {
         }
     }
 
-    /// Decides an enrollment. The certificate is issued when its client repeats the request. If the profile requires several
+    /// Decides an enrolment. The certificate is issued when its client repeats the request. If the profile requires several
     /// people, an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown, if known.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ async fn approve(
     Ok(Some(Ok(())))
 }
 
-/// Returns the stored enrollment. Returns `None` if it was stored only now.
+/// Returns the stored enrolment. Returns `None` if it was stored only now.
 pub(super) async fn of(
     authority: &Authority,
     enrolment: &Enrolment,
@@ -223,14 +223,14 @@ pub(super) async fn of(
     if before.is_some() || ask(authority, enrolment).await? {
         return Ok(before);
     }
-    // Another node stored the enrollment first, or too many are waiting.
+    // Another node stored the enrolment first, or too many are waiting.
     let waiting = under(authority, enrolment.source, &enrolment.key).await?;
     let full =
         || EnrolmentError::Unavailable("too many enrolments wait for approval: try again later".to_owned());
     waiting.ok_or_else(full).map(Some)
 }
 
-/// Returns the enrollment with this key, unless it has expired.
+/// Returns the enrolment with this key, unless it has expired.
 pub(super) async fn under(
     authority: &Authority,
     source: Source,
@@ -263,7 +263,7 @@ async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<
     quorum::is_one_of(tx, vec![requester.to_owned()], by).await
 }
 
-/// The plan of an enrollment without its profile, which is read in the transaction.
+/// The plan of an enrolment without its profile, which is read in the transaction.
 #[derive(Clone)]
 struct EnrolmentApprovalPlan {
     id: Uuid,
@@ -318,7 +318,7 @@ impl EnrolmentApprovalPlan {
     }
 }
 
-/// Returns the plan of an enrollment under this version of its profile, by this CA.
+/// Returns the plan of an enrolment under this version of its profile, by this CA.
 pub(crate) fn issuance_plan(
     row: &EnrolmentRow,
     profile_version: Option<DocumentVersion>,

@@ -1,4 +1,4 @@
-//! Errors of enrollments.
+//! Errors of enrolments.
 
 use store::StoreError;
 
@@ -6,13 +6,13 @@ use crate::issue::IssueError;
 use crate::profile::ProfileError;
 use crate::teams::OverQuota;
 
-/// Reason why an enrollment fails.
+/// Reason why an enrolment fails.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum EnrolmentError {
     /// The request is rejected. Only a different request can succeed.
     #[error("{0}")]
     Refused(String),
-    /// The approver rejected the enrollment.
+    /// The approver rejected the enrolment.
     #[error("the request was rejected{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
     Rejected(String),
     /// The team has used its daily quota of certificates.

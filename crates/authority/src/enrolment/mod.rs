@@ -32,12 +32,12 @@ pub(crate) const BODY_MAX: usize = 64 * 1024;
 /// Maximum number of old certificates of the same request to skip before a new one is issued: see [`issue`].
 const REPEATS_MAX: usize = 16;
 
-/// The result of an enrollment.
+/// The result of an enrolment.
 #[derive(Debug)]
 pub(crate) enum Enrolled {
     /// The issued certificate.
     Issued(Box<Issued>),
-    /// The enrollment waits for approval.
+    /// The enrolment waits for approval.
     Waiting,
 }
 
@@ -93,7 +93,7 @@ async fn issue_approved(
     Ok(Enrolled::Issued(Box::new(authority.issue(request).await?)))
 }
 
-/// Continues an enrollment that is identified only by its key (SCEP polling).
+/// Continues an enrolment that is identified only by its key (SCEP polling).
 pub(crate) async fn resume(
     authority: &Authority,
     source: Source,
@@ -173,7 +173,7 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCer
     }
     let now = UnixTime(authority.clock().now_seconds());
     if now < certificate.not_before || certificate.not_after < now {
-        return Err(refused("the certificate to renew is expired or not yet valid: enroll again"));
+        return Err(refused("the certificate to renew is expired or not yet valid: enrol again"));
     }
     Ok(CurrentCertificate { certificate, record })
 }

@@ -1,4 +1,4 @@
-//! Passwords for enrollment.
+//! Passwords for enrolment.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::teams::Standing;
 #[error("cannot verify passwords now: {0}")]
 pub struct PasswordError(pub String);
 
-/// A user who is authenticated with an enrollment password.
+/// A user who is authenticated with an enrolment password.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EnrolmentUser {
     /// Name of the user in the audit log, such as `est:alice` or `scep:tablets`.
@@ -22,7 +22,7 @@ pub struct EnrolmentUser {
     pub standing: Standing,
 }
 
-/// Verifies enrollment passwords. Implementations compare in constant time and slow down guessing.
+/// Verifies enrolment passwords. Implementations compare in constant time and slow down guessing.
 pub trait EnrolmentPassword: Send + Sync {
     /// Returns the user with this username and password (HTTP Basic, for EST). Returns `None` if they are wrong or not allowed for
     /// this profile.

@@ -20,7 +20,7 @@ pub(crate) struct Enrolment {
     pub(crate) requester: Principal,
     /// Team on whose behalf the request is made.
     pub(crate) standing: Standing,
-    /// Key that identifies repeats of the same enrollment: see [`key`].
+    /// Key that identifies repeats of the same enrolment: see [`key`].
     pub(crate) key: String,
     pub(crate) asked: RequestedCertificate,
 }

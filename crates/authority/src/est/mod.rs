@@ -1,4 +1,4 @@
-//! EST (RFC 7030, clarified by RFC 8951): enrollment over HTTPS for clients that have a password or a certificate.
+//! EST (RFC 7030, clarified by RFC 8951): enrolment over HTTPS for clients that have a password or a certificate.
 //!
 //! Paths are `/.well-known/est/OPERATION` for the default profile and `/.well-known/est/PROFILE/OPERATION`.
 

@@ -53,7 +53,7 @@ pub struct IssueRequest {
 pub enum ApprovalRef {
     /// Approval of a run of a managed certificate: identifier of the run.
     Run(String),
-    /// Approval of an EST or SCEP enrollment: identifier of the enrollment.
+    /// Approval of an EST or SCEP enrolment: identifier of the enrolment.
     Enrolment(Uuid),
 }
 

@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for KeyPurpose {
 /// A bit of the key usage extension that a leaf may have (RFC 5280 section 4.2.1.3).
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(missing_docs, reason = "the names are those of the RFC's section")]
+#[allow(missing_docs, reason = "the names are in the RFC's section")]
 pub enum KeyUsageName {
     DigitalSignature,
     ContentCommitment,

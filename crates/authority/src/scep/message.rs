@@ -73,7 +73,7 @@ pub(super) struct Incoming {
     pub(super) kind: Option<MessageType>,
     pub(super) transaction: String,
     nonce: Option<Vec<u8>>,
-    /// Certificate whose key signed the message; self-signed for a first enrollment.
+    /// Certificate whose key signed the message; self-signed for a first enrolment.
     pub(super) signer: Certificate,
     pub(super) digest: Digest,
     signature: Signer,

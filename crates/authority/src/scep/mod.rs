@@ -1,4 +1,4 @@
-//! SCEP (RFC 8894): enrollment of devices that support no other protocol.
+//! SCEP (RFC 8894): enrolment of devices that support no other protocol.
 //!
 //! Paths are `/scep` for the default profile and `/scep/PROFILE`. Each also works with one additional segment, because clients add
 //! `pkiclient.exe`. Clients encrypt requests to a special RSA key, separate from the CA key. GetCACert returns its certificate,

@@ -1,4 +1,4 @@
-//! Storage of the authority: CAs, profiles, issued and revoked certificates, ACME, enrollments.
+//! Storage of the authority: CAs, profiles, issued and revoked certificates, ACME, enrolments.
 //!
 //! Each table group has a handle, created with `Name::of(&store)`. Functions that change rows take the transaction.
 

@@ -11,7 +11,7 @@ store::handle! {
 /// One person's approval of a plan.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VoteRow {
-    /// Identifier of the approval, enrollment or pending change.
+    /// Identifier of the approval, enrolment or pending change.
     pub subject: Uuid,
     /// The approver.
     pub actor: String,

@@ -102,7 +102,7 @@ impl Dates {
         Self { from: now.plus(-new.backdate_seconds), until: now.plus(new.lifetime_seconds - 1) }
     }
 
-    /// Limits the dates to those of the issuer. An earlier start is moved. A later end is an error, because a chain expires with
+    /// Limits the dates to the issuer's. An earlier start is moved. A later end is an error, because a chain expires with
     /// its first certificate, and clients report that poorly.
     pub(crate) fn within(self, issuer: &Certificate, now: UnixTime) -> Result<Self, NewCaError> {
         if self.until > issuer.not_after {

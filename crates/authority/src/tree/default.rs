@@ -26,7 +26,7 @@ impl Authority {
         Ok(default_issuing_ca(&self.forest().await?.all, now, None))
     }
 
-    /// Makes a CA (identifier or name) the default. While it issues, it issues for all requests that name no CA.
+    /// Makes a CA (identifier or name) the default: requests that name no CA use it.
     ///
     /// # Errors
     /// [`DefaultError`]

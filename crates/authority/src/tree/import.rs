@@ -33,14 +33,14 @@ pub struct Request {
     pub pem: String,
 }
 
-/// An imported chain: the certificate of the CA and those of its parents.
+/// An imported chain: the certificate of the CA and its parents' certificates.
 pub(super) struct Chain {
     own: Certificate,
     above: Vec<Certificate>,
 }
 
 impl Authority {
-    /// Imports a CA with its key: the PEM of its certificate, followed by those of its parents (the root may be omitted), and the
+    /// Imports a CA with its key: the PEM of its certificate, followed by its parents' certificates (the root may be omitted), and the
     /// PEM of the private key. If its issuer is a CA of this server, that CA becomes its parent.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ const CHANGED: &str = "changed";
 
 impl Authority {
     /// Issues a new certificate for a CA (identifier or name) and its present key. The parent CA signs it; a root signs its own.
-    /// The contents are those of the old certificate. The lifetime is `lifetime_seconds`, or the lifetime of the old certificate.
+    /// The contents are the same as in the old certificate. The lifetime is `lifetime_seconds`, or the lifetime of the old certificate.
     /// The new certificate is used from now on; the old one stays in an alternate chain while it is valid.
     ///
     /// # Errors

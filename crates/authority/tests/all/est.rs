@@ -154,7 +154,7 @@ pub(crate) async fn curl_enrolls_and_renews(place: Fixture) {
         assert_eq!(world.enroll("simpleenroll", name, ALICE).await, 200);
         assert_eq!(world.certificate(name).fingerprint, first.fingerprint);
 
-        // Re-enrollment with a new key, authenticated by the certificate.
+        // Re-enrolment with a new key, authenticated by the certificate.
         let again = format!("{name}2");
         world.request(&again, key, "/CN=www.a.example", "DNS:www.a.example,DNS:b.a.example");
         let held = format!("--cert {name}.chain --key {name}.key");

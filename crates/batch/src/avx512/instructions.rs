@@ -1,4 +1,4 @@
-//! The instructions that the kernels use: those of the processor or, in tests on any processor, a model of them.
+//! The instructions that the kernels use: the processor's or, in tests on any processor, a model of them.
 
 #[cfg(not(batch_model))]
 pub(super) use std::arch::x86_64::{

@@ -162,7 +162,7 @@ impl Default for KeyServiceSettings {
             socket: String::new(),
             native_listen: String::new(),
             native_socket: String::new(),
-            // The port next to that of the Keyless protocol, as operators of Keyless servers expect.
+            // The port next to the Keyless protocol's, as operators of Keyless servers expect.
             metrics_listen: "127.0.0.1:2406".into(),
             monitor_urls: Vec::new(),
             reload_s: 10,

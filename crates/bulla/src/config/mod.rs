@@ -57,7 +57,7 @@ pub(crate) use role::Role;
 pub(crate) use signer::SignerSettings;
 pub(crate) use telemetry::TelemetrySettings;
 
-/// Settings of the configuration file, with those of environment variables.
+/// Settings of the configuration file and of environment variables.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {

@@ -30,7 +30,7 @@ impl SandboxSettings {
         }
     }
 
-    /// Returns the capabilities to keep in addition to those of the role.
+    /// Returns the capabilities to keep in addition to the role's.
     pub(crate) fn capabilities(&self) -> Outcome<Capabilities> {
         self.keep_capabilities.iter().try_fold(Capabilities::NONE, |all, name| {
             let one = name.parse().map_err(|error| {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// OpenTelemetry's standard variable for the collector.
 const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// Value that disables the collector in place of an address.
-const NOBODY: &str = "none";
+const NO_COLLECTOR: &str = "none";
 /// Path below the endpoint (OTLP 1.x, "OTLP/HTTP Request").
 const PATH: &str = "/v1/traces";
 
@@ -46,14 +46,14 @@ impl TelemetrySettings {
 }
 
 fn url_of(endpoint: &str) -> Outcome<Option<String>> {
-    if [NOBODY, ""].contains(&endpoint) {
+    if [NO_COLLECTOR, ""].contains(&endpoint) {
         return Ok(None);
     }
     let parsed = reqwest::Url::parse(endpoint).ok();
     let is_one = |url: &reqwest::Url| ["http", "https"].contains(&url.scheme()) && url.host().is_some();
     if !parsed.as_ref().is_some_and(is_one) {
         return Err(Problem::usage(format_args!("{endpoint:?} is not a URL of a collector")).hint(format!(
-            "set http://HOST:4318 or https://… in telemetry.otlp_endpoint or {OTEL_ENDPOINT}, or `{NOBODY}`"
+            "set http://HOST:4318 or https://… in telemetry.otlp_endpoint or {OTEL_ENDPOINT}, or `{NO_COLLECTOR}`"
         )));
     }
     Ok(Some(format!("{}{PATH}", endpoint.trim_end_matches('/'))))

@@ -135,7 +135,7 @@ impl Mirror {
         put(&self.folder.join(INDEX), &index)
     }
 
-    /// Returns the chains by file name: those of certificates whose key is not on an agent, with a version that is not revoked.
+    /// Returns, by file name, the chains of certificates whose key is not on an agent, with a version that is not revoked.
     async fn wanted(&self) -> Outcome<BTreeMap<String, ManagedChain>> {
         let mut wanted = BTreeMap::new();
         let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };

@@ -120,7 +120,7 @@ fn ensure_ca_in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
         // this CA, so the key stays, and the new certificate has the same name.
         (false, is_there) => make(&certificate, &key, is_there)?,
         (true, false) => {
-            return Err(Problem::new(Exit::Machine, format_args!("{} is gone", key.display())).hint(
+            return Err(Problem::new(Exit::Machine, format_args!("{} does not exist", key.display())).hint(
                 format!(
                     "restore the file, or delete {} to generate a new CA, which clients then have to trust",
                     certificate.display()

@@ -95,7 +95,7 @@ pub(crate) struct RunningProxy {
 }
 
 /// Starts the proxy of the configuration, with at most `descriptors` file descriptors. The settings already include `args`, which
-/// also override the file when it is read again. `handles` are those of the control plane in the same process.
+/// also override the file when it is read again. `handles` belong to the control plane in the same process.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &ProxyArgs,

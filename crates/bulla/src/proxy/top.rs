@@ -153,7 +153,7 @@ impl<'a> Log<'a> {
         if self.is_of_proxy || !self.is_begun {
             return Ok(());
         }
-        Err(Problem::usage(format_args!("{} holds no events of a proxy", self.path.display()))
+        Err(Problem::usage(format_args!("{} contains no events of a proxy", self.path.display()))
             .hint("give the file that proxy.requests.audit_file of the proxy names"))
     }
 
@@ -197,7 +197,7 @@ impl<'a> Log<'a> {
         self.rows.push_back(Row { request, decision: event, outcome: None, is_printed: false });
     }
 
-    /// Returns the rows that are not printed yet: refusals and held requests at once, requests with their outcome.
+    /// Returns the rows that are not printed yet: refusals and held requests immediately, other requests with their outcome.
     fn lines(&mut self, args: &TopArgs) -> String {
         let mut text = String::new();
         for row in &mut self.rows {

@@ -19,7 +19,7 @@ Examples:
   bulla run --read-only --write ~/.npm -- npm test
   bulla run --as ci --proxy https://proxy.example:3128 --password-file ci.password -- git fetch
 
-The exit status is that of the command: 128 and the signal's number where a signal ended it, 127 where the command was not found.")]
+The exit status is the command's: 128 and the signal's number where a signal ended it, 127 where the command was not found.")]
 pub(crate) struct RunArgs {
     /// The identity of the command: the user in rules and logs of the proxy
     #[arg(long = "as", value_name = "NAME", default_value = "run")]

@@ -91,7 +91,7 @@ impl Proxy {
     }
 }
 
-/// Returns a remote proxy and the trust anchors of its certificate: the system's, and those of `--proxy-ca`, else of `--ca`.
+/// Returns a remote proxy and the trust anchors of its certificate: the system's, and the certificates of `--proxy-ca`, else of `--ca`.
 fn target(args: &RunArgs, remote: &RemoteProxy, root: &[Vec<u8>]) -> Outcome<Target> {
     let mut roots = outbound::tls::system_roots();
     match &args.proxy_ca {

@@ -115,7 +115,7 @@ impl CertificateSource {
     }
 }
 
-/// Issues a new certificate. While the database is not writable, returns that of the last start.
+/// Issues a new certificate. While the database is not writable, returns the certificate of the last start.
 async fn issued(authority: &Authority, ring: &Keyring, names: Vec<GeneralName>) -> Outcome<Obtained> {
     let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
     let spki = keys::Signer::spki(&key).to_vec();

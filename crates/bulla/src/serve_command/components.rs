@@ -22,7 +22,7 @@ use crate::proxy::{self, ProxyArgs};
 use crate::roles::Roles;
 
 /// Starts the roles other than the control plane, which already runs if it is a role of this process. Independent roles start
-/// concurrently. If one fails, the started ones are stopped; the returned problem is that of the first failed role.
+/// concurrently. If one fails, the started ones are stopped; the returned problem is the first failed role's.
 pub(super) async fn start(
     configuration: &Configuration,
     roles: &Roles,

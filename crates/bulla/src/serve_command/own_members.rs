@@ -26,7 +26,7 @@ const ACTOR: &str = "system:start";
 /// The lifetime of a join token, which is used immediately.
 const TOKEN_SECONDS: i64 = 600;
 
-/// Changes the settings of the key service to those of a node of this control plane. Returns a join token if the node has not joined yet;
+/// Changes the settings of the key service: it becomes a node of this control plane. Returns a join token if the node has not joined yet;
 /// a node that has joined gets the control plane's current URL.
 pub(super) async fn prepare_node(
     settings: &mut Settings,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
 
-/// The AWS KMS service. The maximum length of a message is that of `Sign`.
+/// The AWS KMS service. The maximum length of a message is the limit of `Sign`.
 const KIND: Kind = Kind {
     name: "AWS KMS",
     short: "aws-kms",

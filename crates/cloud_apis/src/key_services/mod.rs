@@ -320,7 +320,7 @@ impl CloudKey {
     }
 }
 
-/// A signature in progress. Its outcome is counted once, even if the caller gave up at its deadline.
+/// A signature in progress. Its outcome is counted once, even if the caller's deadline has passed.
 struct PendingSignature<'a> {
     key: &'a CloudKey,
     deadline: Deadline,

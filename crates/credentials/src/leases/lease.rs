@@ -321,7 +321,7 @@ impl Credentials {
         if may { Ok(()) } else { Err(CredentialError::Forbidden) }
     }
 
-    /// Revokes a lease of the caller, or one at whose name the caller may delete. Tries at once; returns false if the database did not
+    /// Revokes a lease of the caller, or one at whose name the caller may delete. Tries immediately; returns false if the database did not
     /// drop the role yet, which is then retried.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The revocation of due leases: expired ones, those of identities that ended, and those that a caller revoked.
+//! The revocation of due leases: expired leases, leases of deleted identities, and leases that a caller revoked.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

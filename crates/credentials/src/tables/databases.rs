@@ -60,7 +60,7 @@ pub struct ConnectionRow {
 /// A role: which credentials a connection creates, and how.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RoleRow {
-    /// Name of the role, a path like that of a credential.
+    /// Name of the role, a path like the name of a credential.
     pub name: String,
     /// Name of the connection.
     pub connection: String,

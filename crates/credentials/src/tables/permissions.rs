@@ -72,7 +72,7 @@ pub(super) const MARK: &str = "-- credential_permissions_mark
 SELECT count(*), CAST(COALESCE(sum(id), 0) AS BIGINT), CAST(COALESCE(sum(id * operations), 0) AS BIGINT)
 FROM credential_permissions WHERE actor = ?1";
 
-/// Whether the caller may perform one of the operations ?4 on a name or path ?1. A path stands for the names below it.
+/// Whether the caller may perform one of the operations ?4 on a name or path ?1. A path means all names below it.
 pub(super) const MAY: &str = concat!(
     "-- credential_may\nSELECT CASE WHEN ",
     may!("c.bits", "c.everything", "c.actor"),

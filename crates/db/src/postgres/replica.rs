@@ -1,6 +1,6 @@
 //! A standby of the database (PostgreSQL's streaming replication), used for reads while the database is unreachable.
 //!
-//! While the database is down nobody writes, so the standby is current except for changes that it had not received. A database may
+//! While the database is down there are no writes, so the standby is current except for changes that it had not received. A database may
 //! also be only unreachable from here and still accept writes. So the standby is used for a limited time only.
 
 use std::sync::{Mutex, PoisonError};

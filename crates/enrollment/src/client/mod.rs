@@ -1,4 +1,4 @@
-//! The host's side of enrollment: its trust anchors, its client certificate, and requests to the control plane.
+//! The host's side of enrolment: its trust anchors, its client certificate, and requests to the control plane.
 
 mod api;
 mod error;

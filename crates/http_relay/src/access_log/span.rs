@@ -34,7 +34,7 @@ impl RequestSpan {
         Some(Self { own, parent, began_us: spans::now_us(), links: Vec::new() })
     }
 
-    /// Returns the field for the upstream, if the client sent one: other upstreams learn of no trace.
+    /// Returns the field for the upstream; `None` if the client sent none.
     pub(super) fn traceparent(&self) -> Option<HeaderValue> {
         (self.parent != 0).then(|| HeaderValue::from_str(&self.own.to_string()).ok())?
     }

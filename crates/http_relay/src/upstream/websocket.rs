@@ -27,8 +27,8 @@ pub(super) fn is_websocket(request: &Request<RequestBody>) -> bool {
 }
 
 impl Upstreams {
-    /// Opens a WebSocket over a separate HTTP/2 connection to `origin`. The response is translated to that of an HTTP/1.1
-    /// server.
+    /// Opens a WebSocket over a separate HTTP/2 connection to `origin`. The response is translated to the response of an
+    /// HTTP/1.1 server.
     pub(super) async fn send_by_extended_connect(
         &self,
         origin: &Arc<Origin>,

@@ -1,6 +1,6 @@
 //! Stores certificates from clouds and clusters in the inventory.
 //!
-//! [`Observer`] converts listed certificates to observations, like those of endpoints and files. [`keep`] stores the state of a
+//! [`Observer`] converts listed certificates to observations, like observations of endpoints and files. [`keep`] stores the state of a
 //! source after its observations are stored, so that a crash causes a repetition but loses nothing.
 
 mod observer;

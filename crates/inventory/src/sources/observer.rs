@@ -1,4 +1,4 @@
-//! Converts cloud certificates to observations, like those of endpoints and files.
+//! Converts cloud certificates to observations, like observations of endpoints and files.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -373,7 +373,7 @@ impl Watches {
     #[crate::boxed]
     pub async fn delete(&self, row: &WatchRow, actor: &str) -> Result<(), WatchError> {
         let id = row.id;
-        // Alerts are ended before the deletion, so that a crash leaves none without a watch, and again after it, for those of a run
+        // Alerts are ended before the deletion, so that a crash leaves none without a watch, and again after it, for alerts of a run
         // in progress.
         self.notify_unseen(row, None).await?;
         let event = self.event(actor, "watch.delete", id, json!({"name": row.settings.name}));

@@ -10,7 +10,7 @@ pub struct SignRequest {
     #[prost(bytes = "vec", tag = "5")]
     pub input: ::prost::alloc::vec::Vec<u8>,
     /// Timeout of this request in ms, from the time when the server reads it. 0: the deadline of the call. Needed in streams, where
-    /// the deadline of the call is that of the whole stream.
+    /// the deadline of the call is the deadline of the whole stream.
     #[prost(uint32, tag = "6")]
     pub timeout_ms: u32,
     /// W3C traceparent of this request, if it differs from the traceparent in the metadata of the call.
@@ -93,7 +93,7 @@ pub mod failure {
     )]
     #[repr(i32)]
     pub enum Way {
-        /// The failure is that of the node that signs, or the request named no other node.
+        /// The failure happened at the node that signs, or the request named no other node.
         Unspecified = 0,
         /// There was no connection to that node. The request was not sent.
         None = 1,
@@ -237,7 +237,7 @@ pub enum Scheme {
     EcdsaSha512 = 9,
     /// Ed25519 (RFC 8032) over the whole message.
     Ed25519 = 10,
-    /// Schemes for old clients. Security modules support all of them, keys in files only those of ECDSA.
+    /// Schemes for old clients. Security modules support all of them, keys in files only ECDSA.
     RsaPkcs1Sha1 = 11,
     RsaPkcs1Sha224 = 12,
     RsaPkcs1Md5Sha1 = 13,

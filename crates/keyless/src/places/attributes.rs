@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Maximum attributes of one node, including those of its site.
+/// Maximum attributes of one node, including the attributes of its site.
 pub const ATTRIBUTES_MAX: usize = 32;
 /// Maximum characters of an attribute name.
 pub const NAME_MAX: usize = 32;
@@ -84,7 +84,7 @@ impl Attributes {
         Ok(())
     }
 
-    /// Returns these attributes, overridden by those of `other`: for example a site's by a node's.
+    /// Returns these attributes, overridden by the attributes of `other`: for example a site's by a node's.
     ///
     /// # Errors
     /// [`BadAttribute::TooMany`]

@@ -120,7 +120,7 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
     }
 }
 
-/// Converts a failure reply to an error. For a forwarded request, the failure is that of the relay.
+/// Converts a failure reply to an error. For a forwarded request, the failure is the relay's.
 fn failed(failure: Failure) -> PeerError {
     match failure.way() {
         failure::Way::Unspecified => PeerError::Answered(Status::new(failure.code.into(), failure.message)),

@@ -449,7 +449,7 @@ impl PendingRequest {
         if matches!(done, Ok(_) | Err(PeerError::Answered(_))) {
             peer.record_received();
         }
-        // Errors do not count: their time differs from that of a signature.
+        // Errors do not count: their time differs from the time of a signature.
         let counts = match &done {
             Ok(_) => true,
             Err(PeerError::Late) => true,

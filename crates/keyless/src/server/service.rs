@@ -145,7 +145,7 @@ impl Keys {
         Entry::new(self.shared.metrics.clone(), tenant, place, origin)
     }
 
-    /// Seals or unseals data up to a maximum length. `opcode` is that of the Keyless protocol.
+    /// Seals or unseals data up to a maximum length. `opcode` is an opcode of the Keyless protocol.
     async fn ticket(
         &self,
         opcode: u8,

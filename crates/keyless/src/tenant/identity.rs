@@ -75,7 +75,7 @@ impl Identity {
         Self { is_local: true, ..Self::default() }
     }
 
-    /// Marks the identity as that of a node, which forwards requests of others.
+    /// Marks the identity as a node's. Nodes forward requests of other nodes' clients.
     #[must_use]
     pub(crate) fn into_node(self) -> Self {
         Self { is_node: true, ..self }

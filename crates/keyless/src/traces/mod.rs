@@ -148,7 +148,7 @@ impl Traces {
         let _ = self.0.own.set((node.to_owned(), site.to_owned()));
     }
 
-    /// Returns the JSON response for `path`: `/traces` lists recent failed and slow requests, `/traces/ID` those of a trace (32
+    /// Returns the JSON response for `path`: `/traces` lists recent failed and slow requests, `/traces/ID` the requests of a trace (32
     /// hexadecimal digits) or request ID. Newest first; `None` for other paths.
     #[must_use]
     pub fn answer(&self, path: &str) -> Option<String> {

@@ -61,7 +61,7 @@ impl UnwrappedKey {
         if missing == MissingFileAction::Create && !path.exists() {
             let key = random::<KEY>();
             let wrapped = wrapper.wrap(&*key).await.map_err(|why| refused(wrapper, why))?;
-            // Decrypts the new file as a check: a key that nobody can decrypt must not seal anything.
+            // Decrypts the new file as a check: a key that cannot be decrypted must not seal anything.
             let file = Wrapped { by: wrapper.name().to_owned(), wrapped, id: id_of(&key).to_string() };
             file.open(path, wrapper).await?;
             create_once(path, file.to_text().as_bytes())?;

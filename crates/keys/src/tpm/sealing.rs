@@ -142,7 +142,7 @@ fn policy_digest(tpm: &mut Connection, pcrs: Pcrs) -> Result<Vec<u8>, TpmError> 
 fn satisfy(tpm: &mut Connection, session: u32, pcrs: Pcrs) -> Result<(), TpmError> {
     if pcrs != Pcrs::default() {
         let mut parameters = Writer::default();
-        // An empty digest stands for the current register values. One selection, of 24 registers in three bytes.
+        // An empty digest means the current register values. One selection, of 24 registers in three bytes.
         let [low, middle, high, _] = pcrs.0.to_le_bytes();
         parameters.sized(&[]).u32(1).u16(SHA256).u8(3).bytes(&[low, middle, high]);
         send(tpm, POLICY_PCR, &[session], &parameters)?;

@@ -115,7 +115,7 @@ pub enum BulkError {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The request has too many ids.
-    #[error("{0} ids: a selection names up to {IDS_MAX} certificates; use a filter for more")]
+    #[error("{0} ids given: a selection has at most {IDS_MAX}; use a filter for more")]
     TooMany(usize),
     /// Stored data is missing or cannot be read.
     #[error(transparent)]

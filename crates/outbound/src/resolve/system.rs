@@ -28,7 +28,7 @@ pub(crate) fn upstreams_and_options() -> (Vec<SocketAddr>, Options) {
     (upstreams, options)
 }
 
-/// Returns the name servers of this machine, in order: those of `/etc/resolv.conf`, read now, or else the one on this machine.
+/// Returns the name servers of this machine, in order: the servers in `/etc/resolv.conf`, read now, or else the one on this machine.
 /// Never empty.
 #[must_use]
 pub fn name_servers() -> Vec<SocketAddr> {

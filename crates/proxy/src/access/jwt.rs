@@ -46,7 +46,7 @@ pub struct IssuerOptions {
     pub audiences: Vec<String>,
     /// Source of the issuer's keys.
     pub keys: IssuerKeys,
-    /// Trust anchors (DER) for the issuer's server. `None` uses those of the system.
+    /// Trust anchors (DER) for the issuer's server. `None` uses the system's.
     pub roots: Option<Vec<Vec<u8>>>,
 }
 

@@ -94,7 +94,9 @@ pub(crate) struct Approval {
 
 /// No request with this id is held.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("no request with the id {0} is held: it was decided, its deadline has passed, or its client is gone")]
+#[error(
+    "no request with the id {0} is held: it was decided, its deadline has passed, or its client has closed the connection"
+)]
 pub struct NoSuchHold(pub String);
 
 /// Reason why an approval fails.
@@ -259,7 +261,7 @@ impl Hold {
     pub(crate) fn announce(&self) {
         let request = self.holds.0.state.lock().held.get(&self.id).map(|one| one.request.clone());
         if let Some(request) = request {
-            // Without a reader, nobody is notified.
+            // Without a reader, there is no notification.
             let _ = self.holds.0.news.send(request);
         }
     }
@@ -269,7 +271,7 @@ impl Hold {
         (&mut self.answer).await.ok()
     }
 
-    /// Ends the hold. Returns the decision, if a person has decided meanwhile.
+    /// Ends the hold. Returns the decision, if there was one meanwhile.
     pub(crate) fn end(mut self) -> Option<Answer> {
         self.holds.0.state.lock().held.remove(&self.id);
         self.answer.try_recv().ok()

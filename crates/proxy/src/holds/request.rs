@@ -40,7 +40,7 @@ pub struct HeldRequest {
     pub credentials: Vec<String>,
     /// Arrival of the request.
     pub since: Timestamp,
-    /// Time at which the proxy refuses the request, if nobody has decided.
+    /// Time at which the proxy refuses the request if there is no decision.
     pub deadline: Timestamp,
 }
 

@@ -101,7 +101,7 @@ impl LeafKey {
         self.of == LeafKeyScope::Leaf
     }
 
-    /// Returns whether the key is stored only as long as its leaves, because there are many such keys: those of a user, a consumer
+    /// Returns whether the key is stored only as long as its leaves, because there are many such keys: keys of a user, a consumer
     /// or a single leaf.
     #[must_use]
     pub fn expires_with_leaves(&self) -> bool {

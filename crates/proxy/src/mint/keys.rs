@@ -64,7 +64,7 @@ impl LeafKeys {
         self.of_leaves
     }
 
-    /// Generates keys for one user, separate from those of the process and of other users, in about 30 µs. An RSA key is taken from
+    /// Generates keys for one user, separate from keys of the process and of other users, in about 30 µs. An RSA key is taken from
     /// `stock` when needed.
     ///
     /// # Errors

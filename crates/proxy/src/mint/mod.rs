@@ -2,7 +2,7 @@
 //!
 //! Minting a leaf costs one signature, because all leaves of a process share a few keys ([`LeafKeys`]). The keys are random and
 //! rotate. Alternatively, each leaf or each user has its own key ([`LeafKeySharing`]). Keys are never derived from other data, and
-//! never those of the CA.
+//! are never keys of the CA.
 
 mod authority;
 mod error;

@@ -1,8 +1,8 @@
 //! Leaves for other programs: TLS servers get leaves from the same store, by HTTP for Caddy (`get_certificate http`) or by Envoy's
 //! secret discovery service (SDS).
 //!
-//! Responses contain private keys. They are only sent over loopback, a Unix socket, or TLS with client certificates. The keys are
-//! never those of the proxy itself: each consumer has its own leaf key, which rotates equally often, and an RSA key if configured.
+//! Responses contain private keys. They are only sent over loopback, a Unix socket, or TLS with client certificates. They are
+//! never the keys of the proxy itself: each consumer has its own leaf key, which rotates equally often, and an RSA key if configured.
 
 mod consumer;
 mod desk;

@@ -53,7 +53,7 @@ pub struct Options {
     pub url: String,
     /// The token sent to the service.
     pub token: Option<Token>,
-    /// Trust anchors (DER) of the service's certificate; `None` uses those of the system.
+    /// Trust anchors (DER) of the service's certificate; `None` uses the system's.
     pub roots: Option<Vec<Vec<u8>>>,
     /// Timeout of a request.
     pub timeout: Duration,

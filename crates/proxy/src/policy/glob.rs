@@ -77,7 +77,7 @@ impl Part {
                 }
                 _ => {}
             }
-            // Extend the match of the last `*` by one byte, unless that is a slash; otherwise that of the last `**`.
+            // Extend the match of the last `*` by one byte, unless that is a slash; otherwise the match of the last `**`.
             if let Some((after, taken)) =
                 segment.filter(|(_, taken)| text.get(*taken).is_some_and(|at| *at != b'/'))
             {

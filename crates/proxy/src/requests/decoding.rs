@@ -37,7 +37,7 @@ pub(super) struct Decoder {
     kind: Kind,
     /// Compressed bytes that are not decoded yet.
     waiting: Bytes,
-    /// Whether the body has any bytes. A body without bytes, such as that of a response to HEAD, is not compressed.
+    /// Whether the body has any bytes. A body without bytes, such as in a response to HEAD, is not compressed.
     is_begun: bool,
     is_ended: bool,
 }

@@ -150,7 +150,7 @@ impl HarFolder {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Finds existing files, including those of earlier processes.
+    /// Finds existing files, including files of earlier processes.
     fn look(&mut self) -> io::Result<()> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.options.folder)? {

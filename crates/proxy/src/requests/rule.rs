@@ -119,7 +119,7 @@ pub struct InjectText {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
     /// Identities that get the credential. If identities are configured, a credential without `identities`, `teams` and `tags` is
-    /// granted to nobody.
+    /// not granted to any identity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
     /// Teams whose identities get the credential.

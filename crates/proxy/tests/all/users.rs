@@ -31,7 +31,7 @@ async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<St
     Some(ask(&mut stream, &format!("GET /{user} HTTP/1.1\r\nHost: {name}\r\n\r\n")).await)
 }
 
-/// Returns the leaf that `user` receives for `name`, or that of an unauthenticated client.
+/// Returns the leaf that `user` receives for `name`, or the leaf of an unauthenticated client.
 async fn shown(
     world: &World,
     client: &Client,

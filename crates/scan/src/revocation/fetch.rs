@@ -199,7 +199,7 @@ async fn asked(
     OcspAnswer::read(&reply.body, certificate, issuer, now)
 }
 
-/// Returns the stable name of a fetch's result: that of the cause if it failed.
+/// Returns the stable name of a fetch's result: the name of the cause if it failed.
 fn outcome_of<T>(fetched: &Result<T, Cause>, good: impl Fn(&T) -> &'static str) -> &'static str {
     fetched.as_ref().map_or_else(Cause::code, good)
 }

@@ -52,9 +52,9 @@ named! {
         AwsIam => "aws-iam",
         /// Azure Key Vault. Resource names are certificate identifiers without version.
         AzureKeyVault => "azure-key-vault",
-        /// Google Cloud Certificate Manager. Resource names are those of the API.
+        /// Google Cloud Certificate Manager. Resource names are as in the API.
         GcpCertificateManager => "gcp-certificate-manager",
-        /// SSL certificates of Google Compute Engine's load balancers. Resource names are those of the API.
+        /// SSL certificates of Google Compute Engine's load balancers. Resource names are as in the API.
         GcpCompute => "gcp-compute",
         /// Kubernetes secrets of type `kubernetes.io/tls`. Resource names are `CLUSTER/NAMESPACE/NAME`.
         KubernetesSecret => "kubernetes-secret",

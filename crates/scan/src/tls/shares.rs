@@ -47,7 +47,7 @@ impl From<Unspecified> for NoRandomness {
 }
 
 impl KeyShares {
-    /// Generates the key pairs for every ClientHello. Those for the NIST curves are generated when a server first requests them.
+    /// Generates the key pairs for every ClientHello. Pairs for the NIST curves are generated when a server first requests them.
     ///
     /// # Errors
     /// [`NoRandomness`].

@@ -1,4 +1,4 @@
-//! The identities that can manage access. A change must not remove this permission from the last of them, because then nobody could
+//! The identities that can manage access. A change must not remove this permission from the last of them, because then no identity could
 //! restore it.
 
 use store::{Identity, IdentityKind, IdentitySettings, Role, RoleChange, StoreError, Tx, UsableIdentity};

@@ -24,7 +24,7 @@ pub(crate) const PASSWORD_CHARS_MIN: usize = 12;
 /// Maximum bytes of a password.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 256;
 
-/// Memory of argon2id in KiB. Memory, passes and lanes are those of RFC 9106 section 4 for constrained memory. With one lane,
+/// Memory of argon2id in KiB. Memory, passes and lanes are as in RFC 9106 section 4 for constrained memory. With one lane,
 /// each hash uses one core.
 const MEMORY_KIB: u32 = 64 * 1024;
 const PASSES: u32 = 3;

@@ -51,7 +51,7 @@ named! {
         AgentRead => "agent.read",
         /// Rename and retire agents.
         AgentManage => "agent.manage",
-        /// Create enrollment tokens for agents.
+        /// Create enrolment tokens for agents.
         AgentEnroll => "agent.enroll",
         /// Work as an agent: take jobs, send CSRs, report results.
         AgentWork => "agent.work",

@@ -32,7 +32,7 @@ struct HubParts {
 pub struct CredHubOptions {
     /// URL at which clients reach the server, without a trailing slash. Default: from the request's `Host`.
     pub url: Option<String>,
-    /// Actors for whom a `name-like` that begins with a slash matches only that exact name, with one index probe. Some clients
+    /// Actors whose searches by a `name-like` that begins with a slash match only that exact name, with one index probe. Some clients
     /// search before each read, and would otherwise use the value of a longer name.
     pub exact_name_like: Vec<String>,
     /// The external issuer whose tokens are accepted too; clients then log in there.
@@ -65,7 +65,7 @@ impl CredHub {
         self.0.uaa.as_ref()
     }
 
-    /// Returns the prefix of actors of API tokens. With a UAA, the actors `uaa-client:` and `uaa-user:` are those of the UAA alone.
+    /// Returns the prefix of actors of API tokens. With a UAA, the actors `uaa-client:` and `uaa-user:` come only from the UAA.
     pub(crate) fn token_prefix(&self) -> &'static str {
         if self.0.uaa.as_ref().is_some_and(Uaa::is_uaa) { "token:" } else { "uaa-client:" }
     }

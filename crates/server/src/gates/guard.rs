@@ -183,7 +183,7 @@ impl Gates {
     }
 
     /// Returns the profile with the key of its CA in place of the CA's name or ID; `None` if the CA does not exist. Profiles can
-    /// be compared in this form, because a CA has several names: its ID, its name, and those of its renewed certificates.
+    /// be compared in this form, because a CA has several names: its ID, its name, and the IDs and names of its renewed certificates.
     async fn with_ca_key(&self, profile: &Profile) -> Result<Option<Profile>, Problem> {
         let (Some(ca), Some(authority)) = (&profile.ca, &self.authority) else {
             return Ok(Some(profile.clone()));

@@ -23,7 +23,7 @@ pub(super) struct ServerContext {
     pub(super) tasks: ServiceTasks,
 }
 
-/// Connection slots: each listener has its own, so that one listener cannot exhaust those of another.
+/// Connection slots: each listener has its own, so that one listener cannot exhaust the slots of another.
 pub(super) struct ListenerSlots {
     tls: Places,
     public: Places,

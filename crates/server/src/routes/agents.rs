@@ -1,4 +1,4 @@
-//! Agents, their groups and enrollment tokens, and the endpoints for agents themselves.
+//! Agents, their groups and enrolment tokens, and the endpoints for agents themselves.
 
 mod groups;
 mod own;

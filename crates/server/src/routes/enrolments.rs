@@ -1,4 +1,4 @@
-//! Enrollments over EST and SCEP that wait for approval.
+//! Enrolments over EST and SCEP that wait for approval.
 
 use api::enrolments::{DecisionBody, EnrolmentStatus, EnrolmentView};
 use api::security_keys::{PlanToSign, SecurityKeyCeremony};
@@ -78,7 +78,7 @@ fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Filter {
-    /// State of the enrollments; default `open`.
+    /// State of the enrolments; default `open`.
     #[serde(default)]
     state: EnrolmentStatus,
 }
@@ -97,7 +97,7 @@ impl From<DecideError> for Problem {
     }
 }
 
-/// Lists enrollments over EST and SCEP in a state, oldest first.
+/// Lists enrolments over EST and SCEP in a state, oldest first.
 #[utoipa::path(get, path = "/api/v1/enrolments", operation_id = "listEnrolments", params(PageQuery, Filter),
     responses((status = 200, body = Listing<EnrolmentView>)))]
 async fn list(
@@ -122,7 +122,7 @@ async fn list(
     Ok(Json(listing(page, enrolment_view)))
 }
 
-/// Shows an enrollment.
+/// Shows an enrolment.
 #[utoipa::path(get, path = "/api/v1/enrolments/{id}", operation_id = "getEnrolment", params(("id" = Uuid, Path)),
     responses((status = 200, body = EnrolmentView)))]
 async fn get_one(
@@ -135,7 +135,7 @@ async fn get_one(
     shown(&authority, &access, row).await
 }
 
-/// Begins the signature of an enrollment's plan by the caller's security key.
+/// Begins the signature of an enrolment's plan by the caller's security key.
 ///
 /// The response of the security key is then sent as `security_key` to `POST /api/v1/enrolments/{id}/approve`.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/challenge", operation_id = "beginEnrolmentSignature",
@@ -152,7 +152,7 @@ async fn begin_signature(
     plan_signature::begin(&access, &caller, &parts, id, &plan).await
 }
 
-/// Approves an enrollment. Once it has the number of approvals that the profile requires, its client gets the certificate at its
+/// Approves an enrolment. Once it has the number of approvals that the profile requires, its client gets the certificate at its
 /// next poll, once. If `plan_sha256` is given, it must be the hash of the plan.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/approve", operation_id = "approveEnrolment",
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
@@ -177,7 +177,7 @@ async fn approve(
     shown(&authority, state.access(), row).await
 }
 
-/// Rejects an enrollment. Its client receives the rejection with the note at its next poll.
+/// Rejects an enrolment. Its client receives the rejection with the note at its next poll.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/reject", operation_id = "rejectEnrolment",
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn reject(
@@ -193,7 +193,7 @@ async fn reject(
     shown(&authority, &access, row).await
 }
 
-/// Returns the view of an enrollment, with the people who approved its plan and their signatures.
+/// Returns the view of an enrolment, with the people who approved its plan and their signatures.
 async fn shown(
     authority: &Authority,
     access: &AccessControl,
@@ -204,7 +204,7 @@ async fn shown(
     Ok(Json(EnrolmentView { approvers, signatures, ..enrolment_view(row) }))
 }
 
-/// Returns the object of an enrollment for permission checks: its profile and its names.
+/// Returns the object of an enrolment for permission checks: its profile and its names.
 fn object_of(row: &EnrolmentRow) -> Object {
     let object = Object::profile(row.profile.clone());
     match CertificateRequest::parse(&row.request) {
@@ -213,7 +213,7 @@ fn object_of(row: &EnrolmentRow) -> Object {
     }
 }
 
-/// Returns the enrollment, if the caller has this permission on its profile and its names.
+/// Returns the enrolment, if the caller has this permission on its profile and its names.
 async fn found(
     authority: &Authority,
     caller: &Caller,

@@ -198,7 +198,7 @@ async fn store(
     if work.await? { Ok(()) } else { Err(security_key::refused()) }
 }
 
-/// Returns the signatures for an approval, pending change or enrollment.
+/// Returns the signatures for an approval, pending change or enrolment.
 pub(crate) async fn views(
     access: &AccessControl,
     subject: Uuid,

@@ -130,8 +130,8 @@ async fn get_recent(Component(proxy): Proxy, Path(id): Path<String>) -> Result<J
     })?))
 }
 
-/// Rejects an approval by the one who sent the request, as far as the names show it: users and identities of the proxy are not those
-/// of the server.
+/// Rejects an approval by the person who sent the request. Only names are compared, because the proxy and the server have separate
+/// users.
 fn check_not_own(caller: &Caller, held: &HeldRequestView) -> Result<(), Problem> {
     let is_own = |actor: &str| {
         let name = actor.split_once(':').map_or(actor, |(_, name)| name);

@@ -107,7 +107,7 @@ fn user_lookup_key(
     Ok((subject_hash(&issuer, &subject), subject))
 }
 
-/// Sets a user's password: the caller's own, or with `access.manage` that of a user with no more permissions than the caller.
+/// Sets a user's password: the caller's own, or with `access.manage` the password of a user with no more permissions than the caller.
 ///
 /// The user's sessions end, except the session that sets its own password. Setting another user's password may require approval,
 /// like a new token.

@@ -1,4 +1,4 @@
-//! Agents with a complete server: enrollment, deployment, and retirement over the API, with an internal CA.
+//! Agents with a complete server: enrolment, deployment, and retirement over the API, with an internal CA.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl House {
         let Parts { clock, keystore, authority, lifecycle, .. } = Parts::with_issuing(&store).await;
         let web = Profile::for_servers("web", names_under("example"));
         authority.put_profile(web, None, "test").await.unwrap();
-        // The listener's certificate is from another CA: agents trust the roots that enrollment returns.
+        // The listener's certificate is from another CA: agents trust the roots that enrolment returns.
         let ca = world::Authority::new("listener's root");
         let ca_pem = x509::pem::encode("CERTIFICATE", &ca.root);
         let agents = Agents::new(AgentsParts {
@@ -270,7 +270,7 @@ async fn agent_endpoints_reject_tokens_and_retired_agents() {
     let error = house.agent().await.work_once().await.unwrap_err().to_string();
     assert!(error.contains("401") || error.contains("403") || error.contains("409"), "{error}");
     assert!(house.ask(Method::GET, &path, None).await.expect(200).json()["retired_at"].is_string());
-    // The enrollment endpoint needs no authentication, but it rejects an unknown join token.
+    // The enrolment endpoint needs no authentication, but it rejects an unknown join token.
     let body = json!({"token": "bulla-enroll-none", "csr_pem": csr()});
     let request = house.client.post(format!("{}/api/v1/agent/enroll", house.url())).json(&body);
     assert_eq!(send(request).await.expect(401).problem(), "unauthenticated");

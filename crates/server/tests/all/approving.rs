@@ -52,7 +52,7 @@ impl<'a> Holder<'a> {
         send(post.header("content-type", "application/pkcs10").body(self.csr.clone())).await
     }
 
-    /// Sends the request, and returns the path of the pending enrollment.
+    /// Sends the request, and returns the path of the pending enrolment.
     async fn ask(&self) -> String {
         self.enrol().await.expect(202);
         let waiting = self.world.get("/api/v1/enrolments").await.expect(200).json();
@@ -62,7 +62,7 @@ impl<'a> Holder<'a> {
     }
 }
 
-/// Asserts that the approval is rejected with 403 and the enrollment remains pending.
+/// Asserts that the approval is rejected with 403 and the enrolment remains pending.
 async fn refused(world: &World, path: &str, approve: RequestBuilder) {
     let refused = send(approve.json(&json!({}))).await.expect(403);
     assert_eq!(refused.problem(), "forbidden");

@@ -1,4 +1,4 @@
-//! EST enrollments that wait for approval, decided over the API.
+//! EST enrolments that wait for approval, decided over the API.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ async fn pending_enrollments_are_listed_approved_and_rejected_by_profile() {
     assert_eq!((&items[0]["state"], &items[0]["requester"]), (&json!("open"), &json!("est:alice")));
     let path = |at: usize| format!("/api/v1/enrolments/{}", items[at]["id"].as_str().unwrap());
 
-    // An approver for one profile does not see the enrollments of another.
+    // An approver for one profile does not see the enrolments of another.
     let mut tokens = Vec::new();
     for profile in ["vip", "web"] {
         let grants = json!([{ "role": "approver", "scope": format!("profile:{profile}") }]);

@@ -138,7 +138,7 @@ pub(super) fn attributes_of(node: &PolicyNode) -> Attributes {
 /// Formats attributes: `there are country: DE, FR; region: EU`.
 fn tell(there_are: &[Attribute]) -> String {
     if there_are.is_empty() {
-        return "no node is enrolled, or no node has attributes: add attributes to a site, and enroll a node there".to_owned();
+        return "no node is enrolled, or no node has attributes: add attributes to a site, and enrol a node there".to_owned();
     }
     let one = |attribute: &Attribute| {
         let named: Vec<&str> = attribute.values.iter().take(VALUES_NAMED_MAX).map(String::as_str).collect();

@@ -40,7 +40,7 @@ pub struct NodeRow {
     pub revision: i64,
     /// Number of the last change of the node that other nodes read.
     pub changed: i64,
-    /// Time of the enrollment, µs.
+    /// Time of the enrolment, µs.
     pub enrolled_at_us: i64,
     /// Time of the retirement, µs.
     pub retired_at_us: Option<i64>,

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::handle::Places;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
-/// A join token. It enrolls one node at a site, once.
+/// A join token. It enrols one node at a site, once.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeTokenRow {
     /// Id of the token. Not the secret.

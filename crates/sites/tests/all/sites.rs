@@ -1,4 +1,4 @@
-//! Life cycle of sites and nodes: enrollment, changes, membership, retirement.
+//! Life cycle of sites and nodes: enrolment, changes, membership, retirement.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

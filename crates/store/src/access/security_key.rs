@@ -111,7 +111,7 @@ pub struct KeyCeremony {
 /// The signature of an approver.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ApprovalSignatureRow {
-    /// Identifier of the approval, pending change or enrollment.
+    /// Identifier of the approval, pending change or enrolment.
     pub subject: Uuid,
     /// The approver.
     pub actor: String,
@@ -373,7 +373,7 @@ impl Access<'_> {
         found.map(|mut row| Ok((key_row(&mut row)?, identity_row(&mut row)?))).transpose()
     }
 
-    /// Returns the signatures for an approval, pending change or enrollment in order of time, whichever plan they are for.
+    /// Returns the signatures for an approval, pending change or enrolment in order of time, whichever plan they are for.
     ///
     /// # Errors
     /// Database errors.

@@ -31,7 +31,7 @@ const UNFINISHED_US: i64 = 30 * DAY_US;
 /// `prune_at` of a scan without remaining observations.
 const NEVER: i64 = i64::MAX;
 
-/// Maximum rows of a listing of removed observations. A row stands for one certificate of the endpoint.
+/// Maximum rows of a listing of removed observations. A row is one certificate of the endpoint.
 const CERTIFICATES_MAX: i64 = 1_000;
 
 /// SQL condition that a scan `s` may be pruned: it ended before ?1, its id is not ?2 or ?3 (the scans that are compared by
@@ -98,7 +98,7 @@ ON CONFLICT (endpoint_id, certificate_id) DO UPDATE SET
   observations = pruned_observations.observations + 1, pruned_at = excluded.pruned_at"
 };
 
-/// Adds ?1 to the number of stored observations, and ?2 to that of removed observations. ?3: time of the last removed change; ?4:
+/// Adds ?1 to the number of stored observations, and ?2 to the number of removed ones. ?3: time of the last removed change; ?4:
 /// time of the removal. The rows are written in the order of their names, like by the writer of observations, so that neither
 /// deadlocks.
 const PRUNED_TOTALS: &str = "-- pruned_totals

@@ -105,7 +105,7 @@ pub struct Totals {
     pub flush_time_max: Duration,
 }
 
-/// The writer gave up before all observations were stored.
+/// The writer stopped before all observations were stored.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{not_stored} observations were not stored ({} were): {source}; repeat with --resume once the database is available",

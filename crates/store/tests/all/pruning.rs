@@ -131,7 +131,7 @@ pub(crate) async fn an_unfinished_scan_is_pruned_thirty_days_after_its_start(wor
     assert_eq!(row.pruned_at_us, Some(NOW + 31 * DAY));
 }
 
-/// Records scans of `endpoints` endpoints each; the newest two are those of `inventory diff`.
+/// Records scans of `endpoints` endpoints each; the newest two are compared by `inventory diff`.
 async fn estate(world: &World, scans: usize, endpoints: usize) {
     let leaf = certificate("l", "CN=CA", NOW + DAY);
     for _ in 0..scans {

@@ -84,7 +84,7 @@ fn needs_binding(directory: &Value) -> bool {
     json::flag(directory, "/meta/externalAccountRequired")
 }
 
-/// Returns the default directory, and those of the profiles that it lists.
+/// Returns the default directory, and the directories of the profiles that it lists.
 fn directories(directory: &Value) -> Vec<Directory> {
     let Some(server) = json::text(directory, "/newNonce").strip_suffix("/acme/new-nonce") else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Agents, the hosts that deploy certificates: groups, work, and enrollment tokens.
+//! Agents, the hosts that deploy certificates: groups, work, and enrolment tokens.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};

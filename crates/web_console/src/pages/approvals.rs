@@ -1,4 +1,4 @@
-//! Pending approvals: issuance, changes of gates, and device enrollments.
+//! Pending approvals: issuance, changes of gates, and device enrolments.
 
 use askama::Template;
 use axum::Router;
@@ -165,7 +165,7 @@ async fn list(session: &Session, kind: &'static Kind, query: Option<&str>) -> Re
     Page::new(session, kind.heading).command(command(kind, None)).reads(listing.path()).show(&body)
 }
 
-/// Returns the command that lists approvals or shows one. Enrollments have no such command.
+/// Returns the command that lists approvals or shows one. Enrolments have no such command.
 fn command(kind: &Kind, id: Option<&str>) -> String {
     match (kind.command, id) {
         ("", None) => format!("bulla api /api/v1/{}", kind.path),

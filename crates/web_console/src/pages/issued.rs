@@ -254,13 +254,13 @@ async fn confirm_revocation(session: Session, Path(id): Path<String>) -> Result<
 fn in_use(certificate: &Value) -> String {
     let name = json::text(certificate, "/name");
     let owner = json::text(certificate, "/owner");
-    let owner = if owner.is_empty() { "nobody".to_owned() } else { owner.to_owned() };
+    let owner = if owner.is_empty() { "without an owner".to_owned() } else { format!("owned by {owner}") };
     let served = match json::text(certificate, "/served_status") {
         "newest" | "older" => "It is served now: renew and deploy it first, or connections fail.",
         _ => "Renew it first if it is in use.",
     };
     let targets = format::counted(json::list(certificate, "/targets").len(), false, "target");
-    format!("It is a version of {name}, owned by {owner}, deployed to {targets}. {served}")
+    format!("It is a version of {name}, {owner}, deployed to {targets}. {served}")
 }
 
 async fn revoke(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
@@ -332,6 +332,6 @@ mod tests {
             "It is a version of shop, owned by ada, deployed to 2 targets. It is served now: renew and deploy it first, or connections fail."
         );
         let other = json!({ "name": "shop", "served_status": "not verified" });
-        assert!(in_use(&other).contains("owned by nobody, deployed to 0 targets. Renew it first"));
+        assert!(in_use(&other).contains("without an owner, deployed to 0 targets. Renew it first"));
     }
 }

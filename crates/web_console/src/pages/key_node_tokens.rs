@@ -1,4 +1,4 @@
-//! Node tokens: each enrolls one host as a node of the key service. A token is shown only once.
+//! Node tokens: each enrols one host as a node of the key service. A token is shown only once.
 
 use askama::Template;
 use axum::Router;

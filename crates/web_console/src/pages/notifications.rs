@@ -159,7 +159,7 @@ fn escalation(rule: &Value) -> String {
 }
 
 fn sent(rule: &Value) -> &'static str {
-    if json::flag(rule, "/rule/digest") { "once a day" } else { "at once" }
+    if json::flag(rule, "/rule/digest") { "once a day" } else { "immediately" }
 }
 
 async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
@@ -254,7 +254,7 @@ async fn confirm_requeue(session: Session, Path(id): Path<String>) -> Result<Res
     let list = format!("{DELIVERIES}?state=dead");
     let table = deliveries(&session, &json!({ "items": found }), &channels);
     let body = Confirmation::new(&session, format!("{}/requeue", item(DELIVERIES, &id)), list, "Send again")
-        .says("The notification is sent at once, and attempted as often as a new one. Its receiver gets it with the same identifier.")
+        .says("The notification is sent immediately, and attempted as often as a new one. Its receiver gets it with the same identifier.")
         .table("Notification", table);
     Page::new(&session, "Send the notification again?")
         .command(format!("bulla alert requeue {id}"))

@@ -104,7 +104,7 @@ impl Signer {
     }
 }
 
-/// Returns the identifier of a signature algorithm in DER. For RSA with PKCS #1 v1.5 it is that of the key algorithm: PKCS #7
+/// Returns the identifier of a signature algorithm in DER. For RSA with PKCS #1 v1.5 it is the key algorithm's identifier: PKCS #7
 /// identifies these signatures in this way, and some clients support nothing else.
 fn signature_identifier(algorithm: &SignatureAlgorithm) -> Vec<u8> {
     use SignatureAlgorithm as S;

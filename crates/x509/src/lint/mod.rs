@@ -117,7 +117,7 @@ fn signature(certificate: &Certificate, findings: &mut Findings<'_>) {
         S::RsaSha1 | S::RsaPss(160) | S::EcdsaSha1 | S::DsaSha1 => &SHA1_SIGNATURE,
         _ => return,
     };
-    // Clients do not check the signature of a self-signed certificate. They do check that of a self-issued one, which another key
+    // Clients do not check the signature of a self-signed certificate. They do check the signature of a self-issued one, which another key
     // of the same CA signed.
     if !certificate.is_self_signed() {
         findings.add(rule, certificate.signature.name());

@@ -1,6 +1,6 @@
 //! The rules for certificates. Codes never change once released.
 //!
-//! `BR` stands for the CA/Browser Forum's Baseline Requirements for TLS server certificates, version 2.
+//! `BR` means the CA/Browser Forum's Baseline Requirements for TLS server certificates, version 2.
 
 use crate::{Rule, Severity};
 

@@ -78,7 +78,7 @@ impl From<bool> for Cover {
 fn covers(subtree: &Subtree, name: &GeneralName) -> Cover {
     match (subtree, name) {
         (Subtree::Dns(base), GeneralName::Dns(host)) => {
-            // A wildcard stands for all names with one label before its parent. It is inside a subtree only if the parent is.
+            // A wildcard matches all names with one label before its parent. It is inside a subtree only if the parent is.
             host.strip_prefix("*.")
                 .map_or_else(
                     || host_under(host, base),
@@ -102,7 +102,7 @@ fn covers(subtree: &Subtree, name: &GeneralName) -> Cover {
     }
 }
 
-/// Returns whether a wildcard that is outside a subtree can still stand for the base of the subtree.
+/// Returns whether a wildcard that is outside a subtree can still match the base of the subtree.
 fn can_wildcard_match_base(subtree: &Subtree, name: &GeneralName) -> bool {
     let (Subtree::Dns(base), GeneralName::Dns(host)) = (subtree, name) else {
         return false;

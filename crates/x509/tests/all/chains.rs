@@ -1,4 +1,4 @@
-//! Tests of chain verdicts, compared with those of `openssl verify` and of webpki, the verifier of rustls.
+//! Tests of chain verdicts, compared with the verdicts of `openssl verify` and of webpki, the verifier of rustls.
 
 use std::process::Command;
 use std::sync::Arc;

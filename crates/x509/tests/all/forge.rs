@@ -42,7 +42,7 @@ impl Key {
         })
     }
 
-    /// Returns a key identifier similar to those of RFC 7093.
+    /// Returns a key identifier similar to the identifiers of RFC 7093.
     pub(crate) fn id(&self) -> Vec<u8> {
         x509::Fingerprint::of(self.0.public_key().as_ref()).as_bytes()[..20].to_vec()
     }

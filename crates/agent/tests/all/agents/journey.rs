@@ -143,7 +143,7 @@ async fn enrollment_repeated_after_a_lost_response_yields_the_same_agent() {
     std::fs::remove_file(world.state().join("identity.pem")).unwrap();
     let again = Agent::enroll(&options(&world, token.clone())).await.unwrap();
     assert_eq!(first.agent, again.agent);
-    // An enrolled agent cannot enroll again.
+    // An enrolled agent cannot enrol again.
     let twice = Agent::enroll(&options(&world, token.clone())).await.unwrap_err();
     assert!(matches!(twice, AgentRunError::Enrolled { .. }), "{twice}");
     // Another host with the same token is rejected.

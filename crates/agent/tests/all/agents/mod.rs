@@ -1,4 +1,4 @@
-//! Tests of agents from enrollment to deployment, over mutual TLS on loopback.
+//! Tests of agents from enrolment to deployment, over mutual TLS on loopback.
 
 mod journey;
 mod server;

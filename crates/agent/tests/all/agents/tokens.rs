@@ -1,4 +1,4 @@
-//! Tests of enrollment tokens, labels, groups and presence.
+//! Tests of enrolment tokens, labels, groups and presence.
 
 use std::time::Duration;
 

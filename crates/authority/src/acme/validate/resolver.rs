@@ -59,7 +59,7 @@ pub(crate) struct Dns {
 }
 
 impl Dns {
-    /// Creates a resolver with these servers, or with those of this machine if the list is empty.
+    /// Creates a resolver with these servers, or with this machine's if the list is empty.
     pub(crate) fn new(servers: &[SocketAddr]) -> Self {
         let mut servers = servers.to_vec();
         if servers.is_empty() {
@@ -79,7 +79,7 @@ impl Dns {
         .await
     }
 
-    /// Returns the CAA records of a name, without those of its parents.
+    /// Returns the CAA records of a name, without its parents' records.
     pub(crate) async fn caa(&self, name: &str) -> Result<Vec<CaaRecord>, DnsError> {
         self.records(name, RecordType::CAA, |data| match data {
             RData::CAA(caa) => Some(CaaRecord {

@@ -1,4 +1,4 @@
-//! Tests of pending enrollments, and of the keys that SCEP clients encrypt to.
+//! Tests of pending enrolments, and of the keys that SCEP clients encrypt to.
 
 use authority::tables::{
     EnrolmentDecision, EnrolmentPlan, EnrolmentState, NewEnrolment, RecipientRow, Source, decide_enrolment,

@@ -60,7 +60,7 @@ fn squared_often(a: &EightShort, times: usize) -> EightShort {
 }
 
 /// Reduces a sum of products and divides it by R. As p is -1 modulo 2^52, each lowest limb is itself the multiple of p to add. The
-/// limbs above are then those of p + 1.
+/// limbs above are then the limbs of p + 1.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn reduced(mut columns: Columns) -> EightShort {

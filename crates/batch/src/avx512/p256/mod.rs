@@ -58,7 +58,7 @@ fn sign_by(
     let nonces = numbers(&jobs.map(|job| job.nonce));
     let digests = numbers(&jobs.map(|job| job.digest));
     let usable = in_range(&nonces);
-    // r is the x coordinate of k·G modulo n, which equals that of (n - k)·G.
+    // r is the x coordinate of k·G modulo n, which equals the x coordinate of (n - k)·G.
     let odd = odd(&nonces);
     let multiple = curve.multiple(&odd);
     let mut nonces_r = ORDER.multiply(&nonces, &curve.order_r2);

@@ -90,7 +90,7 @@ impl ProxyStoreSettings {
         Ok(())
     }
 
-    /// Returns the database's address: that of this section, or that of `[store]`.
+    /// Returns the database's address, from this section or from `[store]`.
     pub(crate) fn database(&self, of_store: &StoreSettings) -> Outcome<StoreUrl> {
         let (key, text) = match self.url.as_str() {
             "" => ("store.url", of_store.url.as_str()),

@@ -32,7 +32,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "server.client_ca_files",
         Kind::List,
-        "CAs (PEM) whose client certificates are accepted, in addition to those of agents",
+        "CAs (PEM) whose client certificates are accepted, in addition to the CA of agents",
     ),
     ("server.client_crl_files", Kind::List, "CRLs (PEM or DER) of the CAs in client_ca_files"),
     (
@@ -299,7 +299,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "sandbox.keep_capabilities",
         Kind::List,
-        "capabilities that the process keeps, in addition to those of its role",
+        "capabilities that the process keeps, in addition to its role's capabilities",
     ),
     (
         "outbound.allow_link_local",
@@ -351,11 +351,7 @@ pub(super) const KEYS: &[Key] = &[
         "require channel binding: EST requests contain the exporter value of \
      the TLS connection",
     ),
-    (
-        "est.registrars",
-        Kind::List,
-        "SHA-256 of the public keys (SPKI) of registrars, which enroll for others",
-    ),
+    ("est.registrars", Kind::List, "SHA-256 of the public keys (SPKI) of registrars, which enrol for others"),
     (
         "est.client_cas",
         Kind::List,

@@ -312,7 +312,11 @@ pub(super) const KEYS: &[Key] = &[
         "action for names in none of these lists: intercept, mirror, tunnel or reject",
     ),
     ("proxy.upstream_ca_files", Kind::List, "trust anchors (PEM) of upstreams, in addition to this system's"),
-    ("proxy.leaf_validity_s", Kind::Number, "lifetime of leaf certificates; limited by that of the CA"),
+    (
+        "proxy.leaf_validity_s",
+        Kind::Number,
+        "lifetime of leaf certificates; limited by the lifetime of the CA",
+    ),
     (
         "proxy.leaf_keys",
         Kind::Text,

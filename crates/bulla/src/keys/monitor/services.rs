@@ -58,7 +58,7 @@ impl Services {
         Self::at(args.urls.iter().map(|url| given(url)).collect::<Outcome<Vec<_>>>()?)
     }
 
-    /// Returns the services of the configuration: those of `keys.monitor_urls`, or else this host's own.
+    /// Returns the services in `keys.monitor_urls`, or else this host's own.
     pub(super) fn configured(urls: &[String], own_listen: &str) -> Outcome<Self> {
         match urls {
             [] => Self::at(vec![own(own_listen)?]),

@@ -13,7 +13,7 @@ pub(super) fn request(house: &House, name: &str, names: &str) {
     house.openssl(&[&kind[..], &to[..]].concat());
 }
 
-/// Enrolls `NAME.csr` over EST (RFC 7030 section 4.2) with the client certificate of `by`. Returns the HTTP status.
+/// Enrols `NAME.csr` over EST (RFC 7030 section 4.2) with the client certificate of `by`. Returns the HTTP status.
 fn enrol(house: &House, name: &str, by: &str) -> String {
     est(house, "simpleenroll", name, by)
 }

@@ -169,7 +169,7 @@ fn deadline_error_names_the_last_hop_and_nothing_is_signed_later() {
     });
 }
 
-/// Failure 6: abandoned work continues. A thousand callers give up while their requests are at a node 100 ms away.
+/// Failure 6: abandoned work continues. A thousand callers cancel while their requests are at a node 100 ms away.
 #[test]
 fn abandoned_requests_are_cancelled_at_the_distant_node() {
     const MANY: usize = 1_000;

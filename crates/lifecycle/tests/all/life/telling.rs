@@ -179,7 +179,7 @@ pub(super) async fn served_version_is_the_one_verified_by_agents_and_scans(world
     world.check().await;
 }
 
-/// Runs rounds until all events are read. On PostgreSQL events wait for all older transactions, including those of other tests.
+/// Runs rounds until all events are read. On PostgreSQL events wait for all older transactions, including transactions of other tests.
 async fn settle(world: &World, alerts: &Alerts) {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {

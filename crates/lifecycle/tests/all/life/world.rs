@@ -410,7 +410,7 @@ impl World {
         self.hooks.armed.lock().insert(step, fault);
     }
 
-    /// Enrolls an agent.
+    /// Enrols an agent.
     pub(crate) async fn agent(&self) -> Uuid {
         let id = Uuid::now_v7();
         let now = self.clock.now_us();

@@ -1,4 +1,4 @@
-//! Endpoints for agents, over mutual TLS. Only enrollment is without authentication: its token is in the body.
+//! Endpoints for agents, over mutual TLS. Only enrolment is without authentication: its token is in the body.
 
 use agent::Agents;
 use agent::work::{
@@ -42,7 +42,7 @@ fn enrolled_view(enrolled: Enrolled) -> EnrolledView {
     EnrolledView { agent, name, certificate_pem, ca_pem }
 }
 
-/// Enrolls a host as an agent.
+/// Enrols a host as an agent.
 ///
 /// The token can be used once. If the response is lost, the same token with the same key returns the same agent again.
 #[utoipa::path(post, path = "/api/v1/agent/enroll", operation_id = "enrollAgent", request_body = EnrolmentBody,
@@ -57,7 +57,7 @@ async fn enroll(
     Ok(Json(enrolled_view(enrolled)))
 }
 
-/// Returns the calling agent: its identity's certificate must have the key from enrollment.
+/// Returns the calling agent: its identity's certificate must have the key from enrolment.
 async fn agent_of(agents: &Agents, caller: &Caller) -> Result<Uuid, Problem> {
     agents.check_key(caller.id(), caller.shows("an agent")?).await?;
     Ok(caller.id())

@@ -1,4 +1,4 @@
-//! Enrollment tokens.
+//! Enrolment tokens.
 
 use agent::tables::AgentTokenRow;
 use agent::{Agents, NewToken, labels_of};
@@ -38,7 +38,7 @@ fn agent_token_view(row: AgentTokenRow) -> AgentTokenView {
     }
 }
 
-/// Lists the enrollment tokens, newest first.
+/// Lists the enrolment tokens, newest first.
 #[utoipa::path(get, path = "/api/v1/agent-tokens", operation_id = "listAgentTokens", params(PageQuery),
     responses((status = 200, body = Listing<AgentTokenView>)))]
 async fn list(
@@ -49,7 +49,7 @@ async fn list(
     Ok(Json(listing(page, agent_token_view)))
 }
 
-/// Creates an enrollment token, which enrolls one host as an agent, once.
+/// Creates an enrolment token, which enrols one host as an agent, once.
 #[utoipa::path(post, path = "/api/v1/agent-tokens", operation_id = "createAgentToken",
     request_body = NewAgentToken, responses((status = 201, body = CreatedAgentToken)))]
 async fn create(
@@ -65,7 +65,7 @@ async fn create(
     Ok(response)
 }
 
-/// Revokes an enrollment token.
+/// Revokes an enrolment token.
 #[utoipa::path(delete, path = "/api/v1/agent-tokens/{id}", operation_id = "deleteAgentToken",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete(

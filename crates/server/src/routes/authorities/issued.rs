@@ -117,8 +117,8 @@ async fn issue(
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(issued_certificate(&issued))).into_response())
 }
 
-/// Returns the CA that a request names. Only a caller whose permission covers all profiles may name another CA than that of the
-/// profile, and only a caller who manages a credential the CA that it is. All other CAs get the same answer, existing or not.
+/// Returns the CA that a request names. Only a caller whose permission covers all profiles may name a CA other than the
+/// profile's. A CA that is a credential needs a caller who manages the credential. All other CAs get the same answer, existing or not.
 async fn named_ca(
     authority: &Authority,
     caller: &Caller,

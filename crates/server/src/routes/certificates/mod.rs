@@ -200,8 +200,8 @@ async fn groups(
 
 /// Counts certificates by several properties in one request, such as for the filters of a list.
 ///
-/// Each property is counted without its own filter: with `status=failed`, the counts by status are those of all certificates, and the
-/// counts by issuer those of the failed ones. Archived certificates are left out unless `status` names them.
+/// Each property is counted without its own filter: with `status=failed`, the counts by status are of all certificates, and the
+/// counts by issuer of the failed ones. Archived certificates are left out unless `status` names them.
 #[utoipa::path(get, path = "/api/v1/certificates/facets", operation_id = "countCertificateFacets",
     params(FacetQuery, CertificateFilter), responses((status = 200, body = FacetsView)))]
 async fn facets(

@@ -1,6 +1,6 @@
 //! The credential store with CredHub's API, on its own listener. Its paths also belong to Bulla.
 //!
-//! Statuses, texts and peculiarities are those of CredHub 2.15, because its clients expect them. A wrong method is 404 with an
+//! Statuses, texts and peculiarities are the same as in CredHub 2.15, because its clients expect them. A wrong method is 404 with an
 //! empty body. A caller without read permission gets 404. An unknown field is 422 when a value is set, and 400 when it is
 //! generated.
 

@@ -152,7 +152,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
         (Err(error), _) => return Err(bad_token(error)),
     };
     let caller = token_of(context, &grant).await?;
-    // The actor follows from the configuration now, not from that of the login.
+    // The actor follows from the configuration now, not at the login.
     let requester = caller_requester(&caller, hub.token_actor(&grant.name, &grant.grant_type));
     paced(context, Some(&caller), Requester { login: Some(login), ..requester })
 }

@@ -44,7 +44,7 @@ async fn wrap(
     }))
 }
 
-/// Name of the reader for the log, and its address. The name is that of the caller, if authenticated, else the address. Access
+/// Name of the reader for the log, and its address. The name is the caller's, if authenticated, else the address. Access
 /// depends on the token alone.
 struct Reader(String, std::net::IpAddr);
 

@@ -24,8 +24,8 @@ pub(super) fn routes() -> Api {
 
 /// Shows rates, queues and times of the key services that this server reads, over the time since the request before.
 ///
-/// The services are those of `keys.monitor_urls` in the server's configuration. A service that does not respond is in `away`. The members
-/// are those of `bulla key top --json`.
+/// The services are in `keys.monitor_urls` of the server's configuration. A service that does not respond is in `away`. The members
+/// are the same as in `bulla key top --json`.
 #[utoipa::path(get, path = "/api/v1/key-load", operation_id = "getKeyLoad", responses((status = 200, body = Object)))]
 async fn load(Component(services): Component<Arc<dyn KeyServices>>) -> Json<Value> {
     Json(services.load().await)
@@ -33,7 +33,7 @@ async fn load(Component(services): Component<Arc<dyn KeyServices>>) -> Json<Valu
 
 /// Lists recent requests to the key services that failed or were slow.
 ///
-/// The members are those of `bulla key trace --json`.
+/// The members are the same as in `bulla key trace --json`.
 #[utoipa::path(get, path = "/api/v1/key-traces", operation_id = "listKeyTraces",
     responses((status = 200, body = Object)))]
 async fn traces(Component(services): Component<Arc<dyn KeyServices>>) -> Json<Value> {

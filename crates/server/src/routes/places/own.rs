@@ -1,4 +1,4 @@
-//! Endpoints for nodes, over mutual TLS. Only enrollment is without authentication: its token is in the body.
+//! Endpoints for nodes, over mutual TLS. Only enrolment is without authentication: its token is in the body.
 
 use api::key_nodes::{
     BeatBody, BeatView, EnrolledView, EnrolmentBody, KeyNewsView, MembershipView, NewsView, PolicyNewsView,
@@ -39,7 +39,7 @@ fn enrolled_view(enrolled: EnrolledNode) -> EnrolledView {
     EnrolledView { node, name, site, certificate_pem, ca_pem, statement, statement_key }
 }
 
-/// Enrolls a host as a node of the key service.
+/// Enrols a host as a node of the key service.
 ///
 /// The token can be used once. If the response is lost, the same token with the same keys returns the same node again.
 #[utoipa::path(post, path = "/api/v1/key-nodes/enroll", operation_id = "enrollKeyNode",
@@ -53,7 +53,7 @@ async fn enroll(
     Ok(Json(enrolled_view(places.enroll(&request).await?)))
 }
 
-/// Returns the calling node: its identity's certificate must have the key from enrollment.
+/// Returns the calling node: its identity's certificate must have the key from enrolment.
 async fn node_of(places: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
     places.check_key(caller.id(), caller.shows("a node")?).await?;
     Ok(caller.id())

@@ -51,7 +51,7 @@ async fn list(
     Ok(Json(listing(page, key_node_token_view)))
 }
 
-/// Creates a node token, which enrolls one host as a node of the key service at a site, once.
+/// Creates a node token, which enrols one host as a node of the key service at a site, once.
 #[utoipa::path(post, path = "/api/v1/key-node-tokens", operation_id = "createKeyNodeToken",
     request_body = NewKeyNodeToken, responses((status = 201, body = CreatedKeyNodeToken)))]
 async fn create(

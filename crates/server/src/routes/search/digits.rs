@@ -2,7 +2,7 @@
 
 /// Minimum digits of a search prefix. A shorter prefix matches too many numbers.
 const DIGITS_MIN: usize = 4;
-/// Maximum digits of a search prefix: those of a SHA-256 hash.
+/// Maximum digits of a search prefix: the digits of a SHA-256 hash.
 const DIGITS_MAX: usize = 64;
 
 /// Hexadecimal digits in lower case, without colons.

@@ -290,7 +290,7 @@ impl Objects {
             }
         }
         let path = path.replace("/api/v1/profiles/{name}", &format!("/api/v1/profiles/{}", self.profile));
-        // Enrollments can be created only by a device's request.
+        // Enrolments can be created only by a device's request.
         let known = !path.contains('{') || path.starts_with("/api/v1/enrolments/{id}");
         assert!(known, "the matrix has no object for {path}: make one for each team");
         nowhere(&path)

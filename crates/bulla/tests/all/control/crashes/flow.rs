@@ -245,7 +245,7 @@ fn policy(house: &House) -> String {
     path.display().to_string()
 }
 
-/// Returns the arguments that enroll the agent.
+/// Returns the arguments that enrol the agent.
 pub(super) fn enrolling(house: &House, token: &str) -> Vec<String> {
     let root = house.root().display().to_string();
     ["--server", &house.url(), "--token", token, "--ca", &root, "--name", "web-1"].map(str::to_owned).to_vec()
