@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use jiff::civil::{DateTime, date};
+use uuid::Uuid;
 
 /// The units of a duration and their milliseconds.
 const UNITS_MS: &[(&str, u64)] =
@@ -57,6 +58,16 @@ fn civil(seconds: i64) -> DateTime {
 /// Formats as `2026-11-21T05:00:00Z`. Times after the year 9999 are shown as its end.
 pub fn rfc3339(seconds: i64) -> String {
     format!("{}Z", civil(seconds).strftime("%Y-%m-%dT%H:%M:%S"))
+}
+
+/// Parses the ID of an object.
+///
+/// # Errors
+/// The text is not a UUID.
+pub fn id(text: &str) -> Result<Uuid, String> {
+    text.parse().map_err(|_| {
+        format!("{text:?} is not an ID such as 01a1fd45-7c2b-7e3a-9f10-5d4c3b2a1908: listings show the IDs")
+    })
 }
 
 /// Formats as `2026-11-21T05:00:00.123456Z`.
@@ -136,6 +147,12 @@ pub fn from_now(span: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn id_is_a_uuid() {
+        assert_eq!(id("00000000-0000-0000-0000-000000000000"), Ok(Uuid::nil()));
+        assert!(id("web-1").unwrap_err().starts_with("\"web-1\" is not an ID"));
+    }
 
     #[test]
     fn duration_requires_a_unit() {

@@ -164,6 +164,7 @@ pub(crate) enum NodeCommand {
     /// Revoke a token
     RevokeToken {
         /// Id of the token
+        #[arg(value_parser = units::id)]
         id: Uuid,
         #[command(flatten)]
         consent: Consent,

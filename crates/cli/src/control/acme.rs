@@ -46,6 +46,7 @@ pub enum AccountCommand {
     /// Revoke an account: it can no longer be used
     Revoke {
         /// Id of the account
+        #[arg(value_parser = units::id)]
         id: Uuid,
     },
 }
@@ -77,11 +78,13 @@ pub enum ExternalKeyCommand {
     /// Disable an external account binding key: the key and its accounts can no longer be used
     Disable {
         /// Id of the external account binding key
+        #[arg(value_parser = units::id)]
         id: Uuid,
     },
     /// Delete an external account binding key that has bound no account
     Delete {
         /// Id of the external account binding key
+        #[arg(value_parser = units::id)]
         id: Uuid,
     },
 }
@@ -141,6 +144,7 @@ pub enum LimitCommand {
     /// Delete an exception
     Delete {
         /// Id of the exception
+        #[arg(value_parser = units::id)]
         id: Uuid,
     },
 }
@@ -149,6 +153,7 @@ pub enum LimitCommand {
 #[derive(Args, Debug)]
 pub struct ShowArgs {
     /// Id of the object
+    #[arg(value_parser = units::id)]
     id: Uuid,
     #[command(flatten)]
     show: Output,

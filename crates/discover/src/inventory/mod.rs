@@ -101,7 +101,7 @@ struct DiffArgs {
     #[arg(long, value_name = "WHEN", conflicts_with = "scans")]
     since: Option<String>,
     /// Two scans, the earlier one first
-    #[arg(value_name = "SCAN", num_args = 2)]
+    #[arg(value_name = "SCAN", num_args = 2, value_parser = units::id)]
     scans: Vec<Uuid>,
     #[command(flatten)]
     pages: Pages,

@@ -51,6 +51,7 @@ pub(super) enum LeaseCommand {
     /// Show a lease
     Show {
         /// ID of the lease
+        #[arg(value_parser = units::id)]
         id: Uuid,
         #[command(flatten)]
         show: Output,
@@ -58,6 +59,7 @@ pub(super) enum LeaseCommand {
     /// Renew one of your leases, at most to the maximum lifetime of its role
     Renew {
         /// ID of the lease
+        #[arg(value_parser = units::id)]
         id: Uuid,
         /// Lifetime of the lease from now on [default: the role's]
         #[arg(long, value_name = "DURATION", value_parser = units::duration)]
@@ -83,6 +85,7 @@ pub(super) struct RevokeArgs {
 #[group(required = true, multiple = false)]
 struct LeaseSelection {
     /// ID of the lease
+    #[arg(value_parser = units::id)]
     id: Option<Uuid>,
     /// Leases of a role, or of all roles below a path: /team/*; needs the permission delete there
     #[arg(long, value_name = "PATH")]
