@@ -69,7 +69,8 @@ impl Printer {
         let first = self.rows == 0;
         match self.format {
             Format::Table | Format::Html => {
-                self.table(T::TABLE, rows.iter().map(|row| row.cells(self.paint)), first, width())?;
+                let paint = self.paint;
+                self.table(T::TABLE, rows.iter().map(|row| row.cells(paint)), first, width())?;
             }
             Format::Wide => {
                 let heads: Vec<String> = T::CSV.iter().map(|name| heading(name).to_uppercase()).collect();

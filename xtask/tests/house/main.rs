@@ -208,6 +208,18 @@ fn every_crate_inherits_workspace_settings() {
     assert_none(&broken);
 }
 
+/// `print_rows` and `Listing` apply `--query`; a printer of its own would ignore it.
+#[test]
+fn commands_print_rows_with_the_function_that_applies_the_query() {
+    let mut broken = Vec::new();
+    for file in files_below(&root().join("crates/cli/src/control"), &["rs"]) {
+        if read(&file).contains("Printer::new") {
+            broken.push(format!("{}: print rows with print_rows, Listing or ShortListing", shown(&file)));
+        }
+    }
+    assert_none(&broken);
+}
+
 /// A run of rustdoc takes seconds a crate, so the crates without examples in their comments skip it.
 #[test]
 fn crates_test_the_examples_in_their_comments_if_they_have_any() {

@@ -11,7 +11,7 @@ use x509::Fingerprint;
 
 use super::input;
 use crate::connection::{Client, Columns, Output, document_of, print_rows, show_one};
-use crate::exit::{Outcome, Problem};
+use crate::exit::Outcome;
 use crate::terminal::clean;
 
 /// Number of characters shown of a plan's SHA-256.
