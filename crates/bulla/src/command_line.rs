@@ -230,8 +230,11 @@ mod tests {
             if !of_lists.iter().all(|format| formats.iter().any(|known| known == format)) {
                 wrong.push(format!("{path}: --output has {formats:?}"));
             }
-            let missing = ["query", "watch"].into_iter().filter(|name| !has(name));
-            wrong.extend(missing.map(|name| format!("{path}: no --{name}")));
+            for name in ["query", "watch"] {
+                if !has(name) {
+                    wrong.push(format!("{path}: no --{name}"));
+                }
+            }
         });
         assert!(lists > 40, "only {lists} were found");
         assert_eq!(wrong, Vec::<String>::new());

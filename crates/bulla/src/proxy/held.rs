@@ -122,7 +122,8 @@ pub(super) fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> {
         ("Since", since),
         ("Deadline", deadline),
     );
-    let document = if args.listing.is_table() { for_people } else { document_of::<HeldRequest> };
+    let document: fn(&HeldRequest) -> Outcome<Value> =
+        if args.listing.is_table() { for_people } else { |request| document_of(request) };
     cli::block_on(Box::pin(async {
         let fetch = async || match args.socket.ask(global, &ControlRequest::Held)? {
             ControlResponse::Held(rows) => rows.iter().map(document).collect(),
