@@ -160,6 +160,11 @@ fn listed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
     all.flat_map(|value| value.split(',').map(str::trim)).filter(|one| !one.is_empty())
 }
 
+/// Returns whether a field belongs to one connection, and is never forwarded.
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name)
+}
+
 /// Removes fields from trailers that are not forwarded in a header, and fields that would change routing or framing (RFC 9110
 /// section 6.5.1).
 pub fn clean_trailers(trailers: &mut HeaderMap) {

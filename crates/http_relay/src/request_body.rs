@@ -26,7 +26,8 @@ struct BufferedBody {
     data: Bytes,
     trailers: Option<HeaderMap>,
     is_sent: bool,
-    _place: Arc<SemaphorePermit<'static>>,
+    /// `None` if the caller limits the memory of kept bodies.
+    _place: Option<Arc<SemaphorePermit<'static>>>,
 }
 
 /// Body of a request to an upstream. It fails with an error if no data arrives within its timeout.
@@ -64,17 +65,58 @@ impl RequestBody {
     pub async fn keep(&mut self, most: usize) -> io::Result<()> {
         let length = self.size_hint().exact().filter(|length| (1..=most as u64).contains(length));
         let Some(length) = length.and_then(|length| u32::try_from(length).ok()) else { return Ok(()) };
+        if self.kept.is_some() {
+            return Ok(());
+        }
         let Ok(place) = KEPT_OCTETS.try_acquire_many(length) else { return Ok(()) };
-        let (mut data, mut trailers) = (BytesMut::with_capacity(length as usize), None);
+        if let Some(kept) = self.read_whole(length as usize).await? {
+            self.kept = Some(BufferedBody { _place: Some(Arc::new(place)), ..kept });
+        }
+        Ok(())
+    }
+
+    /// Reads the whole body now and keeps it, also if its length is not known. Returns false if the body has more than `most` bytes;
+    /// then a part of it is lost. The caller limits the memory of all such bodies.
+    ///
+    /// # Errors
+    /// As [`Self::keep`].
+    pub async fn buffer(&mut self, most: usize) -> io::Result<bool> {
+        if let Some(kept) = &self.kept {
+            return Ok(kept.data.len() <= most);
+        }
+        if self.size_hint().lower() > most as u64 {
+            return Ok(false);
+        }
+        self.kept = self.read_whole(most).await?;
+        Ok(self.kept.is_some())
+    }
+
+    /// Returns the body if it was kept.
+    pub fn kept(&self) -> Option<&Bytes> {
+        self.kept.as_ref().map(|kept| &kept.data)
+    }
+
+    /// Replaces the body. Trailers of a kept body stay.
+    pub fn replace(&mut self, data: Bytes) {
+        let trailers = self.kept.take().and_then(|kept| kept.trailers);
+        // What remains of the client's body is read and discarded.
+        self.body = ClientBody::empty();
+        let is_sent = data.is_empty();
+        self.kept = Some(BufferedBody { data, trailers, is_sent, _place: None });
+    }
+
+    /// Reads the body to its end; `None` if it has more than `most` bytes.
+    async fn read_whole(&mut self, most: usize) -> io::Result<Option<BufferedBody>> {
+        let (mut data, mut trailers) = (BytesMut::new(), None);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await {
             match frame?.into_data() {
+                Ok(piece) if data.len() + piece.len() > most => return Ok(None),
                 Ok(piece) => data.extend_from_slice(&piece),
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
         }
-        let (data, _place) = (data.freeze(), Arc::new(place));
-        self.kept = Some(BufferedBody { data, trailers, is_sent: false, _place });
-        Ok(())
+        let is_sent = data.is_empty();
+        Ok(Some(BufferedBody { data: data.freeze(), trailers, is_sent, _place: None }))
     }
 
     /// Returns a copy to send the request again with; `None` if the body is neither empty nor kept.

@@ -7,12 +7,14 @@ use http_relay::client::Client;
 use http_relay::page::{self, Body};
 use http_relay::target::Target;
 use hyper::{Request, Response, StatusCode};
+use parking_lot::Mutex;
 use serde_json::json;
 use uuid::Uuid;
 use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
 use super::holds::HoldRecord;
+use super::hooks::HookDecision;
 use super::requests::{AuditEvent, AuditLog, AuditWriteError, Injected};
 
 /// Maximum bytes of a path in an event.
@@ -26,17 +28,20 @@ pub(super) struct AuditedDecision {
     event: AuditEvent,
     /// Id that joins the event of the decision and the event of the outcome.
     id: Arc<str>,
+    /// Decisions of hooks about the response, for the event of the outcome.
+    of_response: Arc<Mutex<Vec<HookDecision>>>,
 }
 
 /// The outcome of an audited decision: written when the exchange ends.
 pub(super) struct Outcome {
     log: AuditLog,
     event: AuditEvent,
+    of_response: Arc<Mutex<Vec<HookDecision>>>,
 }
 
 impl Lasting for Outcome {
     fn ended(self: Box<Self>, how: &Ended) {
-        let Self { log, mut event } = *self;
+        let Self { log, mut event, of_response } = *self;
         let server_key = how.server_key.map(|key| key.0.to_string());
         let details = &mut event.details;
         details["credentials_removed"] = how.removed.into();
@@ -45,6 +50,7 @@ impl Lasting for Outcome {
         details["complete"] = how.is_complete.into();
         // An integer: the hash covers the text, and not every parser returns the same fraction.
         details["duration_ms"] = (how.duration_ms.round() as u64).into();
+        set_hooks(details, &of_response.lock());
         details["reason"] = how.reason.into();
         details["server_key_sha256"] = server_key.into();
         details["status"] = how.status.into();
@@ -100,7 +106,18 @@ impl AuditedDecision {
             "user": client.user.as_deref(),
         });
         let (action, resource) = (format!("proxy.{kind}.{decision}"), format!("{name}:{port}"));
-        Self { event: AuditEvent { actor, action, resource, details }, id }
+        Self { event: AuditEvent { actor, action, resource, details }, id, of_response: Arc::default() }
+    }
+
+    /// Adds the decisions of hooks.
+    pub(super) fn of_hooks(mut self, decisions: &[HookDecision]) -> Self {
+        set_hooks(&mut self.event.details, decisions);
+        self
+    }
+
+    /// Keeps the decisions of hooks about the response for the event of the outcome.
+    pub(super) fn note_response_hooks(&self, decisions: Vec<HookDecision>) {
+        self.of_response.lock().extend(decisions);
     }
 
     /// Marks this decision as a decision about a held request: adds the id of the hold, and the person who decided.
@@ -137,7 +154,8 @@ impl AuditedDecision {
         let AuditEvent { actor, action, resource, .. } = self.event.clone();
         let (kind, _) = action.rsplit_once('.').unwrap_or((&action, ""));
         let (action, details) = (format!("{kind}.outcome"), json!({ "request": &*self.id }));
-        Box::new(Outcome { log: log.clone(), event: AuditEvent { actor, action, resource, details } })
+        let event = AuditEvent { actor, action, resource, details };
+        Box::new(Outcome { log: log.clone(), event, of_response: Arc::clone(&self.of_response) })
     }
 
     /// Returns the event of a permitted request with these injected credentials.
@@ -159,6 +177,13 @@ impl AuditedDecision {
         let mut event = self.event.clone();
         event.details["reason"] = reason.into();
         event
+    }
+}
+
+/// Sets the decisions of hooks, if hooks were asked.
+fn set_hooks(details: &mut serde_json::Value, decisions: &[HookDecision]) {
+    if !decisions.is_empty() {
+        details["hooks"] = json!(decisions);
     }
 }
 

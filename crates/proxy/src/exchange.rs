@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::Either;
-use http_relay::access_log::{self, Entry, counted};
+use http_relay::access_log::{self, Entry, Judgement, counted};
 use http_relay::client_body::ClientBody;
 use http_relay::fields::{Upgrades, authority_of, clean, clean_trailers, permitted_upgrade};
 use http_relay::page::{self, Body, misdirected_page};
@@ -26,11 +26,13 @@ use x509::HostOrIp;
 use super::audited::{AuditedDecision, audit_failure_response};
 use super::connection_context::ConnectionContext;
 use super::gateway::{Admission, Refused};
+use super::hooked::HookedRequest;
+use super::hooks::RequestKind;
 use super::page::rejected_page;
 use super::proxy::Proxy;
 use super::requests::{
-    Destination, Injected, MatchedRules, ResponseFilter, RuleSet, ScrubbedStream, UnsearchableBody,
-    make_searchable,
+    Destination, Injected, MatchedRules, ResponseFilter, RuleSet, ScrubbedStream, SearchedValues,
+    UnsearchableBody, make_searchable,
 };
 use super::rotation::PreparedRequest;
 use super::rules::Action;
@@ -91,6 +93,7 @@ impl Proxy {
         if admission.spending.is_some() || audited.is_some() {
             entry.get_or_insert_with(|| self.requests.counted_entry(&request, &way.client));
         }
+        let judgement = admission.judgement.clone();
         entry.iter_mut().for_each(|entry| admission.note(entry));
         let grantee = admission.grantee;
         let response = match authority {
@@ -115,6 +118,8 @@ impl Proxy {
                             upgrade,
                             websocket,
                             way,
+                            host: &host,
+                            judgement: judgement.as_ref(),
                             audited,
                         };
                         self.ask(request, place, asking).await
@@ -220,7 +225,8 @@ impl Proxy {
         mut place: Destination,
         asking: ExchangeContext<'_>,
     ) -> Response<Body> {
-        let ExchangeContext { rules, judged, entry, upgrade, websocket, way, audited } = asking;
+        let ExchangeContext { rules, judged, entry, upgrade, websocket, way, host, judgement, audited } =
+            asking;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
@@ -254,6 +260,15 @@ impl Proxy {
         let version = request.version();
         let (upload, uploading) = UploadTimer::within(self.options.idle);
         let mut request = request.map(|body| RequestBody::new(body, tee, upload, clean_trailers));
+        let is_upgrade = upgrade.is_some() || websocket.is_some();
+        let kind = if is_upgrade { RequestKind::Upgrade } else { RequestKind::Plain };
+        let about = HookedRequest { way, host, judgement, kind, uploading: &uploading };
+        // Before credentials are injected: a hook never gets them.
+        let (mut hooks, audited) = match self.pass_request_hooks(&mut request, about, audited, entry).await {
+            Ok(passed) => passed,
+            Err(answer) => return answer,
+        };
+        let searched = if hooks.reads_response_body() { SearchedValues::All } else { SearchedValues::ByRule };
         let secrets = rules.secrets.as_deref();
         let mut injected = Vec::new();
         if let Some(judged) = judged {
@@ -272,7 +287,7 @@ impl Proxy {
                         return answer;
                     }
                 };
-            if injected.iter().any(|one| !one.may_echo()) {
+            if injected.iter().any(|one| searched.includes(one)) {
                 make_searchable(request.headers_mut());
             }
             if let Some(entry) = entry {
@@ -285,7 +300,6 @@ impl Proxy {
                 });
             }
         }
-        let is_upgrade = upgrade.is_some() || websocket.is_some();
         if !injected.is_empty() && !is_upgrade && request.body_mut().keep(REPEATED_OCTETS_MAX).await.is_err()
         {
             self.audit_unsent(audited.as_ref()).await;
@@ -307,8 +321,14 @@ impl Proxy {
         match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {
                 let mut response = response.map(|body| body.beside(&uploading));
-                match take_response_filter(&mut response, &injected).await {
-                    Ok(filter) => {
+                match take_response_filter(&mut response, &injected, searched).await {
+                    Ok(mut filter) => {
+                        let (response_hooks, audited) = ((&mut hooks, &mut filter), audited.as_ref());
+                        if let Err(answer) =
+                            self.pass_response_hooks(response_hooks, &mut response, audited, entry).await
+                        {
+                            return answer;
+                        }
                         self.passed_on(response, client, judged, entry, (filter, way, &place.origin))
                     }
                     Err(error) => unsearchable_response(error, entry),
@@ -411,6 +431,10 @@ struct ExchangeContext<'a> {
     websocket: Option<&'a Websocket>,
     /// Context of the client's connection.
     way: &'a ConnectionContext,
+    /// The host that the request names.
+    host: &'a HostOrIp,
+    /// The decision of the policy, if there is one.
+    judgement: Option<&'a Judgement>,
     /// The decision to audit, if an audit log is configured.
     audited: Option<AuditedDecision>,
 }
@@ -419,6 +443,7 @@ struct ExchangeContext<'a> {
 async fn take_response_filter(
     response: &mut Response<UpstreamResponseBody>,
     injected: &[Injected],
+    searched: SearchedValues,
 ) -> Result<Option<ResponseFilter>, UnsearchableBody> {
     if injected.is_empty() {
         return Ok(None);
@@ -426,10 +451,10 @@ async fn take_response_filter(
     response.extensions_mut().remove::<hyper::ext::ReasonPhrase>();
     let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let has_body = is_upgrade || !response.body().is_end_stream();
-    let filter = match ResponseFilter::new(injected, response.headers_mut(), has_body) {
+    let filter = match ResponseFilter::new(injected, searched, response.headers_mut(), has_body) {
         // Without a body, as of a response to HEAD, the coding does not matter.
         Err(_) if !is_upgrade && response.body_mut().keep(0, EMPTY_WITHIN).await => {
-            ResponseFilter::new(injected, response.headers_mut(), false)
+            ResponseFilter::new(injected, searched, response.headers_mut(), false)
         }
         filter => filter,
     };

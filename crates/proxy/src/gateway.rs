@@ -18,6 +18,7 @@ use super::audited::{AuditedDecision, Outcome, PATH_OCTETS_MAX, actor_of, cut};
 use super::budgets::BudgetUse;
 use super::connection_context::ConnectionContext;
 use super::holds::{Approval, HeldRequest, HoldKey, HoldRecord};
+use super::hooks::HookDecision;
 use super::policy::{
     Action, Decision, Evidence, Grantee, Identity, Phase, Policy, PolicyRequest, Presented, Reason,
     RequestFacts,
@@ -64,6 +65,8 @@ pub(super) struct Refused {
     pub(super) judgement: Judgement,
     /// The hold that ended in this refusal.
     pub(super) held: Option<HoldRecord>,
+    /// Decisions of hooks, if hooks were asked.
+    pub(super) hooks: Vec<HookDecision>,
 }
 
 /// Reason why a request is not admitted now.
@@ -190,10 +193,18 @@ impl Proxy {
     ) -> Option<Admission> {
         match admitted {
             Ok(mut admission) => {
+                let judgement = admission.judgement.as_ref();
+                let hooks = match self.pass_tunnel_hooks(client, (target, name), judgement).await {
+                    Ok(hooks) => hooks,
+                    Err(refused) => {
+                        self.log_refused(client, target, name, &refused).await;
+                        return None;
+                    }
+                };
                 if let Some(log) = self.requests.audit_log() {
-                    let judgement = admission.judgement.as_ref();
                     let audited = AuditedDecision::connection("tunnel", client, (target, name), judgement)
-                        .of_held(admission.approved.as_ref());
+                        .of_held(admission.approved.as_ref())
+                        .of_hooks(&hooks);
                     log.record(audited.sent(&[])).await.ok()?;
                     admission.outcome = Some(audited.outcome(log));
                 }
@@ -243,6 +254,7 @@ impl Proxy {
         let audited = || {
             AuditedDecision::connection("connection", client, (target, name), Some(&refused.judgement))
                 .of_held(refused.held.as_ref())
+                .of_hooks(&refused.hooks)
         };
         let _ = self.requests.audit(|| audited().refused(refused.page.reason)).await;
         if let Some(mut entry) = self.requests.tunnel(client, target, name) {
@@ -438,7 +450,7 @@ impl Subject<'_> {
             hold: None,
             retry_after: None,
         };
-        Box::new(Refused { page, judgement, held: None })
+        Box::new(Refused { page, judgement, held: None, hooks: Vec::new() })
     }
 }
 

@@ -32,6 +32,8 @@ mod gateway;
 mod hold_end;
 mod holding;
 pub mod holds;
+mod hooked;
+pub mod hooks;
 mod metrics;
 pub mod mint;
 pub mod minting;

@@ -10,6 +10,7 @@ use outbound::guard::Guard;
 use crate::access::AccessOptions;
 use crate::certificate_store::{self, SecondLevel};
 use crate::holds::Holds;
+use crate::hooks::HookOptions;
 use crate::mint::{LEAF_KEY_LIFE, LeafKeySharing, VALIDITY_MAX};
 use crate::policy::Policy;
 use crate::recent::RecentRequests;
@@ -39,6 +40,8 @@ pub struct Options {
     pub holds: Option<Holds>,
     /// The last requests, for people who watch the proxy. Default: `None`; they are not kept.
     pub recent: Option<RecentRequests>,
+    /// Hooks that requests and responses pass, in this order. Default: none.
+    pub hooks: Vec<HookOptions>,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
     /// Validity of leaf certificates. Default: 7 days.
@@ -115,6 +118,7 @@ impl Default for Options {
             policy: Policy::default(),
             holds: None,
             recent: None,
+            hooks: Vec::new(),
             requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_keys: LeafKeySharing::Shared,

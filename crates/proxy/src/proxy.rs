@@ -8,6 +8,7 @@ use inbound::ServiceTasks;
 
 use crate::access::Access;
 use crate::budgets::Budgets;
+use crate::hooks::Hooks;
 use crate::metrics::ProxyMetrics;
 use crate::mirror::MirrorCache;
 use crate::options::Options;
@@ -31,4 +32,5 @@ pub(super) struct Proxy {
     pub(super) tasks: ServiceTasks,
     pub(super) rules: LiveRules,
     pub(super) requests: RequestLog,
+    pub(super) hooks: Hooks,
 }

@@ -16,6 +16,7 @@ use rustls::pki_types::CertificateDer;
 use crate::access::{Token, Users};
 use crate::budgets::Budgets;
 use crate::certificate_store::{CertificateStore, NewNameLimit};
+use crate::hooks::Hooks;
 use crate::metrics::ProxyMetrics;
 use crate::mint::{Authority, Intermediates, KeysByOwner, LeafKeySharing, LeafKeys, Minter};
 use crate::options::Options;
@@ -129,6 +130,7 @@ pub async fn start(
     let pool = options.pool(address_rule(&rules));
     let revocation = metrics.minting().revocation();
     let access = Arc::new(access::Access::new(&options.access, &resolver, &revocation)?);
+    let hooks = Hooks::new(&options.hooks, &resolver)?;
     let upstreams = Upstreams::new(&pool, own, resolver, roots, tasks.clone(), metrics.reuse())?;
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
     let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()))
@@ -154,6 +156,7 @@ pub async fn start(
         tasks: tasks.clone(),
         rules: rules.clone(),
         requests,
+        hooks,
     };
     let proxy = Arc::new(proxy);
     let mut running =

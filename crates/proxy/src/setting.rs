@@ -25,3 +25,10 @@ pub(crate) fn methods(texts: &[String]) -> Result<Vec<Method>, InvalidSetting> {
     };
     texts.iter().map(read).collect()
 }
+
+/// Returns whether the host of a URL is this machine.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host.parse().is_ok_and(|address: std::net::IpAddr| address.to_canonical().is_loopback())
+}

@@ -8,6 +8,7 @@ use outbound::http::SetupError;
 use outbound::resolve::ResolveError;
 
 use crate::access::ProxyTlsError;
+use crate::hooks::BadHook;
 use crate::mint::MintError;
 use crate::minting;
 use crate::permission::BadPermission;
@@ -56,6 +57,9 @@ pub enum StartError {
     /// The configuration of the permission service is invalid.
     #[error(transparent)]
     Permission(#[from] BadPermission),
+    /// A hook is not configured correctly.
+    #[error(transparent)]
+    Hook(#[from] BadHook),
     /// The listener for consumers of leaves cannot start.
     #[error("cannot serve leaf certificates to consumers: {0}")]
     Minting(#[from] minting::StartError),

@@ -88,6 +88,20 @@ pub trait BodyFilter: Send + Sync {
     fn removed(&self) -> u64;
 }
 
+/// Result of reading a whole response body.
+#[derive(Debug)]
+pub enum Buffered {
+    /// The body is kept. Its filter removed this number of values.
+    Whole {
+        /// Number of values that the filter removed.
+        removed: u64,
+    },
+    /// The body has more bytes than allowed. A part of it is lost.
+    TooLarge,
+    /// The upstream broke off, or its filter cut the body off.
+    Broken(io::Error),
+}
+
 /// Reason in the log of a response that its filter cut off.
 const CUT: &str = "response-filter";
 
@@ -110,6 +124,8 @@ pub struct UpstreamResponseBody {
     trailers: Option<HeaderMap>,
     /// Whether the whole body has entered the filter.
     is_read: bool,
+    /// Number of values that the filter removed.
+    removed: u64,
     /// Dropped at the end of the response.
     held: Option<Box<dyn Send + Sync>>,
 }
@@ -133,6 +149,7 @@ impl UpstreamResponseBody {
             filter: None,
             trailers: None,
             is_read: false,
+            removed: 0,
             held: None,
         };
         if relayed.body.is_end_stream() {
@@ -171,21 +188,60 @@ impl UpstreamResponseBody {
     }
 
     async fn read_whole(&mut self, most: usize) -> bool {
+        let whole = matches!(self.read_to_end(most).await, Buffered::Whole { .. });
+        if let Some(returning) = self.returning.take().filter(|_| whole) {
+            // The sender is dropped at the end.
+            let _ = returning.await;
+        }
+        whole
+    }
+
+    /// Reads the whole body now through `filter`, to forward it later, if it has at most `most` bytes.
+    pub async fn buffer(&mut self, filter: Option<Box<dyn BodyFilter>>, most: usize) -> Buffered {
+        if let Source::Kept(kept) = &self.body
+            && filter.is_none()
+        {
+            let octets = kept.data.as_ref().map_or(0, Bytes::len);
+            return if octets <= most { Buffered::Whole { removed: 0 } } else { Buffered::TooLarge };
+        }
+        self.filter = filter;
+        self.read_to_end(most).await
+    }
+
+    async fn read_to_end(&mut self, most: usize) -> Buffered {
         let (mut data, mut trailers) = (BytesMut::new(), None);
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await {
             match frame.map(Frame::into_data) {
                 Ok(Ok(piece)) if data.len() + piece.len() <= most => data.extend_from_slice(&piece),
+                Ok(Ok(_)) => return Buffered::TooLarge,
                 Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
-                _ => return false,
+                Err(error) => return Buffered::Broken(error),
             }
-        }
-        if let Some(returning) = self.returning.take() {
-            // The sender is dropped at the end.
-            let _ = returning.await;
         }
         let data = Some(data.freeze()).filter(|data| !data.is_empty());
         self.body = Source::Kept(Box::new(BufferedBody { data, trailers }));
-        true
+        (self.filter, self.trailers, self.is_read) = (None, None, false);
+        Buffered::Whole { removed: self.removed }
+    }
+
+    /// Returns the body if it was kept. `None` for an empty one.
+    pub fn kept(&self) -> Option<&Bytes> {
+        match &self.body {
+            Source::Kept(kept) => kept.data.as_ref(),
+            Source::Incoming(_) => None,
+        }
+    }
+
+    /// Replaces the body. Trailers of a kept body stay. The connection of a body that was not read is closed.
+    pub fn replace(&mut self, data: Bytes) {
+        let trailers = match &mut self.body {
+            Source::Kept(kept) => kept.trailers.take(),
+            Source::Incoming(_) => None,
+        };
+        (self.back, self.returning, self.stream, self.answering, self.held) = (None, None, None, None, None);
+        (self.filter, self.trailers, self.is_read) = (None, None, false);
+        let data = Some(data).filter(|data| !data.is_empty());
+        self.body = Source::Kept(Box::new(BufferedBody { data, trailers }));
     }
 
     fn complete(&mut self) {
@@ -193,15 +249,16 @@ impl UpstreamResponseBody {
     }
 
     fn record_removed(&mut self) {
-        if let (Some(entry), Some(filter)) = (&mut self.entry, &self.filter) {
-            entry.removed(filter.removed());
-        }
+        let Some(filter) = &self.filter else { return };
+        self.removed = filter.removed();
+        self.entry.iter_mut().for_each(|entry| entry.removed(self.removed));
     }
 
     /// Returns the next frame that leaves the filter; `Pending` if more must enter it first.
     fn poll_filter(&mut self) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let Some(filter) = &mut self.filter else { return Poll::Pending };
         let (pulled, is_over, removed) = (filter.pull(), filter.is_over(), filter.removed());
+        self.removed = removed;
         self.entry.iter_mut().for_each(|entry| entry.removed(removed));
         match pulled {
             Ok(Some(data)) => {

@@ -32,7 +32,7 @@ mod upstreams;
 mod websocket;
 
 pub use address_rule::AddressRule;
-pub use body::{BodyFilter, UpstreamResponseBody};
+pub use body::{BodyFilter, Buffered, UpstreamResponseBody};
 pub use error::{NoAnswer, ParentProxyError, UpstreamConnectError};
 pub use parent::{BadParent, Link, Parent};
 pub use policy::{UpstreamPolicies, UpstreamPolicy, UpstreamRoute};

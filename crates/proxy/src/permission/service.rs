@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 
 use super::options::{BadPermission, Options, Token};
 use super::question::Question;
+use crate::setting::is_loopback_host;
 
 /// Maximum bytes of a response's body, whose content is ignored.
 const BODY_OCTETS_MAX: usize = 16 << 10;
@@ -112,12 +113,6 @@ impl PermissionService {
 /// Truncates a text at a character boundary.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(WHO_OCTETS_MAX)]
-}
-
-fn is_loopback_host(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || host.parse().is_ok_and(|address: std::net::IpAddr| address.to_canonical().is_loopback())
 }
 
 /// Returns the decision of a status code: permitted, denied, or none. Authentication, rate limit and timeout errors say nothing

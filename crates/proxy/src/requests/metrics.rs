@@ -11,6 +11,12 @@ struct OutcomeLabel {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct HookLabels {
+    hook: String,
+    outcome: &'static str,
+}
+
 /// Metrics of rules on requests. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct RequestMetrics {
@@ -18,6 +24,7 @@ pub struct RequestMetrics {
     outdated: Gauge,
     injected: Family<OutcomeLabel, Counter>,
     answered: Counter,
+    hooks: Family<HookLabels, Counter>,
     pub(super) recorded: Counter,
     pub(super) recordings_dropped: Counter,
     pub(crate) lines_dropped: Counter,
@@ -43,6 +50,7 @@ impl RequestMetrics {
             "Requests that a rule blocked or redirected",
             self.answered.clone(),
         );
+        registry.register("hook_decisions", "Decisions of hooks, by hook and outcome", self.hooks.clone());
         registry.register("recordings", "Requests recorded", self.recorded.clone());
         registry.register(
             "recordings_dropped",
@@ -70,6 +78,11 @@ impl RequestMetrics {
 
     pub(super) fn injected(&self, outcome: &'static str) {
         self.injected.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Counts the decision of a hook.
+    pub(crate) fn hooked(&self, hook: &str, outcome: &'static str) {
+        self.hooks.get_or_create(&HookLabels { hook: hook.to_owned(), outcome }).inc();
     }
 
     pub(crate) fn answered(&self) {

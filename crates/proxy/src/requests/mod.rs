@@ -44,5 +44,5 @@ pub(crate) use audit::{AuditEvent, AuditLog, AuditWriteError};
 pub(crate) use inject::Injected;
 pub(crate) use live::{LiveRules, RuleSet};
 pub(crate) use log::{ReopenSignals, RequestLog};
-pub(crate) use response_filter::{ResponseFilter, UnsearchableBody, make_searchable};
+pub(crate) use response_filter::{ResponseFilter, SearchedValues, UnsearchableBody, make_searchable};
 pub(crate) use scrubbed_stream::ScrubbedStream;

@@ -56,6 +56,22 @@ const TURN_OCTETS: usize = 64 << 10;
 )]
 pub(crate) struct UnsearchableBody;
 
+/// Values that are searched in the body of a response.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum SearchedValues {
+    /// All injected values except those whose rule allows an echo.
+    ByRule,
+    /// All injected values: a hook gets the body.
+    All,
+}
+
+impl SearchedValues {
+    /// Returns whether the value is searched in the body.
+    pub(crate) fn includes(self, injected: &Injected) -> bool {
+        self == Self::All || !injected.may_echo()
+    }
+}
+
 /// Removes injected values from one response.
 pub(crate) struct ResponseFilter {
     values: Vec<Arc<ValueEncodings>>,
@@ -78,12 +94,13 @@ impl ResponseFilter {
     /// [`UnsearchableBody`]
     pub(crate) fn new(
         injected: &[Injected],
+        which: SearchedValues,
         headers: &mut HeaderMap,
         has_body: bool,
     ) -> Result<Self, UnsearchableBody> {
         let values = injected.iter().map(Injected::spellings).collect();
         let searched: Vec<_> =
-            injected.iter().filter(|one| !one.may_echo()).map(Injected::spellings).collect();
+            injected.iter().filter(|one| which.includes(one)).map(Injected::spellings).collect();
         let is_searched = has_body && !searched.is_empty();
         let coding =
             if is_searched { Coding::of(headers).ok_or(UnsearchableBody)? } else { Coding::Identity };
@@ -214,7 +231,7 @@ mod tests {
         let gzip = gzip.finish().unwrap();
         assert!(gzip.len() < OCTETS / 900, "{}", gzip.len());
         let mut headers = HeaderMap::new();
-        let mut filter = ResponseFilter::new(&[], &mut headers, true).unwrap();
+        let mut filter = ResponseFilter::new(&[], SearchedValues::ByRule, &mut headers, true).unwrap();
         filter.decoder = Decoder::new(Coding::Gzip);
         filter.scrubber = Some(Scrubber::of(b"hunter2-hunter3"));
         filter.push(gzip.into());

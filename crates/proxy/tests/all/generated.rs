@@ -1,4 +1,4 @@
-//! The generated code for secret discovery equals the current output of its compiler.
+//! The generated code for Envoy's protocols equals the current output of its compiler.
 
 use std::path::Path;
 
@@ -6,15 +6,27 @@ use std::path::Path;
 #[test]
 fn generated_code_matches_the_proto_definition() {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let definition = protox::compile(["envoy/service/secret/v3/sds.proto"], [home.join("proto")]).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    tonic_prost_build::configure()
-        .build_transport(false)
-        .emit_rerun_if_changed(false)
-        .out_dir(folder.path())
-        .compile_fds(definition)
-        .unwrap();
-    let made = std::fs::read_to_string(folder.path().join("envoy.service.secret.v3.rs")).unwrap();
-    let kept = home.join("src/minting/envoy.service.secret.v3.rs");
-    testbed::check_generated(&kept, &made, "cargo test -p proxy --test all generated");
+    for (definition, folder, packages) in [
+        ("envoy/service/secret/v3/sds.proto", "src/minting", &["envoy.service.secret.v3"][..]),
+        (
+            "envoy/service/auth/v3/external_auth.proto",
+            "src/hooks",
+            &["envoy.config.core.v3", "envoy.service.auth.v3"],
+        ),
+        ("envoy/service/ext_proc/v3/external_processor.proto", "src/hooks", &["envoy.service.ext_proc.v3"]),
+    ] {
+        let definition = protox::compile([definition], [home.join("proto")]).unwrap();
+        let made = tempfile::tempdir().unwrap();
+        tonic_prost_build::configure()
+            .build_transport(false)
+            .emit_rerun_if_changed(false)
+            .out_dir(made.path())
+            .compile_fds(definition)
+            .unwrap();
+        for package in packages {
+            let made = std::fs::read_to_string(made.path().join(format!("{package}.rs"))).unwrap();
+            let kept = home.join(folder).join(format!("{package}.rs"));
+            testbed::check_generated(&kept, &made, "cargo test -p proxy --test all generated");
+        }
+    }
 }

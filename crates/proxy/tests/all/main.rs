@@ -9,6 +9,7 @@ mod echo;
 mod echoes;
 mod generated;
 mod holds;
+mod hooks;
 mod hostile;
 mod hostile_http2;
 mod leaves;

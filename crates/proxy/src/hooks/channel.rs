@@ -1,0 +1,111 @@
+//! The connection to the service of a hook: one HTTP/2 connection, opened by the first call and reopened after a failure.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_relay::upstream::UpstreamTls;
+use hyper_util::rt::TokioIo;
+use outbound::dial::happy_eyeballs;
+use outbound::guard::Guard;
+use outbound::resolve::{Families, Resolver};
+use outbound::tls::system_roots;
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use x509::HostOrIp;
+
+use super::options::HookOptions;
+use crate::setting::{InvalidSetting, invalid, is_loopback_host};
+
+/// Timeout of resolving, connecting and the TLS handshake together.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// Interval of keep-alive pings. They detect a dead connection before the next request needs it.
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// Timeout of a keep-alive ping.
+const PING_WITHIN: Duration = Duration::from_secs(5);
+
+/// The address of a service.
+struct Service {
+    host: HostOrIp,
+    port: u16,
+    tls: Option<UpstreamTls>,
+    resolver: Resolver,
+}
+
+/// Returns the channel to the service of a hook. Must be called on a runtime.
+pub(super) fn open(options: &HookOptions, resolver: &Resolver) -> Result<Channel, InvalidSetting> {
+    const HINT: &str = "for example http://127.0.0.1:9001, or https://hooks.example:9001";
+    let wrong = |why: String| invalid("url", why, HINT);
+    let url = Guard::default().url(&options.url).map_err(|error| wrong(error.to_string()))?;
+    if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("a hook has no path and no query: gRPC has its own".into()));
+    }
+    let text = url.host_str().unwrap_or_default();
+    let host = HostOrIp::parse(text).map_err(|_| wrong(format!("{text:?} is not a host name or address")))?;
+    let port = url.port_or_known_default().unwrap_or_default();
+    let tls = match url.scheme() {
+        "https" => {
+            let roots = options.roots.clone().unwrap_or_else(system_roots);
+            let tls = UpstreamTls::new(host.clone(), roots, None).map_err(|error| {
+                invalid("ca_files", error.to_string(), "give PEM files with CA certificates")
+            })?;
+            Some(tls)
+        }
+        _ if is_loopback_host(text) => None,
+        _ => {
+            return Err(wrong(
+                "a hook sees requests, so it must use https, unless it is on this machine".into(),
+            ));
+        }
+    };
+    let service = Arc::new(Service { host, port, tls, resolver: resolver.clone() });
+    // The connector opens the connection. The URI is only for the field `:authority`.
+    let endpoint = Endpoint::from_shared(url.to_string())
+        .map_err(|error| wrong(error.to_string()))?
+        .http2_keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_WITHIN)
+        .keep_alive_while_idle(true);
+    Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+        let service = Arc::clone(&service);
+        async move { service.connect().await }
+    })))
+}
+
+/// A connection, with TLS or without.
+type Connection = TokioIo<Box<dyn Stream>>;
+
+trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Service {
+    async fn connect(&self) -> io::Result<Connection> {
+        let stream = self.dial().await?;
+        stream.set_nodelay(true)?;
+        let stream: Box<dyn Stream> = match &self.tls {
+            Some(tls) => {
+                let alpn = vec![b"h2".to_vec()];
+                Box::new(tls.connect(stream, alpn, CONNECT_WITHIN).await.map_err(io::Error::other)?)
+            }
+            None => Box::new(stream),
+        };
+        Ok(TokioIo::new(stream))
+    }
+
+    async fn dial(&self) -> io::Result<TcpStream> {
+        let found = match &self.host {
+            HostOrIp::Ip(address) => vec![*address],
+            HostOrIp::Dns(name) => {
+                let found = self.resolver.resolve(name.as_str(), Families::Both, CONNECT_WITHIN).await;
+                found.map_err(io::Error::other)?.addresses
+            }
+        };
+        let allowed: Vec<IpAddr> =
+            found.into_iter().filter(|address| Guard::default().address(*address).is_ok()).collect();
+        let dialled = happy_eyeballs(&allowed, self.port, CONNECT_WITHIN).await;
+        dialled
+            .map(|(stream, _)| stream)
+            .map_err(|(address, error)| io::Error::other(format!("{address}:{}: {error}", self.port)))
+    }
+}

@@ -1,0 +1,25 @@
+//! Messages, clients and servers, generated from the definitions of the protocols. They are checked in so that a build needs no
+//! compiler for them; a test generates them again and compares.
+
+#![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
+
+pub mod config {
+    pub mod core {
+        pub mod v3 {
+            include!("envoy.config.core.v3.rs");
+        }
+    }
+}
+
+pub mod service {
+    pub mod auth {
+        pub mod v3 {
+            include!("envoy.service.auth.v3.rs");
+        }
+    }
+    pub mod ext_proc {
+        pub mod v3 {
+            include!("envoy.service.ext_proc.v3.rs");
+        }
+    }
+}

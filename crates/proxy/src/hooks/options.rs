@@ -1,0 +1,114 @@
+//! Configuration of hooks.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::setting::InvalidSetting;
+
+/// Default timeout of each message to a hook.
+pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
+/// Minimum and maximum of that timeout.
+pub(super) const TIMEOUTS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(60);
+/// Default maximum bytes of a body that a hook gets.
+pub(super) const BODY_OCTETS: usize = 64 << 10;
+/// Limit of that maximum: each concurrent call may hold a body of the request and one of the response.
+pub(super) const BODY_OCTETS_MAX: usize = 4 << 20;
+/// Default maximum of concurrent requests at one hook.
+pub(super) const CALLS: usize = 256;
+/// Limit of that maximum.
+pub(super) const CALLS_MAX: usize = 10_000;
+/// Maximum hooks. Each one adds a round trip to its requests.
+pub(super) const HOOKS_MAX: usize = 16;
+
+/// The protocol of a hook.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookProtocol {
+    /// `envoy.service.auth.v3.Authorization/Check`: decides about a request, and may change its header.
+    ExtAuthz,
+    /// `envoy.service.ext_proc.v3.ExternalProcessor/Process`: changes requests and responses, or answers them.
+    ExtProc,
+}
+
+/// What happens to a request whose hook does not answer, or answers something invalid.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// The request is refused.
+    #[default]
+    Deny,
+    /// The request continues without the hook.
+    Allow,
+}
+
+/// Options of a hook.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HookOptions {
+    /// Name of the hook in logs, metrics and the audit log.
+    pub name: String,
+    /// The protocol of the service.
+    pub protocol: HookProtocol,
+    /// URL of the service: `https://HOST:PORT`, or `http://` on this machine.
+    pub url: String,
+    /// Hosts whose requests the hook gets: `NAME`, `*.NAME` or an address. Empty: all.
+    pub hosts: Vec<String>,
+    /// Trust anchors (DER) of the service's certificate; `None` uses those of the system.
+    pub roots: Option<Vec<Vec<u8>>>,
+    /// Timeout of each message.
+    pub timeout: Duration,
+    /// What happens without an answer.
+    pub on_error: OnError,
+    /// Whether the hook gets the bodies of requests.
+    pub request_body: bool,
+    /// Whether the hook gets the headers of responses. Only for [`HookProtocol::ExtProc`].
+    pub response_headers: bool,
+    /// Whether the hook gets the bodies of responses. Only for [`HookProtocol::ExtProc`].
+    pub response_body: bool,
+    /// Maximum bytes of a body that the hook gets. Larger ones are refused.
+    pub body_octets_max: usize,
+    /// Maximum concurrent requests at the hook. More requests are treated as errors.
+    pub calls_max: usize,
+}
+
+impl HookOptions {
+    /// Creates options with the defaults.
+    #[must_use]
+    pub fn new(name: String, protocol: HookProtocol, url: String) -> Self {
+        Self {
+            name,
+            protocol,
+            url,
+            hosts: Vec::new(),
+            roots: None,
+            timeout: TIMEOUT,
+            on_error: OnError::Deny,
+            request_body: false,
+            response_headers: false,
+            response_body: false,
+            body_octets_max: BODY_OCTETS,
+            calls_max: CALLS,
+        }
+    }
+}
+
+/// An invalid hook.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("hook {name:?}: {key}: {why}")]
+pub struct BadHook {
+    /// Name of the hook.
+    pub name: String,
+    /// Key of the invalid setting.
+    pub key: &'static str,
+    /// Description of the error.
+    pub why: String,
+    /// How to fix the error.
+    pub hint: &'static str,
+}
+
+impl BadHook {
+    pub(super) fn of(name: &str, InvalidSetting { key, why, hint }: InvalidSetting) -> Self {
+        Self { name: name.to_owned(), key, why, hint }
+    }
+}
