@@ -113,7 +113,7 @@ fn join_cookies(headers: &mut HeaderMap) {
 pub enum Upgrades {
     /// WebSocket only.
     Websocket,
-    /// All protocols except HTTP and TLS, which would hide requests from the proxy.
+    /// All protocols except HTTP, TLS and tunnels of datagrams (RFC 9298, RFC 9484), which would hide requests from the proxy.
     NotHttp,
 }
 
@@ -126,7 +126,7 @@ impl Upgrades {
         };
         match self {
             Self::Websocket => protocol.eq_ignore_ascii_case(WEBSOCKET),
-            Self::NotHttp => !is_one_of(&["h2c", "h2", "http", "tls"]),
+            Self::NotHttp => !is_one_of(&["h2c", "h2", "http", "tls", "connect-udp", "connect-ip"]),
         }
     }
 }
@@ -251,6 +251,8 @@ mod tests {
             (&["h2c, h2"], None, None),
             (&["TLS/1.0, HTTP/2.0"], None, None),
             (&["tls/1.2 , http/1.1"], None, None),
+            (&["connect-udp"], None, None),
+            (&["Connect-IP, connect-udp"], None, None),
             (&["IRC/6.9, tcp"], None, Some("IRC/6.9, tcp")),
             (&["websocket/13"], None, Some("websocket/13")),
             (&[""], None, None),

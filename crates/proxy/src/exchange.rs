@@ -16,7 +16,7 @@ use http_relay::upgrade::{UpgradeRequest, add_upgrade_fields};
 use http_relay::upstream::{BodyFilter, UpstreamResponseBody};
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{HeaderValue, UPGRADE};
+use hyper::header::{ALT_SVC, HeaderValue, UPGRADE};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use telemetry::spans::{TRACEPARENT, TraceParent};
@@ -409,6 +409,8 @@ impl Proxy {
             return response.map(Either::Left);
         }
         clean(response.headers_mut());
+        // A client that follows it would use HTTP/3, which bypasses the proxy.
+        response.headers_mut().remove(ALT_SVC);
         if let Some(answer) = judged.and_then(|judged| judged.answered(&mut response)) {
             self.requests.metrics().answered();
             return answer;

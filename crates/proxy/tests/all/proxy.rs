@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::Request;
+use hyper::body::Incoming;
 use hyper::client::conn::http2;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use proxy::{Action, Rules};
 use rustls::HandshakeKind;
@@ -13,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use x509::GeneralName;
 
-use crate::world::{self, Client, PATIENCE, Upstream, World, ask, head, leaf};
+use crate::world::{self, Answers, AnyBody, Client, PATIENCE, Speaks, Upstream, World, ask, head, leaf};
 
 fn rules(default: Action, patterns: &[&str], action: Action) -> Rules {
     let mut rules = Rules::new(default);
@@ -372,4 +373,33 @@ async fn client_that_does_not_read_is_closed_after_the_idle_timeout() {
     let mut stream = world.tcp().await;
     stream.write_all(format!("GET http://{address}/ HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
     tokio::time::timeout(PATIENCE, sending).await.expect("it ends although the client never reads").unwrap();
+}
+
+/// Offers HTTP/3, and reports the protocol that the client upgrades to.
+fn offers_http3(request: Request<Incoming>) -> Response<AnyBody> {
+    let upgrade = request.headers().get("upgrade").map_or("none", |to| to.to_str().unwrap());
+    let said = format!("upgrade {upgrade}");
+    let mut response = Response::new(Full::new(Bytes::from(said)).boxed_unsync());
+    response.headers_mut().insert("alt-svc", "h3=\":443\"; ma=86400".parse().unwrap());
+    response.headers_mut().append("alt-svc", "h3-29=\":443\"".parse().unwrap());
+    response
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_not_led_to_http3() {
+    let answers: Answers = |request| Box::pin(async move { offers_http3(request) });
+    let upstream = Upstream::that(Speaks { answers: Some(answers), ..Speaks::default() }).await;
+    let world = World::new(&upstream.root, |_| {}).await;
+    let target = format!("localhost:{}", upstream.address.port());
+    let mut stream = world.tls(&Client::of(&world.root, "http/1.1"), &target, "localhost").await.unwrap();
+    let get = format!("GET / HTTP/1.1\r\nHost: {target}\r\n");
+    let said = ask(&mut stream, &format!("{get}\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 200") && !said.to_lowercase().contains("alt-svc"), "{said}");
+    // UDP over HTTP would carry HTTP/3. The server does not get the request to switch, and the client continues by HTTP.
+    let said = ask(&mut stream, &format!("{get}Connection: upgrade\r\nUpgrade: connect-udp\r\n\r\n")).await;
+    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("upgrade none"), "{said}");
+    let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
+    let (sender, _connection) = world::http2(stream).await;
+    let response = sender.clone().send_request(world::get(&format!("https://{target}/"))).await.unwrap();
+    assert!(!response.headers().contains_key("alt-svc"), "{:?}", response.headers());
 }
