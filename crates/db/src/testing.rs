@@ -29,6 +29,40 @@ pub async fn rename_table(database: &Database, from: &str, to: &str) -> Result<(
         .map(drop)
 }
 
+/// Returns a self-signed certificate for `localhost` and its key (PEM), created by openssl.
+///
+/// # Panics
+/// When openssl is missing or fails.
+#[must_use]
+pub fn localhost_certificate() -> (String, String) {
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out", "-", "-keyout", "-"])
+        .output()
+        .unwrap_or_else(|error| panic!("this test needs openssl: apt-get install -y openssl ({error})"));
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let text = String::from_utf8_lossy(&made.stdout);
+    // Both are on the standard output, in either order.
+    let block = |kind: &str| {
+        let begin = text.find(&format!("-----BEGIN {kind}")).unwrap_or_else(|| panic!("no {kind}: {text}"));
+        let end = format!("-----END {kind}-----\n");
+        let length = text[begin..].find(&end).unwrap_or_else(|| panic!("no end of {kind}: {text}"));
+        text[begin..begin + length + end.len()].to_owned()
+    };
+    (block("CERTIFICATE"), block("PRIVATE KEY"))
+}
+
 /// A PostgreSQL cluster in a temporary directory with a Unix socket. Stopped and deleted on drop.
 pub struct Cluster {
     folder: PathBuf,

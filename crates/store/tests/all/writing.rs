@@ -326,36 +326,10 @@ async fn permanent_connection_errors_are_reported_without_the_password() {
     }
 }
 
-/// Returns a self-signed certificate for `localhost` and its key, created by openssl.
-fn localhost_certificate() -> (String, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let made = std::process::Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-        ])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"])
-        .args(["-addext", "basicConstraints=critical,CA:FALSE", "-out", "cert.pem"])
-        .args(["-keyout", "key.pem"])
-        .current_dir(folder.path())
-        .output()
-        .expect("this test needs openssl: apt-get install -y openssl");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-    (read("cert.pem"), read("key.pem"))
-}
-
 /// libpq's `sslmode` determines how much of the server certificate is verified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sslmode_determines_tls_and_certificate_verification() {
-    let (certificate, key) = localhost_certificate();
+    let (certificate, key) = store::testing::localhost_certificate();
     let cluster = Arc::new(tokio::task::spawn_blocking(Cluster::start).await.unwrap());
     let port = cluster.speak_tls(&certificate, &key);
     cluster.stop();
@@ -372,7 +346,7 @@ async fn sslmode_determines_tls_and_certificate_verification() {
         format!("sslrootcert={}", path.display())
     };
     let ours = roots("ours.pem", &certificate);
-    let theirs = roots("theirs.pem", &localhost_certificate().0);
+    let theirs = roots("theirs.pem", &store::testing::localhost_certificate().0);
     let empty = roots("empty.pem", "nothing");
     for (host, parameters, expected) in [
         ("localhost", "sslmode=disable".to_owned(), Some(false)),
