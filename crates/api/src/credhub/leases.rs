@@ -109,13 +109,6 @@ pub struct RoleView {
     pub set_by: String,
 }
 
-/// All roles whose credentials the caller may read.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Roles {
-    /// The roles.
-    pub items: Vec<RoleView>,
-}
-
 /// A credential to create: `POST /api/v1/leases`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]

@@ -36,7 +36,6 @@ pub use interpolation::{BindingReference, CredentialReference};
 pub use leases::{
     ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView,
     NewLeaseView, RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest, RoleView,
-    Roles,
 };
 pub use login::{AppView, AuthServerView, InfoView, LinksView, TokenRequest, TokenView};
 pub use lookup::{LookupOutcome, LookupRequest, LookupView, NameList};

@@ -3,11 +3,13 @@
 use futures_util::FutureExt;
 use keys::Secret;
 use serde_json::json;
+use store::{Cursor, Page};
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::limits::{LEASE_TTL_MAX_S, LEASE_TTL_MIN_S, LEASE_TTL_S};
 use super::scram;
+use crate::rotation::map_cursor_error;
 use crate::tables::{self, ROLES_MAX, Requester, RoleRow, delete_role, hold_connection, put_role};
 use crate::{CredentialError, Credentials, Name};
 
@@ -255,14 +257,20 @@ impl Credentials {
         if gone.await? { Ok(()) } else { Err(CredentialError::NoRole) }
     }
 
-    /// Lists the roles whose credentials the caller may read; all of them for a caller that configures databases.
+    /// Lists a page of the roles whose credentials the caller may read; of all roles for a caller that configures databases.
     ///
     /// # Errors
-    /// Errors of the database.
+    /// [`CredentialError::Bad`] for a cursor of another listing.
     #[crate::boxed]
-    pub async fn roles(&self, requester: &Requester) -> Result<Vec<RoleRow>, CredentialError> {
+    pub async fn roles(
+        &self,
+        requester: &Requester,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<RoleRow>, CredentialError> {
         let all = requester.manages_databases.then(|| requester.with_full_access());
-        Ok(tables::Credentials::of(self.store()).roles(all.as_ref().unwrap_or(requester)).await?)
+        let rows = tables::Credentials::of(self.store());
+        rows.roles(all.as_ref().unwrap_or(requester), after, limit).await.map_err(map_cursor_error)
     }
 }
 

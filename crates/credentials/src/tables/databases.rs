@@ -5,13 +5,16 @@ use uuid::Uuid;
 use super::handle::Credentials;
 use super::requester::{Requester, may};
 use coded::named;
-use db::{BulkStatement, Cost, ModuleStatements, Row, StoreError, Tx};
+use db::{
+    BulkStatement, Cost, Cursor, ModuleStatements, Page, Row, StoreError, Tx, Value, key_or, limit_of, page,
+    with_limit,
+};
 use store::{SealedColumn, sealed_column};
 
 /// Maximum connections. Operators create them one by one.
 pub const CONNECTIONS_MAX: i64 = 1_000;
 
-/// Maximum roles. They are listed together.
+/// Maximum roles.
 pub const ROLES_MAX: i64 = 10_000;
 
 /// The encrypted passwords of connections.
@@ -155,9 +158,9 @@ const ROLE: &str = concat!(
 const ROLES: &str = concat!(
     "-- credential_roles\nSELECT ",
     role_columns!(),
-    " FROM credential_roles c WHERE ",
+    ", c.name_key FROM credential_roles c WHERE ",
     may!("1", "?1", "?2"),
-    " ORDER BY c.name_key LIMIT ?3"
+    " AND c.name_key > ?3 ORDER BY c.name_key LIMIT ?4"
 );
 
 pub(crate) const SENDS: ModuleStatements = ModuleStatements {
@@ -309,18 +312,30 @@ impl Credentials<'_> {
     pub async fn role(self, requester: &Requester, name_key: &str) -> Result<Option<RoleRow>, StoreError> {
         let [everything, actor] = requester.name_access_parameters(name_key);
         let found = self.0.row(ROLE, vec![name_key.into(), everything, actor]).await?;
-        found.map(role_row).transpose()
+        found.map(|mut row| role_row(&mut row)).transpose()
     }
 
-    /// Returns the roles where the caller may read, by name.
+    /// Returns a page of the roles where the caller may read, by name. It may have fewer rows than `limit`.
     ///
     /// # Errors
-    /// Errors of the database.
-    pub async fn roles(self, requester: &Requester) -> Result<Vec<RoleRow>, StoreError> {
-        let [everything, actor] = requester.listing_parameters();
-        let rows = self.0.rows(Cost::Walk, ROLES, vec![everything, actor, ROLES_MAX.into()]).await?;
-        let rows = rows.into_iter().map(role_row);
-        rows.filter(|row| row.as_ref().map_or(true, |row| requester.lists(&row.name))).collect()
+    /// [`StoreError::BadCursor`]; errors of the database.
+    pub async fn roles(
+        self,
+        requester: &Requester,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<RoleRow>, StoreError> {
+        const LISTING: &str = "credential-roles";
+        let mut parameters = requester.listing_parameters().to_vec();
+        parameters.extend(key_or(after, LISTING, &[Value::Text(String::new())])?);
+        let (limit, ask) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, ROLES, with_limit(parameters, ask)).await?;
+        let mut page = page(rows, limit, LISTING, |mut row| {
+            let role = role_row(&mut row)?;
+            Ok((role, vec![row.text()?.into()]))
+        })?;
+        page.rows.retain(|row| requester.lists(&row.name));
+        Ok(page)
     }
 }
 
@@ -345,7 +360,7 @@ fn connection_row(mut row: Row) -> Result<ConnectionRow, StoreError> {
     })
 }
 
-fn role_row(mut row: Row) -> Result<RoleRow, StoreError> {
+fn role_row(row: &mut Row) -> Result<RoleRow, StoreError> {
     Ok(RoleRow {
         name: row.text()?,
         connection: row.text()?,

@@ -436,6 +436,43 @@ pub(crate) async fn renewal_extends_a_lease_to_its_maximum(place: Fixture) {
     assert!(!target.has_role(&lease.username));
 }
 
+pub(crate) async fn roles_are_listed_in_pages(place: Fixture) {
+    connect(&place, 1).await;
+    let settings = RoleSettings {
+        connection: "shop".to_owned(),
+        creation: vec![CREATE.to_owned()],
+        ..RoleSettings::default()
+    };
+    let all: Vec<String> = (0..5).map(|number| format!("/team/{}/Role-{number}", number % 2)).collect();
+    for path in &all {
+        place.credentials.set_role(&keeper(), &name(path), settings.clone()).await.unwrap();
+    }
+    let path = PermissionPath::parse("/team/1/*").unwrap();
+    let read = Operations::of(Operation::Read);
+    place.credentials.grant(&admin(), "uaa-client:app", &path, read).await.unwrap();
+    let listed = async |who: &Requester| {
+        let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = place.credentials.roles(who, after.as_ref(), 2).await.unwrap();
+            assert!(page.rows.len() <= 2, "{:?}", page.rows);
+            found.extend(page.rows.into_iter().map(|role| role.name));
+            pages += 1;
+            after = page.next;
+            if after.is_none() {
+                return (found, pages);
+            }
+        }
+    };
+    let mut sorted = all.clone();
+    sorted.sort();
+    assert_eq!(listed(&keeper()).await, (sorted, 3));
+    assert_eq!(listed(&client("app")).await.0, ["/team/1/Role-1", "/team/1/Role-3"]);
+    assert_eq!(listed(&client("other")).await.0, Vec::<String>::new());
+    let first = place.credentials.roles(&keeper(), None, 1).await.unwrap().next;
+    let other = place.credentials.leases(&keeper(), None, first.as_ref(), 1).await;
+    assert!(matches!(other, Err(CredentialError::Bad(_))), "a cursor of another list: {other:?}");
+}
+
 pub(crate) async fn tls_to_the_database_is_verified_as_configured(place: Fixture) {
     /// Fails on a session without TLS.
     const ENCRYPTED: &str = "DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl) \

@@ -113,5 +113,6 @@ testbed::on_both! { crate::place::Fixture:
     leases::leases_need_read_permission_and_belong_to_their_actor
     leases::stored_password_is_only_sent_to_its_address
     leases::renewal_extends_a_lease_to_its_maximum
+    leases::roles_are_listed_in_pages
     leases::tls_to_the_database_is_verified_as_configured
 }

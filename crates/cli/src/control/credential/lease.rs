@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::credhub::{
-    ConnectionRequest, ConnectionView, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView, RenewRequest,
-    RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView,
+    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView,
+    RenewRequest, RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
@@ -101,7 +101,7 @@ pub(super) enum RoleCommand {
     /// Set a role: which SQL creates and drops its credentials
     Set(SetRoleArgs),
     /// List roles whose credentials you may create
-    List(ShortListing),
+    List(Listing),
     /// Remove a role; its leases stay until they end
     #[command(visible_alias = "delete")]
     Remove {
@@ -259,9 +259,7 @@ impl RoleCommand {
             Self::Set(args) => {
                 show_one(&client.submit(Method::PUT, ROLES, &args.request()).await?, &args.show)?;
             }
-            Self::List(listing) => {
-                listing.print(ROLE, async || items(client, ROLES).await).await?;
-            }
+            Self::List(listing) => listing.print(client, ROLES, &(), ROLE).await?,
             Self::Remove { name } => {
                 client.delete(ROLES, &DatabaseQuery { name: Some(name.clone()) }).await?;
             }

@@ -3,7 +3,7 @@
 use api::credhub::{
     ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest as LeaseBody,
     LeaseView, NewLeaseView, RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest,
-    RoleView, Roles,
+    RoleView,
 };
 use axum::Json;
 use axum::extract::{Path, Query};
@@ -145,9 +145,9 @@ fn role_view(requester: &Requester, row: RoleRow) -> RoleView {
     }
 }
 
-async fn roles(context: Context, Principal(requester): Principal) -> Result<Json<Roles>, Refused> {
-    let all = context.hub().credentials().roles(&requester).await?;
-    Ok(Json(Roles { items: all.into_iter().map(|row| role_view(&requester, row)).collect() }))
+async fn roles(context: Context, Principal(requester): Principal, pages: Pages) -> Result<Response, Refused> {
+    let page = context.hub().credentials().roles(&requester, pages.after.as_ref(), pages.limit).await?;
+    Ok(pages.answer(page, |row| role_view(&requester, row.clone())))
 }
 
 async fn set_role(
