@@ -60,7 +60,6 @@ pub(super) enum ControlResponse {
 pub(super) struct ControlServer {
     socket: BoundSocket,
     tasks: ServiceTasks,
-    holds: Holds,
 }
 
 impl ControlServer {
@@ -69,12 +68,8 @@ impl ControlServer {
         let (socket, listener) = BoundSocket::at(path).await?;
         let tasks = ServiceTasks::stopped_by(stop);
         let acceptor = Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait);
-        acceptor.start::<UnixListener, _>(listener, Arc::new(Control(holds.clone())));
-        Ok(Self { socket, tasks, holds })
-    }
-
-    pub(super) fn holds(&self) -> &Holds {
-        &self.holds
+        acceptor.start::<UnixListener, _>(listener, Arc::new(Control(holds)));
+        Ok(Self { socket, tasks })
     }
 
     /// Stops after the requests in progress.

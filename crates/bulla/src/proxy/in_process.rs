@@ -20,12 +20,15 @@ pub(crate) struct ProxyHandles {
     pub(super) holds: Holds,
     /// The last requests; `None` if they are not kept.
     pub(super) recent: Option<RecentRequests>,
+    /// Whether people decide held requests by the API, so that the proxy needs no control socket.
+    pub(super) decides: bool,
 }
 
 impl ProxyHandles {
-    /// Creates the handles of a proxy. Its last requests are kept if people can see them.
+    /// Creates the handles of a proxy whose held requests the API decides. Its last requests are kept if people can see them.
     pub(crate) fn new(keep_recent: bool) -> Self {
-        Self { holds: Holds::default(), recent: keep_recent.then(RecentRequests::default) }
+        let recent = keep_recent.then(RecentRequests::default);
+        Self { holds: Holds::default(), recent, decides: true }
     }
 }
 

@@ -20,7 +20,6 @@ use cli::configuration::ClientSettings;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
 use keyless::client::ClientMetrics;
-use proxy::holds::Holds;
 use proxy::minting;
 use proxy::permission::BadPermission;
 use proxy::{Options, ProxyMetrics, Running};
@@ -106,6 +105,9 @@ pub(crate) async fn start(
     let all = &configuration.settings;
     let mut settings = all.proxy.clone();
     settings.check()?;
+    if !handles.decides {
+        settings.check_control_socket()?;
+    }
     settings.bound(descriptors);
     let crls = fetched_crls(&mut settings, &all.client).await?;
     let client_metrics = ClientMetrics::default();
@@ -118,18 +120,19 @@ pub(crate) async fn start(
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, configuration)?;
-    options.recent = handles.recent;
-    let control = open_control(&settings, handles.holds, &stop).await?;
-    options.holds = control.as_ref().map(|control| control.holds().clone());
-    let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets, control.is_some())?;
+    options.recent = handles.recent.clone();
+    let control = open_control(&settings, &handles, &stop).await?;
+    options.holds = (control.is_some() || handles.decides).then_some(handles.holds);
+    let (holds, can_approve) = (options.holds.clone(), options.holds.is_some());
+    let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets, can_approve)?;
     // Bind the metrics listener first, because the proxy refuses connections to its address.
     let figures = bind_metrics_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = bind(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
-    if let (Some(webhook), Some(control)) = (settings.policy.webhook()?, &control) {
+    if let (Some(webhook), Some(holds)) = (settings.policy.webhook()?, holds) {
         let guard = all.outbound.guard();
-        background.spawn(hold_webhook::run(webhook, guard, control.holds().news(), stop.clone())?);
+        background.spawn(hold_webhook::run(webhook, guard, holds.news(), stop.clone())?);
     }
     crls.into_iter().for_each(|crls| drop(background.spawn(crls.keep(stop.clone()))));
     let figures_url = figures.as_ref().and_then(figures_url);
@@ -156,10 +159,10 @@ pub(crate) async fn start(
     })
 }
 
-/// Opens the control socket of a proxy with a policy. Without a rule that holds, the proxy works without the socket.
+/// Opens the control socket of a proxy with a policy. The proxy works without the socket if no rule holds, or if the API decides.
 async fn open_control(
     settings: &ProxySettings,
-    holds: Holds,
+    handles: &ProxyHandles,
     stop: &CancellationToken,
 ) -> Outcome<Option<ControlServer>> {
     let Some(path) = settings.control_socket()?.filter(|_| settings.policy.is_active()) else {
@@ -168,15 +171,15 @@ async fn open_control(
     if path.parent() == Some(&*cli::data::folder()?) {
         data_folder::folder()?;
     }
-    match ControlServer::start(&path, holds, stop.clone()).await {
+    match ControlServer::start(&path, handles.holds.clone(), stop.clone()).await {
         Ok(control) => Ok(Some(control)),
-        Err(error) if settings.policy()?.holds() => {
+        Err(error) if settings.policy()?.holds() && !handles.decides => {
             Err(Problem::new(Exit::Machine, format_args!("cannot listen on {}: {error}", path.display())).hint(
                 "a rule holds requests, and approvals need this socket: set proxy.control_socket, a separate path for each proxy",
             ))
         }
         Err(error) => {
-            tracing::info!(path = %path.display(), %error, "no control socket: rules with action = \"hold\" need one");
+            tracing::info!(path = %path.display(), %error, "no control socket: commands cannot decide held requests");
             Ok(None)
         }
     }

@@ -92,26 +92,26 @@ struct FixedSettings {
     opened: Option<Vec<IpNet>>,
     /// Whether clients must authenticate.
     asks: bool,
-    /// Whether the control socket is open, so that held requests can be approved.
-    has_control: bool,
+    /// Whether held requests can be approved, by the control socket or the API.
+    can_approve: bool,
 }
 
 impl FixedSettings {
-    fn of(settings: &ProxySettings, has_control: bool) -> Self {
-        Self { opened: settings.policy.opened(), asks: settings.access.asks(), has_control }
+    fn of(settings: &ProxySettings, can_approve: bool) -> Self {
+        Self { opened: settings.policy.opened(), asks: settings.access.asks(), can_approve }
     }
 
     fn check(&self, settings: &ProxySettings) -> Outcome<()> {
-        let new = Self::of(settings, self.has_control);
+        let new = Self::of(settings, self.can_approve);
         if new.opened != self.opened {
             return Err(Problem::usage(
                 "the policy was added or removed, or proxy.policy.allow_networks was changed",
             )
             .hint("restart the proxy: the networks that clients may connect to are set at startup"));
         }
-        if !self.has_control && settings.policy()?.holds() {
+        if !self.can_approve && settings.policy()?.holds() {
             return Err(Problem::usage(
-                "a rule of proxy.policy has action = \"hold\", but the proxy has no control socket",
+                "a rule of proxy.policy has action = \"hold\", but nobody can approve its requests: the proxy has no control socket",
             )
             .hint("restart the proxy: the socket for approvals is opened at startup"));
         }
@@ -140,13 +140,13 @@ impl ConfiguredRules {
         configuration: &Configuration,
         metrics: RequestMetrics,
         secrets: StoreSecrets,
-        has_control: bool,
+        can_approve: bool,
     ) -> Outcome<Self> {
         let failed = |error| Problem::new(Exit::Machine, format_args!("cannot handle signals: {error}"));
         let hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let file = configuration.file().map(PathBuf::from);
         let watch = FileWatch::new(stamp(file.as_deref()));
-        let fixed = FixedSettings::of(&configuration.settings.proxy, has_control);
+        let fixed = FixedSettings::of(&configuration.settings.proxy, can_approve);
         Ok(Self { file, watch, metrics, secrets, fixed, hangup })
     }
 

@@ -192,7 +192,8 @@ fn rule_that_holds_needs_the_control_socket() {
     let text = configuration(&world);
     let disabled = text.replacen("[proxy]\n", "[proxy]\ncontrol_socket = \"none\"\n", 1);
     std::fs::write(world.place.path("bulla.toml"), disabled).unwrap();
-    let refused = command(&world, &["explain", "--as", "ci", "https://localhost/"]);
+    let refused =
+        crate::proxy::proxy_command(&world.place).args(["--config", "bulla.toml"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("proxy.control_socket is \"none\""), "{}", stderr(&refused));
     // Only the owner can open the socket. A second proxy needs its own.

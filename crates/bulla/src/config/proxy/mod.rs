@@ -262,13 +262,22 @@ impl ProxySettings {
         self.request_rules()?;
         self.policy.check_access(&self.access)?;
         self.policy.check_webhook()?;
+        self.policy()?;
+        self.names().map(drop)
+    }
+
+    /// Checks the control socket of a proxy whose held requests nobody can decide otherwise.
+    pub(crate) fn check_control_socket(&self) -> Outcome<()> {
         if self.policy()?.holds() && self.control_socket()?.is_none() {
             return Err(Problem::usage(
                 "a rule of proxy.policy has action = \"hold\", but proxy.control_socket is \"none\"",
             )
-            .hint("approvals need the socket: leave proxy.control_socket out, or set a path"));
+            .hint(
+                "approvals need the socket: leave proxy.control_socket out, or set a path. In the process of the server, the \
+                 console and the API decide without it",
+            ));
         }
-        self.names().map(drop)
+        Ok(())
     }
 
     /// Returns the path of the control socket, by default in the data folder; `None` if it is disabled.

@@ -22,6 +22,11 @@ struct Gateway {
 
 impl Gateway {
     fn up() -> Self {
+        Self::with("")
+    }
+
+    /// Starts with more keys of `[proxy]`.
+    fn with(keys: &str) -> Self {
         let (world, port) = (World::new(), fleet::free_port());
         let more = format!(
             "[[proxy.policy.rules]]\nname = \"{RULE}\"\nteams = [\"platform\"]\nhost = [\"localhost\"]\nport = [{}]\n\
@@ -33,7 +38,7 @@ impl Gateway {
             .configuration("\"127.0.0.0/8\", \"::1/128\"", &more)
             .replacen(
                 "[proxy]\n",
-                &format!("[proxy]\nlisten = \"127.0.0.1:{port}\"\nmetrics_listen = \"\"\n"),
+                &format!("[proxy]\nlisten = \"127.0.0.1:{port}\"\nmetrics_listen = \"\"\n{keys}"),
                 1,
             )
             .replacen("\"ca.pem\"", &format!("\"{ca}\""), 1)
@@ -142,6 +147,18 @@ fn ended(request: Child) -> (String, String) {
 /// Returns the CSRF token in the form of a page.
 fn csrf(page: &str) -> &str {
     page.split("name=\"csrf\" value=\"").nth(1).unwrap().split('"').next().unwrap()
+}
+
+#[test]
+fn api_decides_held_requests_of_a_proxy_without_a_control_socket() {
+    let gateway = Gateway::with("control_socket = \"none\"\n");
+    let approver = gateway.token("ann", "approver");
+    let request = gateway.post("ci", "/repos/o/r");
+    let path = format!("/api/v1/proxy/held/{}/approve", gateway.held(&approver)["id"].as_str().unwrap());
+    let (status, said) = gateway.api(&approver, "POST", &path, Some(json!({})));
+    assert_eq!(status, 200, "{said}");
+    assert_eq!(ended(request).1, "200");
+    assert!(!gateway.house.path("data/proxy.sock").exists());
 }
 
 #[test]
