@@ -50,7 +50,8 @@ pub(crate) use limits::LimitSettings;
 pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
 pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{
-    DefaultAction, HoldWebhook, HoldWebhookFormat, LeafBackend, ProxyAuthoritySettings, ProxySettings,
+    DefaultAction, HoldWebhook, HoldWebhookFormat, HookSettings, LeafBackend, ProxyAuthoritySettings,
+    ProxySettings,
 };
 pub(crate) use restrictions::SandboxSettings;
 pub(crate) use role::Role;

@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::ProxyArgs;
-use crate::config::{Configuration, ProxySettings};
+use crate::config::{Configuration, HookSettings, ProxySettings};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
 /// Timeout for a credential, including all retries. A request waits for it.
@@ -92,13 +92,16 @@ struct FixedSettings {
     opened: Option<Vec<IpNet>>,
     /// Whether clients must authenticate.
     asks: bool,
+    /// The hooks, whose connections are set up at startup.
+    hooks: Vec<HookSettings>,
     /// Whether held requests can be approved, by the control socket or the API.
     can_approve: bool,
 }
 
 impl FixedSettings {
     fn of(settings: &ProxySettings, can_approve: bool) -> Self {
-        Self { opened: settings.policy.opened(), asks: settings.access.asks(), can_approve }
+        let hooks = settings.hooks.clone();
+        Self { opened: settings.policy.opened(), asks: settings.access.asks(), hooks, can_approve }
     }
 
     fn check(&self, settings: &ProxySettings) -> Outcome<()> {
@@ -108,6 +111,10 @@ impl FixedSettings {
                 "the policy was added or removed, or proxy.policy.allow_networks was changed",
             )
             .hint("restart the proxy: the networks that clients may connect to are set at startup"));
+        }
+        if new.hooks != self.hooks {
+            return Err(Problem::usage("proxy.hooks was changed")
+                .hint("restart the proxy: hooks are set up at startup"));
         }
         if !self.can_approve && settings.policy()?.holds() {
             return Err(Problem::usage(

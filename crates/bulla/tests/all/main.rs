@@ -19,6 +19,7 @@ mod proxy_ask;
 mod proxy_doors;
 mod proxy_gateway;
 mod proxy_holds;
+mod proxy_hooks;
 mod proxy_minting;
 mod proxy_mirror;
 mod proxy_rules;

@@ -19,13 +19,13 @@ use crate::key_service::Fixture;
 use crate::proxy::{Proxy, World as ProxyWorld, curl, proxy_command};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
-const SECRET: &str = "canary-of-the-gateway-81f4";
+pub(crate) const SECRET: &str = "canary-of-the-gateway-81f4";
 
 /// The heads of all requests that the server received.
 pub(crate) type Seen = Arc<Mutex<Vec<String>>>;
 
-/// Starts a server at `localhost` and 127.0.0.1. It speaks TLS and plain HTTP on one port, and echoes requests.
-fn echo(certificate: &Path, key: &Path, seen: &Seen) -> u16 {
+/// Returns the TLS configuration of a server with these files.
+pub(crate) fn server_config(certificate: &Path, key: &Path) -> Arc<ServerConfig> {
     let chain = CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(key).unwrap();
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -35,7 +35,12 @@ fn echo(certificate: &Path, key: &Path, seen: &Seen) -> u16 {
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
-    let (listener, config) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(config));
+    Arc::new(config)
+}
+
+/// Starts a server at `localhost` and 127.0.0.1. It speaks TLS and plain HTTP on one port, and echoes requests.
+fn echo(certificate: &Path, key: &Path, seen: &Seen) -> u16 {
+    let (listener, config) = (TcpListener::bind("127.0.0.1:0").unwrap(), server_config(certificate, key));
     let (port, seen) = (listener.local_addr().unwrap().port(), Arc::clone(seen));
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
@@ -125,7 +130,7 @@ impl World {
     }
 
     /// Sends a request as `who`, as agents do: with name and token in the proxy URL.
-    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> RequestSeen {
+    pub(crate) fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> RequestSeen {
         let address = proxy.address.replace("http://", &format!("http://{who}:token-of-{who}@"));
         let mut command = curl(&address, &self.authority());
         command.args(["-w", "\n%{http_connect} %{http_code}"]).args(arguments);
@@ -137,7 +142,7 @@ impl World {
     }
 
     /// Starts TLS with the proxy, as `localhost`.
-    fn intercepted(&self, stream: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
+    pub(crate) fn intercepted(&self, stream: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.authority()).unwrap()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -150,7 +155,7 @@ impl World {
     }
 
     /// Returns the configuration with an audit log.
-    fn audited(&self) -> String {
+    pub(crate) fn audited(&self) -> String {
         let text = self.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
         text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1)
     }
@@ -161,7 +166,7 @@ impl World {
     }
 
     /// Makes the running proxy load another configuration.
-    fn change(&self, proxy: &Proxy, configuration: &str) {
+    pub(crate) fn change(&self, proxy: &Proxy, configuration: &str) {
         std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
         let mut kill = Command::new("kill");
         assert!(kill.args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success());
@@ -191,23 +196,23 @@ impl World {
 }
 
 /// The result that curl got.
-struct RequestSeen {
-    body: String,
+pub(crate) struct RequestSeen {
+    pub(crate) body: String,
     connect: String,
-    status: String,
-    output: Output,
+    pub(crate) status: String,
+    pub(crate) output: Output,
 }
 
 impl RequestSeen {
     #[track_caller]
-    fn is_sent(&self) -> &Self {
+    pub(crate) fn is_sent(&self) -> &Self {
         assert!(self.status == "200" && self.body.contains("HTTP/1.1"), "{}", describe(&self.output));
         self
     }
 
     /// Checks that the proxy rejects the request, and returns the problem document.
     #[track_caller]
-    fn is_refused(&self, status: &str) -> Value {
+    pub(crate) fn is_refused(&self, status: &str) -> Value {
         assert!(self.status == status, "{}", describe(&self.output));
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", describe(&self.output)))
     }
@@ -218,8 +223,18 @@ impl RequestSeen {
     }
 }
 
+/// Returns the metrics of the proxy.
+pub(crate) fn figures(proxy: &Proxy) -> String {
+    let address = proxy.figures.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut said = String::new();
+    let _ = stream.read_to_string(&mut said);
+    said
+}
+
 /// Connects to the proxy, sends `request`, a method and a target, as `who`, and waits for the response.
-fn asked(proxy: &Proxy, who: &str, request: &str) -> TcpStream {
+pub(crate) fn asked(proxy: &Proxy, who: &str, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let (_, target) = request.split_once(' ').unwrap();
@@ -237,7 +252,7 @@ fn is_answered(stream: &mut (impl Read + Write), request: &str) {
 }
 
 /// Reads the head of a message, to its empty line or to the end of the stream.
-fn head(stream: &mut impl Read) -> Vec<u8> {
+pub(crate) fn head(stream: &mut impl Read) -> Vec<u8> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
         head.push(byte[0]);
@@ -690,20 +705,12 @@ fn policy_is_reloaded_and_an_invalid_file_keeps_the_old_one() {
     change(&configuration.replace("method = [\"GET\"]", "method = [\"PUT\"]"));
     until("403");
     change(&configuration.replace("teams = [\"platform\"]\nhost", "teams = [\"typo\"]\nhost"));
-    let figures = || {
-        let address = proxy.figures.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-        let mut said = String::new();
-        let _ = stream.read_to_string(&mut said);
-        said
-    };
-    let is_outdated = || figures().contains("bulla_intercept_proxy_rules_outdated 1");
+    let is_outdated = || figures(&proxy).contains("bulla_intercept_proxy_rules_outdated 1");
     until_blocking("the file is refused", is_outdated);
     assert_eq!(status(), "403", "the previous policy stays");
     // A file without a policy does not open everything either.
     let failed = || -> u64 {
-        let text = figures();
+        let text = figures(&proxy);
         let line = text.lines().find(|line| line.contains("rule_reloads_total{outcome=\"failed\"}"));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
     };

@@ -3,6 +3,7 @@
 mod access;
 mod ask;
 mod authority;
+mod hooks;
 mod leaf_store;
 mod minting;
 mod policy;
@@ -25,6 +26,7 @@ use proxy::{Action, Options, Rules};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::authority::ProxyAuthoritySettings;
+pub(crate) use self::hooks::HookSettings;
 pub(crate) use self::leaf_store::LeafBackend;
 pub(crate) use self::policy::{HoldWebhook, HoldWebhookFormat};
 pub(super) use self::requests::{access_log, logged_query};
@@ -91,6 +93,7 @@ pub(crate) struct ProxySettings {
     pub(crate) ask: AskSettings,
     pub(crate) policy: PolicySettings,
     pub(crate) rules: Vec<RuleText>,
+    pub(crate) hooks: Vec<HookSettings>,
     pub(crate) requests: ProxyRequestSettings,
     /// The compiled `rules`, after their first use.
     #[serde(skip)]
@@ -186,6 +189,7 @@ impl Default for ProxySettings {
             ask: AskSettings::default(),
             policy: PolicySettings::default(),
             rules: Vec::new(),
+            hooks: Vec::new(),
             requests: ProxyRequestSettings::default(),
             compiled: OnceLock::new(),
         }
@@ -260,6 +264,7 @@ impl ProxySettings {
         upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;
+        hooks::check(&self.hooks)?;
         self.policy.check_access(&self.access)?;
         self.policy.check_webhook()?;
         self.policy()?;
@@ -346,6 +351,7 @@ impl ProxySettings {
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
             rules: self.names()?,
             policy: self.policy()?,
+            hooks: hooks::options(&self.hooks)?,
             requests: self.requests.options(self.request_rules()?)?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
             leaf_keys: self.leaf_keys.into(),

@@ -402,6 +402,11 @@ pub(super) const KEYS: &[Key] = &[
         "settings by upstream name: [{ names = [\"a.example\"], ca_files, verify, client_certificate_file, \
          client_key_file, parent, parent_credentials_file }]",
     ),
+    (
+        "proxy.hooks",
+        Kind::Toml,
+        "hooks on requests and responses, [[proxy.hooks]]: see docs/agent-gateway.md",
+    ),
     ("proxy.rules", Kind::Toml, "rules on requests, [[proxy.rules]]: see docs/proxy.md"),
     ("proxy.store.backend", Kind::Text, "store of leaf certificates: memory, disk or database"),
     ("proxy.store.folder", Kind::Text, "for disk: folder of its file; empty: the data folder"),
