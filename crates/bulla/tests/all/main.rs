@@ -16,6 +16,7 @@ mod outputs;
 mod postgres;
 mod proxy;
 mod proxy_ask;
+mod proxy_audit;
 mod proxy_doors;
 mod proxy_gateway;
 mod proxy_holds;
