@@ -174,10 +174,11 @@ mod tests {
         }
     }
 
-    /// Returns the formats of `--output`.
+    /// Returns the formats that the help of `--output` lists. Commands that print a table or JSON list none.
     fn formats(command: &clap::Command) -> Vec<String> {
         let output = command.get_arguments().find(|argument| argument.get_long() == Some("output"));
-        let values = output.map(|output| output.get_possible_values()).unwrap_or_default();
+        let listed = output.filter(|output| !output.is_hide_possible_values_set());
+        let values = listed.map(|output| output.get_possible_values()).unwrap_or_default();
         values.iter().map(|value| value.get_name().to_owned()).collect()
     }
 
