@@ -166,6 +166,8 @@ struct Authority {
     crls: Table,
     ocsp: Facts,
     issued: Option<Table>,
+    /// The list of managed certificates whose current version this CA issued.
+    managed: String,
     revoked: Option<Table>,
     certificate: String,
     request: String,
@@ -197,6 +199,7 @@ async fn one(session: Session, Path(ca): Path<String>) -> Result<Response, Failu
             .map(|listing| super::issued::table(&session, &listing).empty("No certificate was issued yet.")),
         revoked: revocations
             .map(|listing| super::issued::revoked(&session, &listing).empty("No certificate is revoked.")),
+        managed: format!("/console/certificates?ca={}", api::path::segment(name)),
         certificate: json::text(&ca, "/certificate").to_owned(),
         request: json::text(&ca, "/request").to_owned(),
         may_manage: session.may("ca.manage"),

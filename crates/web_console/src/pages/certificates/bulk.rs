@@ -96,6 +96,7 @@ fn command(action: &str, filters: &str) -> String {
         "status" => Some("--status"),
         "profile" => Some("--by-profile"),
         "issuer" => Some("--from-issuer"),
+        "ca" => Some("--from-ca"),
         "owner" => Some("--of-owner"),
         "team" => Some("--of-team"),
         "environment" => Some("--in-environment"),
@@ -207,5 +208,6 @@ mod tests {
         assert_eq!(filter_words("owner=ada&status=failed"), "Filter: owner is ada, status is failed.");
         assert_eq!(filter_words(""), "Filter: none, so every certificate.");
         assert_eq!(command("renew", "owner=a%20b&sort=name"), "bulla cert renew --all --of-owner \"a b\"");
+        assert_eq!(command("renew", "ca=issuing"), "bulla cert renew --all --from-ca \"issuing\"");
     }
 }
