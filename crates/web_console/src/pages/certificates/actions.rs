@@ -17,11 +17,14 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::{format, json, revocation_reasons};
 
+/// API path of the deployment targets.
+const TARGETS: &str = "/api/v1/targets?limit=500&fields=id,name,agent";
+
 fn unknown(action: &str) -> Failure {
     Failure::refused(
         StatusCode::NOT_FOUND,
         format!("unknown action {action}"),
-        "the actions: renew, deploy, owner, revoke, archive, restore",
+        "the actions: renew, deploy, targets, owner, revoke, archive, restore",
     )
 }
 
@@ -38,6 +41,11 @@ pub(super) async fn confirm(
         "deploy" => {
             (format!("Deploy {name} again"), deploy(&session, &id, &certificate), "bulla cert deploy")
         }
+        "targets" => (
+            format!("Change the targets of {name}"),
+            change_targets(&session, &id, &certificate).await?,
+            "bulla cert update --file targets.json",
+        ),
         "owner" => (
             format!("Change the owner of {name}"),
             owner(&session, &id, &certificate).await?,
@@ -123,6 +131,49 @@ fn deploy(session: &Session, id: &str, certificate: &Value) -> Confirmation {
         .says("No new version is issued.")
 }
 
+/// Returns the IDs of the targets that agents deploy the certificate to.
+fn deployed_to(certificate: &Value) -> Vec<&str> {
+    json::list(certificate, "/targets")
+        .iter()
+        .map(|one| json::text(one, "/target"))
+        .filter(|id| !id.is_empty())
+        .collect()
+}
+
+async fn change_targets(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
+    let all = session.api.get_if_allowed(TARGETS).await?.unwrap_or_default();
+    let deployed = deployed_to(certificate);
+    let options = |wanted: bool, none: &str| {
+        let of = json::items(&all).iter().filter(|one| deployed.contains(&json::text(one, "/id")) == wanted);
+        let of = of.map(|one| (json::text(one, "/id").to_owned(), json::text(one, "/name").to_owned()));
+        std::iter::once((String::new(), none.to_owned())).chain(of).collect::<Vec<_>>()
+    };
+    Ok(form(session, id, "targets", certificate, "Save")
+        .says("The agent of an added target deploys each version from the next one on. Deploy again deploys the current version.")
+        .says("At a removed target the deployed version stays, and later versions are not deployed.")
+        .field(Field::choice("add", "Add a target", options(false, "none")).hint("New targets: Targets, in the menu."))
+        .field(Field::choice("remove", "Remove a target", options(true, "none"))))
+}
+
+/// Returns the targets of a certificate after a change. `all` is the list of deployment targets, which know their agents.
+fn changed_targets(
+    certificate: &Value,
+    all: &Value,
+    add: Option<&str>,
+    remove: Option<&str>,
+) -> Result<Value, Failure> {
+    let kept = json::list(certificate, "/targets").iter();
+    let mut targets: Vec<Value> =
+        kept.filter(|one| remove.is_none_or(|id| json::text(one, "/target") != id)).cloned().collect();
+    if let Some(add) = add {
+        let found = json::items(all).iter().find(|one| json::text(one, "/id") == add).ok_or_else(|| {
+            Failure::refused(StatusCode::NOT_FOUND, format!("no target {add}"), "choose a target of the list")
+        })?;
+        targets.push(json!({ "kind": "deploy", "target": add, "agent": json::text(found, "/agent") }));
+    }
+    Ok(targets.into())
+}
+
 async fn revoke(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
     Ok(form(session, id, "revoke", certificate, "Revoke the current version")
         .danger()
@@ -177,6 +228,9 @@ pub(super) async fn perform(
     Path((id, action)): Path<(String, String)>,
     form: FormData,
 ) -> Result<Response, Failure> {
+    if action == "targets" {
+        return save_targets(&session, &id, &form).await;
+    }
     let path = api_path(&id);
     let (method, path, body, done) = match action.as_str() {
         "renew" => (Method::POST, format!("{path}/renew"), None, "renewed"),
@@ -197,4 +251,36 @@ pub(super) async fn perform(
     };
     let answer = session.api.change(method, &path, form.csrf(), body.as_ref()).await?;
     Ok(redirect(&page_of(&id), done, &answer))
+}
+
+/// Saves the targets. Fails if the certificate changes at the same time, so that no target is lost.
+async fn save_targets(session: &Session, id: &str, form: &FormData) -> Result<Response, Failure> {
+    let path = api_path(id);
+    let (certificate, revision) = session.api.get_with_revision(&path).await?;
+    let all = session.api.get(TARGETS).await?;
+    let targets = changed_targets(&certificate, &all, form.field("add"), form.field("remove"))?;
+    let body = json!({ "targets": targets });
+    let answer =
+        session.api.change_with_revision(Method::PATCH, &path, form.csrf(), revision, Some(&body)).await?;
+    Ok(redirect(&page_of(id), "saved", &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn target_is_added_with_its_agent_and_others_are_kept() {
+        let endpoint = json!({ "kind": "endpoint", "host": "a.example", "port": 443 });
+        let old = json!({ "kind": "deploy", "target": "t1", "agent": "a1" });
+        let certificate = json!({ "targets": [endpoint, old] });
+        let all = json!({ "items": [{ "id": "t1", "agent": "a1" }, { "id": "t2", "agent": "a2" }] });
+        let changed = |add, remove| changed_targets(&certificate, &all, add, remove);
+        let new = json!({ "kind": "deploy", "target": "t2", "agent": "a2" });
+        assert_eq!(changed(Some("t2"), None).unwrap(), json!([endpoint, old, new]));
+        assert_eq!(changed(None, Some("t1")).unwrap(), json!([endpoint]));
+        assert_eq!(changed(None, None).unwrap(), certificate["targets"]);
+        assert!(changed(Some("t3"), None).is_err());
+        assert_eq!(deployed_to(&certificate), ["t1"]);
+    }
 }

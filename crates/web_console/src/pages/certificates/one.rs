@@ -113,6 +113,7 @@ fn actions(session: &Session, certificate: &Value) -> Vec<(&'static str, &'stati
     let all = [
         ("renew", "Renew", false, !archived && session.may("certificate.renew")),
         ("deploy", "Deploy again", false, !archived && has_current && has_targets && manages),
+        ("targets", "Change targets", false, !archived && manages),
         ("owner", "Change owner", false, manages),
         ("revoke", "Revoke", true, has_current && !revoked && session.may("certificate.revoke")),
         ("archive", "Archive", true, !archived && manages),
@@ -254,9 +255,7 @@ fn deployments(session: &Session, known: &Known) -> Table {
             ]
         },
     )
-    .empty(
-        "Nothing was deployed. Add targets with `bulla cert update`; the agents there deploy each version.",
-    )
+    .empty("Nothing was deployed. Change the targets; the agents there deploy each version.")
 }
 
 fn violations(session: &Session, violations: &Value) -> Table {
