@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::api::{Api, Client};
 use crate::failure::Failure;
 use crate::json;
-use crate::query::{filters, parameter};
+use crate::query::{filters, parameter, with_query};
 use crate::session::Session;
 
 /// Rows of one page of the API: the maximum that the API allows.
@@ -64,7 +64,19 @@ const LISTS: &[(&str, &str)] = &[
     ("teams", "/api/v1/teams"),
     ("owners", "/api/v1/owners"),
     ("tokens", "/api/v1/tokens"),
+    ("roles", "/api/v1/roles"),
+    ("ownership-rules", "/api/v1/ownership-rules"),
+    ("domains", "/api/v1/ct/domains"),
+    ("logs", "/api/v1/ct/logs"),
+    ("agent-groups", "/api/v1/agent-groups"),
+    ("agent-tokens", "/api/v1/agent-tokens"),
+    ("node-tokens", "/api/v1/key-node-tokens"),
+    ("servers", "/api/v1/servers"),
+    ("held-requests", "/api/v1/proxy/held"),
 ];
+
+/// The recent requests of the proxy: the name in the URL, and the path of the API with its maximum, which is all that it keeps.
+const REQUESTS: (&str, &str) = ("requests", "/api/v1/proxy/requests?limit=1000");
 
 /// The list of credential names, which the credential store returns in one response.
 const CREDENTIALS: &str = "credentials";
@@ -81,6 +93,7 @@ async fn export(
     let (name, kind) = file.rsplit_once('.').unwrap_or((&file, ""));
     let path = LISTS.iter().find(|(known, _)| *known == name).map(|(_, path)| *path);
     let path = path.or_else(|| (name == CREDENTIALS).then_some("/api/v1/data"));
+    let path = path.or_else(|| (name == REQUESTS.0).then_some(REQUESTS.1));
     let (Some(path), true) = (path, matches!(kind, "csv" | "json")) else {
         let names: Vec<&str> = LISTS.iter().map(|(name, _)| *name).collect();
         return Err(Failure::refused(
@@ -93,6 +106,7 @@ async fn export(
     let format = if kind == "csv" { Format::Csv } else { Format::Json };
     let export = match name {
         CREDENTIALS => Export::of(credentials(&session, path, query).await?, format),
+        _ if name == REQUESTS.0 => Export::of(requests(&session, path, query).await?, format),
         _ => Export::begin(session.api.clone(), path, filters(Some(query)), format).await?,
     };
     let media = if kind == "csv" { "text/csv; charset=utf-8" } else { "application/json" };
@@ -110,6 +124,11 @@ async fn credentials(session: &Session, path: &str, filters: &str) -> Result<Vec
     let path = filter.unwrap_or_else(|| format!("{path}?path=/"));
     let found = session.api.credential_store()?.get(&path).await?;
     Ok(json::list(&found, "/credentials").to_vec())
+}
+
+async fn requests(session: &Session, path: &str, query: &str) -> Result<Vec<Value>, Failure> {
+    let listing = session.api.get(&with_query(path, &filters(Some(query)))).await?;
+    Ok(json::items(&listing).to_vec())
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]

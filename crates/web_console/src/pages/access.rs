@@ -454,7 +454,8 @@ async fn roles(session: Session) -> Result<Response, Failure> {
             Cell::number(i64::try_from(count).unwrap_or_default()),
             Cell::time(json::text(role, "/updated_at"), session.now),
         ]
-    });
+    })
+    .exported("roles");
     let mut parts = Sections::default().section("list", "All roles", &table)?;
     if session.may("access.manage") {
         let fields = vec![

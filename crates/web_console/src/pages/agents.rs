@@ -147,6 +147,7 @@ fn groups_table(session: &Session, groups: &Value) -> Table {
         ]
     })
     .empty("No group yet. A group contains the agents that have all of its labels.")
+    .exported("agent-groups")
 }
 
 fn tokens_table(session: &Session, tokens: &Value) -> Table {
@@ -175,6 +176,7 @@ fn tokens_table(session: &Session, tokens: &Value) -> Table {
         ]
     })
     .empty("No enrolment token.")
+    .exported("agent-tokens")
 }
 
 async fn make_token(session: Session, form: FormData) -> Result<Response, Failure> {

@@ -61,7 +61,8 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let columns = ["Site", "State", "Attributes", "Created", "Created by", "Expires", "Action"];
     let table = listing
         .table("Node tokens", &columns, |token| row(&session, token))
-        .empty("No token yet. Create one for a site, and start the key service with it on a host there.");
+        .empty("No token yet. Create one for a site, and start the key service with it on a host there.")
+        .exported("node-tokens");
     let body = Tokens {
         table,
         sites: json::items(&sites).iter().map(|site| json::text(site, "/name").to_owned()).collect(),

@@ -326,7 +326,7 @@ async fn rules(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
         ]
     })
     .empty("No rule yet. A rule assigns a team and an owner to the endpoints that scans find.");
-    let table = listing.paged(table);
+    let table = listing.paged(table).exported("ownership-rules");
     let question = vec![
         Field::line("host", "Host").required(),
         Field::line("issuer", "Issuer"),

@@ -213,12 +213,13 @@ fn severity(name: &str) -> Cell {
 const COLUMNS: &[&str] = &["Certificate", "Severity", "Message", "Rule", "Policy", "Since"];
 
 fn row(session: &Session, one: &Value) -> Vec<Cell> {
-    let policy = json::text(one, "/policy");
+    let (policy, rule) = (json::text(one, "/policy"), json::text(one, "/rule"));
+    let violating = format!("/console/certificates?finding={}", api::path::segment(rule));
     vec![
         Cell::link(item("/console/certificates", json::text(one, "/certificate")), json::text(one, "/name")),
         severity(json::text(one, "/severity")),
         Cell::text(json::text(one, "/message")),
-        Cell::text(json::text(one, "/rule").replace('_', " ")),
+        Cell::link(violating, rule.replace('_', " ")),
         Cell::link(item(PAGE, policy), policy),
         Cell::time(json::text(one, "/found_at"), session.now),
     ]

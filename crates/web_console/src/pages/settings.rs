@@ -84,6 +84,7 @@ fn servers_table(session: &Session, servers: &Value) -> Table {
             ]
         },
     )
+    .exported("servers")
 }
 
 fn scheduler_facts(scheduler: &Value) -> Facts {

@@ -142,6 +142,7 @@ fn domains_table(session: &Session, domains: &Value) -> Table {
         },
     )
     .empty("No domain is watched. Add one below.")
+    .exported("domains")
 }
 
 fn enabled(one: &Value) -> Cell {
@@ -174,6 +175,7 @@ fn logs_table(session: &Session, logs: &Value) -> Table {
         ]
     })
     .empty("No log is followed. Name a log list in the configuration (ct) to read the logs themselves.")
+    .exported("logs")
 }
 
 async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {

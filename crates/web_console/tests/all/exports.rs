@@ -9,6 +9,8 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use crate::hostile_api::Console;
+
 const ROWS: usize = 1_203;
 
 /// Returns a list of [`ROWS`] jobs. The request sets the page size.
@@ -49,6 +51,22 @@ async fn json_export_contains_every_row() {
     let rows: Vec<Value> = serde_json::from_str(&export("json").await).unwrap();
     assert_eq!(rows.len(), ROWS);
     assert!(rows.iter().enumerate().all(|(place, row)| row["id"] == place));
+}
+
+#[tokio::test]
+async fn every_export_that_a_page_links_to_exists() {
+    let console = Console::with_short_items(1);
+    let mut links = std::collections::BTreeSet::new();
+    for path in console.paths() {
+        let answer = console.get(&path.replace(['{', '}'], "")).await;
+        let hrefs = answer.body.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        links.extend(hrefs.filter(|href| href.starts_with("/console/export/")).map(str::to_owned));
+    }
+    assert!(links.len() > 80, "{links:?}");
+    for link in links {
+        let answer = console.get(&link.replace("&#38;", "&")).await;
+        assert_eq!(answer.status, 200, "{link}: {}", answer.body);
+    }
 }
 
 #[tokio::test]

@@ -64,6 +64,7 @@ fn check(path: &str, answer: &Answer) {
         let own = ["/console", "/api/v1/", "#"].iter().any(|begin| href.starts_with(begin));
         assert!(own, "{path} has a link to {href}");
     }
+    assert_eq!(answer.header("x-frame-options"), "DENY", "{path}");
     let policy = answer.header("content-security-policy");
     assert!(
         policy.contains("script-src 'self'") && policy.contains("frame-ancestors 'none'"),

@@ -72,6 +72,7 @@ struct Certificates {
     contains: String,
     issuer: String,
     owner: String,
+    finding: String,
     kept: Vec<(String, String)>,
     facets: Vec<Facet>,
     many: Vec<(&'static str, &'static str)>,
@@ -95,6 +96,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         contains: of("contains"),
         issuer: of("issuer"),
         owner: of("owner"),
+        finding: of("finding"),
         kept: kept(&filters),
         facets: facets::of(&session, &filters).await?,
         many: MANY
@@ -112,6 +114,6 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 /// Returns filters without a form field, which a facet or a link has set. The form keeps them.
 fn kept(filters: &str) -> Vec<(String, String)> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
-    let of_form = ["status", "contains", "issuer", "owner"];
+    let of_form = ["status", "contains", "issuer", "owner", "finding"];
     pairs.into_iter().filter(|(name, _)| !of_form.contains(&name.as_str())).collect()
 }
