@@ -706,6 +706,10 @@ pub struct SummaryView {
     pub expiring_days: BTreeMap<String, u64>,
     /// Number of certificates by expiry day (RFC 3339 date). Days in the past are omitted.
     pub by_day: BTreeMap<String, u64>,
+    /// Number of certificates whose profile issues for at most 47 days: the maximum for public TLS certificates from March 2029 on
+    /// (CA/Browser Forum ballot SC-081).
+    #[serde(default)]
+    pub short_lived: u64,
     /// Number of runs that are due but not started, by issuer.
     pub due: BTreeMap<String, u64>,
     /// Limit for the count of due runs. A count equal to the limit means "at least".

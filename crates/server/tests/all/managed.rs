@@ -367,6 +367,7 @@ async fn certificates_are_created_reassigned_revoked_and_renewed_in_bulk() {
     // All 120 certificates, not just one batch of 50.
     let summary = active(120).await;
     assert_eq!((summary["certificates"].as_u64(), summary["expired"].as_u64()), (Some(120), Some(0)));
+    assert_eq!(summary["short_lived"], 120, "the default profile issues for 47 days");
     assert_eq!(summary["expiring_days"]["90"], 120);
 
     // The pages contain no certificate twice.

@@ -16,8 +16,11 @@ use crate::{format, json};
 /// Maximum rows that are counted, for lists without a count in the API.
 const COUNTED_MAX: usize = 100;
 
-/// Maximum lifetime of a public TLS certificate from March 2029 on, in days (CA/Browser Forum ballot SC-081).
-const READY_DAYS: i64 = 47;
+/// API path of the nodes of the key service.
+const NODES: &str = "/api/v1/key-nodes?limit=500&fields=site,present";
+
+/// Page of the violations that [`waiting`] counts.
+const VIOLATIONS: &str = "/console/violations?severity=warning";
 
 /// Days ahead for which expiries are shown.
 const DAYS: i64 = 90;
@@ -53,7 +56,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
     let series = session.api.get_if_allowed("/api/v1/series?names=issued,renewed,failed&step=hour").await?;
     let overview = Overview {
         needs,
-        health: health(&session).await?,
+        health: health(&session, &summary).await?,
         checked: format::minute(&session.now.to_string()),
         certificates: format::number(json::number(&summary, "/certificates")),
         states: states(&summary),
@@ -65,6 +68,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
         .reads("/api/v1/certificates/summary")
         .reads("/api/v1/alerts?state=open")
         .reads("/api/v1/publications")
+        .reads(NODES)
         .reads("/api/v1/series?names=issued,renewed,failed&step=hour")
         .with_charts()
         .show(&overview)
@@ -94,15 +98,26 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
 /// Returns the tasks that wait for the user, other than those about certificates.
 async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     let all = [
-        ("open alerts", "alerts?state=open", Tone::Bad, "/console/alerts"),
-        ("certificates wait for approval", "approvals?state=open", Tone::Warn, "/console/approvals"),
-        ("changes wait for approval", "changes?state=open", Tone::Warn, "/console/changes"),
-        ("enrolments wait for approval", "enrolments?state=open", Tone::Warn, "/console/enrolments"),
-        ("agents offline", "agents?online=false", Tone::Bad, "/console/agents?online=false"),
+        ("open alerts", "alerts?state=open&fields=id", Tone::Bad, "/console/alerts"),
+        (
+            "certificates wait for approval",
+            "approvals?state=open&fields=id",
+            Tone::Warn,
+            "/console/approvals",
+        ),
+        ("changes wait for approval", "changes?state=open&fields=id", Tone::Warn, "/console/changes"),
+        (
+            "enrolments wait for approval",
+            "enrolments?state=open&fields=id",
+            Tone::Warn,
+            "/console/enrolments",
+        ),
+        ("agents offline", "agents?online=false&fields=id", Tone::Bad, "/console/agents?online=false"),
+        ("policy violations", "violations?severity=warning&fields=rule", Tone::Warn, VIOLATIONS),
     ];
     let mut needs = Vec::new();
     for (what, list, tone, href) in all {
-        let path = format!("/api/v1/{list}&limit={COUNTED_MAX}&fields=id");
+        let path = format!("/api/v1/{list}&limit={COUNTED_MAX}");
         let listing = session.api.get_if_allowed(&path).await?.unwrap_or_default();
         let count = json::items(&listing).len();
         if count > 0 {
@@ -113,18 +128,62 @@ async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     Ok(needs)
 }
 
-/// Returns the state of the CAs' publications, and the share of certificates ready for short lifetimes.
-async fn health(session: &Session) -> Result<Vec<Need>, Failure> {
+/// Returns the state of the CAs' publications and of the key service, and the share of certificates ready for short lifetimes.
+async fn health(session: &Session, summary: &Value) -> Result<Vec<Need>, Failure> {
     let mut health = Vec::new();
     if let Some(publications) = session.api.get_if_allowed("/api/v1/publications").await? {
         health.extend(published(&publications));
+        health.extend(oldest_crl(&publications, session.now));
     }
-    let groups = session.api.get_if_allowed("/api/v1/certificates/groups?by=profile").await?;
-    let profiles = session.api.get_if_allowed("/api/v1/profiles?limit=500&fields=name,validity").await?;
-    if let (Some(groups), Some(profiles)) = (groups, profiles) {
-        health.extend(ready(&groups, &profiles));
+    if let Some(nodes) = session.api.get_if_allowed(NODES).await? {
+        health.extend(key_service(&nodes));
     }
+    health.extend(ready(summary));
     Ok(health)
+}
+
+/// Returns the age of the oldest CRL that is the newest of its part.
+fn oldest_crl(publications: &Value, now: jiff::Timestamp) -> Option<Need> {
+    let crls = json::items(publications).iter().flat_map(|one| json::list(one, "/crls"));
+    let oldest = crls.map(|crl| json::text(crl, "/this_update")).filter(|time| !time.is_empty()).min()?;
+    Some(Need {
+        count: format::distance(oldest, now),
+        what: "the oldest CRL was created",
+        href: "/console/publications".to_owned(),
+        tone: Tone::Calm,
+    })
+}
+
+/// Returns the nodes of the key service with a recent heartbeat, and the sites that have one.
+fn key_service(nodes: &Value) -> Vec<Need> {
+    let all = json::items(nodes);
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let more = if json::text(nodes, "/next").is_empty() { "" } else { "+" };
+    let present: Vec<&Value> = all.iter().filter(|node| json::flag(node, "/present")).collect();
+    let sites = |nodes: &mut dyn Iterator<Item = &Value>| {
+        nodes
+            .map(|node| json::text(node, "/site").to_owned())
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+    };
+    let counts = [
+        ("key nodes are present", present.len(), all.len(), "/console/key-nodes"),
+        (
+            "key sites have a present node",
+            sites(&mut present.iter().copied()),
+            sites(&mut all.iter()),
+            "/console/keys",
+        ),
+    ];
+    let need = |(what, good, of, href): (&'static str, usize, usize, &str)| Need {
+        count: format!("{good} of {of}{more}"),
+        what,
+        href: href.to_owned(),
+        tone: if good == of { Tone::Good } else { Tone::Bad },
+    };
+    counts.into_iter().map(need).collect()
 }
 
 /// Returns one entry for CRLs and one for OCSP responders. Each contains the number of publications that are current.
@@ -145,17 +204,9 @@ fn published(publications: &Value) -> Vec<Need> {
     parts.into_iter().filter(|(_, all)| !all.is_empty()).map(|(what, all)| need(what, &all)).collect()
 }
 
-/// Returns the share of certificates whose profile allows at most [`READY_DAYS`] days.
-fn ready(groups: &Value, profiles: &Value) -> Option<Need> {
-    let seconds_of = |name: &str| {
-        let found = json::items(profiles).iter().find(|one| json::text(one, "/name") == name)?;
-        found.pointer("/validity/default_seconds").and_then(Value::as_i64)
-    };
-    let is_short = |name: &str| seconds_of(name).is_some_and(|seconds| seconds <= READY_DAYS * 86_400);
-    let groups = json::list(groups, "/groups");
-    let count = |groups: &[&Value]| groups.iter().map(|one| json::number(one, "/count")).sum::<i64>();
-    let all = count(&groups.iter().collect::<Vec<_>>());
-    let short = count(&groups.iter().filter(|one| is_short(json::text(one, "/value"))).collect::<Vec<_>>());
+/// Returns the share of certificates whose profile issues for at most 47 days.
+fn ready(summary: &Value) -> Option<Need> {
+    let (all, short) = (json::number(summary, "/certificates"), json::number(summary, "/short_lived"));
     let percent = (short * 100).checked_div(all)?;
     Some(Need {
         count: format!("{percent} %"),
@@ -207,13 +258,27 @@ mod tests {
 
     #[test]
     fn readiness_is_the_share_of_certificates_with_short_lifetimes() {
-        let profiles = json!({"items": [
-            {"name": "short", "validity": {"default_seconds": 47 * 86_400}},
-            {"name": "long", "validity": {"default_seconds": 90 * 86_400}},
-        ]});
-        let groups = json!({"groups": [{"value": "short", "count": 3}, {"value": "long", "count": 1}]});
-        assert_eq!(ready(&groups, &profiles).unwrap().count, "75 %");
-        assert!(ready(&json!({"groups": []}), &profiles).is_none());
+        let need = ready(&json!({ "certificates": 4, "short_lived": 3 })).unwrap();
+        assert_eq!((need.count.as_str(), need.tone), ("75 %", Tone::Warn));
+        assert!(ready(&json!({ "certificates": 0, "short_lived": 0 })).is_none());
+    }
+
+    #[test]
+    fn absent_key_nodes_and_their_sites_are_shown_in_the_overview() {
+        let node = |site: &str, present: bool| json!({ "site": site, "present": present });
+        let nodes = json!({ "items": [node("fra", true), node("fra", false), node("par", false)] });
+        let counts: Vec<_> = key_service(&nodes).into_iter().map(|need| (need.count, need.tone)).collect();
+        assert_eq!(counts, [("1 of 3".to_owned(), Tone::Bad), ("1 of 2".to_owned(), Tone::Bad)]);
+        assert!(key_service(&json!({ "items": [] })).is_empty());
+    }
+
+    #[test]
+    fn age_of_the_oldest_crl_is_shown_in_the_overview() {
+        let crl = |time: &str| json!({ "this_update": time });
+        let all = json!({ "items": [{ "crls": [crl("2026-11-29T10:00:00Z"), crl("2026-11-29T08:00:00Z")] }, { "crls": [{}] }] });
+        let now = "2026-11-29T12:00:00Z".parse().unwrap();
+        assert_eq!(oldest_crl(&all, now).unwrap().count, "4 hours ago");
+        assert!(oldest_crl(&json!({ "items": [] }), now).is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use api::listing::TotalView;
+use authority::Authority;
 use lifecycle::Lifecycle;
 use lifecycle::managed::ManagedCertificate;
 use lifecycle::state::State;
@@ -20,6 +21,10 @@ use crate::problem::Problem;
 const LOOKED_MAX: usize = 5_000;
 /// Certificates read by one statement.
 const AT_ONCE: usize = 1_000;
+/// Maximum lifetime of a public TLS certificate from March 2029 on (CA/Browser Forum ballot SC-081): 47 days.
+const SHORT_SECONDS: i64 = 47 * 86_400;
+/// Maximum profiles whose lifetimes are compared.
+const PROFILES_MAX: usize = 500;
 /// Maximum groups in a response.
 const GROUPS_MAX: usize = 1_000;
 
@@ -36,6 +41,19 @@ pub(super) async fn total(
     let mut value = 0;
     let (_, exact) = walk(lifecycle, caller, filter, LOOKED_MAX, |_| value += 1).await?;
     Ok(TotalView { value, exact })
+}
+
+/// Returns the number of certificates whose profile issues for at most [`SHORT_SECONDS`]. Certificates of a profile beyond
+/// [`PROFILES_MAX`] count as longer ones.
+pub(super) async fn short_lived(lifecycle: &Lifecycle, authority: &Authority) -> Result<u64, Problem> {
+    let profiles = authority.profiles(None, PROFILES_MAX).await?;
+    let groups = lifecycle.groups(GroupBy::Profile, &ManagedFilter::default()).await?;
+    let is_short = |name: &str| {
+        let found = profiles.rows.iter().find(|record| record.profile.name == name);
+        found.is_some_and(|record| record.profile.validity.default_seconds <= SHORT_SECONDS)
+    };
+    let short = groups.groups.iter().filter(|group| group.value.as_deref().is_some_and(is_short));
+    Ok(short.map(|group| group.count).sum())
 }
 
 /// Returns the groups of the matching certificates that the caller may see.

@@ -17,6 +17,7 @@ use api::certificates::{
 };
 use api::jobs::JobView;
 use api::listing::{CountQuery, Direction};
+use authority::Authority;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -239,8 +240,12 @@ async fn create(
 /// Counts certificates by state and by remaining lifetime.
 #[utoipa::path(get, path = "/api/v1/certificates/summary", operation_id = "summarizeCertificates",
     responses((status = 200, body = SummaryView)))]
-async fn summary(Component(lifecycle): Component<Lifecycle>) -> Result<Json<SummaryView>, Problem> {
-    Ok(Json(summary_view(lifecycle.counts().await?)))
+async fn summary(
+    Component(lifecycle): Component<Lifecycle>,
+    Component(authority): Component<Authority>,
+) -> Result<Json<SummaryView>, Problem> {
+    let short_lived = counting::short_lived(&lifecycle, &authority).await?;
+    Ok(Json(summary_view(lifecycle.counts().await?, short_lived)))
 }
 
 /// Shows a certificate.

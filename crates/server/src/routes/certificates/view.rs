@@ -184,7 +184,8 @@ fn date(day: i64) -> String {
     time::shown(day.saturating_mul(DAY_US)).chars().take(10).collect()
 }
 
-pub(super) fn summary_view(counts: Counts) -> SummaryView {
+/// Returns the summary. `short_lived` is the number of certificates whose profile issues for a short time.
+pub(super) fn summary_view(counts: Counts, short_lived: u64) -> SummaryView {
     let today = counts.today;
     let by_day = counts.by_day.range(today..).take(DAYS_SHOWN);
     SummaryView {
@@ -194,6 +195,7 @@ pub(super) fn summary_view(counts: Counts) -> SummaryView {
         not_deployed: counts.undeployed,
         expiring_days: counts.expiring_days.iter().map(|(days, count)| (days.to_string(), *count)).collect(),
         by_day: by_day.map(|(day, count)| (date(*day), *count)).collect(),
+        short_lived,
         due: counts.due,
         due_counted_to: counts.due_counted_to,
     }
