@@ -69,8 +69,11 @@ impl Proxy {
         let mut rules = self.rules.now();
         let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
         let (server, target) = (way.origin.server.as_ref(), &way.origin.target);
-        let place =
-            || access_log::Destination { host: server.unwrap_or(&target.name).clone(), port: target.port };
+        let place = || access_log::Destination {
+            host: server.unwrap_or(&target.name).clone(),
+            port: target.port,
+            is_tls: Some(server.is_some()),
+        };
         entry.iter_mut().for_each(|entry| entry.set_destination(place));
         let mut judged = None;
         let authority = authority_of(&request);

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use http_relay::access_log::{Line, Observer};
+use hyper::StatusCode;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::holds::{AllowedRequest, NoRule};
 use crate::policy::PolicyRuleText;
+use crate::requests::har_parts::{RequestPart, ResponsePart, entry_of, log_of};
 
 /// Maximum requests that are kept. Beyond it, the oldest is forgotten.
 pub const RECENT_MAX: usize = 1_000;
@@ -33,6 +36,8 @@ pub struct RecentRequest {
     pub identity: Option<Arc<str>>,
     /// Method; `CONNECT` for a tunnel or a refused connection.
     pub method: String,
+    /// `https` or `http`; `None` for a tunnel, and before the host is verified.
+    pub scheme: Option<&'static str>,
     /// Verified host; before the verification, the host in the request.
     pub host: String,
     /// Port of the verified host.
@@ -129,6 +134,7 @@ impl RecentRequest {
             user: line.user.clone(),
             identity: judgement.and_then(|judgement| judgement.identity.clone()),
             method: line.method.clone(),
+            scheme: destination.and_then(|at| at.is_tls).map(|is_tls| if is_tls { "https" } else { "http" }),
             host: destination.map_or_else(|| line.host.clone(), |at| at.host.to_string()),
             port: destination.map(|at| at.port),
             path: path[..path.floor_char_boundary(PATH_OCTETS_MAX)].to_owned(),
@@ -161,6 +167,57 @@ impl RecentRequest {
         let request =
             AllowedRequest { identity, host: &self.host, port, method: &self.method, path: &self.path };
         Some(request.rule(name))
+    }
+}
+
+/// Comment of an exported log.
+const EXPORTED: &str =
+    "the proxy keeps no query, header and body of recent requests: a rule with record = true records them";
+
+/// Returns the requests that have ended as a HAR 1.2 log, in the given order.
+#[must_use]
+pub fn har_of(requests: &[RecentRequest]) -> Value {
+    let entries: Vec<Value> = requests.iter().filter_map(RecentRequest::har_entry).collect();
+    log_of(&entries, EXPORTED)
+}
+
+impl RecentRequest {
+    /// Returns the request as a HAR entry; `None` until it has ended. Members with `_` are our own, as HAR 1.2 allows.
+    fn har_entry(&self) -> Option<Value> {
+        let duration_ms = self.duration_ms?;
+        let none = json!([]);
+        let url = self.url();
+        let request =
+            RequestPart { method: &self.method, url: &url, version: "", octets: self.bytes_from_client };
+        let status = self.status.and_then(|status| StatusCode::from_u16(status).ok());
+        let response = ResponsePart { status, version: "", octets: self.bytes_to_client };
+        let content = json!({ "size": self.bytes_to_client, "mimeType": "" });
+        let (request, response) = (request.json(&none, &none), response.json(&none, &content, ""));
+        let mut entry = entry_of(self.time, (duration_ms as f64, 0.0), request, response);
+        for (name, value) in [
+            ("_rules", json!(self.rules)),
+            ("_identity", json!(self.identity)),
+            ("_decision", json!(self.decision)),
+            ("_policy_rule", json!(self.policy_rule)),
+            ("_reason", json!(self.reason)),
+            ("_credentials", json!(self.credentials)),
+        ] {
+            entry[name] = value;
+        }
+        Some(entry)
+    }
+
+    /// Returns the URL without query. A tunnel has the scheme `https`, because HAR needs one.
+    fn url(&self) -> String {
+        let scheme = self.scheme.unwrap_or("https");
+        // Only a host that is not verified yet has its port here.
+        let is_ipv6 = self.port.is_some() && self.host.contains(':');
+        let host = if is_ipv6 { format!("[{}]", self.host) } else { self.host.clone() };
+        let path = if self.path.starts_with('/') { self.path.as_str() } else { "/" };
+        match (scheme, self.port) {
+            (_, None) | ("https", Some(443)) | ("http", Some(80)) => format!("{scheme}://{host}{path}"),
+            (_, Some(port)) => format!("{scheme}://{host}:{port}{path}"),
+        }
     }
 }
 
@@ -204,7 +261,11 @@ mod tests {
             judgement: Some(Judgement { identity: Some("ci".into()), decision, policy_rule: None }),
             credentials: Vec::new(),
             trace_id: None,
-            destination: Some(Destination { host: HostOrIp::parse("a.example").unwrap(), port: 443 }),
+            destination: Some(Destination {
+                host: HostOrIp::parse("a.example").unwrap(),
+                port: 443,
+                is_tls: Some(true),
+            }),
         }
     }
 
@@ -239,6 +300,55 @@ mod tests {
         assert_eq!(paths("ci", "example", true), ["/denied"]);
         assert_eq!(paths("192.0.2.1", "", true), ["/denied"]);
         assert!(paths("other", "", false).is_empty() && paths("", "b.example", false).is_empty());
+    }
+
+    #[test]
+    fn exported_har_has_ended_requests_without_their_query() {
+        let recent = RecentRequests::default();
+        recent.observed(
+            1,
+            &Line { credentials: vec!["/shop/api".into()], ..line("/a/b?token=secret", "allow") },
+            true,
+        );
+        recent.observed(2, &line("/running", "allow"), false);
+        let har = har_of(&recent.list(&RecentFilter::default(), 10));
+        let entries = har["log"]["entries"].as_array().unwrap();
+        assert_eq!((har["log"]["version"].as_str(), entries.len()), (Some("1.2"), 1), "{har}");
+        let entry = &entries[0];
+        assert_eq!(entry["startedDateTime"], "1970-01-01T00:00:00Z");
+        assert_eq!((entry["time"].as_f64(), entry["timings"]["wait"].as_f64()), (Some(3.0), Some(3.0)));
+        assert_eq!(
+            (&entry["request"]["method"], &entry["request"]["url"]),
+            (&json!("GET"), &json!("https://a.example/a/b"))
+        );
+        assert_eq!(
+            (&entry["response"]["status"], &entry["response"]["statusText"]),
+            (&json!(200), &json!("OK"))
+        );
+        assert_eq!(
+            (&entry["request"]["bodySize"], &entry["response"]["content"]["size"]),
+            (&json!(1), &json!(2))
+        );
+        assert_eq!((&entry["_identity"], &entry["_credentials"]), (&json!("ci"), &json!(["/shop/api"])));
+        assert!(!har.to_string().contains("secret"), "{har}");
+    }
+
+    #[test]
+    fn url_has_the_port_unless_it_is_the_default_of_its_scheme() {
+        let recent = RecentRequests::default();
+        recent.observed(1, &line("/x", "allow"), true);
+        let one = recent.get(1).unwrap();
+        for (scheme, host, port, path, url) in [
+            (Some("https"), "a.example", Some(443), "/x", "https://a.example/x"),
+            (Some("https"), "a.example", Some(8443), "/x", "https://a.example:8443/x"),
+            (Some("http"), "a.example", Some(80), "/x", "http://a.example/x"),
+            (Some("http"), "::1", Some(8080), "/x", "http://[::1]:8080/x"),
+            (None, "a.example", Some(22), "", "https://a.example:22/"),
+            (None, "a.example:8443", None, "", "https://a.example:8443/"),
+        ] {
+            let one = RecentRequest { scheme, host: host.into(), port, path: path.into(), ..one.clone() };
+            assert_eq!(one.url(), url);
+        }
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub trait ProxyRequests: Send + Sync {
     /// Returns recent requests, newest first; `None` if they are not kept.
     fn recent(&self, query: &RecentQuery) -> Option<Vec<Value>>;
 
+    /// Returns recent requests that have ended as a HAR 1.2 log, newest first; `None` if they are not kept.
+    fn recent_har(&self, query: &RecentQuery) -> Option<Value>;
+
     /// Returns a recent request with the rule that would allow it; `None` if it is not kept.
     fn recent_one(&self, id: &str) -> Option<Value>;
 }

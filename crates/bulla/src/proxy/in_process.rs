@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::proxy::{HeldApprovalView, HeldRequestView};
 use proxy::holds::{HeldRequest, Holds};
-use proxy::recent::{RECENT_MAX, RecentFilter, RecentRequest, RecentRequests};
+use proxy::recent::{RECENT_MAX, RecentFilter, RecentRequest, RecentRequests, har_of};
 use serde_json::Value;
 use server::{NotHeld, ProxyRequests, RecentQuery};
 
@@ -29,6 +29,17 @@ impl ProxyHandles {
     pub(crate) fn new(keep_recent: bool) -> Self {
         let recent = keep_recent.then(RecentRequests::default);
         Self { holds: Holds::default(), recent, decides: true }
+    }
+
+    /// Returns recent requests, newest first; `None` if they are not kept.
+    fn listed(&self, query: &RecentQuery) -> Option<Vec<RecentRequest>> {
+        let filter = RecentFilter {
+            identity: query.identity.clone().unwrap_or_default(),
+            host: query.host.clone().unwrap_or_default(),
+            denied: query.denied.unwrap_or_default(),
+        };
+        let limit = query.limit.map_or(RECENT_USUAL, |limit| limit as usize).clamp(1, RECENT_MAX);
+        Some(self.recent.as_ref()?.list(&filter, limit))
     }
 }
 
@@ -54,13 +65,11 @@ impl ProxyRequests for ProxyHandles {
     }
 
     fn recent(&self, query: &RecentQuery) -> Option<Vec<Value>> {
-        let filter = RecentFilter {
-            identity: query.identity.clone().unwrap_or_default(),
-            host: query.host.clone().unwrap_or_default(),
-            denied: query.denied.unwrap_or_default(),
-        };
-        let limit = query.limit.map_or(RECENT_USUAL, |limit| limit as usize).clamp(1, RECENT_MAX);
-        Some(self.recent.as_ref()?.list(&filter, limit).iter().map(recent_view).collect())
+        Some(self.listed(query)?.iter().map(recent_view).collect())
+    }
+
+    fn recent_har(&self, query: &RecentQuery) -> Option<Value> {
+        self.listed(query).as_deref().map(har_of)
     }
 
     fn recent_one(&self, id: &str) -> Option<Value> {

@@ -29,6 +29,8 @@ pub struct Destination {
     pub host: HostOrIp,
     /// The port.
     pub port: u16,
+    /// Whether the proxy reaches it by TLS; `None` for a tunnel, whose bytes the proxy does not read.
+    pub is_tls: Option<bool>,
 }
 
 /// Observes requests while their responses are sent. The line has the query of the URL only if the access log has it.

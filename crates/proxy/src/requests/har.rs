@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use zeroize::Zeroizing;
 
+use super::har_parts::{self, RequestPart, ResponsePart, entry_of};
 use super::needles::{REDACTED, RedactionTexts, TooLong};
 use super::{body, fields};
 
@@ -128,8 +129,8 @@ impl HarFolder {
         self.look()?;
         let stamp =
             Timestamp::from_second(hour * 3_600).unwrap_or_default().strftime("%Y%m%dT%HZ").to_string();
-        let head = json!({ "name": "bulla", "version": env!("CARGO_PKG_VERSION") });
-        let head = format!("{{\"log\":{{\"version\":\"1.2\",\"creator\":{head},\"entries\":[{TAIL}");
+        let creator = har_parts::creator();
+        let head = format!("{{\"log\":{{\"version\":\"1.2\",\"creator\":{creator},\"entries\":[{TAIL}");
         // After the highest number of this hour: reusing a lower number would make the newest file the oldest.
         let first = self.done.iter().filter_map(|(path, _)| number_of(path, &stamp)).max();
         for number in first.map_or(0, |last| last + 1)..NUMBERS_MAX {
@@ -278,11 +279,13 @@ impl HarFolder {
         let mut needles = self.needles(exchange);
         let version = format!("{:?}", exchange.version);
         let (url, query) = self.url(&searched(exchange.url.as_bytes(), &mut needles));
-        let mut request = json!({
-            "method": exchange.method, "url": url, "httpVersion": version, "cookies": [],
-            "headers": self.headers(&exchange.request, &mut needles), "queryString": query,
-            "headersSize": -1, "bodySize": exchange.asked.octets,
-        });
+        let part = RequestPart {
+            method: &exchange.method,
+            url: &url,
+            version: &version,
+            octets: exchange.asked.octets,
+        };
+        let mut request = part.json(&self.headers(&exchange.request, &mut needles), &query);
         if exchange.asked.octets > 0 {
             let mut post = self.body(&exchange.asked, &exchange.request, &mut needles);
             post["params"] = json!([]);
@@ -294,22 +297,11 @@ impl HarFolder {
         let location = location.map_or_else(String::new, |to| searched(to.as_bytes(), &mut needles));
         let mut content = self.body(&exchange.answered, &exchange.response, &mut needles);
         content["size"] = json!(exchange.answered.octets);
-        let status = exchange.status.map_or(0, |status| status.as_u16());
-        let mut entry = json!({
-            "startedDateTime": exchange.began.to_string(),
-            "time": exchange.wait_ms + exchange.receive_ms,
-            "request": request,
-            "response": {
-                "status": status,
-                "statusText": exchange.status.and_then(|status| status.canonical_reason()).unwrap_or_default(),
-                "httpVersion": version, "cookies": [], "headers": headers,
-                "content": content, "redirectURL": self.url(&location).0, "headersSize": -1,
-                "bodySize": exchange.answered.octets,
-            },
-            "cache": {},
-            "timings": { "send": 0, "wait": exchange.wait_ms, "receive": exchange.receive_ms },
-            "_rules": exchange.rules,
-        });
+        let part =
+            ResponsePart { status: exchange.status, version: &version, octets: exchange.answered.octets };
+        let response = part.json(&headers, &content, &self.url(&location).0);
+        let mut entry = entry_of(exchange.began, (exchange.wait_ms, exchange.receive_ms), request, response);
+        entry["_rules"] = json!(exchange.rules);
         if needles.has_exceeded_limit() {
             entry["comment"] = json!("incomplete: redaction takes too long");
         }

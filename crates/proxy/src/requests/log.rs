@@ -131,7 +131,7 @@ impl RequestLog {
     pub(crate) fn counted_tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Box<Entry> {
         let mut entry = self.lines.tunnel_entry(client, target.to_string());
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
-        entry.set_destination(|| Destination { host: name.clone(), port: target.port });
+        entry.set_destination(|| Destination { host: name.clone(), port: target.port, is_tls: None });
         entry
     }
 

@@ -2,7 +2,7 @@
 //!
 //! - `compile`: which rule matches; `apply`: what it does.
 //! - `inject`: credentials that are put into requests.
-//! - `log`: the access log, the audit log (`audit`) and recordings (`recording`, `har`).
+//! - `log`: the access log, the audit log (`audit`) and recordings (`recording`, `har`, `har_parts`).
 //! - `response_filter`: removal of injected values from responses: `decoding`, and `scrub` with `spellings`.
 //! - `needles`, `fields`, `body`: redaction of recordings.
 
@@ -13,6 +13,7 @@ mod compile;
 mod decoding;
 mod fields;
 mod har;
+pub(crate) mod har_parts;
 mod inject;
 mod live;
 mod log;

@@ -30,6 +30,7 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::ProxyDecide).dangerous(), routes!(approve))
         .route(Permission::ProxyDecide, routes!(reject))
         .route(Permission::ProxyRead, routes!(list_recent))
+        .route(Permission::ProxyRead, routes!(export_recent))
         .route(Permission::ProxyRead, routes!(get_recent))
 }
 
@@ -113,11 +114,25 @@ async fn list_recent(
     Component(proxy): Proxy,
     Query(query): Query<RecentQuery>,
 ) -> Result<Json<Listing<Value>>, Problem> {
-    let requests = proxy.recent(&query).ok_or_else(|| {
-        Problem::missing("this server keeps no requests of its proxy")
-            .hint("set server.console = true, and restart the server")
-    })?;
-    Ok(Json(Listing::whole(requests)))
+    Ok(Json(Listing::whole(proxy.recent(&query).ok_or_else(not_kept)?)))
+}
+
+/// Exports the last requests of the proxy in this process as HAR 1.2, newest first: at most 1,000, those that have ended.
+///
+/// The log has no query, header and body, because they are not kept. `_identity`, `_decision`, `_policy_rule`, `_reason`, `_rules` and
+/// `_credentials` (names) are members of each entry.
+#[utoipa::path(get, path = "/api/v1/proxy/requests.har", operation_id = "exportProxyRequests", params(RecentQuery),
+    responses((status = 200, body = Object)))]
+async fn export_recent(
+    Component(proxy): Proxy,
+    Query(query): Query<RecentQuery>,
+) -> Result<Json<Value>, Problem> {
+    Ok(Json(proxy.recent_har(&query).ok_or_else(not_kept)?))
+}
+
+fn not_kept() -> Problem {
+    Problem::missing("this server keeps no requests of its proxy")
+        .hint("set server.console = true, and restart the server")
 }
 
 /// Shows a recent request of the proxy, with a rule that allows it.

@@ -51,7 +51,7 @@ struct Held {
 
 async fn list(session: Session) -> Result<Response, Failure> {
     let table = match session.api.get(LIST).await {
-        Ok(listing) => Some(table(&session, &listing)),
+        Ok(listing) => Some(table(&session, &listing).exported("held-requests")),
         // This process has no proxy.
         Err(Failure::Refused(problem)) if problem.status == 503 => None,
         Err(other) => return Err(other),

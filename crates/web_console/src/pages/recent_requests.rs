@@ -3,8 +3,9 @@
 use askama::Template;
 use axum::Router;
 use axum::extract::{Path, RawQuery};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::Value;
 
 use crate::api::Api;
@@ -22,11 +23,18 @@ use crate::table::Table;
 const PAGE: &str = "/console/proxy/requests";
 /// Path of the list in the API.
 const LIST: &str = "/api/v1/proxy/requests";
+/// Path of the list as HAR in the API.
+const HAR: &str = "/api/v1/proxy/requests.har";
+/// Number of requests that an export has at most: all that the API keeps.
+const EXPORTED: u32 = 1_000;
 /// Number of requests that a page shows.
 const SHOWN: u32 = 200;
 
 pub(crate) fn routes() -> Router<Api> {
-    Router::new().route(PAGE, get(list)).route("/console/proxy/requests/{id}", get(one))
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/proxy/requests.har", get(har))
+        .route("/console/proxy/requests/{id}", get(one))
 }
 
 #[derive(Template)]
@@ -38,6 +46,8 @@ struct Recent {
     paused: bool,
     /// The page with the same filters, paused or not paused.
     other: String,
+    /// The export with the same filters.
+    har: String,
     /// `None` if no proxy runs in this process.
     table: Option<Table>,
 }
@@ -45,34 +55,54 @@ struct Recent {
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
     let of = |name| parameter::<String>(query, name);
-    let (identity, host) = (of("identity"), of("host"));
-    let (denied, paused) = (of("denied") == "true", of("paused") == "true");
-    let mut filters = vec![format!("limit={SHOWN}")];
-    for (name, value) in [("identity", &identity), ("host", &host)] {
-        if !value.is_empty() {
-            filters.push(format!("{name}={}", api::path::segment(value)));
-        }
-    }
-    if denied {
-        filters.push("denied=true".to_owned());
-    }
-    let path = with_query(LIST, &filters.join("&"));
+    let paused = of("paused") == "true";
+    let filters = filters(query);
+    let path = with_query(&limited(LIST, SHOWN), &filters.join("&"));
     // 403 is an error of the page; 503 means that this process has no proxy.
     let listing = match session.api.get(&path).await {
         Err(Failure::Refused(problem)) if problem.status == 403 => return Err(Failure::Refused(problem)),
         other => if_allowed(other)?,
     };
-    let kept = filters.into_iter().skip(1);
-    let kept: Vec<_> = kept.chain((!paused).then(|| "paused=true".to_owned())).collect();
+    let filtered = filters.join("&");
+    let kept: Vec<_> = filters.into_iter().chain((!paused).then(|| "paused=true".to_owned())).collect();
     let body = Recent {
-        identity,
-        host,
-        denied,
+        identity: of("identity"),
+        host: of("host"),
+        denied: of("denied") == "true",
         paused,
+        har: with_query("/console/proxy/requests.har", &filtered),
         other: with_query(PAGE, &kept.join("&")),
-        table: listing.as_ref().map(|listing| table(&session, listing)),
+        table: listing
+            .as_ref()
+            .map(|listing| table(&session, listing).filtered(&filtered).exported("requests")),
     };
-    Page::new(&session, "Proxy requests").command("bulla proxy top").reads(path).show(&body)
+    Page::new(&session, "Proxy requests")
+        .command("bulla proxy top")
+        .reads(path)
+        .reads(with_query(&limited(HAR, EXPORTED), &filtered))
+        .show(&body)
+}
+
+/// Returns the filters of a query, as parameters of the API.
+fn filters(query: Option<&str>) -> Vec<String> {
+    let named = ["identity", "host"].map(|name| (name, parameter::<String>(query, name)));
+    let named = named.into_iter().filter(|(_, value)| !value.is_empty());
+    let named = named.map(|(name, value)| format!("{name}={}", api::path::segment(&value)));
+    let denied = parameter::<String>(query, "denied") == "true";
+    named.chain(denied.then(|| "denied=true".to_owned())).collect()
+}
+
+fn limited(path: &str, most: u32) -> String {
+    format!("{path}?limit={most}")
+}
+
+/// Downloads the requests that match the filters of the page as HAR.
+async fn har(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let path = with_query(&limited(HAR, EXPORTED), &filters(query.as_deref()).join("&"));
+    let log = session.api.get(&path).await?;
+    let headers =
+        [(CONTENT_TYPE, "application/json"), (CONTENT_DISPOSITION, "attachment; filename=\"requests.har\"")];
+    Ok((headers, log.to_string()).into_response())
 }
 
 fn table(session: &Session, listing: &Value) -> Table {

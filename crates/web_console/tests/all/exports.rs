@@ -70,6 +70,36 @@ async fn every_export_that_a_page_links_to_exists() {
 }
 
 #[tokio::test]
+async fn requests_of_the_proxy_are_exported_with_their_filters() {
+    let recent = async |RawQuery(query): RawQuery| {
+        assert_eq!(query.unwrap(), "limit=1000&host=a.example", "all that the proxy keeps");
+        axum::Json(json!({ "items": [{ "id": "7", "host": "a.example" }] }))
+    };
+    let har = async |RawQuery(query): RawQuery| {
+        assert_eq!(query.unwrap(), "limit=1000&host=a.example&denied=true");
+        axum::Json(json!({ "log": { "version": "1.2", "entries": [] } }))
+    };
+    let me = async || axum::Json(json!({ "csrf_token": "t" }));
+    let api = Router::new()
+        .route("/api/v1/proxy/requests", get(recent))
+        .route("/api/v1/proxy/requests.har", get(har))
+        .route("/api/v1/auth/me", get(me));
+    let pages = web_console::pages(api, None);
+    let download = async |path: &str| {
+        let response = pages.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        let name = response.headers()["content-disposition"].to_str().unwrap().to_owned();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (name, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let (_, csv) = download("/console/export/requests.csv?host=a.example").await;
+    assert_eq!(csv, "host,id\r\na.example,7\r\n");
+    let (name, har) = download("/console/proxy/requests.har?host=a.example&denied=true&paused=true").await;
+    assert_eq!(name, "attachment; filename=\"requests.har\"");
+    assert_eq!(serde_json::from_str::<Value>(&har).unwrap()["log"]["version"], "1.2");
+}
+
+#[tokio::test]
 async fn pages_without_rows_are_skipped() {
     /// Differences of two scans: the first two pages compare endpoints that are the same.
     async fn differences(RawQuery(query): RawQuery) -> Response {
