@@ -1,13 +1,16 @@
-//! A collector of traces: OTLP over HTTP.
+//! A collector of traces: OTLP over HTTP. And the OpenTelemetry Collector, which passes on what it receives.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
+use fleet::free_port;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use tempfile::TempDir;
 
 /// A received span, with attributes of its resource.
 #[derive(Clone, Debug)]
@@ -46,6 +49,50 @@ impl Collector {
 
     pub(super) fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap().clone()
+    }
+}
+
+/// The OpenTelemetry Collector, which exports all spans to a [`Collector`].
+pub(super) struct OpenTelemetryCollector {
+    pub(super) url: String,
+    process: Child,
+    _folder: TempDir,
+}
+
+impl OpenTelemetryCollector {
+    /// Starts it, and waits until it receives.
+    pub(super) fn before(receiver: &Collector) -> Self {
+        let (folder, address) = (tempfile::tempdir().unwrap(), format!("127.0.0.1:{}", free_port()));
+        let configuration = folder.path().join("collector.yaml");
+        let text = format!(
+            "receivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: {address}\n\
+             exporters:\n  otlp_http:\n    endpoint: {}\n    compression: none\n\
+             service:\n  pipelines:\n    traces:\n      receivers: [otlp]\n      exporters: [otlp_http]\n",
+            receiver.url
+        );
+        std::fs::write(&configuration, text).unwrap();
+        let process = Command::new("otel-collector").arg("--config").arg(&configuration).spawn();
+        let process = process
+            .unwrap_or_else(|error| panic!("this test needs otel-collector: .ci/interop traces ({error})"));
+        let collector = Self { url: format!("http://{address}"), process, _folder: folder };
+        testbed::until_blocking("the OpenTelemetry Collector listens", || {
+            TcpStream::connect(&address).is_ok()
+        });
+        collector
+    }
+
+    /// Stops it: it exports its queue, and ends.
+    pub(super) fn stop(mut self) {
+        let stopped = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
+        assert!(stopped.success() && self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for OpenTelemetryCollector {
+    fn drop(&mut self) {
+        // Ended already after [`Self::stop`].
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use self::fixtures::{NAMES, OK, Receiver, accept, expiring_certificate, listen};
 use super::House;
 use super::agent::{Nginx, allow, forbid, target};
-use super::collector::Collector;
+use super::collector::{Collector, OpenTelemetryCollector};
 use super::journey_trace;
 use crate::world::{describe, run};
 
@@ -222,9 +222,34 @@ fn acme_issuances(house: &House) -> usize {
 
 #[test]
 fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
-    let (webhook, origin) = (Receiver::start().unwrap(), Origin::start());
     let collector = Collector::start();
-    let mut estate = Estate::prepared(origin.port, &collector.url);
+    let journey = travel(&collector.url);
+    journey_trace::check(&collector, &journey.certificate, &journey.rogue, 1 + ROTATIONS);
+}
+
+#[test]
+#[ignore = "run by .ci/interop, which gets the other program"]
+fn opentelemetry_collector_receives_the_whole_trace() {
+    let receiver = Collector::start();
+    let collector = OpenTelemetryCollector::before(&receiver);
+    let journey = travel(&collector.url);
+    // It exports what it has received before it ends.
+    collector.stop();
+    journey_trace::check(&receiver, &journey.certificate, &journey.rogue, 1 + ROTATIONS);
+}
+
+/// A certificate after its journey.
+struct Journey {
+    /// The ID of the managed certificate.
+    certificate: String,
+    /// The fingerprint with which it was found.
+    rogue: String,
+}
+
+/// Takes a certificate through every part of one process, whose spans a collector with this URL gets.
+fn travel(collector: &str) -> Journey {
+    let (webhook, origin) = (Receiver::start().unwrap(), Origin::start());
+    let mut estate = Estate::prepared(origin.port, collector);
     write_rogue(&estate.house);
     let nginx = Nginx::presenting(&estate.house);
     let rogue = nginx.presents(&estate.house).unwrap();
@@ -327,7 +352,7 @@ fn found_certificate_is_claimed_renewed_deployed_and_served_without_key() {
     assert_eq!(house.json(&["audit", "verify"])["good"], true);
     let certificate = estate.shown()["id"].as_str().unwrap().to_owned();
     assert_eq!(estate.house.stop(), Some(0));
-    journey_trace::check(&collector, &certificate, &rogue, 1 + ROTATIONS);
+    Journey { certificate, rogue }
 }
 
 #[test]
