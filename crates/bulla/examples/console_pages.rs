@@ -1,5 +1,6 @@
-//! Benchmark: cost of the web console's pages by the number of certificates: time to the first byte and bytes of each page, and the memory
-//! of open event streams. The server is a separate process, so that the client's processor time is not counted.
+//! Benchmark: cost of the web console's pages by the number of certificates: time to the first byte and bytes of each page, without and
+//! with its compressed scripts and styles, and the memory of open event streams. The server is a separate process, so that the client's
+//! processor time is not counted.
 //!
 //! ```console
 //! $ cargo build --release
@@ -12,6 +13,7 @@
 #[path = "../../lifecycle/examples/filled/mod.rs"]
 mod filled;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -113,19 +115,31 @@ impl Server {
     }
 }
 
+/// Returns the bytes of the scripts, styles and images of a page, as a browser without a cache gets them.
+async fn assets(server: &Server, page: &str) -> usize {
+    let paths: BTreeSet<&str> = page.split('"').filter(|text| text.starts_with("/console/assets/")).collect();
+    let mut bytes = 0;
+    for path in paths {
+        let request = server.client.get(format!("{}{path}", server.url)).header("accept-encoding", "gzip");
+        bytes += request.send().await.unwrap().bytes().await.unwrap().len();
+    }
+    bytes
+}
+
 async fn pages(server: &Server, count: usize) {
     for path in PAGES {
         let mut all = Vec::with_capacity(TIMES);
-        let mut bytes = 0;
+        let mut page = String::new();
         for _ in 0..TIMES {
             let began = Instant::now();
             let answer = server.page(&server.client, path).await;
             all.push(began.elapsed());
-            bytes = answer.bytes().await.unwrap().len();
+            page = answer.text().await.unwrap();
         }
+        let (bytes, whole) = (page.len(), page.len() + assets(server, &page).await);
         all.sort();
         let at = |part: f64| all[((all.len() - 1) as f64 * part) as usize].as_secs_f64() * 1_000.0;
-        println!("{count:>9} {path:<55} {:>8.1} {:>8.1} {bytes:>8}", at(0.5), at(0.99));
+        println!("{count:>9} {path:<55} {:>8.1} {:>8.1} {bytes:>8} {whole:>9}", at(0.5), at(0.99));
     }
 }
 
@@ -148,7 +162,7 @@ async fn main() {
     let [program, database, sizes @ ..] = arguments.as_slice() else {
         panic!("usage: console_pages PROGRAM sqlite|postgres COUNT…");
     };
-    println!("{:>9} {:<55} {:>8} {:>8} {:>8}", "at", "page", "p50 ms", "p99 ms", "bytes");
+    println!("{:>9} {:<55} {:>8} {:>8} {:>8} {:>9}", "at", "page", "p50 ms", "p99 ms", "bytes", "all bytes");
     for (nth, size) in sizes.iter().enumerate() {
         let count: usize = size.parse().unwrap();
         let folder = tempfile::tempdir().unwrap();
