@@ -8,6 +8,7 @@ mod features;
 mod habits;
 mod metric_reference;
 mod metrics;
+mod named_tests;
 mod problems;
 mod prose;
 mod source;
