@@ -1,4 +1,4 @@
-//! Retention of observations: removes the observations of old scans, except those that [`store::Pruning`] keeps.
+//! Retention of observations: removes old scans and their observations, except those that [`store::Pruning`] keeps.
 //!
 //! In a cluster one node at a time does the work. Transactions are small, and the pause after each is longer than the
 //! transaction, so that scans and other writers proceed.
@@ -117,7 +117,7 @@ impl Retention {
         let began = Instant::now();
         let ended = self.steps(&mut pruning, stop).await;
         let done = pruning.done();
-        if done.observations > 0 {
+        if done.observations > 0 || done.scans_removed > 0 {
             self.record(done, before_us, began.elapsed()).await?;
         }
         ended
@@ -145,6 +145,7 @@ impl Retention {
         tracing::info!(
             observations = done.observations,
             scans = done.scans,
+            scans_removed = done.scans_removed,
             kept = done.kept,
             seconds = took.as_secs(),
             longest_transaction_ms = longest_ms,
@@ -158,6 +159,7 @@ impl Retention {
             details: json!({
                 "observations": done.observations,
                 "scans": done.scans,
+                "scans_removed": done.scans_removed,
                 "ended_before": jiff::Timestamp::from_microsecond(before_us).map(|at| at.to_string()).unwrap_or_default(),
             }),
         };

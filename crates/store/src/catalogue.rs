@@ -103,6 +103,7 @@ migrations! {
     45 "security_keys" "0045_security_keys.sql",
     46 "retention" "0046_retention.sql",
     48 "leases" "0048_leases.sql",
+    49 "scan_scopes" "0049_scan_scopes.sql",
 }
 
 /// The statements of every module, for the test that prepares all of them on both databases.

@@ -70,9 +70,14 @@ impl World {
 
     /// Begins a scan, one hour after the previous one.
     pub async fn scan(&self) -> Scan<'_> {
+        self.scan_of(r#"{"targets":["example"]}"#).await
+    }
+
+    /// Like [`Self::scan`], with other settings.
+    pub async fn scan_of(&self, spec: &str) -> Scan<'_> {
         let started = self.clock.fetch_add(3_600_000_000, Ordering::SeqCst);
         let id = Uuid::now_v7();
-        store::Scans::of(&self.store).begin(id, started, r#"{"targets":["example"]}"#).await.unwrap();
+        store::Scans::of(&self.store).begin(id, started, spec).await.unwrap();
         Scan { world: self, id, at: started }
     }
 

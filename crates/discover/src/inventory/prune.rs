@@ -1,4 +1,4 @@
-//! `bulla inventory prune`: removes old observations.
+//! `bulla inventory prune`: removes old observations, and scans without remaining ones.
 
 use std::time::Duration;
 
@@ -51,6 +51,7 @@ pub(super) async fn run(store: &Store, args: &PruneArgs, settings: &InventorySet
             &json!({
                 "observations": done.observations,
                 "scans": done.scans,
+                "scans_removed": done.scans_removed,
                 "kept": done.kept,
                 "ended_before": units::rfc3339_us(before_us),
                 "dry_run": args.dry_run,
@@ -63,16 +64,17 @@ pub(super) async fn run(store: &Store, args: &PruneArgs, settings: &InventorySet
 
 fn text(done: &Pruned, before_us: i64, dry_run: bool) -> String {
     let before = units::minute(before_us.div_euclid(1_000_000));
-    if done.observations == 0 {
+    if done.observations == 0 && done.scans_removed == 0 {
         return format!(
             "nothing to prune: no superseded observation is of a scan that ended before {before}"
         );
     }
     let verb = if dry_run { "would be pruned" } else { "pruned" };
     format!(
-        "{verb}: {} of {} that ended before {before}; {} of these scans {}",
+        "{verb}: {} of {} that ended before {before}, and {} without remaining observations; {} of these scans {}",
         counted(done.observations, "observation"),
         counted(done.scans, "scan"),
+        counted(done.scans_removed, "scan"),
         count(done.kept),
         if dry_run { "would stay" } else { "stay" }
     )
@@ -87,9 +89,10 @@ pub(crate) async fn after_scan(store: &Store, settings: &InventorySettings) {
     let pruned =
         inventory::retention::prune(store, before_us, now_us, PruneMode::Remove, Some(AFTER_SCAN)).await;
     match pruned {
-        Ok(done) if done.observations > 0 => tracing::info!(
+        Ok(done) if done.observations > 0 || done.scans_removed > 0 => tracing::info!(
             observations = done.observations,
             scans = done.scans,
+            scans_removed = done.scans_removed,
             days,
             "old observations were pruned"
         ),

@@ -3,7 +3,8 @@
 //! presented each certificate are kept.
 //!
 //! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A
-//! scan with remaining observations is visited again after a week, because newer observations may have superseded them.
+//! scan without remaining observations is removed too, unless it is the newest scan of its targets. A scan that remains is visited
+//! again after a week, because newer observations may have superseded its own.
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use uuid::Uuid;
 use crate::inventory::endpoints::key_values;
 use crate::inventory::handle::{Inventory, Scans};
 use crate::inventory::model::EndpointKey;
+use crate::inventory::scans::scope_of;
 use crate::inventory::statements::ENDPOINT_ID;
 use crate::series::DAY_US;
 use crate::store::Store;
@@ -28,8 +30,8 @@ const REVISIT_US: i64 = 7 * DAY_US;
 /// Time after its start at which a scan that never finished counts as ended, µs.
 const UNFINISHED_US: i64 = 30 * DAY_US;
 
-/// `prune_at` of a scan without remaining observations.
-const NEVER: i64 = i64::MAX;
+/// `prune_at` of a scan without remaining observations that an earlier version has visited. It did not remove scans.
+const EMPTY: i64 = i64::MAX;
 
 /// Maximum rows of a listing of removed observations. A row is one certificate of the endpoint.
 const CERTIFICATES_MAX: i64 = 1_000;
@@ -112,6 +114,37 @@ ON CONFLICT (name) DO UPDATE SET value =
 const SCAN_PRUNED: &str = "-- scan_pruned
 UPDATE scans SET pruned_at = ?2 WHERE id = ?1 AND pruned_at IS NULL";
 
+/// SQL condition that a scan `s` may be removed: it may be pruned, and there is a newer scan of the scope ?6.
+macro_rules! removable {
+    () => {
+        concat!(
+            "s.id = ?5 AND EXISTS (SELECT 1 FROM scans n WHERE n.scope = ?6 AND n.id > s.id) AND ",
+            prunable!()
+        )
+    };
+}
+
+const SCAN_TO_REMOVE: &str = concat!("-- scan_to_remove\nSELECT s.id FROM scans s WHERE ", removable!());
+
+const SCAN_REMOVE: &str = concat!(
+    "-- scan_remove\nDELETE FROM scans AS s WHERE NOT EXISTS (SELECT 1 FROM observations o WHERE o.scan_id = s.id) AND ",
+    removable!()
+);
+
+const SCAN_BY_ROW: &str = "-- scan_by_row
+SELECT uuid, spec FROM scans WHERE id = ?1";
+
+/// Adds a removed scan. ?1: time in its id.
+const REMOVED_TOTALS: &str = "-- removed_totals
+INSERT INTO totals (name, value) VALUES ('pruned.scans', 1), ('pruned.scans_until', ?1)
+ON CONFLICT (name) DO UPDATE SET value =
+  CASE WHEN totals.name = 'pruned.scans' THEN totals.value + excluded.value
+       WHEN excluded.value > totals.value THEN excluded.value
+       ELSE totals.value END";
+
+const SCANS_REMOVED_UNTIL: &str = "-- scans_removed_until
+SELECT value FROM totals WHERE name = 'pruned.scans_until'";
+
 const SCAN_VISITED: &str = "-- scan_visited
 UPDATE scans SET prune_at = ?2 WHERE id = ?1";
 
@@ -134,6 +167,11 @@ pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(
         PRUNE,
         PRUNED_TOTALS,
         SCAN_PRUNED,
+        SCAN_TO_REMOVE,
+        SCAN_REMOVE,
+        SCAN_BY_ROW,
+        REMOVED_TOTALS,
+        SCANS_REMOVED_UNTIL,
         SCAN_VISITED,
         PRUNED_OF_ENDPOINT,
         PRUNED_SO_FAR,
@@ -158,6 +196,8 @@ pub struct Pruned {
     pub observations: u64,
     /// Number of scans with removed observations.
     pub scans: u64,
+    /// Number of removed scans: none of their observations is left.
+    pub scans_removed: u64,
     /// Number of observations that remain in the visited scans.
     pub kept: u64,
     /// Duration of the longest transaction.
@@ -172,12 +212,22 @@ pub struct Pruning {
     now_us: i64,
     /// Row ids of the scans that are compared by default; 0 for none.
     baseline: [i64; 2],
-    /// Whether scans are visited again. False while scans that were never visited remain.
-    revisits: bool,
+    part: Part,
     /// `prune_at` and row id of the last visited scan.
     place: (i64, i64),
     visit: Option<Visit>,
     done: Pruned,
+}
+
+/// The scans that a [`Pruning`] visits, one part after the other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Part {
+    /// Scans that were never visited.
+    New,
+    /// Scans to visit again.
+    Due,
+    /// Scans without observations that an earlier version has left.
+    Empty,
 }
 
 /// Progress within one scan.
@@ -206,7 +256,7 @@ impl Scans<'_> {
             before_us,
             now_us,
             baseline,
-            revisits: false,
+            part: Part::New,
             place: (0, 0),
             visit: None,
             done: Pruned::default(),
@@ -228,6 +278,22 @@ impl Scans<'_> {
                 day(pruned_us)
             ))),
         }
+    }
+
+    /// Returns the error for a scan that is not stored: removed if scans as old as its id were removed, else unknown.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub(crate) async fn missing(self, scan: Uuid) -> Result<StoreError, StoreError> {
+        let until_us = self.0.row(SCANS_REMOVED_UNTIL, Vec::new()).await?;
+        let until_us = until_us.map(|mut row| row.int()).transpose()?;
+        Ok(match (id_time_us(scan), until_us) {
+            (Some(at_us), Some(until_us)) if at_us <= until_us => StoreError::Pruned(format!(
+                "scan {scan} is not stored: scans of {} were removed with their observations (inventory.observations_days): compare newer scans",
+                day(at_us)
+            )),
+            _ => StoreError::UnknownScan(scan),
+        })
     }
 }
 
@@ -278,30 +344,39 @@ impl Pruning {
 
     /// Returns the scan in progress, or begins the next one.
     async fn visit(&mut self) -> Result<Option<Visit>, StoreError> {
-        if self.visit.is_some() {
-            return Ok(self.visit);
-        }
-        let [a, b] = self.baseline;
-        let scan = self.place.1.into();
-        let mut parameters: Vec<Value> =
-            vec![self.before_us.into(), a.into(), b.into(), UNFINISHED_US.into(), scan];
-        let mut found = None;
-        if !self.revisits {
-            found = self.store.row(SCAN_TO_PRUNE, parameters.clone()).await?;
-            if found.is_none() {
-                (self.revisits, self.place) = (true, (0, 0));
-                parameters[4] = Value::Int(0);
+        while self.visit.is_none() {
+            if let Some(mut row) = self.next_scan().await? {
+                let scan = row.int()?;
+                self.place = (row.int()?, scan);
+                self.visit = Some(Visit { scan, after: 0, removed: 0, kept: 0 });
+                break;
             }
+            (self.part, self.place) = match self.part {
+                Part::New => (Part::Due, (0, 0)),
+                Part::Due => (Part::Empty, (EMPTY - 1, 0)),
+                Part::Empty => return Ok(None),
+            };
         }
-        if found.is_none() {
-            parameters.extend([Value::Int(self.now_us), Value::Int(self.place.0)]);
-            found = self.store.row(SCAN_TO_REVISIT, parameters).await?;
-        }
-        let Some(mut row) = found else { return Ok(None) };
-        let scan = row.int()?;
-        self.place = (row.int()?, scan);
-        self.visit = Some(Visit { scan, after: 0, removed: 0, kept: 0 });
         Ok(self.visit)
+    }
+
+    /// Returns the next scan of the current part: its row id and `prune_at`.
+    async fn next_scan(&self) -> Result<Option<Row>, StoreError> {
+        let (prune_at, scan) = self.place;
+        let parameters = self.prunable(scan);
+        let until_us = match self.part {
+            Part::New => return self.store.row(SCAN_TO_PRUNE, parameters.to_vec()).await,
+            Part::Due => self.now_us,
+            Part::Empty => EMPTY,
+        };
+        let parameters = parameters.into_iter().chain([until_us.into(), prune_at.into()]);
+        self.store.row(SCAN_TO_REVISIT, parameters.collect()).await
+    }
+
+    /// Returns the parameters of `prunable!`, and a scan.
+    fn prunable(&self, scan: i64) -> [Value; 5] {
+        let [a, b] = self.baseline;
+        [self.before_us.into(), a.into(), b.into(), UNFINISHED_US.into(), scan.into()]
     }
 
     async fn remove(&self, visit: Visit, last: i64) -> Result<u64, StoreError> {
@@ -318,17 +393,51 @@ impl Pruning {
         removed.await
     }
 
-    /// Ends the visit of a scan.
+    /// Ends the visit of a scan. Removes it if no observation is left.
     async fn leave(&mut self, visit: Visit) -> Result<(), StoreError> {
-        if self.mode == PruneMode::Remove {
-            let next = if visit.kept == 0 { NEVER } else { self.now_us.saturating_add(REVISIT_US) };
+        let removed = visit.kept == 0 && self.remove_scan(visit.scan).await?;
+        if self.mode == PruneMode::Remove && !removed {
+            let next = self.now_us.saturating_add(REVISIT_US);
             self.store.execute(SCAN_VISITED, vec![visit.scan.into(), next.into()]).await?;
         }
         self.visit = None;
+        self.done.scans_removed += u64::from(removed);
         self.done.scans += u64::from(visit.removed > 0);
         self.done.kept += visit.kept;
         Ok(())
     }
+}
+
+impl Pruning {
+    /// Removes the row of a scan, unless it is the newest one of its targets or has observations after all. With
+    /// [`PruneMode::Count`] only returns whether it would be removed.
+    async fn remove_scan(&self, scan: i64) -> Result<bool, StoreError> {
+        let Some(mut row) = self.store.row(SCAN_BY_ROW, vec![scan.into()]).await? else { return Ok(false) };
+        let (id, spec) = (row.uuid()?, row.text()?);
+        let parameters: Vec<Value> =
+            self.prunable(scan).into_iter().chain([scope_of(&spec).into()]).collect();
+        if self.mode == PruneMode::Count {
+            return Ok(self.store.row(SCAN_TO_REMOVE, parameters).await?.is_some());
+        }
+        let removed = self.store.write("scan_remove", move |tx| {
+            async move {
+                let removed = tx.execute(SCAN_REMOVE, parameters).await? == 1;
+                if removed {
+                    tx.execute(REMOVED_TOTALS, vec![id_time_us(id).unwrap_or(0).into()]).await?;
+                }
+                Ok(removed)
+            }
+            .boxed()
+        });
+        removed.await
+    }
+}
+
+/// Returns the time in an id of version 7, µs.
+fn id_time_us(id: Uuid) -> Option<i64> {
+    let (seconds, nanoseconds) = id.get_timestamp()?.to_unix();
+    let us = seconds.checked_mul(1_000_000)?.checked_add(u64::from(nanoseconds / 1_000))?;
+    i64::try_from(us).ok()
 }
 
 /// A removed observation, with the data that is kept.

@@ -17,7 +17,7 @@ impl ScanRow {
     /// of endpoints. If another version of the program recorded the scan, the digest covers all settings.
     #[must_use]
     pub fn scope(&self) -> String {
-        hex(&sha256(scope(&self.spec).to_string().as_bytes())[..16])
+        scope_of(&self.spec)
     }
 }
 
@@ -28,10 +28,16 @@ impl Scans<'_> {
     /// # Errors
     /// Database errors.
     pub async fn begin(self, id: Uuid, started_at_us: i64, spec: &str) -> Result<(), StoreError> {
+        let spec = spec.replace('\0', "");
         for row_id in started_at_us..started_at_us.saturating_add(SAME_START_MAX) {
             self.prepare(row_id).await?;
-            let parameters =
-                vec![row_id.into(), id.into(), started_at_us.into(), spec.replace('\0', "").into()];
+            let parameters = vec![
+                row_id.into(),
+                id.into(),
+                started_at_us.into(),
+                spec.clone().into(),
+                scope_of(&spec).into(),
+            ];
             if self.0.execute(sql::SCAN_INSERT, parameters).await? == 1 || self.get(id).await?.is_some() {
                 return Ok(());
             }
@@ -165,10 +171,18 @@ impl Scans<'_> {
     /// Returns the row id of a scan.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`]; database errors.
+    /// [`StoreError::UnknownScan`]; [`StoreError::Pruned`] for a scan of a time from which scans were removed; database errors.
     pub async fn row_id(self, id: Uuid) -> Result<i64, StoreError> {
-        self.0.row(sql::SCAN_ID, vec![id.into()]).await?.ok_or(StoreError::UnknownScan(id))?.int()
+        match self.0.row(sql::SCAN_ID, vec![id.into()]).await? {
+            Some(mut row) => row.int(),
+            None => Err(self.missing(id).await?),
+        }
     }
+}
+
+/// Returns the digest of [`ScanRow::scope`].
+pub(crate) fn scope_of(spec: &str) -> String {
+    hex(&sha256(scope(spec).to_string().as_bytes())[..16])
 }
 
 /// Returns the settings that [`ScanRow::scope`] covers.

@@ -4,7 +4,7 @@ use crate::inventory::model::{InventoryFilter, InventoryOrder};
 use db::{Value, contains};
 
 pub(crate) const SCAN_INSERT: &str = "-- scan_insert
-INSERT INTO scans (id, uuid, started_at, state, spec) VALUES (?1, ?2, ?3, 'running', ?4) ON CONFLICT DO NOTHING";
+INSERT INTO scans (id, uuid, started_at, state, spec, scope) VALUES (?1, ?2, ?3, 'running', ?4, ?5) ON CONFLICT DO NOTHING";
 
 /// Sets the state of a scan. The retention then visits the scan once more, because it may have new observations.
 pub(crate) const SCAN_STATE: &str = "-- scan_state

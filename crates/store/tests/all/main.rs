@@ -48,6 +48,7 @@ testbed::on_both! {
     changes::endpoint_history_is_paged_newest_first
     pruning::superseded_observations_are_removed_and_their_certificates_and_times_stay
     pruning::a_newer_observation_makes_a_kept_one_removable
+    pruning::a_scan_without_observations_is_removed_unless_it_is_the_newest_of_its_targets
     pruning::an_unfinished_scan_is_pruned_thirty_days_after_its_start
     pruning::a_pass_removes_at_most_a_thousand_rows_a_transaction
     pruning::concurrent_passes_count_each_observation_once

@@ -104,6 +104,8 @@ pub(crate) async fn a_newer_observation_makes_a_kept_one_removable(world: World)
     }
     let now = NOW + 9 * DAY;
     assert_eq!(pass(&world.store, NOW + DAY, now, PruneMode::Remove).await.observations, 1);
+    let first = Scans::of(&world.store).get(one.id).await.unwrap().unwrap();
+    assert_eq!((first.observations, first.pruned_at_us), (2, Some(now)));
     let last = scanned(&world, |s| vec![s.saw("rare", &leaf), s.saw("a", &leaf)]).await;
     scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
     assert_eq!(history(&world, "rare").await, 2);
@@ -113,15 +115,14 @@ pub(crate) async fn a_newer_observation_makes_a_kept_one_removable(world: World)
     let rows =
         walk!(5, |after, size| Inventory::of(&world.store).endpoint_history(&key("rare"), after, size));
     assert_eq!(rows.iter().map(|row| row.scan).collect::<Vec<_>>(), [last.id]);
-    let scans = Scans::of(&world.store).page(None, 10).await.unwrap().rows;
-    let first = scans.iter().find(|scan| scan.id == one.id).unwrap();
-    assert_eq!((first.observations, first.pruned_at_us), (2, Some(now)));
+    assert!(Scans::of(&world.store).get(one.id).await.unwrap().is_none(), "it has no observation any more");
 }
 
 pub(crate) async fn an_unfinished_scan_is_pruned_thirty_days_after_its_start(world: World) {
     let leaf = certificate("l", "CN=CA", NOW + DAY);
     let killed = world.scan().await;
-    killed.record(&[killed.saw("a", &leaf)]).await;
+    // `rare` keeps the scan: without an observation its row would be removed.
+    killed.record(&[killed.saw("a", &leaf), killed.saw("rare", &leaf)]).await;
     for _ in 0..2 {
         scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
     }
@@ -131,7 +132,56 @@ pub(crate) async fn an_unfinished_scan_is_pruned_thirty_days_after_its_start(wor
     assert_eq!(row.pruned_at_us, Some(NOW + 31 * DAY));
 }
 
-/// Records scans of `endpoints` endpoints each; the newest two are compared by `inventory diff`.
+pub(crate) async fn a_scan_without_observations_is_removed_unless_it_is_the_newest_of_its_targets(
+    world: World,
+) {
+    let leaf = certificate("l", "CN=CA", NOW + DAY);
+    // The first scan of other targets: none is newer.
+    let alone = world.scan_of(r#"{"targets":["alone"]}"#).await;
+    alone.record(&[alone.saw("a", &leaf)]).await;
+    finish(&alone).await;
+    let one = scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+    let empty = scanned(&world, |_| Vec::new()).await;
+    let two = scanned(&world, |s| vec![s.saw("a", &leaf), s.saw("rare", &leaf)]).await;
+    let three = scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+    let four = scanned(&world, |s| vec![s.saw("a", &leaf)]).await;
+    let left = async || {
+        let page = Scans::of(&world.store).page(None, 10).await.unwrap();
+        page.rows.into_iter().map(|scan| scan.id).collect::<Vec<_>>()
+    };
+    let stored = [four.id, three.id, two.id, empty.id, one.id, alone.id];
+    assert_eq!(left().await, stored);
+
+    let counted = pass(&world.store, NOW + DAY, NOW + 9 * DAY, PruneMode::Count).await;
+    assert_eq!((counted.observations, counted.scans_removed), (3, 2));
+    assert_eq!(left().await, stored, "only counted");
+    let done = pass(&world.store, NOW + DAY, NOW + 9 * DAY, PruneMode::Remove).await;
+    assert_eq!((done.observations, done.scans_removed, done.kept), (3, 2, 1));
+    assert_eq!(left().await, [four.id, three.id, two.id, alone.id]);
+
+    let compared = Inventory::of(&world.store).diff_scans(one.id, four.id, None, 10).await;
+    let Err(StoreError::Pruned(text)) = compared else { panic!("{compared:?}") };
+    assert!(text.contains(&one.id.to_string()) && text.contains("removed"), "{text}");
+    let never = uuid::Uuid::now_v7();
+    let compared = Inventory::of(&world.store).diff_scans(never, four.id, None, 10).await;
+    assert!(matches!(compared, Err(StoreError::UnknownScan(id)) if id == never), "{compared:?}");
+    assert_eq!(Inventory::of(&world.store).pruned_so_far().await.unwrap().removed, 3);
+    let endpoint = Inventory::of(&world.store).endpoint(&key("a")).await.unwrap().unwrap();
+    assert_eq!(endpoint.first_seen_us, alone.at, "the time stays");
+
+    // Later the scan that kept the last observation of `rare` loses it, and the scan of other targets has a successor.
+    let again = world.scan_of(r#"{"targets":["alone"]}"#).await;
+    again.record(&[again.saw("rare", &leaf)]).await;
+    finish(&again).await;
+    let later = [(); 2].map(|()| scanned(&world, |s| vec![s.saw("a", &leaf)]));
+    for scan in later {
+        scan.await;
+    }
+    let done = pass(&world.store, NOW + DAY, NOW + 17 * DAY, PruneMode::Remove).await;
+    assert_eq!(done.scans_removed, 4, "two, three, four, alone");
+}
+
+/// Records scans of `endpoints` endpoints each; the newest two are those of `inventory diff`.
 async fn estate(world: &World, scans: usize, endpoints: usize) {
     let leaf = certificate("l", "CN=CA", NOW + DAY);
     for _ in 0..scans {
