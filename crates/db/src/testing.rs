@@ -1,7 +1,7 @@
 //! Test support: temporary PostgreSQL servers, and access to SQLite files.
 
 use std::fs;
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -153,15 +153,35 @@ impl Cluster {
         standby
     }
 
+    /// Holds back transactions that write to a table, until the result is dropped. Reads proceed.
+    ///
+    /// # Panics
+    /// When the lock cannot be taken.
+    #[must_use]
+    pub fn hold_writes(&self, database: &StoreUrl, table: &str) -> HeldWrites {
+        let name = database_name(database);
+        let mut psql = self.command("psql");
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "bulla", "-d", &name]);
+        psql.arg("-h").arg(&self.folder).arg("-p").arg(self.port());
+        let session = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut session = session.unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
+        let lock = format!("BEGIN; LOCK TABLE {table} IN EXCLUSIVE MODE; SELECT 'locked';\n");
+        let asked = session.stdin.as_mut().map(|input| input.write_all(lock.as_bytes()));
+        let mut answer = String::new();
+        let read = session.stdout.as_mut().map(|output| BufReader::new(output).read_line(&mut answer));
+        let held = HeldWrites::Session(session);
+        assert!(matches!(asked, Some(Ok(()))) && matches!(read, Some(Ok(_))), "cannot lock {table}");
+        assert_eq!(answer.trim(), "locked", "{table}");
+        held
+    }
+
     /// Converts the URL of a primary's database to the URL of its replica in this cluster.
     ///
     /// # Panics
     /// When the URL is not of a cluster's database.
     #[must_use]
     pub fn following(&self, primary: &StoreUrl) -> StoreUrl {
-        let text = primary.to_string();
-        let database = text.split_once("@/").and_then(|(_, rest)| rest.split_once('?')).map(|(name, _)| name);
-        let database = database.unwrap_or_else(|| panic!("{text} is no database of a cluster"));
+        let database = database_name(primary);
         let here = format!("postgres://bulla@/{database}?host={}", self.folder.display());
         here.parse().unwrap_or_else(|error| panic!("{error}"))
     }
@@ -370,6 +390,49 @@ fn create_private_dir() -> io::Result<PathBuf> {
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata(Path::new("/proc/self")).is_ok_and(|me| me.uid() == 0)
+}
+
+/// Returns the name of a cluster's database.
+fn database_name(url: &StoreUrl) -> String {
+    let text = url.to_string();
+    let name =
+        text.split_once("@/").and_then(|(_, rest)| rest.split_once('?')).map(|(name, _)| name.to_owned());
+    name.unwrap_or_else(|| panic!("{text} is no database of a cluster"))
+}
+
+/// A lock that holds back writes, released on drop.
+#[derive(Debug)]
+pub enum HeldWrites {
+    /// A SQLite connection with an open write transaction.
+    File(rusqlite::Connection),
+    /// A psql session with an open transaction.
+    Session(Child),
+}
+
+impl HeldWrites {
+    /// Holds back all write transactions of a SQLite database. Each fails after five seconds. Reads proceed.
+    ///
+    /// # Panics
+    /// When the lock cannot be taken.
+    #[must_use]
+    pub fn of_file(file: &Path) -> Self {
+        let begun = rusqlite::Connection::open(file).and_then(|database| {
+            database.busy_timeout(START_MAX)?;
+            database.execute_batch("BEGIN IMMEDIATE")?;
+            Ok(database)
+        });
+        Self::File(begun.unwrap_or_else(|error| panic!("{}: {error}", file.display())))
+    }
+}
+
+impl Drop for HeldWrites {
+    fn drop(&mut self) {
+        if let Self::Session(session) = self {
+            // Ended by its input: the server rolls the transaction back before psql ends.
+            drop(session.stdin.take());
+            let _ = session.wait();
+        }
+    }
 }
 
 /// Changes a SQLite database without the knowledge of its users.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use store::testing::Cluster;
+use store::testing::{Cluster, HeldWrites};
 use store::{Store, StoreOptions, StoreUrl};
 use tempfile::TempDir;
 
@@ -58,6 +58,16 @@ impl Database {
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Holds back transactions that write to a table, until the result is dropped: on SQLite all write transactions, which fail after
+    /// five seconds. Reads proceed.
+    #[must_use]
+    pub fn hold_writes(&self, table: &str) -> HeldWrites {
+        match &self.cluster {
+            Some(cluster) => cluster.hold_writes(&self.url, table),
+            None => HeldWrites::of_file(&self.folder.path().join("data").join("bulla.db")),
+        }
     }
 
     /// Returns the PostgreSQL server.

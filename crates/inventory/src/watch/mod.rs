@@ -144,6 +144,11 @@ pub trait ScanEnvironment: Send + Sync + 'static {
         std::future::ready(self.check_sources(spec).map(|()| None)).boxed()
     }
 
+    /// Waits for `pause` between two passes that send notices during a run.
+    fn between_notices(&self, pause: Duration) -> BoxFuture<'_, ()> {
+        tokio::time::sleep(pause).boxed()
+    }
+
     /// Returns the parameters of the scan as JSON, which the inventory stores with every scan.
     fn asked(&self, spec: &WatchSpec) -> String;
 

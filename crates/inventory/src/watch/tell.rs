@@ -39,8 +39,9 @@ enum Pass {
 }
 
 impl Watches {
-    /// Repeatedly sends notices about the results that `scan` has stored so far, until the future is dropped. Recipients
-    /// therefore need not wait for the end of a long run. Each pass is short compared with the pause after it.
+    /// Repeatedly sends notices about the results that `scan` has stored so far, until `ended` is cancelled. Recipients therefore
+    /// need not wait for the end of a long run. Each pass is short compared with the pause after it. It stops between two pages and
+    /// is never dropped: the database would still commit its last transaction, after the next pass has read which notices were sent.
     pub(super) async fn notify_during_run(
         &self,
         scan: Uuid,
@@ -49,7 +50,7 @@ impl Watches {
         ended: &CancellationToken,
     ) {
         let mut pause = TELL_EVERY;
-        while ended.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
+        while ended.run_until_cancelled(self.0.kit.between_notices(pause)).await.is_some() {
             let began = tokio::time::Instant::now();
             if let Err(error) = self.notify_seen(scan, row, Pass::Meanwhile, budget, ended).await {
                 tracing::debug!(%scan, error = &error as &dyn std::error::Error, "results of a watch run could not be \

@@ -13,8 +13,10 @@ use inventory::tables::watches::{WatchOutcome, WatchRow, WatchSettings};
 use inventory::watch::{Clouds, NewWatch, ScanEnvironment, WatchError, WatchOptions, WatchSpec, Watches};
 use outbound::resolve::Resolver;
 use scan::{Observation, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
+use store::testing::HeldWrites;
 use store::{Clock, ScanState, Store, StoreOptions};
 use testbed::Database;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::limits::{options, patient};
@@ -27,7 +29,7 @@ pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 const DEAD: Duration = Duration::from_secs(61);
 const DEAD_US: i64 = 61_000_000;
 const HOUR_US: i64 = 3_600_000_000;
-const ENDPOINTS: usize = 40;
+pub(crate) const ENDPOINTS: usize = 40;
 /// Page size: more rows than any list in these tests has.
 const PAGE: usize = 100;
 
@@ -35,8 +37,17 @@ struct FleetKit {
     resolver: Resolver,
     roots: Vec<u8>,
     shelf: Arc<Shelf>,
+    gates: Option<Arc<Gates>>,
     /// Whether time limits are long enough for every endpoint to answer. If false, no endpoint answers before the run is cancelled.
     is_patient: bool,
+}
+
+/// Holds back parts of a run until the test adds permits.
+pub(crate) struct Gates {
+    /// Passes that send notices during the run.
+    pub(crate) notices: Semaphore,
+    /// The end of the run.
+    pub(crate) end: Semaphore,
 }
 
 impl FleetKit {
@@ -76,7 +87,23 @@ impl ScanEnvironment for FleetKit {
             sources: vec![self.shelf.clone()],
             observer: Observer::new(&self.options(), self.trusted(), Some(store.clone())),
         });
-        std::future::ready(Ok(clouds)).boxed()
+        async move {
+            if let Some(gates) = &self.gates {
+                gates.end.acquire().await.unwrap().forget();
+            }
+            Ok(clouds)
+        }
+        .boxed()
+    }
+
+    fn between_notices(&self, pause: Duration) -> BoxFuture<'_, ()> {
+        async move {
+            match &self.gates {
+                Some(gates) => gates.notices.acquire().await.unwrap().forget(),
+                None => tokio::time::sleep(pause).await,
+            }
+        }
+        .boxed()
     }
 
     fn asked(&self, spec: &WatchSpec) -> String {
@@ -103,6 +130,8 @@ pub(crate) struct World {
     pub(crate) clock: Clock,
     pub(crate) targets: Vec<String>,
     pub(crate) shelf: Arc<Shelf>,
+    /// Gates of the nodes that are created after they are set.
+    pub(crate) gates: Option<Arc<Gates>>,
     /// Whether every endpoint of the fleet answers.
     is_healthy: bool,
     /// A name server that never answers.
@@ -137,7 +166,7 @@ impl World {
         let clock = Clock::manual(NOW);
         let mute = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let shelf = Arc::default();
-        Self { fleet, store, clock, targets, shelf, is_healthy, mute, database }
+        Self { fleet, store, clock, targets, shelf, gates: None, is_healthy, mute, database }
     }
 
     /// Creates a node with its own connections.
@@ -164,6 +193,7 @@ impl World {
             resolver: Resolver::with_upstreams(vec![dns]),
             roots: self.fleet.roots_pem().into_bytes(),
             shelf: Arc::clone(&self.shelf),
+            gates: self.gates.clone(),
             is_patient: self.is_healthy,
         };
         Watches::new(store, self.clock.clone(), kit, options)
@@ -180,11 +210,23 @@ impl World {
         }
     }
 
+    /// Adds gates that hold back the notices and the end of every run.
+    pub(crate) fn gated(mut self) -> (Self, Arc<Gates>) {
+        let gates = Arc::new(Gates { notices: Semaphore::new(0), end: Semaphore::new(0) });
+        self.gates = Some(Arc::clone(&gates));
+        (self, gates)
+    }
+
+    /// Holds back writes to a table until the result is dropped.
+    pub(crate) fn hold_writes(&self, table: &str) -> HeldWrites {
+        self.database.hold_writes(table)
+    }
+
     pub(crate) async fn row(&self, id: Uuid) -> WatchRow {
         inventory::tables::Watches::of(&self.store).get(id).await.unwrap().unwrap()
     }
 
-    async fn scans(&self) -> Vec<store::ScanRow> {
+    pub(crate) async fn scans(&self) -> Vec<store::ScanRow> {
         store::Scans::of(&self.store).page(None, PAGE).await.unwrap().rows
     }
 }

@@ -8,9 +8,10 @@ use inventory::tables::watches::WatchOutcome;
 use inventory::watch::{NewWatch, Runner, WatchOptions, Watches};
 use serde_json::Value;
 use store::{OutboxPlace, OutboxRow};
+use testbed::{until, until_async};
 use uuid::Uuid;
 
-use crate::watch::{HOUR, World};
+use crate::watch::{ENDPOINTS, HOUR, World};
 
 /// More events than any run in these tests reports.
 const EVENTS: i64 = 1_000;
@@ -223,6 +224,43 @@ async fn silence_is_told_once_and_its_end_too(world: World) {
     let events = listener.run(row.id).await;
     assert_eq!(said(&events, "endpoint.trouble_over"), silent);
     assert_eq!(said(&events, "endpoint.trouble"), Events::new());
+    listener.world.fleet.stop().await;
+}
+
+/// The run ends while a pass waits for the database, which another process holds. SQLite commits a transaction even if its caller no
+/// longer waits: the last pass must not begin before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pass_under_way_at_the_end_of_a_run_is_not_repeated_by_the_last_pass() {
+    let (world, gates) = World::sqlite_with(Mix::Healthy).await.gated();
+    let mut listener = Listener::new(world).await;
+    let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
+    assert_eq!(listener.runner.tick().await.unwrap(), 1);
+    let world = &listener.world;
+    until_async("all endpoints are stored", async || {
+        world.scans().await.iter().any(|scan| scan.observations == ENDPOINTS as u64)
+    })
+    .await;
+    let held = world.hold_writes("endpoints_told");
+    let before = world.store.statements_sent();
+    gates.notices.add_permits(1);
+    // The pass reads the rules and the endpoints, then it waits for the lock.
+    until("the pass has read the endpoints", || world.store.statements_sent() >= before + 2).await;
+    gates.end.add_permits(1);
+    // A last pass that does not wait would read the endpoints now, and queue a second transaction.
+    let queued = || world.store.pools().iter().any(|pool| pool.name == "writers" && pool.in_use > 0);
+    for _ in 0..20 {
+        if queued() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    drop(held);
+    listener.runner.idle().await;
+    assert_eq!(listener.world.row(row.id).await.last.unwrap().outcome, WatchOutcome::Finished);
+    let events = listener.news("watch.finished").await;
+    let found: Vec<_> = events.iter().filter(|event| event.kind == "certificate.found").collect();
+    let certificates: BTreeSet<_> = found.iter().map(|event| &event.subject).collect();
+    assert_eq!((certificates.len(), certificates.len() > 10), (found.len(), true), "each is told once");
     listener.world.fleet.stop().await;
 }
 
