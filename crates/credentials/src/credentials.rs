@@ -245,6 +245,13 @@ impl Credentials {
         self.0.keystore.keyring()
     }
 
+    /// Returns the number of reads that wait for their record in the audit log, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reads_waiting(&self) -> usize {
+        self.reads().pending()
+    }
+
     pub(crate) fn reads(&self) -> &ReadLog {
         &self.0.reads
     }

@@ -84,6 +84,14 @@ impl ReadLog {
         }
     }
 
+    /// Returns the number of responses that wait for a durable record.
+    pub(crate) fn pending(&self) -> usize {
+        match self {
+            Self::Durable(batcher) => batcher.pending(),
+            Self::Buffered(_) => 0,
+        }
+    }
+
     /// Writes buffered reads until `stop`, then the remaining ones.
     pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
         if let Self::Buffered(buffer) = self {

@@ -1,6 +1,7 @@
 //! Group commit: waiting callers share one transaction.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -31,18 +32,21 @@ pub struct WorkAborted;
 /// Collects items that arrive while a batch runs into the next batch. There is no timer: a single item starts immediately.
 pub struct Batcher<I, O> {
     queue: mpsc::Sender<(I, oneshot::Sender<O>)>,
+    /// Number of items without an output.
+    pending: Arc<AtomicUsize>,
 }
 
 impl<I, O> Clone for Batcher<I, O> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone() }
+        Self { queue: self.queue.clone(), pending: Arc::clone(&self.pending) }
     }
 }
 
 impl<I, O> std::fmt::Debug for Batcher<I, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Batcher")
-            .field("waiting", &(self.queue.max_capacity() - self.queue.capacity()))
+            .field("queued", &(self.queue.max_capacity() - self.queue.capacity()))
+            .field("pending", &self.pending.load(Ordering::Relaxed))
             .finish()
     }
 }
@@ -57,7 +61,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     ) -> Self {
         let (queue, incoming) = mpsc::channel(options.queue_max);
         tokio::spawn(gather(kind, options, Arc::new(run), incoming));
-        Self { queue }
+        Self { queue, pending: Arc::default() }
     }
 
     /// Submits an item and waits for its output.
@@ -69,9 +73,32 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
     /// Dropping the future does not undo the work once it is queued.
     #[crate::boxed]
     pub async fn submit(&self, item: I) -> Result<O, WorkAborted> {
+        let _pending = Pending::of(&self.pending);
         let (reply, answer) = oneshot::channel();
         self.queue.send((item, reply)).await.map_err(|_| WorkAborted)?;
         answer.await.map_err(|_| WorkAborted)
+    }
+
+    /// Returns the number of callers that wait for an output.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
+    }
+}
+
+/// A caller that waits for an output.
+struct Pending<'a>(&'a AtomicUsize);
+
+impl<'a> Pending<'a> {
+    fn of(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

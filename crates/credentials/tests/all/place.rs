@@ -8,6 +8,7 @@ use authority::{Authority, AuthorityOptions};
 use credentials::{Credentials, CredentialsOptions, Kind, Name, Requester, SetRequest, Version};
 use keys::{Keyring, KeyringConfig, MasterKeySource};
 use serde_json::Value as Json;
+use store::testing::HeldWrites;
 use store::{AuditFilter, Clock, Store};
 use testbed::Database;
 
@@ -78,6 +79,11 @@ impl Fixture {
 
     pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
         self.database.path(name)
+    }
+
+    /// Holds back writes to a table until the result is dropped.
+    pub(crate) fn hold_writes(&self, table: &str) -> HeldWrites {
+        self.database.hold_writes(table)
     }
 
     pub(crate) fn advance(&self, seconds: u64) {
