@@ -177,8 +177,9 @@ async fn the_pages_of_a_comparison_compare_the_same_two_scans() {
 async fn a_comparison_with_a_pruned_scan_is_gone() {
     let world = World::start().await;
     let one = ProbeOutcome::ALL[1];
-    let mut ids = Vec::new();
-    for at_us in [1_000_000, 2_000_000, 3_000_000] {
+    // `rare` keeps the first scan. No observation of the second one stays.
+    let mut ids = vec![scanned(&world, 1_000_000, "net", &[("a", one), ("rare", one)]).await];
+    for at_us in [2_000_000, 3_000_000, 4_000_000] {
         ids.push(scanned(&world, at_us, "net", &[("a", one)]).await);
     }
     let now = 9_000_000;
@@ -187,6 +188,9 @@ async fn a_comparison_with_a_pruned_scan_is_gone() {
     let scans = world.get(SCANS).await.expect(200).json();
     assert_eq!(scans["items"][2]["pruned_at"], "1970-01-01T00:00:09Z");
     assert_eq!(scans["items"][1]["pruned_at"], Value::Null);
+    assert_eq!(scans["items"].as_array().unwrap().len(), 3, "{scans}");
+    let removed = world.get(&format!("{DIFF}?from={}&to={}", ids[1], ids[3])).await.expect(410).json();
+    assert!(removed["detail"].as_str().unwrap().contains("is not stored"), "{removed}");
     let gone = world.get(&format!("{DIFF}?from={}&to={}", ids[0], ids[2])).await.expect(410).json();
     assert_eq!(gone["type"], "https://bulla.dev/problems/pruned");
     assert!(gone["detail"].as_str().unwrap().contains("1970-01-01"), "{gone}");
