@@ -195,9 +195,9 @@ fn is_revoked(record: &IssuedRecord) -> bool {
 pub(crate) fn renewal_refusal(
     held: &CurrentCertificate,
     request: &CertificateRequest,
-    profile: &Profile,
+    profile: &str,
 ) -> Option<String> {
-    if held.record.profile != profile.name {
+    if held.record.profile != profile {
         return Some(format!("the certificate to renew has the profile {:?}", held.record.profile));
     }
     if !request.subject.is_empty() && !request.subject.matches(&held.certificate.subject) {

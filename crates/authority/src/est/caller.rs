@@ -13,7 +13,6 @@ use zeroize::Zeroizing;
 use super::{ClientCa, Est, Refusal, refuse};
 use crate::enrolment::{self, EnrolmentUser};
 use crate::principal::Principal;
-use crate::profile::Profile;
 use crate::teams::Standing;
 use crate::{ClientCertificateError, Peer, VerifiedClient};
 
@@ -97,10 +96,11 @@ fn is_subject_covered(
 }
 
 impl Est {
-    /// Authenticates the caller by its password if one is given, otherwise by its client certificate.
+    /// Authenticates the caller for a profile, which need not exist: by its password if one is given, otherwise by its client
+    /// certificate.
     pub(super) async fn caller(
         &self,
-        profile: &Profile,
+        profile: &str,
         request: &Request<Bytes>,
         peer: &Peer,
     ) -> Result<Caller, Refusal> {
@@ -114,12 +114,11 @@ impl Est {
         let registrar = self.inner.options.registrars.contains(&certificate.public_key.spki_sha256);
         // A certificate of one profile must not give access to another profile, which may allow longer lifetimes or other usages,
         // or require no approval.
-        if let Some(own) = client.profile().filter(|own| *own != profile.name && !registrar) {
+        if let Some(own) = client.profile().filter(|own| *own != profile && !registrar) {
             return refuse(
                 StatusCode::FORBIDDEN,
                 format!(
-                    "the client certificate has the profile {own:?}; the profile {:?} requires a password",
-                    profile.name
+                    "the client certificate has the profile {own:?}; the profile {profile:?} requires a password"
                 ),
             );
         }
@@ -131,30 +130,31 @@ impl Est {
             return Ok(Caller::Holder(held));
         }
         let takes = |ca: &ClientCa| {
-            ca.profiles.contains(&profile.name) && client.is_below(std::slice::from_ref(&ca.certificate))
+            ca.profiles.iter().any(|name| name == profile)
+                && client.is_below(std::slice::from_ref(&ca.certificate))
         };
         if self.inner.options.client_cas.iter().any(takes) {
             return Ok(Caller::Foreigner(held));
         }
         tracing::warn!(
             issuer = certificate.issuer.text,
-            profile = profile.name,
+            profile,
             "rejected EST with a certificate of another CA: est.client_cas does not allow this profile for that CA"
         );
         refuse(
             StatusCode::FORBIDDEN,
-            format!("client certificates of this CA are not accepted for the profile {:?}", profile.name),
+            format!("client certificates of this CA are not accepted for the profile {profile:?}"),
         )
     }
 
-    async fn user(&self, profile: &Profile, authorization: &[u8]) -> Result<Caller, Refusal> {
+    async fn user(&self, profile: &str, authorization: &[u8]) -> Result<Caller, Refusal> {
         let wrong = || refuse(StatusCode::UNAUTHORIZED, "the user name or password is wrong");
         let Some(passwords) = &self.inner.passwords else {
             return refuse(StatusCode::UNAUTHORIZED, "passwords are not accepted: use a client certificate");
         };
         let Some(pair) = basic(authorization) else { return wrong() };
         let Some((user, password)) = pair.split_once(':') else { return wrong() };
-        match passwords.user(&profile.name, user, password).await {
+        match passwords.user(profile, user, password).await {
             Ok(Some(name)) => Ok(Caller::User(name)),
             Ok(None) => wrong(),
             Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),

@@ -23,11 +23,12 @@ impl Est {
     /// Handles `simpleenroll` (RFC 7030 section 4.2.1).
     pub(super) async fn enroll(
         &self,
-        profile: &Arc<Profile>,
+        name: &str,
         http: &Request<Bytes>,
         peer: &Peer,
     ) -> Result<Response<Bytes>, Refusal> {
-        let caller = self.caller(profile, http, peer).await?;
+        let caller = self.caller(name, http, peer).await?;
+        let profile = &self.profile(name).await?;
         let request = read(http)?;
         self.check_channel_binding(&request, peer)?;
         caller.check_names(&request)?;
@@ -45,7 +46,7 @@ impl Est {
     /// unchanged.
     pub(super) async fn reenroll(
         &self,
-        profile: &Arc<Profile>,
+        name: &str,
         http: &Request<Bytes>,
         peer: &Peer,
     ) -> Result<Response<Bytes>, Refusal> {
@@ -61,9 +62,10 @@ impl Est {
         };
         let request = read(http)?;
         self.check_channel_binding(&request, peer)?;
-        if let Some(reason) = enrolment::renewal_refusal(&held, &request, profile) {
+        if let Some(reason) = enrolment::renewal_refusal(&held, &request, name) {
             return refuse(StatusCode::FORBIDDEN, reason);
         }
+        let profile = &self.profile(name).await?;
         let standing = held.standing();
         let before = held.certificate.fingerprint;
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
@@ -75,11 +77,12 @@ impl Est {
     /// Handles `serverkeygen` (RFC 7030 section 4.4). The server generates the key, sends it and does not store it.
     pub(super) async fn generate(
         &self,
-        profile: &Arc<Profile>,
+        name: &str,
         http: &Request<Bytes>,
         peer: &Peer,
     ) -> Result<Response<Bytes>, Refusal> {
-        let caller = self.caller(profile, http, peer).await?;
+        let caller = self.caller(name, http, peer).await?;
+        let profile = &self.profile(name).await?;
         let request = read(http)?;
         self.check_channel_binding(&request, peer)?;
         caller.check_names(&request)?;

@@ -167,31 +167,38 @@ impl Est {
                 return refuse(StatusCode::NOT_FOUND, format!("{other:?} is not an EST operation"));
             }
         };
-        let profile = self.profile(label).await?;
         if request.method() != wanted {
             return Err(Refusal::Method(wanted));
         }
+        let Some(name) = label.or(self.inner.options.default_profile.as_deref()) else {
+            return refuse(StatusCode::NOT_FOUND, "no default profile is configured: name one in the path");
+        };
         match operation {
-            "cacerts" => self.ca_certificates(&profile).await,
-            "csrattrs" => Ok(body::base64("application/csrattrs", &attributes::of(&profile))),
-            "simpleenroll" => self.enroll(&profile, request, peer).await,
-            "simplereenroll" => self.reenroll(&profile, request, peer).await,
-            _ => self.generate(&profile, request, peer).await,
+            "cacerts" => {
+                let profile = self.profile(name).await?;
+                self.ca_certificates(&profile).await
+            }
+            "csrattrs" => {
+                let profile = self.profile(name).await?;
+                Ok(body::base64("application/csrattrs", &attributes::of(&profile)))
+            }
+            // These authenticate first: the answer to other callers does not depend on whether the profile is offered.
+            "simpleenroll" => self.enroll(name, request, peer).await,
+            "simplereenroll" => self.reenroll(name, request, peer).await,
+            _ => self.generate(name, request, peer).await,
         }
     }
 
-    /// Returns the profile for a path label, if it is available over EST.
-    async fn profile(&self, label: Option<&str>) -> Result<Arc<Profile>, Refusal> {
-        let options = &self.inner.options;
-        let Some(name) = label.or(options.default_profile.as_deref()) else {
-            return refuse(StatusCode::NOT_FOUND, "no default profile is configured: name one in the path");
-        };
-        if !options.profiles.iter().any(|offered| offered == name) {
-            return refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over EST"));
+    /// Returns a profile by its name, if it is available over EST.
+    async fn profile(&self, name: &str) -> Result<Arc<Profile>, Refusal> {
+        let missing =
+            || refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over EST"));
+        if !self.inner.options.profiles.iter().any(|offered| offered == name) {
+            return missing();
         }
         match self.inner.authority.profile(name).await {
             Ok(profile) => Ok(profile),
-            Err(error @ ProfileError::Unknown(_)) => refuse(StatusCode::NOT_FOUND, error.to_string()),
+            Err(ProfileError::Unknown(_)) => missing(),
             Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         }
     }

@@ -167,12 +167,14 @@ impl Scep {
         let Some(name) = label.or(options.default_profile.as_deref()) else {
             return refuse(StatusCode::NOT_FOUND, "no default profile is configured: name one in the path");
         };
+        let missing =
+            || refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over SCEP"));
         if !options.profiles.iter().any(|offered| offered == name) {
-            return refuse(StatusCode::NOT_FOUND, format!("the profile {name:?} is not offered over SCEP"));
+            return missing();
         }
         match self.inner.authority.profile(name).await {
             Ok(profile) => Ok(profile),
-            Err(error @ ProfileError::Unknown(_)) => refuse(StatusCode::NOT_FOUND, error.to_string()),
+            Err(ProfileError::Unknown(_)) => missing(),
             Err(error) => refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         }
     }

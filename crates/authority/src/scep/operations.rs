@@ -216,7 +216,7 @@ impl Scep {
         request: &CertificateRequest,
     ) -> Result<CurrentCertificate, Trouble> {
         let held = enrolment::held(&self.inner.authority, &opened.incoming.signer.der).await?;
-        match enrolment::renewal_refusal(&held, request, profile) {
+        match enrolment::renewal_refusal(&held, request, &profile.name) {
             Some(reason) => fail(FailInfo::Request, reason),
             None => Ok(held),
         }

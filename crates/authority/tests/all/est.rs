@@ -196,8 +196,8 @@ pub(crate) async fn invalid_and_unauthorized_requests_are_rejected(place: Fixtur
         ("simpleenroll", "small", ALICE, 400),
         ("simpleenroll", "outside", ALICE, 400),
         ("simplereenroll", "own", ALICE, 401),
-        ("hidden/simpleenroll", "own", ALICE, 404),
-        ("none/simpleenroll", "own", ALICE, 404),
+        ("hidden/simpleenroll", "own", ALICE, 401),
+        ("none/simpleenroll", "own", ALICE, 401),
         ("fullcmc", "own", ALICE, 501),
         ("nonsense", "own", ALICE, 404),
         ("cacerts", "own", ALICE, 405),
@@ -236,6 +236,33 @@ pub(crate) async fn invalid_and_unauthorized_requests_are_rejected(place: Fixtur
     world.place.authority.revoke(selection, Reason::Superseded, None, "user:a").await.unwrap();
     assert_eq!(world.enroll("simplereenroll", "own", held).await, 403);
     assert_eq!(world.enroll("simpleenroll", "own", held).await, 403);
+}
+
+pub(crate) async fn strangers_cannot_tell_which_profiles_are_offered_for_enrollment(place: Fixture) {
+    let world = World::new(place, |_| ()).await;
+    world.trust().await;
+    world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
+    assert_eq!(world.enroll("simpleenroll", "own", ALICE).await, 200, "{}", world.out());
+    world.certificate("own");
+    let strangers = ["", "-u alice:wrong", "--cert own.chain --key own.key"];
+    for operation in ["simpleenroll", "simplereenroll", "serverkeygen"] {
+        for who in strangers {
+            let answer = async |profile: &str| {
+                let status = world.enroll(&format!("{profile}/{operation}"), "own", who).await;
+                (status, world.out().replace(profile, "PROFILE"))
+            };
+            let offered = answer("vip").await;
+            assert!(matches!(offered.0, 401 | 403), "{operation} {who}: {offered:?}");
+            for other in ["hidden", "none"] {
+                assert_eq!(answer(other).await, offered, "{operation} {who}: {other}");
+            }
+        }
+    }
+    // The CA certificates of a profile are public, so its name is too. A profile that exists is answered like one that does not.
+    assert_eq!(world.curl("hidden/cacerts", "").await, 404);
+    let hidden = world.out().replace("hidden", "PROFILE");
+    assert_eq!(world.curl("none/cacerts", "").await, 404);
+    assert_eq!(world.out().replace("none", "PROFILE"), hidden);
 }
 
 pub(crate) async fn registrar_enrolls_for_any_name(place: Fixture) {

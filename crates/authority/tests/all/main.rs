@@ -20,6 +20,7 @@ mod tree;
 testbed::on_both! { crate::place::Fixture:
     est::curl_enrolls_and_renews
     est::invalid_and_unauthorized_requests_are_rejected
+    est::strangers_cannot_tell_which_profiles_are_offered_for_enrollment
     est::registrar_enrolls_for_any_name
     est::server_generates_the_key_on_request
     est::csr_attributes_list_key_type_signature_and_must_staple
