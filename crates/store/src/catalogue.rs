@@ -104,6 +104,7 @@ migrations! {
     46 "retention" "0046_retention.sql",
     48 "leases" "0048_leases.sql",
     49 "scan_scopes" "0049_scan_scopes.sql",
+    50 "version_profiles" "0050_version_profiles.sql",
 }
 
 /// The statements of every module, for the test that prepares all of them on both databases.

@@ -195,6 +195,8 @@ async fn add_versions(tx: &mut Tx, given: &[(i64, Uuid)]) -> Result<(), StoreErr
             not_before_us: row.not_before_us,
             not_after_us: row.not_after_us,
             issuer: "internal".to_owned(),
+            profile: Some(row.profile.clone()),
+            policy: row.policy.clone(),
             key: None,
             chain: vec![0x30, 0],
             issued_at_us: NOW,

@@ -312,6 +312,8 @@ impl Lifecycle {
             not_after_us: facts.not_after_us,
             // The issuer is irrelevant: the certificate was not requested through this installation.
             issuer: "found".to_owned(),
+            profile: Some(certificate.profile.clone()),
+            policy: certificate.policy.clone(),
             key: None,
             chain: chain.concat(),
             issued_at_us: now_us,

@@ -61,6 +61,18 @@ pub(super) enum ReleaseError {
 
 crate::error::from_data!(ReleaseError);
 
+/// Returns the certificate with the profile and policy under which the version was issued.
+fn as_issued(certificate: &ManagedCertificate, version: &ManagedVersion) -> ManagedCertificate {
+    match &version.profile {
+        Some(profile) => ManagedCertificate {
+            profile: profile.clone(),
+            policy: version.policy.clone(),
+            ..certificate.clone()
+        },
+        None => certificate.clone(),
+    }
+}
+
 /// The approval rule of a version.
 struct ApprovedTargets {
     /// Reason why approval is required.
@@ -113,7 +125,11 @@ impl Lifecycle {
             Some(job) => tables::Approvals::of(&self.inner.store).granted_approval_of(job).await?,
             None => None,
         };
-        let now = self.judge(certificate).await?.approval;
+        let now = match self.judge(certificate).await?.approval {
+            Some(reason) => Some(reason),
+            // The key is that of the profile and policy it was issued under, whatever the certificate has now.
+            None => self.judge(&as_issued(certificate, version)).await?.approval,
+        };
         // Another profile or policy since then does not lift the rule for the key that it protected.
         let reason = match (now, &approval) {
             (Some(reason), _) => reason,

@@ -126,8 +126,8 @@ impl Lifecycle {
 }
 
 fn ending(finished: FinishedAttempt, now_us: i64) -> Ending {
-    let FinishedAttempt { job, facts, outcome, suggests, .. } = finished;
-    let what = match outcome.and_then(|delivered| version(&job, &delivered, now_us)) {
+    let FinishedAttempt { job, facts, profile, outcome, suggests, .. } = finished;
+    let what = match outcome.and_then(|delivered| version(&job, profile, &delivered, now_us)) {
         Ok(version) => EndingKind::Issued(Box::new(version)),
         Err(error) => EndingKind::Failed { error: error.to_string(), retry: error.retry() },
     };
@@ -147,7 +147,12 @@ fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<
 }
 
 /// Converts the delivered certificate into a version, if it has the requested key.
-fn version(job: &JobRow, delivered: &DeliveredChain, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
+fn version(
+    job: &JobRow,
+    profile: Option<String>,
+    delivered: &DeliveredChain,
+    now_us: i64,
+) -> Result<NewManagedVersion, IssuerError> {
     let lying = |reason: String| IssuerError::Lying { reason };
     let leaf = delivered.chain.first().ok_or_else(|| lying("no certificate".to_owned()))?;
     let leaf =
@@ -172,6 +177,9 @@ fn version(job: &JobRow, delivered: &DeliveredChain, now_us: i64) -> Result<NewM
         not_before_us: leaf.not_before.0.saturating_mul(1_000_000),
         not_after_us: leaf.not_after.0.saturating_mul(1_000_000),
         issuer: job.issuer.clone(),
+        profile,
+        // Set in the transaction.
+        policy: None,
         key: job.key,
         chain: delivered.chain.concat(),
         issued_at_us: now_us,
@@ -237,7 +245,10 @@ async fn store_all(
     let versions: Vec<NewManagedVersion> = mine
         .iter()
         .filter_map(|one| match &one.what {
-            EndingKind::Issued(version) => Some((**version).clone()),
+            EndingKind::Issued(version) => {
+                let policy = rows.get(&version.certificate).and_then(|row| row.policy.clone());
+                Some(NewManagedVersion { policy, ..(**version).clone() })
+            }
             _ => None,
         })
         .collect();

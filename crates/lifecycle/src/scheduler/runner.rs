@@ -199,7 +199,7 @@ impl Lifecycle {
             Ok((delivered, suggests)) => (Ok(delivered), suggests),
             Err(error) => (Err(error), false),
         };
-        FinishedAttempt { job, facts, outcome, suggests, at_work }
+        FinishedAttempt { job, facts, profile: order.certificate_profile, outcome, suggests, at_work }
     }
 
     async fn end(&self, finished: FinishedAttempt) {
@@ -246,7 +246,7 @@ fn settled(
                 retry_after: None,
             });
             let ReadyRun { job, facts, at_work, .. } = ready;
-            Some(FinishedAttempt { job, facts, outcome, suggests: false, at_work })
+            Some(FinishedAttempt { job, facts, profile: None, outcome, suggests: false, at_work })
         }
     }
 }

@@ -26,6 +26,10 @@ pub struct NewManagedVersion {
     pub not_after_us: i64,
     /// Name of the issuer.
     pub issuer: String,
+    /// Profile of the certificate when the version was issued.
+    pub profile: Option<String>,
+    /// Policy of the certificate when the version was issued.
+    pub policy: Option<String>,
     /// Id of the private key, if this server stores it.
     pub key: Option<Uuid>,
     /// Concatenated DER certificates, leaf first.
@@ -55,6 +59,10 @@ pub struct ManagedVersion {
     pub not_after_us: i64,
     /// Name of the issuer.
     pub issuer: String,
+    /// Profile of the certificate when the version was issued; `None` for versions from before it was recorded.
+    pub profile: Option<String>,
+    /// Policy of the certificate when the version was issued.
+    pub policy: Option<String>,
     /// Id of the private key, if this server stores it.
     pub key: Option<Uuid>,
     /// Concatenated DER certificates, leaf first.
@@ -83,7 +91,7 @@ pub struct ManagedSuggestion {
 macro_rules! version_columns {
     () => {
         "v.id, v.certificate_id, v.job_id, v.fingerprint, v.serial, v.spki_sha256, v.not_before, v.not_after, v.issuer, \
-         v.key_id, v.chain, v.issued_at, v.revoked_at, v.revoked_reason"
+         v.key_id, v.chain, v.issued_at, v.revoked_at, v.revoked_reason, v.profile, v.policy"
     };
 }
 
@@ -125,12 +133,12 @@ SELECT v.fingerprint, v.certificate_id, v.id FROM managed_versions v WHERE v.fin
 
 pub(super) const INSERT: BulkStatement = db::bulk! {
     (certificate_id bigint, job_id bigint, fingerprint bytea, serial text, spki_sha256 bytea, not_before bigint,
-     not_after bigint, issuer text, key_id uuid, chain bytea, issued_at bigint)
+     not_after bigint, issuer text, key_id uuid, chain bytea, issued_at bigint, profile text, policy text)
     "-- versions_insert
 INSERT INTO managed_versions (certificate_id, job_id, fingerprint, serial, spki_sha256, not_before, not_after, issuer,
-  key_id, chain, issued_at)
+  key_id, chain, issued_at, profile, policy)
 VALUES (:certificate_id, :job_id, :fingerprint, :serial, :spki_sha256, :not_before, :not_after, :issuer, :key_id,
-  :chain, :issued_at) RETURNING id, certificate_id"
+  :chain, :issued_at, :profile, :policy) RETURNING id, certificate_id"
 };
 
 pub(super) const REVOKE: BulkStatement = db::bulk! { (id bigint, at bigint, reason bigint)
@@ -352,6 +360,8 @@ pub async fn insert_versions(tx: &mut Tx, new: &[NewManagedVersion]) -> Result<V
         Column::MaybeUuid(new.iter().map(|one| one.key).collect()),
         Column::Blob(new.iter().map(|one| one.chain.clone()).collect()),
         Column::Int(new.iter().map(|one| one.issued_at_us).collect()),
+        Column::MaybeText(new.iter().map(|one| one.profile.clone()).collect()),
+        Column::MaybeText(new.iter().map(|one| one.policy.clone()).collect()),
     ];
     tx.bulk(&INSERT, columns).await?.into_iter().map(|mut row| Ok((row.int()?, row.int()?))).collect()
 }
@@ -452,6 +462,8 @@ fn version_row(mut row: Row) -> Result<ManagedVersion, StoreError> {
         issued_at_us: row.int()?,
         revoked_at_us: row.maybe_int()?,
         revoked_reason: row.maybe_coded("managed_versions.revoked_reason")?,
+        profile: row.maybe_text()?,
+        policy: row.maybe_text()?,
     })
 }
 

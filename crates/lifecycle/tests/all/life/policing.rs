@@ -1,12 +1,13 @@
 //! Tests of policies, owners and teams.
 
-use lifecycle::managed::NewCertificate;
+use lifecycle::managed::{CertificateChange, NewCertificate};
 use lifecycle::people::{Contact, PeopleKind, Person};
 use lifecycle::policy::{Enforcement, Policy, PolicyRequirement, PolicyScope, Rule, Severity};
 use lifecycle::renewal::{Lead, RenewalRule};
 use lifecycle::tables::policies::ViolationFilter;
 use lifecycle::{
-    AdmissionError, CreateError, DataError, PersonChangeError, PolicyChangeError, RemoveError, Stale,
+    AdmissionError, CreateError, DataError, ExportError, ExportFormat, PersonChangeError, PolicyChangeError,
+    RemoveError, Stale,
 };
 
 use super::world::{DAY, World};
@@ -112,6 +113,34 @@ pub(super) async fn changed_policy_is_evaluated_against_all_certificates(world: 
     world.check().await;
 }
 
+fn needs_approval(applies_to: PolicyScope) -> Policy {
+    Policy { requires_approval: true, applies_to, ..Policy::default() }
+}
+
+pub(super) async fn key_of_a_version_is_judged_by_the_policy_under_which_it_was_issued(world: World) {
+    world.life.put_policy("p", &Policy::default(), None, "user:ann").await.unwrap();
+    let mut new = NewCertificate::new(&["a.example.org"], "web");
+    new.policy = Some("p".to_owned());
+    let id = world.life.create(new, "user:ann").await.unwrap().certificate;
+    world.life.tick().await.unwrap();
+    let export = async || world.life.export(id, &ExportFormat::ChainAndKey, "user:ann").await.map(drop);
+    export().await.unwrap();
+    // The certificate leaves the policy before it requires approval.
+    let none = CertificateChange { policy: Some(None), ..CertificateChange::default() };
+    world.life.update(id, None, &none, "user:ann").await.unwrap();
+    export().await.unwrap();
+    let record = world.life.policy("p").await.unwrap();
+    let strict = needs_approval(PolicyScope::default());
+    world.life.put_policy("p", &strict, Some(record.revision), "user:ann").await.unwrap();
+    let refused = export().await;
+    assert!(matches!(refused, Err(ExportError::NotApproved(_))), "{refused:?}");
+    // A version that was issued since belongs to no policy.
+    world.life.renew(&lifecycle::Selection::Ids(vec![id]), "asked", "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    export().await.unwrap();
+    world.check().await;
+}
+
 pub(super) async fn policy_in_use_cannot_be_deleted(world: World) {
     world.life.put_policy("p", &Policy::default(), None, "user:ann").await.unwrap();
     let taken = world.life.put_policy("p", &Policy::default(), None, "user:ann").await;
@@ -121,10 +150,7 @@ pub(super) async fn policy_in_use_cannot_be_deleted(world: World) {
     let created = world.life.create(new, "user:ann").await.unwrap();
     let used = world.life.delete_policy("p", "user:ann").await;
     assert!(matches!(used, Err(RemoveError::InUse { by, .. }) if by == created.certificate));
-    let none = lifecycle::managed::CertificateChange {
-        policy: Some(None),
-        ..lifecycle::managed::CertificateChange::default()
-    };
+    let none = CertificateChange { policy: Some(None), ..CertificateChange::default() };
     // The first run has not begun, so the certificate can still be changed.
     world.life.update(created.certificate, None, &none, "user:ann").await.unwrap();
     world.life.delete_policy("p", "user:ann").await.unwrap();
