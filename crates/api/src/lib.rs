@@ -32,7 +32,7 @@ pub mod key_policies;
 pub mod listing;
 pub mod master_key;
 pub mod ownership;
-mod patch;
+pub mod patch;
 pub mod path;
 pub mod people;
 pub mod plan;

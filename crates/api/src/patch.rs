@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer};
 
 /// Deserializes a nullable member of a change: absent is `None`, null is `Some(None)`.
-pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)

@@ -47,7 +47,20 @@ pub(crate) struct Judgement {
     pub(crate) approval: Option<String>,
 }
 
+/// The change removes the need for approval from a certificate.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}, and the changed certificate would need none: another person must approve this change")]
+pub struct LiftsApproval(pub(crate) String);
+
 impl Judgement {
+    /// Checks that a certificate that needs approval still needs it after a change.
+    pub(crate) fn check_stays(&self, after: &Self) -> Result<(), LiftsApproval> {
+        match (&self.approval, &after.approval) {
+            (Some(reason), None) => Err(LiftsApproval(reason.clone())),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn consent(&self) -> Consent {
         if self.approval.is_some() { Consent::Needed } else { Consent::NotNeeded }
     }

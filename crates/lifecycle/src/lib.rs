@@ -40,12 +40,13 @@ pub use creation::{AdmissionError, CreateError, Created};
 pub use error::{DataError, Missing, NameTaken, NotWaiting, RemoveError, Stale, UnderWay};
 pub use figures::{Figures, LoopFigures};
 pub use handle::{Lifecycle, LifecycleOptions};
+pub use judgement::LiftsApproval;
 pub use requests::{
-    ApprovalError, BulkError, BulkReport, CertificatePage, ClaimError, Counts, CsrError, DismissError,
-    DueRuns, ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX, JobError,
-    JobPage, MoveError, NOTE_OCTETS_MAX, NotApproved, OwnerFilter, PASSWORD_OCTETS_MIN, PersonChangeError,
-    PersonRecord, PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest,
-    SchedulerStatus, Selection, UpdateError, VersionPage, ViolationRecord,
+    ApprovalError, BulkError, BulkReport, CertificatePage, ChangePreview, ClaimError, Counts, CsrError,
+    DismissError, DueRuns, ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX,
+    JobError, JobPage, MoveError, NOTE_OCTETS_MAX, NotApproved, OwnerFilter, PASSWORD_OCTETS_MIN,
+    PersonChangeError, PersonRecord, PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign,
+    RevokeRequest, SchedulerStatus, Selection, UpdateError, VersionPage, ViolationRecord,
 };
 pub use run_consents::RunApprovals;
 pub use scheduler::TickReport;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keys::KeyType;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use x509::{BadName, DistinguishedName, GeneralName};
 
@@ -70,7 +71,8 @@ impl NewCertificate {
 }
 
 /// Request to change a managed certificate. `None` leaves a field unchanged.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct CertificateChange {
     /// New unique name.
     pub name: Option<String>,
@@ -81,14 +83,18 @@ pub struct CertificateChange {
     /// New issuer.
     pub issuer: Option<String>,
     /// New owner, or `Some(None)` to remove the owner.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "api::patch::given")]
     pub owner: Option<Option<String>>,
     /// New team, or `Some(None)` to remove the team.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "api::patch::given")]
     pub team: Option<Option<String>>,
     /// New tags, which replace all existing tags.
     pub tags: Option<BTreeMap<String, String>>,
     /// New environment, or `Some(None)` to remove it.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "api::patch::given")]
     pub environment: Option<Option<String>>,
     /// New policy, or `Some(None)` to remove it.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "api::patch::given")]
     pub policy: Option<Option<String>>,
     /// New location of the next private key.
     pub key_location: Option<KeyLocation>,
@@ -309,6 +315,27 @@ pub(crate) fn check_label(field: &'static str, text: &str) -> Result<(), BadRequ
 }
 
 impl ManagedCertificate {
+    /// Returns the settings that people change, as JSON. State, versions and times are not part of them.
+    #[must_use]
+    pub fn settings(&self) -> serde_json::Value {
+        let names: Vec<String> = self.names.iter().map(ToString::to_string).collect();
+        serde_json::json!({
+            "name": self.name,
+            "names": names,
+            "profile": self.profile,
+            "issuer": self.issuer,
+            "owner": self.owner,
+            "team": self.team,
+            "tags": self.tags,
+            "environment": self.environment,
+            "policy": self.policy,
+            "key_location": self.key_location,
+            "key_type": self.key_type,
+            "targets": self.targets,
+            "options": self.options,
+        })
+    }
+
     fn check(&self) -> Result<(), BadRequest> {
         check_label("the name", &self.name)?;
         check_label("the profile", &self.profile)?;

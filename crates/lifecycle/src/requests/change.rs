@@ -14,7 +14,7 @@ use crate::creation::AdmissionError;
 use crate::error::{DataError, NameTaken, NotWaiting, Stale, UnderWay, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobId, JobKind, JobState, target_of};
-use crate::judgement::{Judgement, violation_row};
+use crate::judgement::{Judgement, LiftsApproval, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{BadRequest, CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
 use crate::plan::{PlanFacts, standing_by_job, void};
@@ -48,12 +48,22 @@ pub enum UpdateError {
     /// A run in progress prevents the change.
     #[error(transparent)]
     UnderWay(#[from] UnderWay),
+    /// Another person must approve the change: see [`Lifecycle::update_approved`].
+    #[error(transparent)]
+    LiftsApproval(#[from] LiftsApproval),
     /// Stored data is missing or cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(UpdateError);
+
+/// Whether another person approved a change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum ChangeConsent {
+    NotGiven,
+    Given,
+}
 
 /// Reason why the certificate was not archived, restored or redeployed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -105,6 +115,17 @@ from_data!(JobError);
 /// Result of a transaction on one certificate.
 type Outcome<E> = Result<(), E>;
 
+/// The effect of a change that is not made yet.
+#[derive(Clone, Debug)]
+pub struct ChangePreview {
+    /// The settings of the certificate after the change, without state.
+    pub settings: serde_json::Value,
+    /// Whether the certificate needs approval now, and not after the change.
+    pub lifts: bool,
+    /// The profile of the certificate before the change, if it requires approval.
+    pub profile: Option<String>,
+}
+
 /// A validated change.
 struct Change {
     before: ManagedCertificate,
@@ -121,7 +142,8 @@ impl Lifecycle {
     /// Changes of names, profile, issuer and key apply to the next version; `renew` requests it immediately.
     ///
     /// # Errors
-    /// [`UpdateError::Stale`]; as [`Lifecycle::create`].
+    /// [`UpdateError::Stale`]; [`UpdateError::LiftsApproval`] if the certificate needs approval, and would not after the change; as
+    /// [`Lifecycle::create`].
     #[crate::boxed]
     pub async fn update(
         &self,
@@ -129,6 +151,51 @@ impl Lifecycle {
         revision: Option<i64>,
         change: &CertificateChange,
         actor: &str,
+    ) -> Result<ManagedCertificate, UpdateError> {
+        self.update_with(id, revision, change, actor, ChangeConsent::NotGiven).await
+    }
+
+    /// Changes a certificate like [`Lifecycle::update`], after another person approved that it no longer needs approval.
+    ///
+    /// # Errors
+    /// As of [`Lifecycle::update`], without [`UpdateError::LiftsApproval`].
+    #[crate::boxed]
+    pub async fn update_approved(
+        &self,
+        id: Uuid,
+        revision: i64,
+        change: &CertificateChange,
+        actor: &str,
+    ) -> Result<ManagedCertificate, UpdateError> {
+        self.update_with(id, Some(revision), change, actor, ChangeConsent::Given).await
+    }
+
+    /// Returns the settings of a certificate after a change, and the profile that requires approval only before the change, if a profile
+    /// and not a policy does.
+    ///
+    /// # Errors
+    /// [`UpdateError::Bad`]; [`UpdateError::Data`].
+    #[crate::boxed]
+    pub async fn preview_change(
+        &self,
+        id: Uuid,
+        change: &CertificateChange,
+    ) -> Result<ChangePreview, UpdateError> {
+        let before = self.get(id).await?;
+        let after = change.apply(&before, self.now_us())?;
+        let lifts = self.judge(&before).await?.check_stays(&self.judge(&after).await?).is_err();
+        let facts = self.profile_facts(&before.profile).await?;
+        let guarded = facts.is_some_and(|facts| facts.requires_approval);
+        Ok(ChangePreview { settings: after.settings(), lifts, profile: guarded.then_some(before.profile) })
+    }
+
+    async fn update_with(
+        &self,
+        id: Uuid,
+        revision: Option<i64>,
+        change: &CertificateChange,
+        actor: &str,
+        consent: ChangeConsent,
     ) -> Result<ManagedCertificate, UpdateError> {
         let before = self.get(id).await?;
         if let Some(revision) = revision.filter(|revision| *revision != before.revision) {
@@ -147,6 +214,9 @@ impl Lifecycle {
         }
         let (_, violations) = self.admit(&after).await?;
         let judged = self.judge(&after).await?;
+        if consent == ChangeConsent::NotGiven {
+            self.judge(&before).await?.check_stays(&judged)?;
+        }
         let renew = change.renew;
         let change = std::sync::Arc::new(Change {
             before,

@@ -17,7 +17,7 @@ mod work;
 
 pub use self::inventory::{ClaimError, DismissError, FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
 pub use approvals::{ApprovalError, NOTE_OCTETS_MAX};
-pub use change::{JobError, MoveError, UpdateError};
+pub use change::{ChangePreview, JobError, MoveError, UpdateError};
 pub(crate) use create::batcher;
 pub use export::{ExportError, ExportFormat, Exported, PASSWORD_OCTETS_MIN};
 pub use people::{PersonChangeError, PersonRecord};

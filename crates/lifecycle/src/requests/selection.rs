@@ -534,6 +534,15 @@ async fn reassign(
             report.refuse(row.uuid, BadRequest::TooManyTags.to_string());
             continue;
         }
+        if let (Some(policy), None) = (policies.approval_needed(&before), policies.approval_needed(&after)) {
+            report.refuse(
+                row.uuid,
+                format!(
+                    "the policy {policy} requires approval: change this certificate alone, so that another person approves the change"
+                ),
+            );
+            continue;
+        }
         let violations = policies.violations(&after, &policies.renewal_rule(&after, None));
         if let Some(one) = violations.iter().find(|one| one.enforced) {
             report.refuse(row.uuid, format!("{} ({})", one.message, one.policy));

@@ -38,6 +38,11 @@ impl Gates {
                 let lifecycle = self.lifecycle.as_ref().ok_or_else(component_not_running)?;
                 Ok(lifecycle.delete_policy(name, actor).await?)
             }
+            GateChange::UpdateCertificate { id, revision, change } => {
+                let lifecycle = self.lifecycle.as_ref().ok_or_else(component_not_running)?;
+                lifecycle.update_approved(*id, *revision, change, actor).await?;
+                Ok(())
+            }
             GateChange::Access { change, details } => {
                 let prepared = CheckedChange { change: change.clone(), details: details.clone() };
                 admin::make(&self.access, self.logins, actor, prepared).await

@@ -1,6 +1,7 @@
 //! Changes to gates.
 
 use authority::profile::Profile;
+use lifecycle::managed::CertificateChange;
 use lifecycle::policy::Policy;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,6 +31,8 @@ pub(crate) enum GateChange {
     PutPolicy { name: String, policy: Box<Policy>, revision: Option<i64> },
     /// Deletes a policy.
     DeletePolicy { name: String },
+    /// Changes the settings of a managed certificate, so that it no longer needs approval.
+    UpdateCertificate { id: Uuid, revision: i64, change: Box<CertificateChange> },
     /// Changes a role, or an identity and its grants.
     Access { change: Change, details: Value },
 }
@@ -54,6 +57,7 @@ impl GateChange {
             Self::PutPolicy { revision: None, .. } => "policy.create",
             Self::PutPolicy { .. } => "policy.update",
             Self::DeletePolicy { .. } => "policy.delete",
+            Self::UpdateCertificate { .. } => "certificate.update",
             Self::Access { change, .. } => change.action(),
         }
     }
@@ -67,6 +71,7 @@ impl GateChange {
             Self::UpdateIssuer { id, .. } | Self::DeleteIssuer { id } => format!("issuer/{id}"),
             Self::UpdateTarget { id, .. } | Self::DeleteTarget { id } => format!("target/{id}"),
             Self::PutPolicy { name, .. } | Self::DeletePolicy { name } => format!("policy/{name}"),
+            Self::UpdateCertificate { id, .. } => format!("certificate/{id}"),
             Self::Access { change, .. } => change.resource(),
         }
     }

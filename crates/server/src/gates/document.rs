@@ -83,6 +83,7 @@ impl Gates {
             "policy" => self.policy(name).await,
             "issuer" => self.issuer(name).await,
             "target" => self.target(name).await,
+            "certificate" => self.certificate(name).await,
             "role" => self.role(name).await,
             "token" => self.identity_row(IdentityKind::Token, name).await,
             "user" => self.identity_row(IdentityKind::User, name).await,
@@ -137,6 +138,15 @@ impl Gates {
         }
     }
 
+    async fn certificate(&self, id: &str) -> Result<Option<Document>, Problem> {
+        let (Some(lifecycle), Ok(id)) = (&self.lifecycle, id.parse()) else { return Ok(None) };
+        match lifecycle.get(id).await {
+            Ok(found) => Ok(Some(Document { revision: found.revision, value: found.settings() })),
+            Err(lifecycle::DataError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     async fn role(&self, name: &str) -> Result<Option<Document>, Problem> {
         let roles = store::Access::of(self.access.store()).roles().await?;
         Ok(roles.into_iter().find(|stored| stored.name == name).map(|stored| Document {
@@ -174,6 +184,10 @@ impl Gates {
             }
             GateChange::UpdateTarget { name, agent, target, .. } => {
                 Some(target_document_after(name, *agent, target)?)
+            }
+            GateChange::UpdateCertificate { id, change, .. } => {
+                let lifecycle = self.lifecycle.as_ref().ok_or_else(component_not_running)?;
+                Some(lifecycle.preview_change(*id, change).await?.settings)
             }
             GateChange::Access { change, .. } => access_document_after(change, before),
             GateChange::DeleteProfile { .. }

@@ -106,6 +106,9 @@ impl Gates {
         change: &GateChange,
     ) -> Result<Option<(Authority, Guard)>, Problem> {
         let guarded = profiles_requiring_approval(self.access.store()).await?;
+        if let GateChange::UpdateCertificate { id, change, .. } = change {
+            return self.of_certificate(*id, change, &guarded).await;
+        }
         let everywhere = self.is_approval_policy_change(change).await?;
         let profiles = match change {
             _ if everywhere => Vec::new(),
@@ -129,11 +132,22 @@ impl Gates {
             },
             // A policy without required approval affects no gate.
             GateChange::PutPolicy { .. } | GateChange::DeletePolicy { .. } => return Ok(None),
+            // Handled above.
+            GateChange::UpdateCertificate { .. } => return Ok(None),
             GateChange::Access { change, .. } => over(&self.given(caller, change).await?, &guarded),
         };
         if profiles.is_empty() && !everywhere {
             return Ok(None);
         }
+        self.by_profiles(profiles, &guarded)
+    }
+
+    /// Returns the guard of these profiles; without profiles, of all of them.
+    fn by_profiles(
+        &self,
+        profiles: Vec<String>,
+        guarded: &[StoredProfile],
+    ) -> Result<Option<(Authority, Guard)>, Problem> {
         let approvals = |name: &String| {
             let found = guarded.iter().find(|(guarded, _)| guarded == name);
             found.and_then(|(_, profile)| profile.as_ref()).map_or(1, |profile| profile.approvals)
@@ -141,6 +155,21 @@ impl Gates {
         let needed = profiles.iter().map(approvals).max().unwrap_or(1);
         let authority = self.authority.clone().ok_or_else(component_not_running)?;
         Ok(Some((authority, Guard { profiles, needed })))
+    }
+
+    /// Returns the guard of a change of a certificate: that of its profile, or of all profiles if a policy requires the approval.
+    async fn of_certificate(
+        &self,
+        id: uuid::Uuid,
+        change: &lifecycle::managed::CertificateChange,
+        guarded: &[StoredProfile],
+    ) -> Result<Option<(Authority, Guard)>, Problem> {
+        let lifecycle = self.lifecycle.as_ref().ok_or_else(component_not_running)?;
+        let preview = lifecycle.preview_change(id, change).await?;
+        if !preview.lifts {
+            return Ok(None);
+        }
+        self.by_profiles(preview.profile.into_iter().collect(), guarded)
     }
 
     /// Returns whether the change is of a policy that requires approval. Such a policy applies to every profile.

@@ -9,10 +9,11 @@ use authority::tables::ChangeState;
 use axum::extract::State as With;
 use axum::response::Response;
 use http::request::Parts;
+use serde_json::Value;
 use store::{Clock, Cursor};
 use uuid::Uuid;
 
-use crate::access::{AccessControl, Caller, Permission, Reach, Scope};
+use crate::access::{AccessControl, Caller, Object, Permission, Reach, Scope};
 use crate::extract::{Json, Path, Query};
 use crate::gates::{Gates, change_view};
 use crate::paging::{Listing, PageQuery, Paging, listing};
@@ -31,12 +32,27 @@ pub(crate) fn routes() -> Api {
 }
 
 /// Checks the permission on a change. A change that affects several profiles needs the permission for each of them; a change that
-/// affects all profiles needs it in all scopes.
+/// affects all profiles needs it in all scopes. A change of a certificate needs it for the certificate.
 fn permitted(caller: &Caller, permission: Permission, change: &PendingChange) -> Result<(), Problem> {
     if change.profiles.is_empty() {
         return caller.may(permission, &[]);
     }
+    if let Some(certificate) = certificate_of(change) {
+        return caller.may(permission, certificate);
+    }
     change.profiles.iter().try_for_each(|name| caller.may(permission, &[Scope::profile(name.clone())]))
+}
+
+/// Returns the certificate that a change changes, as it was before.
+fn certificate_of(change: &PendingChange) -> Option<Object> {
+    let before = change.plan.before.as_ref().filter(|_| change.plan.object.starts_with("certificate/"))?;
+    let text = |name: &str| before[name].as_str().map(str::to_owned);
+    let names = before["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    Some(Object {
+        issuer: text("issuer"),
+        team: text("team"),
+        ..Object::profile(text("profile").unwrap_or_default()).with_names(names)
+    })
 }
 
 /// Lists the changes of gates that wait for approval, newest first.

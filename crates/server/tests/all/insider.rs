@@ -19,10 +19,7 @@ use crate::world::{Plan, TestResponse, World, send};
 impl House {
     /// Creates a profile for names below `example`, for which another person must approve.
     async fn guarded_profile(&self, name: &str) {
-        let names = json!({ "dns_allowed": [{ "suffix": "example", "wildcards": true }] });
-        let vip = Profile::for_servers(name, serde_json::from_value(names).unwrap());
-        let vip = serde_json::to_value(Profile { requires_approval: true, ..vip }).unwrap();
-        self.post(&self.admin, "/api/v1/profiles", &vip).await.expect(201);
+        self.profile_of_example(name, true).await;
     }
 
     /// Returns the token of a second administrator.
@@ -130,8 +127,10 @@ async fn key_of_a_guarded_certificate_leaves_the_server_only_as_approved() {
     // A new target does not, and neither does another agent.
     house.patch(&operator, &id, &json!({ "targets": [one, two] })).await.expect(200);
     refused(house.post(&operator, &deploy, &Value::Null).await, "renew");
-    // The rules of the version stay those under which it was issued.
-    house.patch(&operator, &id, &json!({ "profile": "shared" })).await.expect(200);
+    // The rules of the version stay those under which it was issued, also after another person approved another profile.
+    let other = house.patch(&operator, &id, &json!({ "profile": "shared" })).await.expect(202).json();
+    house.approve_change(&second, &other).await;
+    assert_eq!(house.get(&operator, &path).await.expect(200).json()["profile"], "shared");
     refused(house.post(&operator, &deploy, &Value::Null).await, "renew");
     refused(house.post(&operator, &export, &json!({ "format": "pem" })).await, "deploy");
     house.patch(&operator, &id, &json!({ "profile": "vip" })).await.expect(200);
@@ -148,14 +147,74 @@ async fn key_of_a_guarded_certificate_leaves_the_server_only_as_approved() {
     house.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policy_that_requires_approval_is_removed_from_a_certificate_with_approval_only() {
+    let house = House::new(Database::sqlite()).await;
+    let second = house.second().await;
+    let operator = house.token("operator", "any").await;
+    let policies = [
+        ("named", json!({ "requires_approval": true })),
+        ("tagged", json!({ "requires_approval": true, "applies_to": { "tags": { "tier": "one" } } })),
+    ];
+    for (name, policy) in &policies {
+        let new = json!({ "name": name, "policy": policy });
+        house.post(&house.admin, "/api/v1/policies", &new).await.expect(201);
+    }
+    let new = json!({ "names": ["x.example"], "profile": "shared", "issue": false });
+    let ways = [
+        (json!({ "policy": "named" }), json!({ "policy": null }), json!({ "policy": null })),
+        (json!({ "tags": { "tier": "one" } }), json!({ "tags": {} }), json!({ "tags_unset": ["tier"] })),
+    ];
+    for (number, (has, patch, many)) in ways.iter().enumerate() {
+        let mut new = new.clone();
+        new["name"] = json!(format!("certificate {number}"));
+        new.as_object_mut().unwrap().extend(has.as_object().unwrap().clone());
+        let id = house.certificate(&new).await;
+        let path = format!("{CERTIFICATES}/{id}");
+        let before = house.get(&operator, &path).await.expect(200).json();
+        // Together with many others it is refused.
+        let mut body = json!({ "select": { "ids": [id] } });
+        body.as_object_mut().unwrap().extend(many.as_object().unwrap().clone());
+        let report =
+            house.post(&operator, &format!("{CERTIFICATES}/reassign"), &body).await.expect(200).json();
+        assert_eq!((&report["done"], &report["refused"]), (&json!(0), &json!(1)), "{report}");
+        // Alone it waits.
+        let change = house.patch(&operator, &id, patch).await.expect(202).json();
+        assert_eq!(change["profiles"], json!([]), "a policy applies to every profile");
+        assert_eq!(house.get(&operator, &path).await.expect(200).json(), before);
+        house.approve_change(&second, &change).await;
+        let after = house.get(&operator, &path).await.expect(200).json();
+        assert_eq!((&after["policy"], &after["tags"]), (&Value::Null, &json!({})));
+        // What lifts nothing needs no approval.
+        house.patch(&operator, &id, &json!({ "notes": "x", "policy": "named" })).await.expect(200);
+        house.patch(&operator, &id, &json!({ "tags": { "tier": "two" } })).await.expect(200);
+    }
+    house.end().await;
+}
+
 impl House {
+    /// Creates a profile for names below `example`, and returns it.
+    async fn profile_of_example(&self, name: &str, requires_approval: bool) -> Profile {
+        let names = json!({ "dns_allowed": [{ "suffix": "example", "wildcards": true }] });
+        let profile = Profile::for_servers(name, serde_json::from_value(names).unwrap());
+        let profile = Profile { requires_approval, ..profile };
+        let body = serde_json::to_value(&profile).unwrap();
+        self.post(&self.admin, "/api/v1/profiles", &body).await.expect(201);
+        profile
+    }
+
+    /// Approves a change of a gate.
+    async fn approve_change(&self, token: &str, change: &Value) {
+        let path = format!("/api/v1/changes/{}/approve", change["id"].as_str().unwrap());
+        self.post(token, &path, &json!({ "plan_sha256": change["plan_sha256"] })).await.expect(200);
+    }
+
     /// Returns a token of an operator. A grant over a guarded profile needs approval.
     async fn operator_of_everything(&self) -> String {
         let grants = json!([{ "role": "operator", "scope": "any" }]);
         let new = json!({ "name": "operator of everything", "grants": grants });
         let made = self.post(&self.admin, "/api/v1/tokens", &new).await.expect(202).json();
-        let path = format!("/api/v1/changes/{}/approve", made["id"].as_str().unwrap());
-        self.post(&self.second().await, &path, &json!({})).await.expect(200);
+        self.approve_change(&self.second().await, &made).await;
         made["token"].as_str().unwrap().to_owned()
     }
 }

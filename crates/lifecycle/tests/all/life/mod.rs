@@ -82,6 +82,7 @@ testbed::on_both! { super::world::World:
     policing::enforced_policy_rejects_and_advisory_policy_lists_violations
     policing::changed_policy_is_evaluated_against_all_certificates
     policing::policy_in_use_cannot_be_deleted
+    policing::change_that_lifts_the_need_for_approval_is_made_only_with_approval
     policing::key_of_a_version_is_judged_by_the_policy_under_which_it_was_issued
     policing::owners_and_teams_are_stored_with_revisions
     claiming::found_certificate_is_claimed_with_its_endpoint

@@ -7,7 +7,7 @@ use lifecycle::renewal::{Lead, RenewalRule};
 use lifecycle::tables::policies::ViolationFilter;
 use lifecycle::{
     AdmissionError, CreateError, DataError, ExportError, ExportFormat, PersonChangeError, PolicyChangeError,
-    RemoveError, Stale,
+    RemoveError, Stale, UpdateError,
 };
 
 use super::world::{DAY, World};
@@ -115,6 +115,61 @@ pub(super) async fn changed_policy_is_evaluated_against_all_certificates(world: 
 
 fn needs_approval(applies_to: PolicyScope) -> Policy {
     Policy { requires_approval: true, applies_to, ..Policy::default() }
+}
+
+pub(super) async fn change_that_lifts_the_need_for_approval_is_made_only_with_approval(world: World) {
+    let tagged =
+        PolicyScope { tags: [("tier".to_owned(), "one".to_owned())].into(), ..PolicyScope::default() };
+    for (name, scope) in [("named", PolicyScope::default()), ("tagged", tagged)] {
+        world.life.put_policy(name, &needs_approval(scope), None, "user:ann").await.unwrap();
+    }
+    let no_policy = CertificateChange { policy: Some(None), ..CertificateChange::default() };
+    let no_tags = CertificateChange { tags: Some([].into()), ..CertificateChange::default() };
+    let other_profile = CertificateChange { profile: Some("web".to_owned()), ..CertificateChange::default() };
+    let many = lifecycle::Reassign::default;
+    let ways: [(&str, fn(&mut NewCertificate), _, Option<lifecycle::Reassign>); 3] = [
+        (
+            "web",
+            |new| new.policy = Some("named".to_owned()),
+            no_policy,
+            Some(lifecycle::Reassign { policy: Some(None), ..many() }),
+        ),
+        (
+            "web",
+            |new| drop(new.tags.insert("tier".to_owned(), "one".to_owned())),
+            no_tags,
+            Some(lifecycle::Reassign { tags_unset: vec!["tier".to_owned()], ..many() }),
+        ),
+        ("careful", |_| (), other_profile, None),
+    ];
+    for (number, (profile, guard, change, many)) in ways.into_iter().enumerate() {
+        let mut new = NewCertificate::new(&[&format!("n{number}.example.org")], profile);
+        new.issue = false;
+        guard(&mut new);
+        let id = world.life.create(new, "user:ann").await.unwrap().certificate;
+        let before = world.life.get(id).await.unwrap();
+        let refused = world.life.update(id, None, &change, "user:ann").await;
+        assert!(matches!(refused, Err(UpdateError::LiftsApproval(_))), "{number}: {refused:?}");
+        if let Some(many) = many {
+            let report =
+                world.life.reassign(&lifecycle::Selection::Ids(vec![id]), many, "user:ann").await.unwrap();
+            assert_eq!((report.done, report.refused), (0, 1), "{number}: {report:?}");
+            assert!(report.reasons[0].1.contains("requires approval"), "{report:?}");
+        }
+        assert_eq!(world.life.get(id).await.unwrap(), before, "{number}");
+        assert!(world.life.preview_change(id, &change).await.unwrap().lifts);
+        // A change that keeps the need is made.
+        let notes = CertificateChange { owner: Some(Some("ann".to_owned())), ..CertificateChange::default() };
+        assert!(!world.life.preview_change(id, &notes).await.unwrap().lifts);
+        let kept = world.life.update(id, None, &notes, "user:ann").await.unwrap();
+        // The stored form of a change removes what it removes.
+        let stored: CertificateChange =
+            serde_json::from_str(&serde_json::to_string(&change).unwrap()).unwrap();
+        assert_eq!(stored, change);
+        let after = world.life.update_approved(id, kept.revision, &stored, "user:ann").await.unwrap();
+        assert_eq!((after.policy, after.tags.len(), after.profile.as_str()), (None, 0, "web"), "{number}");
+    }
+    world.check().await;
 }
 
 pub(super) async fn key_of_a_version_is_judged_by_the_policy_under_which_it_was_issued(world: World) {

@@ -15,6 +15,7 @@ use api::certificates::{
     ExportKind, FacetQuery, FacetsView, GroupQuery, GroupsView, NewCertificateBody, Order, RevokeBody,
     ServedView, SummaryView, VersionView,
 };
+use api::changes::ChangeView;
 use api::jobs::JobView;
 use api::listing::{CountQuery, Direction};
 use authority::Authority;
@@ -34,6 +35,7 @@ use zeroize::Zeroizing;
 use crate::access::{Caller, Permission};
 use crate::conditional::IfMatch;
 use crate::extract::{Json, Path, Query};
+use crate::gates::{GateChange, Gates};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
@@ -262,12 +264,15 @@ async fn get_one(
 
 /// Changes a certificate. New names, profile, issuer and key apply from the next version on; `renew` requests it now.
 ///
-/// Without `If-Match` the change applies to the newest revision, unless the same members were changed concurrently.
+/// Without `If-Match` the change applies to the newest revision, unless the same members were changed concurrently. A change after which
+/// the certificate no longer needs approval waits for approval itself.
 #[utoipa::path(patch, path = "/api/v1/certificates/{id}", operation_id = "updateCertificate",
-    params(("id" = Uuid, Path)), request_body = CertificatePatch, responses((status = 200, body = CertificateView)))]
+    params(("id" = Uuid, Path)), request_body = CertificatePatch,
+    responses((status = 200, body = CertificateView), (status = 202, body = ChangeView)))]
 async fn update(
     Component(lifecycle): Component<Lifecycle>,
     With(agents): With<Option<Agents>>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
@@ -284,6 +289,13 @@ async fn update(
         let stale = match lifecycle.update(id, Some(before.revision), &change, caller.actor()).await {
             // The lifecycle may update state and versions at any time.
             Err(UpdateError::Stale(stale)) if tries < UPDATE_TRIES && if_match.is_absent() => stale,
+            Err(UpdateError::LiftsApproval(_)) => {
+                let (revision, change) = (before.revision, Box::new(change));
+                let change = GateChange::UpdateCertificate { id, revision, change };
+                let written = gates.write(&caller, change).await?;
+                let after = lifecycle.get(id).await?;
+                return Ok(written.map(|()| tagged(after)).into_response());
+            }
             other => return Ok(tagged(other?)),
         };
         tries += 1;

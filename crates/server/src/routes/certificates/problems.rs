@@ -65,6 +65,7 @@ impl From<UpdateError> for Problem {
             error @ UpdateError::Bad(_) => Self::unprocessable(error),
             error @ (UpdateError::Taken(_) | UpdateError::UnderWay(_)) => Self::conflict(error),
             UpdateError::Stale(stale) => changed(&stale),
+            UpdateError::LiftsApproval(error) => Self::approval_required(error),
             UpdateError::Admission(error) => error.into(),
             UpdateError::Data(error) => error.into(),
         }
