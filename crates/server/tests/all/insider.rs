@@ -192,6 +192,26 @@ async fn policy_that_requires_approval_is_removed_from_a_certificate_with_approv
     house.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn filters_by_ca_do_not_show_which_cas_exist() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    let team = house.token("operator", "team:a").await;
+    let ask = async |token: &str, ca: &str| {
+        house.get(token, &format!("/api/v1/issued?profile=web-a&ca={ca}")).await
+    };
+    let revoke = async |ca: &str| {
+        let body = json!({ "filter": { "profile": "web-a", "ca": ca }, "reason": "superseded" });
+        house.post(&team, "/api/v1/revocations", &body).await.expect(200).json()
+    };
+    let (other, none) = (ask(&team, "root").await, ask(&team, "nothing").await);
+    assert_eq!(anonymous(&other.expect(200), "root"), anonymous(&none.expect(200), "nothing"));
+    assert_eq!(revoke("root").await["count"], revoke("nothing").await["count"]);
+    // A caller who may see CAs learns that a name is wrong.
+    ask(&house.admin, "nothing").await.expect(404);
+    house.end().await;
+}
+
 impl House {
     /// Creates a profile for names below `example`, and returns it.
     async fn profile_of_example(&self, name: &str, requires_approval: bool) -> Profile {

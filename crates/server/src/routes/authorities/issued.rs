@@ -201,10 +201,7 @@ async fn list(
                 .hint("name a profile: ?profile=NAME"));
         }
     }
-    let ca = match &params.ca {
-        Some(ca) => Some(authority.ca(ca).await?.id),
-        None => None,
-    };
+    let ca = ca_of_filter(&authority, &caller, params.ca.as_deref()).await?;
     let serial = params.serial.as_deref().map(str::parse::<SerialNumber>).transpose();
     let serial = serial.map_err(|error| Problem::bad_request(format_args!("serial: {error}")))?;
     let fingerprint = params.fingerprint.as_deref().map(str::parse::<Fingerprint>).transpose();
@@ -244,6 +241,22 @@ async fn list(
     };
     let now_us = clock.now_us();
     Ok(Json(listing(page, |record| issued_view(record, now_us))))
+}
+
+/// Returns the CA of a filter. To a caller who may not see CAs, one that does not exist is a CA without certificates.
+pub(super) async fn ca_of_filter(
+    authority: &Authority,
+    caller: &Caller,
+    ca: Option<&str>,
+) -> Result<Option<Uuid>, Problem> {
+    let Some(ca) = ca else { return Ok(None) };
+    match authority.ca(ca).await {
+        Ok(found) => Ok(Some(found.id)),
+        Err(CaError::Unknown(_)) if !caller.has_permission_everywhere(Permission::CaRead) => {
+            Ok(Some(Uuid::nil()))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Shows a certificate issued by this server, by its ID or its fingerprint.

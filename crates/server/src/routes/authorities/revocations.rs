@@ -57,13 +57,11 @@ fn revoked_view(entry: RevocationEntry) -> RevokedView {
 async fn list(
     Component(authority): Component<Authority>,
     With(store): With<Store>,
+    caller: Caller,
     paging: Paging,
     Query(params): Query<RevocationQuery>,
 ) -> Result<Json<Listing<RevokedView>>, Problem> {
-    let ca = match &params.ca {
-        Some(ca) => Some(authority.ca(ca).await?.id),
-        None => None,
-    };
+    let ca = super::issued::ca_of_filter(&authority, &caller, params.ca.as_deref()).await?;
     let page = Revocations::of(&store).page(ca, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(listing(page, revoked_view)))
 }
@@ -143,7 +141,7 @@ async fn selected(
                 Some(profile) => within(profile)?,
                 None => everywhere()?,
             }
-            let filter = filter(authority, conditions).await?;
+            let filter = filter(authority, caller, conditions).await?;
             if covers_profiles(caller, Permission::CertificateRevoke) {
                 return Ok(Selection::Filter(filter));
             }
@@ -215,12 +213,10 @@ async fn permitted_matches(
 
 async fn filter(
     authority: &Authority,
+    caller: &Caller,
     conditions: RevocationConditions,
 ) -> Result<RevocationFilter, Problem> {
-    let ca = match &conditions.ca {
-        Some(ca) => Some(authority.ca(ca).await?.id),
-        None => None,
-    };
+    let ca = super::issued::ca_of_filter(authority, caller, conditions.ca.as_deref()).await?;
     Ok(RevocationFilter {
         profile: conditions.profile,
         ca,
