@@ -2,7 +2,7 @@
 //!
 //! The mount `database` is the root of all roles: `database/creds/team/db` creates a credential of the role `/team/db`.
 
-use axum::extract::Path;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use credentials::{CredentialError, LeaseRequest, LeaseRow, LeaseState, PermissionPath, Requester};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value as Json, json};
@@ -62,21 +62,33 @@ pub(super) async fn create(
     Ok(leased(&lease_id(&new.lease), seconds, fields))
 }
 
-/// Returns the identity of a lease from the path or the body.
-fn requested(path: Option<Path<String>>, body: &Map<String, Json>) -> Result<Uuid, Refused> {
-    match path {
-        Some(Path(path)) => parse_id(&path),
-        None => parse_id(body.get("lease_id").and_then(Json::as_str).unwrap_or_default()),
+/// A request about one lease, which the path or the body names.
+pub(super) struct LeaseCall {
+    requester: Requester,
+    id: Uuid,
+    body: Map<String, Json>,
+}
+
+impl FromRequest<Context> for LeaseCall {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
+        let (mut parts, body) = request.into_parts();
+        let Principal { requester, .. } = Principal::from_request_parts(&mut parts, context).await?;
+        let path = Path::<String>::from_request_parts(&mut parts, context).await.ok();
+        let Body(body) = Body::from_request(Request::from_parts(parts, body), context).await?;
+        let id = match path {
+            Some(Path(path)) => parse_id(&path)?,
+            None => parse_id(body.get("lease_id").and_then(Json::as_str).unwrap_or_default())?,
+        };
+        Ok(Self { requester, id, body })
     }
 }
 
 pub(super) async fn renew(
     context: Context,
-    Principal { requester, .. }: Principal,
-    path: Option<Path<String>>,
-    Body(body): Body,
+    LeaseCall { requester, id, body }: LeaseCall,
 ) -> Result<axum::Json<Json>, Refused> {
-    let id = requested(path, &body)?;
     let increment = match body.get("increment") {
         None | Some(Json::Null) => None,
         Some(value) => {
@@ -92,11 +104,8 @@ pub(super) async fn renew(
 
 pub(super) async fn revoke(
     context: Context,
-    Principal { requester, .. }: Principal,
-    path: Option<Path<String>>,
-    Body(body): Body,
+    LeaseCall { requester, id, .. }: LeaseCall,
 ) -> Result<StatusCode, Refused> {
-    let id = requested(path, &body)?;
     match context.hub().credentials().revoke_lease(&requester, id).await {
         // The database is asked again until the credential is dropped there.
         Ok(_) | Err(CredentialError::NoLease) => Ok(StatusCode::NO_CONTENT),
@@ -106,11 +115,8 @@ pub(super) async fn revoke(
 
 pub(super) async fn lookup(
     context: Context,
-    Principal { requester, .. }: Principal,
-    path: Option<Path<String>>,
-    Body(body): Body,
+    LeaseCall { requester, id, .. }: LeaseCall,
 ) -> Result<axum::Json<Json>, Refused> {
-    let id = requested(path, &body)?;
     let lease = context.hub().credentials().lease(&requester, id).await.map_err(refused)?;
     Ok(data(json!({
         "id": lease_id(&lease),
