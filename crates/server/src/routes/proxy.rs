@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::proxy::{ApproveHeldBody, HeldApprovalView, HeldRequestView, RejectHeldBody};
-use axum::extract::State as With;
+use axum::extract::{FromRef, State as With};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 use store::{AuditEvent, Clock, Store};
@@ -15,7 +15,7 @@ use crate::paging::Listing;
 use crate::problem::Problem;
 use crate::proxy_requests::{APPROVAL_MAX, NotHeld, ProxyRequests, RecentQuery};
 use crate::routing::{Access, Api, routes};
-use crate::state::Component;
+use crate::state::{Component, State};
 
 /// Maximum bytes of the reason of a rejection.
 const REASON_BYTES_MAX: usize = 1_000;
@@ -68,8 +68,7 @@ async fn get_held(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Jso
     params(("id" = String, Path)), request_body = ApproveHeldBody, responses((status = 200, body = HeldApprovalView)))]
 async fn approve(
     Component(proxy): Proxy,
-    With(store): With<Store>,
-    With(clock): With<Clock>,
+    With(decisions): With<Decisions>,
     caller: Caller,
     Path(id): Path<String>,
     Json(body): Json<ApproveHeldBody>,
@@ -82,7 +81,7 @@ async fn approve(
     }
     let held = find(&*proxy, &id)?;
     check_not_own(&caller, &held)?;
-    audit(&store, &clock, &caller, "proxy-request.approve", &held, json!({ "for_s": body.for_s })).await?;
+    decisions.audit(&caller, "proxy-request.approve", &held, json!({ "for_s": body.for_s })).await?;
     Ok(Json(proxy.approve(&id, remember, caller.actor())?))
 }
 
@@ -91,8 +90,7 @@ async fn approve(
     params(("id" = String, Path)), request_body = RejectHeldBody, responses((status = 200, body = HeldRequestView)))]
 async fn reject(
     Component(proxy): Proxy,
-    With(store): With<Store>,
-    With(clock): With<Clock>,
+    With(decisions): With<Decisions>,
     caller: Caller,
     Path(id): Path<String>,
     Json(body): Json<RejectHeldBody>,
@@ -101,7 +99,7 @@ async fn reject(
         return Err(Problem::unprocessable(format_args!("reason has more than {REASON_BYTES_MAX} bytes")));
     }
     let held = find(&*proxy, &id)?;
-    audit(&store, &clock, &caller, "proxy-request.reject", &held, json!({ "reason": body.reason })).await?;
+    decisions.audit(&caller, "proxy-request.reject", &held, json!({ "reason": body.reason })).await?;
     Ok(Json(proxy.reject(&id, body.reason, caller.actor())?))
 }
 
@@ -150,7 +148,7 @@ async fn get_recent(Component(proxy): Proxy, Path(id): Path<String>) -> Result<J
 fn check_not_own(caller: &Caller, held: &HeldRequestView) -> Result<(), Problem> {
     let is_own = |actor: &str| {
         let name = actor.split_once(':').map_or(actor, |(_, name)| name);
-        [&held.identity, &held.user].into_iter().flatten().any(|one| one == name)
+        [&held.identity, &held.user].into_iter().flatten().any(|one| one.eq_ignore_ascii_case(name))
     };
     if ![caller.actor(), caller.owner()].into_iter().any(is_own) {
         return Ok(());
@@ -159,29 +157,43 @@ fn check_not_own(caller: &Caller, held: &HeldRequestView) -> Result<(), Problem>
         .hint("ask another person with the permission proxy.decide"))
 }
 
-/// Writes a decision to the audit log, before it takes effect.
-async fn audit(
-    store: &Store,
-    clock: &Clock,
-    caller: &Caller,
-    action: &'static str,
-    held: &HeldRequestView,
-    mut details: Value,
-) -> Result<(), Problem> {
-    details["client"] = held.client.as_str().into();
-    details["credentials"] = held.credentials.as_slice().into();
-    details["method"] = held.method.as_str().into();
-    details["rule"] = held.rule.as_str().into();
-    details["url"] = held.url.as_str().into();
-    let event = AuditEvent {
-        at_us: clock.now_us(),
-        actor: caller.actor().to_owned(),
-        action,
-        resource: format!("proxy-request/{}", held.id),
-        details,
-    };
-    let write = store.write("proxy_decision", move |tx| {
-        async move { store::audit(tx, vec![event]).await.map(drop) }.boxed()
-    });
-    Ok(write.await?)
+/// The audit log of decisions.
+#[derive(Clone)]
+struct Decisions {
+    store: Store,
+    clock: Clock,
+}
+
+impl FromRef<State> for Decisions {
+    fn from_ref(state: &State) -> Self {
+        Self { store: Store::from_ref(state), clock: Clock::from_ref(state) }
+    }
+}
+
+impl Decisions {
+    /// Writes a decision to the audit log, before it takes effect.
+    async fn audit(
+        &self,
+        caller: &Caller,
+        action: &'static str,
+        held: &HeldRequestView,
+        mut details: Value,
+    ) -> Result<(), Problem> {
+        details["client"] = held.client.as_str().into();
+        details["credentials"] = held.credentials.as_slice().into();
+        details["method"] = held.method.as_str().into();
+        details["rule"] = held.rule.as_str().into();
+        details["url"] = held.url.as_str().into();
+        let event = AuditEvent {
+            at_us: self.clock.now_us(),
+            actor: caller.actor().to_owned(),
+            action,
+            resource: format!("proxy-request/{}", held.id),
+            details,
+        };
+        let write = self.store.write("proxy_decision", move |tx| {
+            async move { store::audit(tx, vec![event]).await.map(drop) }.boxed()
+        });
+        Ok(write.await?)
+    }
 }
