@@ -147,6 +147,64 @@ async fn key_of_a_guarded_certificate_leaves_the_server_only_as_approved() {
     house.end().await;
 }
 
+/// Another person guards a profile after its certificates were issued.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn key_issued_before_approval_was_required_is_not_released_after_another_profile_was_chosen() {
+    let house = House::new(Database::sqlite()).await;
+    let vip = house.profile_of_example("vip", false).await;
+    let second = house.second().await;
+    let operator = house.token("operator", "any").await;
+    let target = house.target("one").await;
+    let mut ids = Vec::new();
+    for name in ["stays.example", "left.example"] {
+        let new = json!({ "names": [name], "profile": "vip" });
+        let id = house.certificate(&new).await;
+        house.until(&id, "status", |status| status == "active").await;
+        ids.push(id);
+    }
+    let export = async |id: &str| {
+        house.post(&operator, &format!("{CERTIFICATES}/{id}/export"), &json!({ "format": "pem" })).await
+    };
+    // The second certificate leaves the profile before it is guarded.
+    house.patch(&operator, &ids[1], &json!({ "profile": "shared" })).await.expect(200);
+    for id in &ids {
+        export(id).await.expect(200);
+    }
+    let place = "/api/v1/profiles/vip";
+    let guarded = Profile { requires_approval: true, ..vip };
+    send(house.ask(&house.admin, Method::PUT, place).json(&serde_json::to_value(guarded).unwrap()))
+        .await
+        .expect(200);
+
+    for id in &ids {
+        let refused = export(id).await.expect(409);
+        assert_eq!(refused.problem(), "approval-required");
+        // A new target gets no key either.
+        let changed = house.patch(&operator, id, &json!({ "targets": [target] })).await.expect(200);
+        assert_eq!(changed.json()["targets"].as_array().unwrap().len(), 1);
+        let deploy = format!("{CERTIFICATES}/{id}/deploy");
+        assert_eq!(
+            house.post(&operator, &deploy, &Value::Null).await.expect(409).problem(),
+            "approval-required"
+        );
+    }
+    // The first one leaves it only with approval, and its key stays that of a guarded profile.
+    let change = house.patch(&operator, &ids[0], &json!({ "profile": "shared" })).await.expect(202).json();
+    assert_eq!(
+        (&change["object"], &change["profiles"], &change["changes"]),
+        (
+            &json!(format!("certificate/{}", ids[0])),
+            &json!(["vip"]),
+            &json!([{ "name": "/profile", "before": ["\"vip\""], "after": ["\"shared\""] }])
+        )
+    );
+    let place = format!("/api/v1/changes/{}", change["id"].as_str().unwrap());
+    house.post(&operator, &format!("{place}/approve"), &json!({})).await.expect(403);
+    house.approve_change(&second, &change).await;
+    export(&ids[0]).await.expect(409);
+    house.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn policy_that_requires_approval_is_removed_from_a_certificate_with_approval_only() {
     let house = House::new(Database::sqlite()).await;
