@@ -24,4 +24,4 @@ pub use log::{AuditLog, AuditParts};
 pub use options::{AuditOptions, Retention};
 pub use retention::Step;
 pub use verification::Verified;
-pub use witness::{BadSyslogAddress, SyslogAddress, WebhookWitness, WitnessOptions};
+pub use witness::{BadSyslogAddress, SyslogAddress, WebhookWitness, Witness, WitnessOptions};

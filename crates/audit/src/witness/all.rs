@@ -1,6 +1,7 @@
 //! All witnesses of a log.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
@@ -16,7 +17,7 @@ const RETRY_MAX_US: i64 = 600_000_000;
 
 /// All witnesses, and the times of the next attempts for failing ones.
 pub(crate) struct Witnesses {
-    pub(crate) all: Vec<Box<dyn Witness>>,
+    pub(crate) all: Vec<Arc<dyn Witness>>,
     retries: Mutex<HashMap<&'static str, Retry>>,
 }
 
@@ -28,16 +29,17 @@ struct Retry {
 
 impl Witnesses {
     pub(crate) fn new(options: &WitnessOptions) -> Self {
-        let mut all: Vec<Box<dyn Witness>> = Vec::new();
+        let mut all: Vec<Arc<dyn Witness>> = Vec::new();
         if let Some(path) = &options.file {
-            all.push(Box::new(FileWitness::new(path.clone())));
+            all.push(Arc::new(FileWitness::new(path.clone())));
         }
         if let Some(address) = &options.syslog {
-            all.push(Box::new(SyslogWitness::new(address.clone())));
+            all.push(Arc::new(SyslogWitness::new(address.clone())));
         }
         if let Some(webhook) = &options.webhook {
-            all.push(Box::new(webhook.clone()));
+            all.push(Arc::new(webhook.clone()));
         }
+        all.extend(options.other.clone());
         Self { all, retries: Mutex::default() }
     }
 

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use super::place::Witness;
 
 /// A witness that appends each head to a file as a line. It returns once the line is synced to disk.
+#[derive(Debug)]
 pub(super) struct FileWitness {
     path: PathBuf,
 }

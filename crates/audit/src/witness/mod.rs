@@ -9,6 +9,6 @@ mod webhook;
 
 pub(crate) use all::Witnesses;
 pub use options::WitnessOptions;
-pub(crate) use place::Witness;
+pub use place::Witness;
 pub use syslog::{BadSyslogAddress, SyslogAddress};
 pub use webhook::WebhookWitness;

@@ -1,7 +1,9 @@
 //! Configuration of witnesses.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::place::Witness;
 use super::syslog::SyslogAddress;
 use super::webhook::WebhookWitness;
 
@@ -14,4 +16,6 @@ pub struct WitnessOptions {
     pub syslog: Option<SyslogAddress>,
     /// Webhook to which each head is posted.
     pub webhook: Option<WebhookWitness>,
+    /// A witness of the program, such as one in a cloud.
+    pub other: Option<Arc<dyn Witness>>,
 }

@@ -1,9 +1,11 @@
 //! The trait of witnesses.
 
+use std::fmt;
+
 use futures_util::future::BoxFuture;
 
 /// An external system that stores signed heads.
-pub(crate) trait Witness: Send + Sync {
+pub trait Witness: fmt::Debug + Send + Sync {
     /// Returns the name of the witness in the database.
     fn name(&self) -> &'static str;
 

@@ -66,6 +66,7 @@ impl fmt::Display for SyslogAddress {
 }
 
 /// A witness that sends each head to a syslog server as one message.
+#[derive(Debug)]
 pub(super) struct SyslogWitness {
     address: SyslogAddress,
 }

@@ -35,6 +35,12 @@ pub(crate) struct WitnessSettings {
     pub(crate) webhook_url: String,
     pub(crate) webhook_secret_file: PathBuf,
     pub(crate) webhook_ca_file: PathBuf,
+    pub(crate) s3_bucket: String,
+    pub(crate) s3_region: String,
+    pub(crate) s3_endpoint: String,
+    pub(crate) s3_prefix: String,
+    pub(crate) s3_mode: String,
+    pub(crate) s3_retention_days: u32,
 }
 
 impl Default for AuditSettings {
@@ -93,6 +99,7 @@ impl WitnessSettings {
             );
         }
         self.syslog()?;
+        self.check_bucket()?;
         if self.webhook_url.is_empty() {
             return Ok(());
         }
@@ -111,6 +118,51 @@ impl WitnessSettings {
         Ok(())
     }
 
+    fn check_bucket(&self) -> Outcome<()> {
+        let refuse = |what: String, hint: &str| Err(Problem::usage(what).hint(hint.to_owned()));
+        if self.s3_bucket.is_empty() {
+            return Ok(());
+        }
+        let plain = |text: &str, more: &str| {
+            text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c)) && !text.contains("..")
+        };
+        if !plain(&self.s3_bucket, "-.") || !plain(&self.s3_prefix, "-_./") || self.s3_prefix.starts_with('/')
+        {
+            return refuse(
+                "audit.witness.s3_bucket or s3_prefix has characters other than letters, digits, '-' and '.' (a prefix also '_' \
+                 and '/')"
+                    .to_owned(),
+                "for example s3_bucket = \"heads\" and s3_prefix = \"bulla/\"",
+            );
+        }
+        if self.s3_region.is_empty() {
+            return refuse(
+                "audit.witness.s3_bucket needs audit.witness.s3_region".to_owned(),
+                "name the region of the bucket, such as eu-west-1; servers other than AWS usually take us-east-1",
+            );
+        }
+        let is_url = ["https://", "http://"].iter().any(|start| self.s3_endpoint.starts_with(start));
+        if !self.s3_endpoint.is_empty() && !is_url {
+            return refuse(
+                "audit.witness.s3_endpoint is not a URL".to_owned(),
+                "for example https://minio.example:9000; leave it empty for AWS",
+            );
+        }
+        if !["", "compliance", "governance"].contains(&&*self.s3_mode) {
+            return refuse(
+                format!("audit.witness.s3_mode is {:?}", self.s3_mode),
+                "use \"compliance\", which no account can lift, or \"governance\"",
+            );
+        }
+        if !(1..=36_500).contains(&self.s3_retention_days) {
+            return refuse(
+                format!("audit.witness.s3_retention_days is {}, not 1 to 36500", self.s3_retention_days),
+                "give the days for which no account may delete a head: as long as you keep the audit log",
+            );
+        }
+        Ok(())
+    }
+
     fn syslog(&self) -> Outcome<Option<SyslogAddress>> {
         if self.syslog.is_empty() {
             return Ok(None);
@@ -123,7 +175,7 @@ impl WitnessSettings {
 
     fn options(&self, posts: &Posts) -> Outcome<WitnessOptions> {
         let file = Some(self.file.clone()).filter(|path| !path.as_os_str().is_empty());
-        Ok(WitnessOptions { file, syslog: self.syslog()?, webhook: self.webhook(posts)? })
+        Ok(WitnessOptions { file, syslog: self.syslog()?, webhook: self.webhook(posts)?, other: None })
     }
 
     fn webhook(&self, posts: &Posts) -> Outcome<Option<WebhookWitness>> {
@@ -170,5 +222,30 @@ mod tests {
         wrong(|all| all.witness.syslog = "logs:514".into(), "witness.syslog");
         wrong(|all| all.witness.webhook_url = "http://w.example/".into(), "https");
         wrong(|all| all.witness.webhook_url = "https://w.example/".into(), "webhook_secret_file");
+    }
+
+    #[test]
+    fn invalid_bucket_of_the_witness_is_rejected_with_the_key() {
+        let good = || WitnessSettings {
+            s3_bucket: "heads".to_owned(),
+            s3_region: "eu-west-1".to_owned(),
+            s3_prefix: "bulla/one_".to_owned(),
+            s3_retention_days: 400,
+            ..WitnessSettings::default()
+        };
+        good().check().unwrap();
+        let wrong = |change: fn(&mut WitnessSettings), word: &str| {
+            let mut settings = good();
+            change(&mut settings);
+            let error = settings.check().unwrap_err();
+            assert!(error.message.contains(word) && error.hint.is_some(), "{}", error.message);
+        };
+        wrong(|all| all.s3_bucket = "a/b".into(), "s3_bucket");
+        wrong(|all| all.s3_prefix = "a?b".into(), "s3_prefix");
+        wrong(|all| all.s3_prefix = "../b".into(), "s3_prefix");
+        wrong(|all| all.s3_region.clear(), "s3_region");
+        wrong(|all| all.s3_endpoint = "minio:9000".into(), "s3_endpoint");
+        wrong(|all| all.s3_mode = "none".into(), "s3_mode");
+        wrong(|all| all.s3_retention_days = 0, "s3_retention_days");
     }
 }

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use server::routes::credhub::ActorRule;
 
 use audit_log::AuditSettings;
+pub(crate) use audit_log::WitnessSettings;
 use programs::ProgramConfigs;
 use table::KEYS;
 

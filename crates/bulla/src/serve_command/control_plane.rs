@@ -44,6 +44,7 @@ use super::certificate::ServerCertificate;
 use super::client_crls::ClientCrls;
 use super::estate::Estate;
 use super::first_start;
+use super::head_bucket;
 use super::login;
 use super::metrics::Figures;
 use super::roots::Roots;
@@ -181,11 +182,13 @@ impl ControlPlane {
         let callouts = Guard { allow_link_local: false, ..guard };
         let posts = callout::Posts::new(resolver.clone(), callouts);
         let databases = callout::Databases::new(resolver.clone(), callouts);
+        let mut options = settings.audit.options(&posts)?;
+        options.witness.other = head_bucket::witness(&settings.audit.witness, clock).await?;
         let audit = AuditLog::new(AuditParts {
             store: store.clone(),
             keystore: keystore.clone(),
             clock: clock.clone(),
-            options: settings.audit.options(&posts)?,
+            options,
         });
         let kit = ServerScanEnvironment::open(settings, guard, resolver, store).await?;
         let revocation = kit.revocation_checker();

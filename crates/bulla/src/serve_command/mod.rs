@@ -9,6 +9,7 @@ mod control_plane;
 mod estate;
 mod first_start;
 mod folder_lock;
+mod head_bucket;
 mod kept_certificate;
 mod local_files;
 mod login;

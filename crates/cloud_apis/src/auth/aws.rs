@@ -76,22 +76,33 @@ pub struct JsonService {
     http: HttpClient,
 }
 
+impl AwsOptions {
+    /// Returns the endpoint of a service in a region.
+    pub(crate) fn endpoint_of(&self, service: &str, region: &str) -> String {
+        match &self.endpoint {
+            Some(given) => given.trim_end_matches('/').to_owned(),
+            // The China partition has its own domain.
+            None if region.starts_with("cn-") => format!("https://{service}.{region}.amazonaws.com.cn"),
+            None => format!("https://{service}.{region}.amazonaws.com"),
+        }
+    }
+
+    /// Returns the credentials, from the standard chain unless the options have them.
+    pub(crate) async fn credentials_in(&self, region: &str, http: &HttpClient) -> Option<CachedCredentials> {
+        let mut loader = aws_config::defaults(behavior()).http_client(http.clone()).region(region_of(region));
+        if let Some((id, secret)) = &self.credentials {
+            loader = loader.credentials_provider(Credentials::from_keys(id, secret, None));
+        }
+        loader.load().await.credentials_provider().map(CachedCredentials::new)
+    }
+}
+
 impl JsonService {
     /// Creates a client. Sends no request except those that look up credentials.
     #[crate::boxed]
     pub async fn new(protocol: JsonProtocol, region: &str, options: &AwsOptions, http: HttpClient) -> Self {
-        let mut loader = aws_config::defaults(behavior()).http_client(http.clone()).region(region_of(region));
-        if let Some((id, secret)) = &options.credentials {
-            loader = loader.credentials_provider(Credentials::from_keys(id, secret, None));
-        }
-        let name = protocol.name;
-        let endpoint = match &options.endpoint {
-            Some(given) => given.trim_end_matches('/').to_owned(),
-            // The China partition has its own domain.
-            None if region.starts_with("cn-") => format!("https://{name}.{region}.amazonaws.com.cn"),
-            None => format!("https://{name}.{region}.amazonaws.com"),
-        };
-        let credentials = loader.load().await.credentials_provider().map(CachedCredentials::new);
+        let endpoint = options.endpoint_of(protocol.name, region);
+        let credentials = options.credentials_in(region, &http).await;
         Self { protocol, region: region.to_owned(), endpoint, credentials, http }
     }
 
@@ -144,12 +155,7 @@ impl JsonService {
     }
 
     async fn current(&self) -> Result<Credentials, ApiError> {
-        let none = || {
-            ApiError::credentials(&CredentialsError::not_loaded(
-                "no credentials provider chain is configured",
-            ))
-        };
-        self.credentials.as_ref().ok_or_else(none)?.current().await
+        current(self.credentials.as_ref()).await
     }
 
     fn signed(
@@ -158,32 +164,54 @@ impl JsonService {
         body: Bytes,
         credentials: &Credentials,
     ) -> Result<http::Request<Bytes>, ApiError> {
-        let identity = credentials.clone().into();
-        let parameters = v4::SigningParams::builder()
-            .identity(&identity)
-            .region(&self.region)
-            .name(self.protocol.name)
-            .time(SystemTime::now())
-            .settings(SigningSettings::default())
-            .build()
-            .map_err(|error| ApiError::malformed(&super::chain(&error)))?
-            .into();
-        let unsendable =
-            |error: &(dyn std::error::Error + 'static)| ApiError::malformed(&super::chain(error));
         let target = format!("{}.{operation}", self.protocol.target);
-        let headers = [("content-type", MEDIA_TYPE), ("x-amz-target", &target)];
         let uri = format!("{}/", self.endpoint);
-        let signable = SignableRequest::new("POST", &uri, headers.into_iter(), SignableBody::Bytes(&body));
-        let signature = sign(signable.map_err(|error| unsendable(&error))?, &parameters);
-        let signature = signature.map_err(|error| unsendable(&error))?;
-        let mut request = http::Request::post(&uri);
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        let mut request = request.body(body.clone()).map_err(|error| unsendable(&error))?;
-        signature.into_parts().0.apply_to_request_http1x(&mut request);
+        let mut request = http::Request::post(&uri)
+            .header("content-type", MEDIA_TYPE)
+            .header("x-amz-target", target)
+            .body(body)
+            .map_err(|error| ApiError::malformed(&super::chain(&error)))?;
+        let service = (self.protocol.name, &*self.region);
+        signed(&mut request, service, SigningSettings::default(), credentials)?;
         Ok(request)
     }
+}
+
+/// Returns the current credentials of a client.
+pub(crate) async fn current(credentials: Option<&CachedCredentials>) -> Result<Credentials, ApiError> {
+    let none = || {
+        ApiError::credentials(&CredentialsError::not_loaded("no credentials provider chain is configured"))
+    };
+    credentials.ok_or_else(none)?.current().await
+}
+
+/// Signs a request to a service in a region (Signature Version 4).
+pub(crate) fn signed(
+    request: &mut http::Request<Bytes>,
+    (service, region): (&str, &str),
+    settings: SigningSettings,
+    credentials: &Credentials,
+) -> Result<(), ApiError> {
+    let unsendable = |error: &(dyn std::error::Error + 'static)| ApiError::malformed(&super::chain(error));
+    let identity = credentials.clone().into();
+    let parameters = v4::SigningParams::builder()
+        .identity(&identity)
+        .region(region)
+        .name(service)
+        .time(SystemTime::now())
+        .settings(settings)
+        .build()
+        .map_err(|error| unsendable(&error))?
+        .into();
+    let uri = request.uri().to_string();
+    let headers = request.headers().iter();
+    let headers = headers.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    let body = SignableBody::Bytes(request.body());
+    let signable = SignableRequest::new(request.method().as_str(), &uri, headers, body);
+    let signature = sign(signable.map_err(|error| unsendable(&error))?, &parameters);
+    let signature = signature.map_err(|error| unsendable(&error))?;
+    signature.into_parts().0.apply_to_request_http1x(request);
+    Ok(())
 }
 
 impl fmt::Debug for JsonService {

@@ -239,6 +239,20 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("audit.witness.webhook_ca_file", Kind::Text, "trust anchors for that URL; empty: the system's"),
     (
+        "audit.witness.s3_bucket",
+        Kind::Text,
+        "a bucket of S3 with object lock that gets each signed head as a locked object; empty: none",
+    ),
+    ("audit.witness.s3_region", Kind::Text, "the region of the bucket"),
+    ("audit.witness.s3_endpoint", Kind::Text, "URL of another server with the API of S3; empty: AWS"),
+    ("audit.witness.s3_prefix", Kind::Text, "start of the names of the objects, such as bulla/"),
+    (
+        "audit.witness.s3_mode",
+        Kind::Text,
+        "compliance (empty): no account can remove a lock; governance: accounts with a permission can",
+    ),
+    ("audit.witness.s3_retention_days", Kind::Number, "days for which each head is locked"),
+    (
         "authority.master_key_file",
         Kind::Text,
         "the master key that encrypts keys at rest; empty: generated in the data folder",
