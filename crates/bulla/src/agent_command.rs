@@ -19,7 +19,7 @@ use x509::Fingerprint;
 
 use crate::agent_folder::{FolderArgs, failed};
 use crate::agent_policy::{self, PolicyArgs, PolicyFileArgs};
-use crate::config::{Configuration, TelemetrySettings};
+use crate::config::{AgentSettings, Configuration, TelemetrySettings};
 use crate::joining::read;
 use crate::span_export::ProcessSpans;
 
@@ -39,6 +39,14 @@ impl AgentArgs {
     /// Returns whether the command runs the agent of this host.
     pub(crate) fn works(&self) -> bool {
         matches!(self.command, AgentCommand::Run(_) | AgentCommand::WorkOnce(_))
+    }
+
+    /// Sets the folder and the policy that the flags name.
+    pub(crate) fn apply(&self, settings: &mut AgentSettings) {
+        if let AgentCommand::Run(args) | AgentCommand::WorkOnce(args) = &self.command {
+            settings.state.clone_from(&args.folder.state);
+            settings.policy = args.policy.file().path().to_owned();
+        }
     }
 }
 

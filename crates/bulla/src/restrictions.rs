@@ -5,6 +5,7 @@ mod paths;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
+use agent::deploy::PolicyFile;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use sandbox::{Capabilities, Files, Mode, Plan, Programs, Report};
 
@@ -88,6 +89,12 @@ fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> 
     let capabilities = of_roles.fold(settings.sandbox.capabilities()?, Capabilities::and);
     let files = match roles.iter().find_map(|role| role.unrestricted_files_reason(settings, programs)) {
         Some(why) => Files::Any(why),
+        None if roles.contains(&Role::Agent) => {
+            // The agent reads what its policy names; its commands, and their signals, are programs of other packages.
+            let mut writable: Vec<PathBuf> = roles.iter().flat_map(|role| role.written(settings)).collect();
+            writable.extend(settings.sandbox.writable_folders.iter().cloned());
+            Files::ReadOnly { writable }
+        }
         None => {
             let mut readable = paths::named(settings);
             readable.extend(file.and_then(|file| file.canonicalize().ok()?.parent().map(PathBuf::from)));
@@ -130,6 +137,10 @@ impl Role {
             Command::Proxy(args) => {
                 settings.proxy.take(args);
                 Self::Proxy
+            }
+            Command::Agent(args) => {
+                args.apply(&mut settings.agent);
+                Self::Agent
             }
             _ => Self::Agent,
         };
@@ -199,7 +210,12 @@ impl Role {
     fn unrestricted_files_reason(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
         let named = !settings.sandbox.writable_folders.is_empty();
         match self {
-            Self::Agent => Some("an agent writes to the paths in the policy of its host"),
+            Self::Agent => match agent_folders(settings) {
+                Some(_) => None,
+                None => {
+                    Some("the commands of the policy write files; add their folders to its writable_folders")
+                }
+            },
             _ if named => None,
             _ if programs == Programs::Started => {
                 Some("the process starts programs that need files; add those to sandbox.writable_folders")
@@ -270,7 +286,11 @@ impl Role {
             }
             Self::Server => beside.push(settings.audit.witness.file.clone()),
             Self::Signer => beside.push(settings.signer.socket.clone()),
-            Self::Agent => {}
+            Self::Agent => {
+                folders.extend(settings.agent.folder().ok());
+                let policy = agent_folders(settings).unwrap_or_default();
+                return paths::made(&folders).into_iter().chain(policy).collect();
+            }
         }
         let mut written = paths::made(&folders);
         written.extend(tpm_devices(settings));
@@ -280,6 +300,13 @@ impl Role {
         written.extend(std::env::current_dir().ok().filter(|_| settings.server.core_dumps));
         written
     }
+}
+
+/// Returns the folders in which the policy of this host permits writes, if it restricts them.
+fn agent_folders(settings: &Settings) -> Option<Vec<PathBuf>> {
+    let state = settings.agent.folder().ok()?;
+    // A policy that cannot be read allows no deployment, and the agent reports the reason with each job.
+    PolicyFile::new(settings.agent.policy()).load(&state).ok()?.writable_folders()
 }
 
 /// Returns the TPM devices that seal master keys.

@@ -2,10 +2,14 @@
 
 /// An example policy with every kind of rule in comments. It allows nothing.
 pub const EXAMPLE: &str = r##"# What the certificate server may have done on this host. The agent refuses everything that is not named here.
-# Only root or the agent's user may write this file. Changes count from the next job on; no restart is needed.
+# Only root or the agent's user may write this file. Changes count from the next job on.
 #
 #   bulla agent policy check      shows what the targets of this agent need, and the lines that are missing here
 # The documentation of every key: docs/agent.md, "Policy of the host".
+
+# Folders that the commands write, such as /run and /var/log/nginx. With this line the agent and its commands can write in no other
+# folders than these and those of the files below (Landlock). It counts from the next start of the agent.
+#writable_folders = ["/run", "/var/log/nginx"]
 
 # Files that may be written: a path, a folder (it ends in "/"), or a glob (*, ?, and ** for any number of folders).
 # A file keeps the owner and group it has; a new file gets the agent's. Others have to be named.

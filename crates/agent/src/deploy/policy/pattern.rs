@@ -49,6 +49,11 @@ impl PathPattern {
         Ok(Self { text: text.to_owned(), literal, rest })
     }
 
+    /// Returns the folder that contains every path that the pattern matches.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.literal
+    }
+
     /// Returns whether the pattern matches `path`. Both the pattern as written and the pattern with resolved links count.
     pub(crate) fn names(&self, path: &Path) -> bool {
         let below = |folder: &Path| {

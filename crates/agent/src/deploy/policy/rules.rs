@@ -24,6 +24,9 @@ const KEY_MODE: u32 = 0o640;
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rules {
+    /// Folders that commands write. If given, the process and its commands write in no other folders than these and those of `files`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writable_folders: Option<Vec<PathBuf>>,
     files: Vec<FileRule>,
     commands: BTreeMap<String, CommandRule>,
     verify: Vec<VerifyRule>,
@@ -138,6 +141,10 @@ impl Rules {
     /// Parses the file's text, and checks what the types do not check.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let rules: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut folders = rules.writable_folders.iter().flatten();
+        if let Some(folder) = folders.find(|folder| !folder.is_absolute()) {
+            return Err(format!("writable_folders: {} is not an absolute path", folder.display()));
+        }
         for (name, command) in &rules.commands {
             command.check(name)?;
         }
@@ -299,6 +306,15 @@ impl Policy {
         super::want::lines(wants, |name| self.rules.commands.contains_key(name))
     }
 
+    /// Returns the folders in which the agent and its commands may write: those of the policy's files, and `writable_folders`. `None`
+    /// if the policy has no `writable_folders`, so that the commands may write everywhere.
+    #[must_use]
+    pub fn writable_folders(&self) -> Option<Vec<PathBuf>> {
+        let of_commands = self.rules.writable_folders.as_ref()?;
+        let of_files = self.rules.files.iter().map(|rule| rule.path.folder().to_owned());
+        Some(of_files.chain(of_commands.iter().cloned()).collect())
+    }
+
     /// Returns the path of the policy file.
     #[must_use]
     pub fn file_path(&self) -> &Path {
@@ -331,6 +347,17 @@ mod tests {
         Policy::new(PathBuf::from("/etc/bulla/agent.toml"), Some(Rules::parse(text).unwrap()), vec![])
     }
 
+    #[test]
+    fn writable_folders_are_those_of_files_and_commands_and_only_if_the_policy_has_them() {
+        let files = "[[files]]\npath = \"/etc/tls/*/x.pem\"\n[[files]]\npath = \"/srv/app/\"\n";
+        assert_eq!(policy(files).writable_folders(), None);
+        let of = |folders: &str| {
+            policy(&format!("writable_folders = {folders}\n{files}")).writable_folders().unwrap()
+        };
+        assert_eq!(of("[]"), ["/etc/tls", "/srv/app"].map(PathBuf::from));
+        assert_eq!(of("[\"/run\"]"), ["/etc/tls", "/srv/app", "/run"].map(PathBuf::from));
+    }
+
     fn verify(host: &str, port: u16) -> Verify {
         serde_json::from_value(serde_json::json!({"host": host, "port": port})).unwrap()
     }
@@ -358,6 +385,7 @@ mod tests {
     #[test]
     fn invalid_policy_is_rejected_with_the_location_of_the_error() {
         let table = [
+            ("writable_folders = [\"run\"]\n", "writable_folders: run is not an absolute path"),
             ("[[files]]\npath = \"tls/a\"\n", "is not an absolute path without \".\" and"),
             (
                 "[[files]]\npath = \"/etc/tls/a\"\nowners = [\"no-such-user\"]\n",

@@ -232,6 +232,80 @@ fn agent_renews_nginx_certificate_without_failed_requests() {
     assert!(answered > 0 && failed == 0, "{answered} answered, {failed} failed");
 }
 
+/// Starts a deployment to an nginx target whose reload command is `touch` of this file. Returns the certificate when it ended.
+fn deploy_with_touch(
+    house: &House,
+    agent: &str,
+    name: &str,
+    folder: &std::path::Path,
+    touched: &std::path::Path,
+) -> Value {
+    let at = |end: &str| folder.join(format!("{name}.{end}")).display().to_string();
+    let document = json!({
+        "name": name, "agent": agent,
+        "target": {
+            "type": "nginx", "fullchain": { "path": at("pem") }, "key": { "path": at("key") },
+            "validate": ["/usr/bin/true"], "reload": ["/usr/bin/touch", touched],
+        }
+    });
+    std::fs::write(house.path("target.json"), document.to_string()).unwrap();
+    let target =
+        house.json(&["target", "create", "--file", "target.json"])["id"].as_str().unwrap().to_owned();
+    house.does(&["cert", "create", name, "--target", &target]);
+    let show = || house.json(&["cert", "show", name]);
+    house.until("the end of the deployment", || {
+        let now = show();
+        now["status"] == "active" || now["last_error"].is_string()
+    });
+    show()
+}
+
+#[test]
+fn agent_and_its_commands_write_only_in_the_folders_of_the_policy() {
+    let files = sandbox::Files::ReadOnly { writable: Vec::new() };
+    let plan = sandbox::Plan {
+        mode: sandbox::Mode::BestEffort,
+        programs: sandbox::Programs::Started,
+        capabilities: sandbox::Capabilities::NONE,
+        files,
+    };
+    let report = std::thread::spawn(move || sandbox::restrict_thread(&plan).unwrap()).join().unwrap();
+    if matches!(report.files, sandbox::State::Missing(_)) {
+        // This kernel cannot restrict files, and the log of the agent says so.
+        return;
+    }
+    let house = House::up();
+    // Not in shared memory, which every sandboxed program may use.
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let [certificates, reloads, other] =
+        ["certificates", "reloads", "other"].map(|name| home.path().join(name));
+    for folder in [&certificates, &reloads, &other] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let user = house.program("id", "apt-get install -y coreutils", &["-un"]);
+    let user = String::from_utf8(user.stdout).unwrap();
+    let (good, bad) = (reloads.join("good"), other.join("bad"));
+    let command =
+        |name: &str, argv: Value| format!("[commands.{name}]\nargv = {argv}\nuser = {:?}\n", user.trim());
+    let policy = format!(
+        "writable_folders = [{reloads:?}]\n[[files]]\npath = \"{}/*\"\n{}{}{}",
+        certificates.display(),
+        command("check", json!(["/usr/bin/true"])),
+        command("good", json!(["/usr/bin/touch", good])),
+        command("bad", json!(["/usr/bin/touch", bad])),
+    );
+    std::fs::write(house.path("agent.toml"), policy).unwrap();
+    let (_agent, id) = agent(&house);
+
+    let shown = deploy_with_touch(&house, &id, "good.example", &certificates, &good);
+    assert_eq!(shown["status"], "active", "{shown}");
+    assert!(good.exists() && certificates.join("good.example.key").exists());
+    // The policy allows the command, and the kernel does not allow its write.
+    let shown = deploy_with_touch(&house, &id, "bad.example", &certificates, &bad);
+    assert!(shown["last_error"].as_str().unwrap().contains("Permission denied"), "{shown}");
+    assert!(!bad.exists() && !certificates.join("bad.example.key").exists());
+}
+
 #[test]
 fn blocked_key_causes_reissue_and_revocation() {
     let house = House::up();
