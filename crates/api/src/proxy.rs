@@ -42,7 +42,7 @@ pub struct HeldRequestView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ApproveHeldBody {
-    /// Seconds for which equal requests are approved as well: of the same client, with the same rule, method, host, port and path.
+    /// Seconds for which equal requests are approved as well: of the same client and user, with the same rule, method, host, port and path.
     /// Query, headers and body may differ. Without it, only this request is approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(minimum = 1, maximum = 86_400, example = 3600))]

@@ -12,7 +12,7 @@ pub struct AuditBroken {
 /// A witness of the audit log rejects signed heads, or accepts them again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AuditWitness {
-    /// Name of the witness: `file`, `syslog` or `webhook`.
+    /// Name of the witness: `file`, `syslog`, `webhook` or `s3`.
     pub name: String,
     /// Error of the witness. `None` when it accepts heads again.
     pub error: Option<String>,

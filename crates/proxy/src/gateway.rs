@@ -399,7 +399,7 @@ impl Subject<'_> {
             (Some(scheme), _) => format!("{scheme}://{place}:{port}{path}"),
             (None, _) => format!("{place}:{port}"),
         };
-        let key = HoldKey::new(&actor, rule, method, &url(path));
+        let key = HoldKey::new((&actor, client.user.as_deref()), rule, method, &url(path));
         let path = cut(path, PATH_OCTETS_MAX);
         let hold_for = Duration::from_secs(decision.hold_for_s.into());
         let since = Timestamp::now();

@@ -32,7 +32,7 @@ pub(crate) struct HeldArgs {
 pub(crate) struct ApproveArgs {
     /// The id that `bulla proxy held` shows
     id: String,
-    /// Approve equal requests for this time as well: of the same client, with the same rule, method, host, port and path; at most 24h
+    /// Approve equal requests for this time as well: of the same client and user, with the same rule, method, host, port and path; at most 24h
     #[arg(long = "for", value_name = "DURATION", value_parser = units::duration, conflicts_with = "once")]
     remember: Option<Duration>,
     /// Approve only this request (default)
@@ -111,7 +111,7 @@ impl SocketArgs {
 }
 
 /// Runs `bulla proxy held`.
-pub(super) fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> {
+pub(super) async fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> {
     const HELD: Columns = columns!(
         HeldRequest:
         ("Id", id),
@@ -124,14 +124,12 @@ pub(super) fn list(args: &HeldArgs, global: &GlobalArgs) -> Outcome<Exit> {
     );
     let document: fn(&HeldRequest) -> Outcome<Value> =
         if args.listing.is_table() { for_people } else { |request| document_of(request) };
-    cli::block_on(Box::pin(async {
-        let fetch = async || match args.socket.ask(global, &ControlRequest::Held)? {
-            ControlResponse::Held(rows) => rows.iter().map(document).collect(),
-            other => Err(refused(other)),
-        };
-        args.listing.print(HELD, fetch).await?;
-        Ok(Exit::Ok)
-    }))
+    let fetch = async || match args.socket.ask(global, &ControlRequest::Held)? {
+        ControlResponse::Held(rows) => rows.iter().map(document).collect(),
+        other => Err(refused(other)),
+    };
+    args.listing.print(HELD, fetch).await?;
+    Ok(Exit::Ok)
 }
 
 /// Runs `bulla proxy approve`.

@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> 
     match &args.command {
         Some(ProxyCommand::Explain(explain)) => return explain::run(explain, global),
         Some(ProxyCommand::Top(top)) => return top::run(top, global),
-        Some(ProxyCommand::Held(held)) => return held::list(held, global),
+        Some(ProxyCommand::Held(held)) => return held::list(held, global).await,
         Some(ProxyCommand::Approve(approve)) => return held::approve(approve, global),
         Some(ProxyCommand::Reject(reject)) => return held::reject(reject, global),
         None => {}

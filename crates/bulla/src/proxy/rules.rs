@@ -118,7 +118,7 @@ impl FixedSettings {
         }
         if !self.can_approve && settings.policy()?.holds() {
             return Err(Problem::usage(
-                "a rule of proxy.policy has action = \"hold\", but nobody can approve its requests: the proxy has no control socket",
+                "a rule of proxy.policy has action = \"hold\", but its requests cannot be approved: the proxy has no control socket",
             )
             .hint("restart the proxy: the socket for approvals is opened at startup"));
         }

@@ -141,7 +141,7 @@ impl Holds {
     }
 
     /// Approves a held request as the person `by`: once, or with `remember` also equal requests within this time. Equal are requests
-    /// of the same client with the same rule, method, host, port and path. Returns the request, and the number of requests that are
+    /// of the same client and user with the same rule, method, host, port and path. Returns the request, and the number of requests that are
     /// sent now.
     ///
     /// # Errors
@@ -311,7 +311,7 @@ mod tests {
     }
 
     fn hold(holds: &Holds, client: &str) -> Result<Hold, TooManyHeld> {
-        holds.hold(HoldKey::new(client, "r", "GET", "https://a.example/"), request(client))
+        holds.hold(HoldKey::new((client, None), "r", "GET", "https://a.example/"), request(client))
     }
 
     #[tokio::test]
@@ -339,7 +339,7 @@ mod tests {
         let approved = Some(Answer::Approved { by: "alice".into() });
         assert_eq!((first.answered().await, second.answered().await), (approved.clone(), approved));
         assert_eq!(holds.list().len(), 1);
-        let key = |client| HoldKey::new(client, "r", "GET", "https://a.example/");
+        let key = |client| HoldKey::new((client, None), "r", "GET", "https://a.example/");
         assert_eq!(holds.remembered(&key("a")).unwrap().hold, *first.id());
         assert!(holds.remembered(&key("b")).is_none());
         // A decision that arrives together with the deadline counts.
@@ -353,9 +353,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn approval_of_one_user_of_an_identity_does_not_count_for_another() {
+        let holds = Holds::default();
+        let key = |user| HoldKey::new(("identity:ci", Some(user)), "r", "GET", "https://a.example/");
+        let bobs = holds.hold(key("bob"), request("identity:ci")).unwrap();
+        let _anns = holds.hold(key("ann"), request("identity:ci")).unwrap();
+        let hour = Duration::from_secs(3_600);
+        assert_eq!(holds.approve(bobs.id(), Some(hour), "user:ann").unwrap().1, 1, "only bob's is sent");
+        assert!(holds.remembered(&key("bob")).is_some());
+        assert!(holds.remembered(&key("ann")).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn approval_that_expires_first_is_forgotten_first() {
         let mut state = State::default();
-        let key = |number: usize| HoldKey::new(&number.to_string(), "", "", "");
+        let key = |number: usize| HoldKey::new((&number.to_string(), None), "", "", "");
         for number in 0..=APPROVALS_MAX {
             let until = Instant::now() + Duration::from_secs(60 + number as u64);
             state.remember(key(number), RememberedApproval { until, hold: "".into(), by: "".into() });

@@ -108,13 +108,14 @@ impl AllowedRequest<'_> {
     }
 }
 
-/// Identifies equal requests: client, rule, method, scheme, host, port and the exact path. A remembered approval applies to these.
+/// Identifies equal requests: client, user, rule, method, scheme, host, port and the exact path. A remembered approval applies to these.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct HoldKey(Fingerprint);
 
 impl HoldKey {
-    /// Creates the key of a request. `url` is complete, without the query.
-    pub(crate) fn new(client: &str, rule: &str, method: &str, url: &str) -> Self {
+    /// Creates the key of a request. `url` is complete, without the query. Users of one identity are different: one of them who
+    /// approves a request of another must not approve own requests with it.
+    pub(crate) fn new(client: (&str, Option<&str>), rule: &str, method: &str, url: &str) -> Self {
         // As escaped texts, so that no part can contain another.
         Self(Fingerprint::of(format!("{client:?} {rule:?} {method:?} {url:?}").as_bytes()))
     }

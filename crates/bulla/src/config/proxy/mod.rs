@@ -271,7 +271,7 @@ impl ProxySettings {
         self.names().map(drop)
     }
 
-    /// Checks the control socket of a proxy whose held requests nobody can decide otherwise.
+    /// Checks the control socket of a proxy whose held requests can be decided only there.
     pub(crate) fn check_control_socket(&self) -> Outcome<()> {
         if self.policy()?.holds() && self.control_socket()?.is_none() {
             return Err(Problem::usage(

@@ -198,10 +198,12 @@ fn held_requests_are_decided_by_the_api_and_audited_with_the_person() {
             assert_eq!(decided.0, 403, "{role} {action}: {}", decided.1);
         }
     }
-    // The sender has the name of the identity.
-    let own = gateway.token("ci", "approver");
-    let (status, problem) = gateway.api(&own, "POST", &format!("{path}/approve"), Some(json!({})));
-    assert!(status == 403 && problem["detail"].as_str().unwrap().contains("sender"), "{problem}");
+    // The sender has the name of the identity, in upper or lower case.
+    for name in ["ci", "CI"] {
+        let own = gateway.token(name, "approver");
+        let (status, problem) = gateway.api(&own, "POST", &format!("{path}/approve"), Some(json!({})));
+        assert!(status == 403 && problem["detail"].as_str().unwrap().contains("sender"), "{name}: {problem}");
+    }
     let (status, problem) =
         gateway.api(&approver, "POST", &format!("{path}/approve"), Some(json!({ "for_s": 90_000 })));
     assert!(status == 422 && problem["detail"].as_str().unwrap().contains("86400"), "{problem}");
