@@ -68,7 +68,7 @@ fn certificates_that_differ_from_the_order_are_rejected() {
     let other_key = request(&["a.example"]).1;
     let other_spki = keys::Signer::spki(&other_key).to_vec();
     let lies: [(&str, Vec<u8>); 9] = [
-        ("the public key of the certificate is not", alter(&|leaf| leaf.spki = other_spki.clone())),
+        ("another public key than the CSR", alter(&|leaf| leaf.spki = other_spki.clone())),
         ("the certificate does not contain the name", alter(&|leaf| drop(leaf.names.pop()))),
         ("the certificate does not contain the name", alter(&|leaf| leaf.names[1] = dns("b.example"))),
         ("the certificate also contains", alter(&|leaf| leaf.names.push(dns("evil.example")))),
