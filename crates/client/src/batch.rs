@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use api::credhub::{LookupOutcome, LookupRequest, LookupView};
+use api::credhub::{CredentialView, LookupOutcome, LookupRequest, LookupView};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method};
-use serde_json::Value;
+use keys::SecretJson;
 use tokio::sync::{RwLock, RwLockReadGuard, Semaphore, mpsc, oneshot};
 
 use crate::cache::{Cache, LookupResult};
@@ -168,7 +168,7 @@ async fn send_lookup(
         ..StoreRequest::default()
     };
     let answer = transport.request(&request).await?.checked()?;
-    match serde_json::from_value(answer.json()?) {
+    match serde_json::from_slice(&answer.body) {
         Ok(LookupView { results }) if results.len() == batch.len() => {
             Ok(results.into_iter().map(read).collect())
         }
@@ -177,10 +177,10 @@ async fn send_lookup(
 }
 
 /// Parses the result of one lookup.
-fn read(outcome: Option<LookupOutcome<Value>>) -> Result<LookupResult, Error> {
+fn read(outcome: Option<LookupOutcome<CredentialView<SecretJson>>>) -> Result<LookupResult, Error> {
     match outcome {
         None => Ok(None),
         Some(LookupOutcome::Failed { error }) => Err(Error::Refused { status: 500, text: error }),
-        Some(LookupOutcome::Found(document)) => Ok(Some(Arc::new(Credential::of(document)?))),
+        Some(LookupOutcome::Found(view)) => Ok(Some(Arc::new(Credential::of(view)?))),
     }
 }

@@ -226,7 +226,8 @@ impl Credentials {
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(requester, id, Operation::Write).await?;
         self.reject_second_transitional(&name, new.transitional).await?;
-        let GivenValue { value, .. } = Value::given(Kind::Certificate, new.value, self.options().any_key)?;
+        let GivenValue { value, .. } =
+            Value::given(Kind::Certificate, new.value.into(), self.options().any_key)?;
         let Value::Certificate(certificate) = &value else { return Err(CredentialError::OtherType) };
         let own = certificate.parsed().ok_or_else(|| CredentialError::bad(NO_CERTIFICATE))?;
         let itself = own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok();

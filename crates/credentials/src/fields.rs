@@ -4,10 +4,13 @@
 //! fields of their value. Derived fields, such as a password's hash or a key's fingerprint, are returned but not accepted.
 
 use futures_util::FutureExt;
+use indexmap::IndexMap;
+use keys::SecretJson;
 use serde_json::{Map, Value as Json, json};
 
 use crate::tables;
 use crate::tables::{Requester, hold_credential_metadata, set_credential_metadata};
+use crate::value::readable;
 use crate::writing::checked_metadata;
 use crate::{
     CaVersions, CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView,
@@ -28,22 +31,38 @@ pub enum Numbered {
 }
 
 impl Value {
-    /// Returns the value as fields. `versions` selects the CA versions in a certificate's `ca` field.
-    #[must_use]
-    pub fn fields(&self, versions: CaVersions) -> Map<String, Json> {
-        let single = |value: Json| {
+    /// Returns the value as a JSON object of fields. `versions` selects the CA versions in a certificate's `ca` field.
+    ///
+    /// # Errors
+    /// [`CredentialError::Internal`] if the value cannot be read as JSON.
+    pub fn fields(&self, versions: CaVersions) -> Result<SecretJson, CredentialError> {
+        let shown = self.shown(versions);
+        if !shown.is_object() {
             let name = if self.kind() == Kind::Password { "password" } else { "value" };
-            Map::from_iter([(name.to_owned(), value)])
-        };
-        match (self, self.shown(versions)) {
-            (Self::Json(_), Json::Object(fields)) => fields,
-            (_, Json::Object(mut fields)) => {
-                fields.retain(|_, value| !value.is_null());
-                fields
-            }
-            (_, other) => single(other),
+            return written(&Members::from_iter([(name.to_owned(), shown)]));
         }
+        if matches!(self, Self::Json(_)) {
+            return Ok(shown);
+        }
+        let mut fields = members(&shown)?;
+        fields.retain(|_, value| !value.is_null());
+        written(&fields)
     }
+}
+
+/// The members of a JSON object in their order. Their values are kept byte for byte.
+type Members = IndexMap<String, SecretJson>;
+
+fn members(object: &SecretJson) -> Result<Members, CredentialError> {
+    object.parse().map_err(internal)
+}
+
+fn written(members: &Members) -> Result<SecretJson, CredentialError> {
+    SecretJson::of(members).map_err(internal)
+}
+
+fn internal(error: serde_json::Error) -> CredentialError {
+    CredentialError::Internal(error.to_string())
 }
 
 /// Returns the fields of a type that can be written, and its derived fields.
@@ -59,11 +78,16 @@ fn fields_of(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
     }
 }
 
-/// Converts fields to the JSON value that sets this type.
-fn value_of(kind: Kind, mut fields: Map<String, Json>) -> Result<Json, CredentialError> {
+/// Converts a JSON object of fields to the JSON value that sets this type.
+fn value_of(kind: Kind, fields: SecretJson) -> Result<SecretJson, CredentialError> {
+    let parsed = readable(&fields)?;
     if kind == Kind::Json {
-        return Ok(fields.into());
+        return Ok(fields);
     }
+    let mut fields = match parsed {
+        Json::Object(fields) => fields,
+        _ => Map::new(),
+    };
     let (known, made) = fields_of(kind);
     fields.retain(|name, value| !made.contains(&name.as_str()) && !value.is_null());
     let fits = |(name, value): (&String, &Json)| known.contains(&name.as_str()) && value.is_string();
@@ -74,28 +98,30 @@ fn value_of(kind: Kind, mut fields: Map<String, Json>) -> Result<Json, Credentia
             known.join(", ")
         )));
     }
-    Ok(match kind {
+    let value: Json = match kind {
         Kind::Value | Kind::Password => fields.remove(known[0]).unwrap_or_default(),
         _ => fields.into(),
-    })
+    };
+    Ok(value.into())
 }
 
 /// Applies a merge patch (RFC 7396): `null` removes a field, an object is merged, any other value replaces the field.
-fn merge(target: &mut Map<String, Json>, patch: Map<String, Json>) {
+///
+/// A member keeps its place. The depth is that of the patch, which its caller has checked.
+fn merge(target: &mut Members, patch: Members) -> Result<(), CredentialError> {
     for (name, value) in patch {
-        match value {
-            Json::Null => drop(target.remove(&name)),
-            Json::Object(patch) => {
-                let mut there = match target.remove(&name) {
-                    Some(Json::Object(there)) => there,
-                    _ => Map::new(),
-                };
-                merge(&mut there, patch);
-                target.insert(name, there.into());
-            }
-            other => drop(target.insert(name, other)),
+        if value.is_null() {
+            target.shift_remove(&name);
+        } else if value.is_object() {
+            let there = target.get(&name).filter(|there| there.is_object());
+            let mut merged = there.map(members).transpose()?.unwrap_or_default();
+            merge(&mut merged, members(&value)?)?;
+            target.insert(name, written(&merged)?);
+        } else {
+            target.insert(name, value);
         }
     }
+    Ok(())
 }
 
 impl Credentials {
@@ -150,7 +176,7 @@ impl Credentials {
         &self,
         requester: &Requester,
         name: Name,
-        fields: Map<String, Json>,
+        fields: SecretJson,
         expected_number: Option<u64>,
     ) -> Result<Version, CredentialError> {
         let there = tables::Credentials::of(self.store())
@@ -180,19 +206,20 @@ impl Credentials {
         &self,
         requester: &Requester,
         name: &Name,
-        patch: &Map<String, Json>,
+        patch: &SecretJson,
         expected_number: Option<u64>,
     ) -> Result<Version, CredentialError> {
+        readable(patch)?;
         let mut left = ATTEMPTS;
         loop {
             left -= 1;
             let (Numbered::Readable(version), last) = self.find_numbered(requester, name, None).await? else {
                 return Err(CredentialError::NotFound);
             };
-            let mut fields = version.value.fields(CaVersions::Signer);
-            merge(&mut fields, patch.clone());
+            let mut fields = members(&version.value.fields(CaVersions::Signer)?)?;
+            merge(&mut fields, members(patch)?)?;
             let expected = expected_number.unwrap_or(last);
-            match self.set_fields(requester, name.clone(), fields, Some(expected)).await {
+            match self.set_fields(requester, name.clone(), written(&fields)?, Some(expected)).await {
                 Err(CredentialError::Changed) if expected_number.is_none() && left > 0 => {}
                 other => return other,
             }
@@ -227,12 +254,11 @@ impl Credentials {
         patch: Map<String, Json>,
     ) -> Result<(), CredentialError> {
         let patched = move |noted: Option<Json>| {
-            let mut all = match noted {
-                Some(Json::Object(all)) => all,
-                _ => Map::new(),
-            };
-            merge(&mut all, patch);
-            checked_metadata((!all.is_empty()).then_some(Json::Object(all)))
+            let all = noted.filter(Json::is_object).unwrap_or_else(|| Map::new().into());
+            let mut all = members(&all.into())?;
+            merge(&mut all, members(&Json::Object(patch).into())?)?;
+            let merged = (!all.is_empty()).then(|| written(&all)?.parse().map_err(internal));
+            checked_metadata(merged.transpose()?)
         };
         self.change_metadata(requester, name, patched).await
     }
@@ -272,10 +298,6 @@ impl Credentials {
 mod tests {
     use super::*;
 
-    fn object(value: Json) -> Map<String, Json> {
-        value.as_object().unwrap().clone()
-    }
-
     #[test]
     fn metadata_patches_are_merged_per_rfc_7396() {
         // The examples of RFC 7396 appendix A in which both values are objects.
@@ -291,9 +313,9 @@ mod tests {
             (json!({"e": null}), json!({"a": 1}), json!({"e": null, "a": 1})),
             (json!({}), json!({"a": {"bb": {"ccc": null}}}), json!({"a": {"bb": {}}})),
         ] {
-            let mut merged = object(target);
-            merge(&mut merged, object(patch));
-            assert_eq!(Json::Object(merged), result);
+            let mut merged = members(&target.into()).unwrap();
+            merge(&mut merged, members(&patch.into()).unwrap()).unwrap();
+            assert_eq!(written(&merged).unwrap().parse::<Json>().unwrap(), result);
         }
     }
 
@@ -301,12 +323,12 @@ mod tests {
     fn fields_not_matching_the_type_are_rejected_with_a_hint() {
         let user = json!({ "username": "u", "password": "p", "password_hash": "made" });
         assert_eq!(
-            value_of(Kind::User, object(user)).unwrap(),
-            json!({ "username": "u", "password": "p" }),
+            value_of(Kind::User, user.into()).unwrap(),
+            json!({ "username": "u", "password": "p" }).into(),
             "as it is shown, so that an old version can be written again"
         );
-        assert_eq!(value_of(Kind::Password, object(json!({ "password": "p" }))).unwrap(), json!("p"));
-        assert_eq!(value_of(Kind::Json, object(json!({ "a": 1 }))).unwrap(), json!({ "a": 1 }));
+        assert_eq!(value_of(Kind::Password, json!({ "password": "p" }).into()).unwrap(), json!("p").into());
+        assert_eq!(value_of(Kind::Json, json!({ "a": 1 }).into()).unwrap(), json!({ "a": 1 }).into());
         for (kind, fields) in [
             (Kind::Password, json!({ "value": "p" })),
             (Kind::Password, json!({ "password": "p", "more": "x" })),
@@ -314,7 +336,7 @@ mod tests {
             (Kind::User, json!({ "password": { "a": 1 } })),
             (Kind::Rsa, json!({ "public_key": 1 })),
         ] {
-            let error = value_of(kind, object(fields.clone())).unwrap_err().to_string();
+            let error = value_of(kind, fields.clone().into()).unwrap_err().to_string();
             assert!(error.contains(fields_of(kind).0[0]) && error.contains("hint:"), "{fields}: {error}");
         }
     }

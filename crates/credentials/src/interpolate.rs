@@ -1,14 +1,13 @@
 //! Interpolation of service bindings: replaces references to credentials with their values.
 
-use serde_json::Value as Json;
+use api::credhub::Bindings;
+use keys::SecretJson;
 
 use crate::tables::Requester;
 use crate::{CredentialError, Credentials, Name, Value};
 
 /// Maximum references in one request.
 pub const REFERENCES_MAX: usize = 1_000;
-
-const REFERENCE: [&str; 2] = ["credhub-ref", "credhub_ref"];
 
 impl Credentials {
     /// Replaces the `credentials` of every binding by the credential that its `credhub-ref` names. Looks up all references in one
@@ -21,46 +20,26 @@ impl Credentials {
     pub async fn interpolate(
         &self,
         requester: &Requester,
-        mut services: Json,
-    ) -> Result<Json, CredentialError> {
-        let mut references = Vec::new();
-        for binding in bindings(&mut services) {
-            if let Some(name) = reference(binding) {
-                references.push(Name::parse(&name)?);
-            }
-        }
-        if references.len() > REFERENCES_MAX {
+        services: &Bindings<'_>,
+    ) -> Result<SecretJson, CredentialError> {
+        if services.names().len() > REFERENCES_MAX {
             return Err(CredentialError::bad(format!(
                 "A request can have at most {REFERENCES_MAX} references."
             )));
         }
-        let mut found = self.lookup(requester, &references).await?.into_iter().zip(references);
-        for binding in bindings(&mut services) {
-            if reference(binding).is_none() {
-                continue;
-            }
-            let Some((found, name)) = found.next() else { break };
+        let names = services.names().map(Name::parse).collect::<Result<Vec<_>, _>>()?;
+        let mut values = Vec::with_capacity(names.len());
+        for (found, name) in self.lookup(requester, &names).await?.into_iter().zip(names) {
             let version = found.ok_or(CredentialError::NotFound)??;
             let Value::Json(value) = version.value else {
                 return Err(CredentialError::bad(format!(
                     "The credential '{name}' is not the expected type. A credhub-ref credential must be of type 'JSON'."
                 )));
             };
-            binding["credentials"] = value;
+            values.push(value);
         }
-        Ok(services)
+        let texts: Vec<&str> = values.iter().map(SecretJson::expose).collect();
+        SecretJson::new(services.replaced(&texts))
+            .map_err(|error| CredentialError::Internal(error.to_string()))
     }
-}
-
-fn bindings(services: &mut Json) -> impl Iterator<Item = &mut Json> {
-    let all = services.as_object_mut().into_iter().flat_map(|services| services.values_mut());
-    all.filter_map(Json::as_array_mut).flatten().filter(|binding| binding.is_object())
-}
-
-/// Returns the name that a binding refers to, without optional double parentheses around it.
-fn reference(binding: &Json) -> Option<String> {
-    let credentials = binding.get("credentials")?;
-    let name = REFERENCE.iter().find_map(|key| credentials.get(key))?.as_str()?;
-    let inner = name.strip_prefix("((").and_then(|name| name.strip_suffix("))"));
-    Some(inner.unwrap_or(name).to_owned())
 }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use keys::{KeyError, PrivateKey, Secret, Signer as _};
+use keys::{KeyError, PrivateKey, Secret, SecretJson, Signer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use sha_crypt::{PasswordHasher as _, ShaCrypt};
@@ -116,8 +116,8 @@ pub struct KeyPair {
 pub enum Value {
     /// Any text (type `value`).
     Value(Secret),
-    /// Any JSON (type `json`).
-    Json(Json),
+    /// Any JSON (type `json`), byte for byte as it was set.
+    Json(SecretJson),
     /// A password (type `password`).
     Password(Secret),
     /// A user name with its password (type `user`).
@@ -185,26 +185,27 @@ impl Value {
     }
 
     /// Parses the value of a type from a request. Hashes a user's password, which blocks the thread for up to 40 ms.
-    pub(crate) fn given(kind: Kind, value: Json, any_key: bool) -> Result<GivenValue, CredentialError> {
+    pub(crate) fn given(kind: Kind, value: SecretJson, any_key: bool) -> Result<GivenValue, CredentialError> {
         let plain = |value| GivenValue { value, ca_name: None };
+        let parsed = readable(&value)?;
         Ok(match kind {
-            Kind::Value => plain(Self::Value(text(value, MISSING_VALUE)?)),
-            Kind::Password => plain(Self::Password(text(value, MISSING_PASSWORD)?)),
-            Kind::Json if value.is_null() => return Err(CredentialError::bad(MISSING_VALUE)),
+            Kind::Value => plain(Self::Value(text(parsed, &value, MISSING_VALUE)?)),
+            Kind::Password => plain(Self::Password(text(parsed, &value, MISSING_PASSWORD)?)),
+            Kind::Json if parsed.is_null() => return Err(CredentialError::bad(MISSING_VALUE)),
             Kind::Json => plain(Self::Json(value)),
-            Kind::User => plain(Self::User(user(parts(value)?)?)),
-            Kind::Certificate => certificate(parts(value)?, any_key)?,
-            Kind::Rsa => plain(Self::Rsa(key_pair(parts(value)?)?)),
-            Kind::Ssh => plain(Self::Ssh(key_pair(parts(value)?)?)),
+            Kind::User => plain(Self::User(user(parts(parsed)?)?)),
+            Kind::Certificate => certificate(parts(parsed)?, any_key)?,
+            Kind::Rsa => plain(Self::Rsa(key_pair(parts(parsed)?)?)),
+            Kind::Ssh => plain(Self::Ssh(key_pair(parts(parsed)?)?)),
         })
     }
 
     /// Returns the value as in a response. A certificate's `ca` has the given versions of its CA.
     #[must_use]
-    pub fn shown(&self, versions: CaVersions) -> Json {
-        match self {
+    pub fn shown(&self, versions: CaVersions) -> SecretJson {
+        let shown = match self {
+            Self::Json(value) => return value.clone(),
             Self::Value(text) | Self::Password(text) => json!(text.expose()),
-            Self::Json(value) => value.clone(),
             Self::User(user) => json!(user),
             Self::Certificate(certificate) => json!({
                 "ca": certificate.trusted(versions),
@@ -217,14 +218,15 @@ impl Value {
                 "private_key": pair.private_key.as_ref().map(Secret::expose),
                 "public_key_fingerprint": pair.public_key.as_deref().and_then(fingerprint),
             }),
-        }
+        };
+        shown.into()
     }
 
     /// Serializes the value for encryption.
     pub(crate) fn serialize_for_sealing(&self) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
         let written = match self {
             Self::Value(text) | Self::Password(text) => serde_json::to_vec(text.expose()),
-            Self::Json(value) => serde_json::to_vec(value),
+            Self::Json(value) => Ok(value.expose().as_bytes().to_vec()),
             Self::User(user) => serde_json::to_vec(user),
             Self::Certificate(certificate) => serde_json::to_vec(certificate),
             Self::Rsa(pair) | Self::Ssh(pair) => serde_json::to_vec(pair),
@@ -247,11 +249,18 @@ impl Value {
     }
 }
 
-fn text(value: Json, missing: &str) -> Result<Secret, CredentialError> {
-    match value {
+/// Parses a value. Rejects JSON that other programs, such as clients of this API, could not read again: numbers beyond the range of
+/// `f64`, more than 127 levels, and halves of surrogate pairs.
+pub(crate) fn readable(value: &SecretJson) -> Result<Json, CredentialError> {
+    value.parse().map_err(|_| CredentialError::bad(BAD_REQUEST))
+}
+
+/// Returns the text of a `parsed` value. A number is the text as `given`, with all its digits.
+fn text(parsed: Json, given: &SecretJson, missing: &str) -> Result<Secret, CredentialError> {
+    match parsed {
         Json::String(text) if !text.is_empty() => Ok(Secret::new(text)),
         // Same as the JSON parser of CredHub.
-        Json::Number(number) => Ok(Secret::new(number.to_string())),
+        Json::Number(_) => Ok(Secret::new(given.expose())),
         Json::Bool(truth) => Ok(Secret::new(truth.to_string())),
         Json::Null | Json::String(_) => Err(CredentialError::bad(missing)),
         Json::Array(_) | Json::Object(_) => Err(CredentialError::bad(BAD_REQUEST)),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use authority::tables::NewIssued;
 use authority::tree::{Ca, CaState, CredentialCa, ImportError};
 use futures_util::FutureExt;
-use keys::PrivateKey;
+use keys::{PrivateKey, SecretJson};
 use serde_json::{Value as Json, json};
 use store::NewCertificate;
 use uuid::Uuid;
@@ -45,7 +45,7 @@ pub struct SetRequest {
     /// Type of the credential.
     pub kind: Kind,
     /// The value, as JSON.
-    pub value: Json,
+    pub value: SecretJson,
     /// Metadata to store with the value.
     pub metadata: Option<Json>,
     /// The version that must be the newest; the write fails otherwise. `Some(None)` requires that no version exists.
@@ -59,7 +59,8 @@ pub struct SetRequest {
 impl SetRequest {
     /// Creates a request without conditions, time to live and metadata.
     #[must_use]
-    pub fn new(name: Name, kind: Kind, value: Json) -> Self {
+    pub fn new(name: Name, kind: Kind, value: impl Into<SecretJson>) -> Self {
+        let value = value.into();
         Self { name, kind, value, metadata: None, expected: None, expected_number: None, ttl_s: None }
     }
 }

@@ -8,7 +8,7 @@
 //! - [`sealed`]: keys that only certain nodes can open, wherever they are stored.
 //! - [`TicketKeys`]: encryption of values that are valid for hours only.
 //! - [`age`]: files encrypted to a passphrase or to keys.
-//! - [`Secret`]: a text that must not be shown.
+//! - [`Secret`]: a text that must not be shown. [`SecretJson`]: JSON with secrets, kept byte for byte.
 //! - [`Tpm`]: a master key sealed by a TPM 2.0.
 //! - [`pkcs11`]: keys in hardware security modules.
 
@@ -29,6 +29,7 @@ mod rsa_stock;
 pub mod scheme;
 pub mod sealed;
 pub mod secret;
+pub mod secret_json;
 pub mod signer;
 pub mod software;
 mod tickets;
@@ -49,6 +50,7 @@ pub use provider::{KeyProvider, ProvidedKey};
 pub use rsa_stock::RsaStock;
 pub use scheme::{Hash, Misfit, Scheme};
 pub use secret::Secret;
+pub use secret_json::SecretJson;
 pub use signer::{CallLimit, Deadline, Destination, KeyRef, Signer};
 pub use software::{OaepHash, PrivateKey, constant_time_eq};
 pub use tickets::{OVERHEAD as TICKET_OVERHEAD, TicketError, TicketKeys};

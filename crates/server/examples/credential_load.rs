@@ -136,7 +136,7 @@ async fn fill(credentials: &Credentials, count: usize) {
         let request = SetRequest {
             name,
             kind: Kind::Value,
-            value,
+            value: value.into(),
             metadata: None,
             expected: None,
             expected_number: None,
@@ -151,7 +151,7 @@ async fn fill(credentials: &Credentials, count: usize) {
         let request = SetRequest {
             name,
             kind: Kind::Json,
-            value: services(at),
+            value: services(at).into(),
             metadata: None,
             expected: None,
             expected_number: None,

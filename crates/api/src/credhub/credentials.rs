@@ -167,8 +167,8 @@ pub struct RequestKind {
 
 /// A credential to set: `PUT /api/v1/data`.
 #[derive(Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct SetRequest {
+#[serde(deny_unknown_fields, bound(deserialize = "V: Deserialize<'de> + Default"))]
+pub struct SetRequest<V = Value> {
     /// Name of the credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
@@ -177,7 +177,7 @@ pub struct SetRequest {
     pub kind: String,
     /// The value: a string or an object.
     #[serde(default)]
-    pub value: Value,
+    pub value: V,
     /// Metadata to store with the credential.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,

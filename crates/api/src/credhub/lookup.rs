@@ -1,6 +1,8 @@
 //! Several lookups in one request. CredHub has no such endpoint.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use super::credentials::CredentialView;
 
@@ -35,13 +37,14 @@ impl NameList {
 
 /// The results in the order of the lookups. A result is null if the lookup found nothing.
 #[derive(Deserialize, Serialize)]
+#[serde(bound(deserialize = "C: DeserializeOwned"))]
 pub struct LookupView<C = CredentialView> {
     /// The results.
     pub results: Vec<Option<LookupOutcome<C>>>,
 }
 
 /// The result of one lookup.
-#[derive(Deserialize, Serialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 pub enum LookupOutcome<C = CredentialView> {
     /// The credential exists, but its value cannot be decrypted.
@@ -51,4 +54,20 @@ pub enum LookupOutcome<C = CredentialView> {
     },
     /// The current version of the credential.
     Found(C),
+}
+
+impl<'de, C: DeserializeOwned> Deserialize<'de> for LookupOutcome<C> {
+    /// Deserializes from the text of the result, so that the credential can keep the text of its value. Serde's untagged enums would
+    /// parse it first.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Failed {
+            error: String,
+        }
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        if let Ok(Failed { error }) = serde_json::from_str(text.get()) {
+            return Ok(Self::Failed { error });
+        }
+        serde_json::from_str(text.get()).map(Self::Found).map_err(D::Error::custom)
+    }
 }

@@ -32,7 +32,7 @@ pub use deleted::{
     Deleted, DeletedView, ListedVersion, UndeleteRequest, UndeletedView, VersionsChange, VersionsRequest,
     VersionsView,
 };
-pub use interpolation::{BindingReference, CredentialReference};
+pub use interpolation::Bindings;
 pub use leases::{
     ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView,
     NewLeaseView, RenewRequest, RevokeLeasesRequest, RevokedLease, RevokedLeases, RoleRequest, RoleView,

@@ -42,7 +42,7 @@ pub struct UnwrapRequest {
 
 /// The value that a single-use token reads.
 #[derive(Deserialize, Serialize)]
-pub struct UnwrapView {
+pub struct UnwrapView<V = Value> {
     /// Name of the credential.
     pub name: String,
     /// Type of the credential.
@@ -53,5 +53,5 @@ pub struct UnwrapView {
     /// Actor that created the token.
     pub wrapped_by: String,
     /// Value of the credential.
-    pub value: Value,
+    pub value: V,
 }

@@ -124,7 +124,12 @@ impl Drop for World {
 /// Returns the binary with a clean environment: the binary of this build, or the one in `BULLA_BINARY`.
 pub(crate) fn bulla() -> Command {
     let built = || env!("CARGO_BIN_EXE_bulla").into();
-    let mut command = Command::new(std::env::var_os("BULLA_BINARY").unwrap_or_else(built));
+    bulla_at(std::env::var_os("BULLA_BINARY").unwrap_or_else(built))
+}
+
+/// Returns a command of another binary.
+pub(crate) fn bulla_at(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::credhub::ErrorView;
 use api::problem::ProblemDocument;
 use clap::Args;
-use reqwest::header::{DATE, ETAG, HeaderValue, IF_MATCH};
+use reqwest::header::{CONTENT_TYPE, DATE, ETAG, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -192,12 +192,16 @@ impl Client {
 
     /// Like [`Self::send`], for responses that may not be JSON. Requests with secrets use POST, because URLs are logged.
     pub async fn send_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
-        let answer = self.ask(method, path, body).await?;
+        let answer = self.ask(method, path, body.map(Value::to_string)).await?;
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 
     /// Sends a request with a JSON body, and returns the JSON of the response.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Value> {
+        self.send_text(method, path, body.map(Value::to_string)).await
+    }
+
+    async fn send_text(&self, method: Method, path: &str, body: Option<String>) -> Outcome<Value> {
         let answer = self.ask(method, path, body).await?;
         if answer.status() == StatusCode::NO_CONTENT {
             return Ok(Value::Null);
@@ -207,12 +211,29 @@ impl Client {
 
     /// Like [`Self::send`], with a request type of the API.
     pub async fn submit(&self, method: Method, path: &str, request: &impl Serialize) -> Outcome<Value> {
-        self.send(method, path, Some(&document_of(request)?)).await
+        self.send_text(method, path, Some(text_of(request)?)).await
     }
 
-    /// Like [`Self::get`], parsed into a response type of the API.
+    /// Like [`Self::submit`], parsed from its text into a response type of the API.
+    pub async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        request: &impl Serialize,
+    ) -> Outcome<T> {
+        let answer = self.ask(method, path, Some(text_of(request)?)).await?;
+        self.parsed(answer).await
+    }
+
+    /// Like [`Self::get`], parsed from its text into a response type of the API.
     pub async fn fetch<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Outcome<T> {
-        read_as(&self.get(path, query).await?)
+        let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
+        self.parsed(answer).await
+    }
+
+    async fn parsed<T: DeserializeOwned>(&self, answer: reqwest::Response) -> Outcome<T> {
+        let octets = answer.bytes().await.map_err(|error| lost(&self.base, &error))?;
+        serde_json::from_slice(&octets).map_err(unreadable)
     }
 
     /// Deletes the objects that the path and the query select.
@@ -229,19 +250,19 @@ impl Client {
         let before = self.ask(Method::GET, path, None).await?;
         let revision = before.headers().get(ETAG).cloned();
         let body = to_be(&json(before).await?).await?;
-        json(self.send_if_match(Method::PUT, path, (Some(&body), revision)).await?).await
+        json(self.send_if_match(Method::PUT, path, (Some(body.to_string()), revision)).await?).await
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<reqwest::Response> {
+    async fn ask(&self, method: Method, path: &str, body: Option<String>) -> Outcome<reqwest::Response> {
         self.send_if_match(method, path, (body, None)).await
     }
 
-    /// Sends a request with a body and, if given, the entity tag that the document must have.
+    /// Sends a request with a body of JSON and, if given, the entity tag that the document must have.
     async fn send_if_match(
         &self,
         method: Method,
         path: &str,
-        (body, revision): (Option<&Value>, Option<HeaderValue>),
+        (body, revision): (Option<String>, Option<HeaderValue>),
     ) -> Outcome<reqwest::Response> {
         let base = if self.base.starts_with(SOCKET) { "http://localhost" } else { &self.base };
         let url = reqwest::Url::parse(&format!("{base}{path}")).map_err(|error| {
@@ -260,7 +281,7 @@ impl Client {
             request = request.header(IF_MATCH, revision);
         }
         if let Some(body) = body {
-            request = request.json(body);
+            request = request.header(CONTENT_TYPE, "application/json").body(body);
         }
         let answer = request.send().await.map_err(|error| lost(&self.base, &error))?;
         if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await) }
@@ -304,12 +325,18 @@ pub fn document_of(request: &impl Serialize) -> Outcome<Value> {
     serde_json::to_value(request).map_err(|error| Problem::new(Exit::Machine, error))
 }
 
+fn text_of(request: &impl Serialize) -> Outcome<String> {
+    serde_json::to_string(request).map_err(|error| Problem::new(Exit::Machine, error))
+}
+
 /// Parses a response of the API from its JSON document. Unknown fields are ignored.
 pub fn read_as<T: DeserializeOwned>(document: &Value) -> Outcome<T> {
-    T::deserialize(document).map_err(|error| {
-        Problem::new(Exit::Server, format_args!("cannot read the server's response: {error}"))
-            .hint("check that the address is a Bulla server of the same version")
-    })
+    T::deserialize(document).map_err(unreadable)
+}
+
+fn unreadable(error: serde_json::Error) -> Problem {
+    Problem::new(Exit::Server, format_args!("cannot read the server's response: {error}"))
+        .hint("check that the address is a Bulla server of the same version")
 }
 
 /// Returns the content of a file that a local server wrote to its data folder, if it exists.

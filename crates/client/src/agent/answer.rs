@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::credhub::{
-    Data, DataQuery, ErrorView, FoundCredentials, FoundView, LookupOutcome, LookupRequest, LookupView,
-    NameList, NameQuery, StatusView,
+    Bindings, Data, DataQuery, ErrorView, FoundCredentials, FoundView, LookupOutcome, LookupRequest,
+    LookupView, NameList, NameQuery, StatusView,
 };
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
@@ -21,9 +21,10 @@ use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, Method, StatusCode, Uri};
 use reqwest::Url;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use super::interpolate;
 use crate::events::Change;
@@ -175,13 +176,6 @@ async fn found(client: &Client, name: &str) -> Response {
     Json(FoundCredentials { credentials }).into_response()
 }
 
-fn object(body: &Bytes) -> Option<Map<String, Value>> {
-    match serde_json::from_slice(body) {
-        Ok(Value::Object(fields)) => Some(fields),
-        _ => None,
-    }
-}
-
 async fn lookup(State(agent): State<AgentState>, body: Bytes) -> Response {
     let Some(lists) = parse_name_lists(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
     if lists.iter().map(Vec::len).sum::<usize>() > NAMES_MAX {
@@ -208,9 +202,13 @@ fn parse_name_lists(body: &Bytes) -> Option<Vec<Vec<String>>> {
 }
 
 async fn interpolate_services(State(agent): State<AgentState>, body: Bytes) -> Response {
-    let Some(services) = object(&body) else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
-    match interpolate::interpolate(&agent.client, Value::Object(services)).await {
-        Ok(services) => Json(&*services).into_response(),
+    let services = std::str::from_utf8(&body).ok().and_then(Bindings::parse);
+    let Some(services) = services else { return refusal(StatusCode::BAD_REQUEST, BAD_REQUEST) };
+    match interpolate::interpolate(&agent.client, &services).await {
+        Ok(mut text) => {
+            let octets = Zeroizing::new(std::mem::take(&mut *text).into_bytes());
+            ([(CONTENT_TYPE, "application/json")], Body::from(wiped(octets))).into_response()
+        }
         Err(error) => refused(&error),
     }
 }

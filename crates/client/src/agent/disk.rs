@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use api::credhub::CredentialView;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
-use keys::Secret;
+use keys::{Secret, SecretJson};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -119,18 +119,13 @@ impl DiskCache {
 
 fn seal(key: &LessSafeKey, client: &Client) -> std::io::Result<Vec<u8>> {
     let mut entries = Vec::new();
-    for saved in client.cache().entries_to_save() {
-        let credential = saved.answer.as_ref().map(|credential| serde_json::to_value(credential.view()));
+    let all = client.cache().entries_to_save();
+    for saved in &all {
+        let credential = saved.answer.as_ref().map(|credential| credential.view());
         let (name, age) = (saved.name.as_str().to_owned(), saved.age.as_secs());
-        entries.push(DocumentEntry { name, age, credential: credential.transpose()? });
+        entries.push(DocumentEntry { name, age, credential });
     }
-    let mut document = Document { saved_at: now(), entries };
-    let text = Zeroizing::new(serde_json::to_vec(&document)?);
-    document
-        .entries
-        .iter_mut()
-        .filter_map(|entry| entry.credential.as_mut())
-        .for_each(crate::credential::wipe);
+    let text = Zeroizing::new(serde_json::to_vec(&Document { saved_at: now(), entries })?);
     let failed = |_| std::io::Error::other("cannot encrypt the cache");
     let mut nonce = [0; NONCE];
     aws_lc_rs::rand::fill(&mut nonce).map_err(failed)?;
@@ -141,7 +136,7 @@ fn seal(key: &LessSafeKey, client: &Client) -> std::io::Result<Vec<u8>> {
     Ok([MAGIC, &nonce[..], &inside[..]].concat())
 }
 
-fn unseal(key: &LessSafeKey, sealed: Vec<u8>) -> Option<Document<Value>> {
+fn unseal(key: &LessSafeKey, sealed: Vec<u8>) -> Option<Document<CredentialView<SecretJson>>> {
     let rest = sealed.strip_prefix(MAGIC)?;
     let (nonce, inside) = rest.split_at_checked(NONCE)?;
     let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -161,4 +156,30 @@ fn put(path: &Path, octets: &[u8]) -> std::io::Result<()> {
     file.write_all(octets)?;
     file.sync_all()?;
     std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn saved_json_values_keep_their_text() {
+        const EXACT: &str = r#"{"z":12345678901234567890123,  "a":1.10}"#;
+        let folder = tempfile::tempdir().unwrap();
+        let client = || Client::builder("unix:/nowhere").bearer("t").build().unwrap();
+        let disk = || DiskCache::open(folder.path().join("cache"), &Secret::new("t")).unwrap();
+        let (before, after) = (client(), client());
+        disk().load(&before).unwrap();
+        let text = format!(
+            r#"{{"name":"/a","type":"json","id":"{}","metadata":null,"version_created_at":"x","value":{EXACT}}}"#,
+            uuid::Uuid::nil()
+        );
+        let answer = Some(Arc::new(Credential::of(serde_json::from_str(&text).unwrap()).unwrap()));
+        let saved = SavedEntry { name: Name::parse("/a").unwrap(), answer, age: Duration::ZERO };
+        before.cache().restore(saved);
+        disk().write(&before).await;
+        disk().load(&after).unwrap();
+        let restored = after.cache().entries_to_save().remove(0).answer.unwrap();
+        assert_eq!(restored.value().expose(), EXACT);
+    }
 }

@@ -13,7 +13,7 @@ const DAY_S: u64 = 86_400;
 
 async fn text(credentials: &Credentials, at: &str) -> Option<String> {
     let version = credentials.current(&admin(), &name(at)).await.ok()?.remove(0);
-    version.value.shown(CaVersions::All).as_str().map(str::to_owned)
+    version.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap().as_str().map(str::to_owned)
 }
 
 async fn names(credentials: &Credentials) -> Vec<String> {

@@ -180,7 +180,7 @@ pub(crate) async fn invalid_certificate_values_are_rejected_like_credhub(place: 
             let request = SetRequest {
                 name: name("/set"),
                 kind: Kind::Certificate,
-                value,
+                value: value.into(),
                 metadata: None,
                 expected: None,
                 expected_number: None,

@@ -49,10 +49,10 @@ pub(crate) async fn numbered_lookup_reports_readable_expired_and_destroyed_versi
 
 pub(crate) async fn concurrent_patches_are_all_kept(place: Fixture) {
     let store = &place.credentials;
-    store.set_fields(&admin(), name("/p"), fields(json!({ "kept": 1 })), Some(0)).await.unwrap();
+    store.set_fields(&admin(), name("/p"), json!({ "kept": 1 }).into(), Some(0)).await.unwrap();
     store.set_metadata(&admin(), &name("/p"), Some(json!({ "owner": "a" }))).await.unwrap();
     let patch = async |field: &str| {
-        let patch = fields(json!({ field: "x" }));
+        let patch = json!({ field: "x" }).into();
         store.patch_fields(&admin(), &name("/p"), &patch, None).await
     };
     // In each round one patch succeeds and the others are retried, at most three times.
@@ -64,7 +64,7 @@ pub(crate) async fn concurrent_patches_are_all_kept(place: Fixture) {
         panic!("it is there");
     };
     assert_eq!(
-        Json::Object(newest.value.fields(CaVersions::All)),
+        newest.value.fields(CaVersions::All).unwrap().parse::<Json>().unwrap(),
         json!({ "kept": 1, "a": "x", "b": "x", "c": "x" })
     );
     assert_eq!((newest.number, newest.metadata), (4, Some(json!({ "owner": "a" }))), "notes go along");
@@ -89,7 +89,7 @@ pub(crate) async fn concurrent_patches_are_all_kept(place: Fixture) {
 pub(crate) async fn credential_type_is_hidden_without_write_permission(place: Fixture) {
     let store = &place.credentials;
     place.set("/secret", Kind::Password, json!("p")).await;
-    let misfit = || fields(json!({ "user": "u" }));
+    let misfit = || json!({ "user": "u" }).into();
     let stranger = client("stranger");
     let refused = store.set_fields(&stranger, name("/secret"), misfit(), None).await;
     assert!(matches!(refused, Err(CredentialError::Forbidden)), "{refused:?}");
@@ -102,6 +102,6 @@ pub(crate) async fn credential_type_is_hidden_without_write_permission(place: Fi
     let refused = store.set_fields(&stranger, name("/secret"), misfit(), None).await;
     assert!(matches!(refused, Err(CredentialError::Bad(_))), "{refused:?}");
     let written =
-        store.set_fields(&stranger, name("/secret"), fields(json!({ "password": "q" })), Some(1)).await;
+        store.set_fields(&stranger, name("/secret"), json!({ "password": "q" }).into(), Some(1)).await;
     assert_eq!(written.unwrap().kind(), Kind::Password);
 }

@@ -35,6 +35,7 @@ testbed::on_both! { crate::place::Fixture:
     values::concurrent_writes_share_transactions
     values::lookup_of_many_names_uses_one_statement
     values::lookup_responses_are_limited_to_64_mib
+    values::json_values_are_returned_byte_for_byte
     values::credential_references_are_interpolated
     values::names_are_found_by_path_and_by_substring
     values::substring_search_finds_text_anywhere_in_the_name

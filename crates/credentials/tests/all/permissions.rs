@@ -43,7 +43,7 @@ pub(crate) async fn each_operation_requires_its_permission(place: Fixture) {
         let request = SetRequest {
             name: name("/t/x"),
             kind: Kind::Value,
-            value: json!("y"),
+            value: json!("y").into(),
             metadata: None,
             expected: None,
             expected_number: None,

@@ -64,8 +64,9 @@ pub(crate) async fn reads_fail_while_the_audit_log_is_not_writable(place: Fixtur
     unlogged("numbered", credentials.numbered(&admin(), &name("/a"), None).await.unwrap_err());
     unlogged("lookup", credentials.lookup(&admin(), &[name("/a")]).await.unwrap_err());
     unlogged("wrap", credentials.wrap(&admin(), &name("/a"), 60).await.unwrap_err());
-    let services = json!({ "s": [{ "credentials": { "credhub-ref": "/a" } }] });
-    unlogged("interpolate", credentials.interpolate(&admin(), services).await.unwrap_err());
+    let services = json!({ "s": [{ "credentials": { "credhub-ref": "/a" } }] }).to_string();
+    let services = api::credhub::Bindings::parse(&services).unwrap();
+    unlogged("interpolate", credentials.interpolate(&admin(), &services).await.unwrap_err());
     assert!(credentials.unwrap("b", wrapped.token.expose()).await.is_err());
     // If no value is returned, no entry is needed.
     assert!(credentials.lookup(&admin(), &[name("/none")]).await.unwrap()[0].is_none());

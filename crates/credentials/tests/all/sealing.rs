@@ -62,7 +62,15 @@ pub(crate) async fn any_flipped_bit_is_detected_and_other_credentials_stay_reada
         let named = error.details().unwrap();
         assert!(named.starts_with("the value of /changed cannot be decrypted: "), "octet {at}: {named}");
         assert_eq!(
-            found[1].as_ref().unwrap().as_ref().unwrap().value.shown(CaVersions::All),
+            found[1]
+                .as_ref()
+                .unwrap()
+                .as_ref()
+                .unwrap()
+                .value
+                .shown(CaVersions::All)
+                .parse::<serde_json::Value>()
+                .unwrap(),
             json!("second")
         );
     }
@@ -109,8 +117,15 @@ pub(crate) async fn credentials_are_unreadable_without_their_master_key(place: F
     let rotated = keystore.rewrap_all("user:a", |_| {}).await.unwrap();
     assert_eq!((rotated.rewrapped, rotated.remaining), (30, 0));
     assert_eq!(both.key_usage().await.unwrap(), KeyUsage { active: 30, inactive: 0, unknown: 0 });
-    let value =
-        stranger.current(&admin(), &name("/n/7")).await.unwrap().remove(0).value.shown(CaVersions::All);
+    let value = stranger
+        .current(&admin(), &name("/n/7"))
+        .await
+        .unwrap()
+        .remove(0)
+        .value
+        .shown(CaVersions::All)
+        .parse::<serde_json::Value>()
+        .unwrap();
     assert_eq!(value, json!("7"), "the old key is not needed any more");
     assert!(place.master("master").id().is_ok());
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use api::credhub::Bindings;
 use credentials::tables::{NewCredentialVersion, Put, put_credential_versions};
 use credentials::{
     CaVersions, CredentialError, GenerateRequest, Kind, Mode, Name, Operations, Parameters,
-    PasswordParameters, PermissionPath, Requester, SearchFilter, SetRequest, Value,
+    PasswordParameters, PermissionPath, Requester, SearchFilter, SetRequest, Value, Version,
 };
+use keys::SecretJson;
 use serde_json::json;
 
 use crate::place::{Fixture, admin, client, name};
@@ -34,7 +36,7 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
         let request = SetRequest {
             name: name(&at),
             kind,
-            value: given,
+            value: given.into(),
             metadata: metadata.clone(),
             expected: None,
             expected_number: None,
@@ -43,14 +45,18 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
         let set = place.credentials.set(&admin(), request).await.unwrap();
         let read = place.credentials.current(&admin(), &name(&at)).await.unwrap().remove(0);
         assert_eq!(
-            (read.id, &read.metadata, read.value.shown(CaVersions::All)),
+            (
+                read.id,
+                &read.metadata,
+                read.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()
+            ),
             (set.id, &metadata, shown),
             "{kind}"
         );
         assert_eq!(place.credentials.version(&admin(), set.id).await.unwrap(), read);
     }
     let user = place.set("/types/user", Kind::User, json!({ "username": "u", "password": "p" })).await;
-    let shown = user.value.shown(CaVersions::All);
+    let shown = user.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap();
     assert_eq!((&shown["username"], &shown["password"]), (&json!("u"), &json!("p")));
     // Equals the output of `openssl passwd -6` with this salt.
     let hash = shown["password_hash"].as_str().unwrap();
@@ -58,11 +64,15 @@ pub(crate) async fn each_credential_type_is_returned_as_set(place: Fixture) {
     let openssl = std::process::Command::new("openssl").args(["passwd", "-6", "-salt", salt, "p"]).output();
     assert_eq!(String::from_utf8(openssl.unwrap().stdout).unwrap().trim(), hash);
     let again = place.credentials.current(&admin(), &name("/types/user")).await.unwrap().remove(0);
-    assert_eq!(again.value.shown(CaVersions::All), shown, "the hash stays");
+    assert_eq!(
+        again.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap(),
+        shown,
+        "the hash stays"
+    );
     // printf '\0\0\0' | openssl dgst -sha256 -binary | base64
     let ssh = place.set("/types/ssh", Kind::Ssh, pair).await;
     assert_eq!(
-        ssh.value.shown(CaVersions::All)["public_key_fingerprint"],
+        ssh.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()["public_key_fingerprint"],
         json!("cJ6AyISHokEeHuTfufIqhhSS0gxHZRUMDHlKvXD4FHw")
     );
     for (kind, value) in [
@@ -88,13 +98,19 @@ pub(crate) async fn versions_are_listed_newest_first_up_to_the_limit(place: Fixt
         let credentials = place.credentials.clone();
         async move {
             let versions = credentials.versions(&admin(), &name("/many"), most).await.unwrap();
-            versions.into_iter().map(|version| version.value.shown(CaVersions::All)).collect::<Vec<_>>()
+            versions
+                .into_iter()
+                .map(|version| version.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap())
+                .collect::<Vec<_>>()
         }
     };
     assert_eq!(read(Some(2)).await, [json!("19"), json!("18")]);
     assert_eq!(read(None).await.len(), 20);
     let current = place.credentials.current(&admin(), &name("/many")).await.unwrap();
-    assert_eq!((current.len(), current[0].value.shown(CaVersions::All)), (1, json!("19")));
+    assert_eq!(
+        (current.len(), current[0].value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()),
+        (1, json!("19"))
+    );
 }
 
 pub(crate) async fn credential_type_is_fixed_until_deletion(place: Fixture) {
@@ -102,7 +118,7 @@ pub(crate) async fn credential_type_is_fixed_until_deletion(place: Fixture) {
     let other = SetRequest {
         name: name("/TYPED"),
         kind: Kind::Password,
-        value: json!("b"),
+        value: json!("b").into(),
         metadata: None,
         expected: None,
         expected_number: None,
@@ -133,7 +149,7 @@ pub(crate) async fn set_requires_the_expected_version(place: Fixture) {
             let request = SetRequest {
                 name: name("/cas"),
                 kind: Kind::Value,
-                value: json!("x"),
+                value: json!("x").into(),
                 metadata: None,
                 expected,
                 expected_number: None,
@@ -173,7 +189,7 @@ pub(crate) async fn generation_mode_decides_whether_a_new_value_is_generated(pla
     assert!(error.to_string().starts_with("The password could not be regenerated"), "{error}");
     let kept = place.credentials.generate(&admin(), password("/set", 30, Mode::Converge)).await.unwrap();
     assert_eq!(
-        kept.value.shown(CaVersions::All),
+        kept.value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap(),
         json!("static"),
         "what was set has no parameters that could differ"
     );
@@ -218,7 +234,7 @@ pub(crate) async fn concurrent_writes_share_transactions(place: Fixture) {
             let request = SetRequest {
                 name: name(&format!("/side/{}", number % 50)),
                 kind: Kind::Value,
-                value: json!(number.to_string()),
+                value: json!(number.to_string()).into(),
                 metadata: None,
                 expected: None,
                 expected_number: None,
@@ -279,11 +295,61 @@ pub(crate) async fn lookup_of_many_names_uses_one_statement(place: Fixture) {
     assert_eq!(place.store.statements_sent() - before, 1 + LOGGING);
     let found: Vec<_> = found
         .into_iter()
-        .map(|one| one.map(|version| version.unwrap().value.shown(CaVersions::All)))
+        .map(|one| {
+            one.map(|version| {
+                version.unwrap().value.shown(CaVersions::All).parse::<serde_json::Value>().unwrap()
+            })
+        })
         .collect();
     assert_eq!(found, [None, Some(json!("team")), Some(json!("pipeline")), None]);
     let many: Vec<_> = (0..1_001).map(|number| name(&format!("/n{number}"))).collect();
     assert!(place.credentials.lookup(&admin(), &many).await.is_err(), "bounded");
+}
+
+async fn interpolated(place: &Fixture, services: &serde_json::Value) -> Result<SecretJson, CredentialError> {
+    let text = services.to_string();
+    place.credentials.interpolate(&admin(), &Bindings::parse(&text).unwrap()).await
+}
+
+/// JSON that a parsed `Value` would change: order, a number beyond `f64`, the text of a number, white space, an escape, a name twice.
+const EXACT: &str =
+    "{\"z\":12345678901234567890123,\"a\":{\"d\":1.10,\"c\":1e2},  \"u\":\"\\u00e9\\/\",\n\"t\":1,\"t\":2}";
+
+pub(crate) async fn json_values_are_returned_byte_for_byte(place: Fixture) {
+    let store = &place.credentials;
+    let exact = || SecretJson::new(EXACT.to_owned()).unwrap();
+    let text = |version: &Version| version.value.shown(CaVersions::All).expose().to_owned();
+    let set = store.set(&admin(), SetRequest::new(name("/exact"), Kind::Json, exact())).await.unwrap();
+    let read = store.current(&admin(), &name("/exact")).await.unwrap().remove(0);
+    assert_eq!((text(&set).as_str(), text(&read).as_str()), (EXACT, EXACT));
+    let wrapped = store.wrap(&admin(), &name("/exact"), 60).await.unwrap();
+    let unwrapped = store.unwrap("b", wrapped.token.expose()).await.unwrap();
+    assert_eq!(unwrapped.value.shown(CaVersions::All).expose(), EXACT);
+    let services = r#"{ "p": [{"n":1.10,"credentials":{"credhub-ref":"/exact"}}] }"#;
+    let done = store.interpolate(&admin(), &Bindings::parse(services).unwrap()).await.unwrap();
+    assert_eq!(done.expose(), services.replace(r#"{"credhub-ref":"/exact"}"#, EXACT));
+
+    // A patch changes only the members that it names.
+    store.set_fields(&admin(), name("/kept"), exact(), None).await.unwrap();
+    let patch = SecretJson::new(r#"{"b":2e1,"a":{"c":null},"u":1.0}"#.to_owned()).unwrap();
+    let patched = store.patch_fields(&admin(), &name("/kept"), &patch, None).await.unwrap();
+    let expected = r#"{"z":12345678901234567890123,"a":{"d":1.10},"u":1.0,"t":2,"b":2e1}"#;
+    assert_eq!(text(&patched), expected);
+
+    // A number as a text keeps its digits. JSON that clients could not read is rejected.
+    let number = SecretJson::new("12345678901234567890123".to_owned()).unwrap();
+    let version = store.set(&admin(), SetRequest::new(name("/n"), Kind::Value, number)).await.unwrap();
+    assert_eq!(text(&version), "\"12345678901234567890123\"");
+    for bad in
+        ["1e999".to_owned(), format!("{}{}", "[".repeat(200), "]".repeat(200)), r#""\ud800""#.to_owned()]
+    {
+        let value = SecretJson::new(bad.clone()).unwrap();
+        let refused = store.set(&admin(), SetRequest::new(name("/bad"), Kind::Json, value)).await;
+        assert!(matches!(refused, Err(CredentialError::Bad(_))), "{bad}");
+        let patch = SecretJson::new(format!("{{\"a\":{bad}}}")).unwrap();
+        let refused = store.patch_fields(&admin(), &name("/kept"), &patch, None).await;
+        assert!(matches!(refused, Err(CredentialError::Bad(_))), "{bad}");
+    }
 }
 
 pub(crate) async fn credential_references_are_interpolated(place: Fixture) {
@@ -296,7 +362,7 @@ pub(crate) async fn credential_references_are_interpolated(place: Fixture) {
         { "credentials": { "plain": 1 } },
     ], "p-two": [{ "credentials": { "credhub-ref": "/svc/one" } }] });
     let before = place.store.statements_sent();
-    let done = place.credentials.interpolate(&admin(), services).await.unwrap();
+    let done = interpolated(&place, &services).await.unwrap().parse::<serde_json::Value>().unwrap();
     assert_eq!(place.store.statements_sent() - before, 1 + LOGGING);
     assert_eq!(
         done,
@@ -307,9 +373,9 @@ pub(crate) async fn credential_references_are_interpolated(place: Fixture) {
         ], "p-two": [{ "credentials": { "uri": "a" } }] })
     );
     let of = |to: &str| json!({ "p": [{ "credentials": { "credhub-ref": to } }] });
-    let error = place.credentials.interpolate(&admin(), of("/svc/text")).await.unwrap_err();
+    let error = interpolated(&place, &of("/svc/text")).await.unwrap_err();
     assert!(error.to_string().contains("must be of type 'JSON'"), "{error}");
-    let error = place.credentials.interpolate(&admin(), of("/svc/none")).await.unwrap_err();
+    let error = interpolated(&place, &of("/svc/none")).await.unwrap_err();
     assert!(matches!(error, CredentialError::NotFound));
 }
 
@@ -417,7 +483,6 @@ pub(crate) async fn lookup_responses_are_limited_to_64_mib(place: Fixture) {
     assert_eq!(lookup(&same[..66]).await.unwrap().len(), 66);
     let references: Vec<_> =
         same.iter().map(|name| json!({ "credentials": { "credhub-ref": name.as_str() } })).collect();
-    let refused =
-        place.credentials.interpolate(&admin(), json!({ "service": references })).await.unwrap_err();
+    let refused = interpolated(&place, &json!({ "service": references })).await.unwrap_err();
     assert!(refused.to_string().contains("64 MiB"), "{refused}");
 }

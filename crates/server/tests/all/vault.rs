@@ -91,6 +91,7 @@ testbed::on_both! { super::CredentialServer:
     unauthenticated_and_cross_site_requests_are_rejected
     versions_are_written_read_deleted_and_undeleted
     each_credential_type_is_read_and_written_as_fields
+    json_keeps_its_text_in_both_apis
     unauthorized_access_is_denied_whether_or_not_the_secret_exists
     invalid_requests_are_rejected_with_the_reason
     approle_login_returns_a_token_that_is_looked_up_and_revoked
@@ -100,6 +101,53 @@ testbed::on_both! { super::CredentialServer:
     cursors_reveal_no_names_outside_of_the_paths_of_a_token
     identities_with_names_of_permitted_actors_need_access_to_credentials
     tokens_with_the_former_name_of_an_api_token_are_invalid
+}
+
+/// JSON values come back byte for byte, whichever API wrote them.
+async fn json_keeps_its_text_in_both_apis(place: CredentialServer) {
+    const EXACT: &str = "{\"z\":12345678901234567890123,\"a\":{\"d\":1.10},  \"u\":\"\\u00e9\",\n\"b\":1e2}";
+    let send_text = async |method: &str, path: &str, kind: &str, body: String| {
+        let (request, admin) = (place.bare(method, path), &place.world.admin);
+        let request = match path.starts_with("/v1/") {
+            true => request.header("X-Vault-Token", admin),
+            false => request.bearer_auth(admin),
+        };
+        send(request.header("content-type", kind).body(body)).await.expect(200)
+    };
+    const JSON: &str = "application/json";
+    let body = format!("{{\"value\": {EXACT} ,\"name\":\"/one\",\"type\":\"json\"}}");
+    let set = send_text("PUT", "/api/v1/data", JSON, body).await;
+    let id = set.json()["id"].as_str().unwrap().to_owned();
+    let value = format!("\"value\":{EXACT}");
+    assert!(set.text.contains(&value), "{}", set.text);
+    for path in [format!("/api/v1/data/{id}"), "/api/v1/data?name=/one&current=true".to_owned()] {
+        let read = place.get(&path).await.expect(200);
+        assert!(read.text.contains(&value), "{path}: {}", read.text);
+    }
+    let lookup = json!({ "lookups": [["/none", "/one"]] });
+    let found = place.ask("POST", "/api/v1/lookup", lookup).await.expect(200);
+    assert!(found.text.contains(&value), "{}", found.text);
+    let services = "{\"p\":[{\"x\":1.10,\"credentials\":{\"credhub-ref\":\"/one\"}}]}";
+    let done = send_text("POST", "/api/v1/interpolate", JSON, services.to_owned()).await;
+    assert_eq!(done.text, services.replace("{\"credhub-ref\":\"/one\"}", EXACT));
+    let token = place.ask("POST", "/api/v1/wrap", json!({ "name": "/one" })).await.expect(200).json();
+    let unwrapped = place.ask("POST", "/api/v1/unwrap", json!({ "token": token["token"] })).await.expect(200);
+    assert!(unwrapped.text.contains(&value), "{}", unwrapped.text);
+
+    let data = format!("\"data\":{EXACT}");
+    let read = place.get("/v1/secret/data/one").await.expect(200);
+    assert!(read.text.contains(&data), "{}", read.text);
+    let body = format!("{{\"options\":{{\"cas\":0}},\"data\": {EXACT}}}");
+    send_text("POST", "/v1/secret/data/two", JSON, body).await;
+    let read = place.get("/v1/secret/data/two").await.expect(200);
+    assert!(read.text.contains(&data), "{}", read.text);
+    let read = place.get("/api/v1/data?name=/two&current=true").await.expect(200);
+    assert!(read.text.contains(&value), "{}", read.text);
+    let patch = "{\"data\":{\"a\":{\"d\":2.50}}}".to_owned();
+    send_text("PATCH", "/v1/secret/data/two", "application/merge-patch+json", patch).await;
+    let read = place.get("/v1/secret/data/two").await.expect(200);
+    let merged = "{\"z\":12345678901234567890123,\"a\":{\"d\":2.50},\"u\":\"\\u00e9\",\"b\":1e2}";
+    assert!(read.text.contains(&format!("\"data\":{merged}")), "{}", read.text);
 }
 
 async fn unauthenticated_and_cross_site_requests_are_rejected(place: CredentialServer) {

@@ -78,6 +78,45 @@ fn credential_command_sets_generates_finds_and_injects_values() {
     );
 }
 
+/// A parsed and reprinted value would have another order, fewer digits and other white space.
+#[test]
+fn json_values_keep_their_text_in_commands_exports_and_the_agent() {
+    const EXACT: &str = r#"{"z":12345678901234567890123,  "a":{"d":1.10},"u":"\u00e9","b":1e2}"#;
+    let house = House::up();
+    let file = write(&house, "value.json", &format!("{EXACT}\n"));
+    house.does(&["credential", "set", "/exact", "--type", "json", "--file", &file]);
+    let get = |more: &[&str]| text(&house.does(&[&["credential", "get", "/exact"], more].concat()));
+    assert_eq!(get(&["--value"]), format!("{EXACT}\n"));
+    assert_eq!(get(&["--key", "z"]), "12345678901234567890123\n");
+    assert_eq!(get(&["--key", "a"]), "{\"d\":1.10}\n");
+    for format in ["json", "jsonl"] {
+        let shown = get(&["--output", format]);
+        assert!(shown.contains(EXACT), "{shown}");
+    }
+    write(&house, "template", "exact: ((/exact)), b: ((/exact.b))");
+    let rendered = text(&house.does(&["credential", "template", "template", "--to", "-"]));
+    assert_eq!(rendered, format!("exact: {EXACT}, b: 1e2"));
+
+    let mut agent = house.bulla(&["credential", "agent", "--socket", "agent.sock"]);
+    let mut agent = agent.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    house.until("the agent", || house.path("agent.sock").exists());
+    assert_eq!(get(&["--credential-server", "unix:agent.sock", "--value"]), format!("{EXACT}\n"));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+
+    let (passphrase, export) = (write(&house, "passphrase", "correct horse battery\n"), "exact.age");
+    house.does(&["credential", "export", "--to", export, "--passphrase-file", &passphrase]);
+    let import = ["credential", "import", export, "--passphrase-file", &passphrase];
+    assert_eq!(house.json(&import)["unchanged"], 1);
+    house.does(&["credential", "delete", "/exact"]);
+    assert_eq!(house.json(&import)["created"], 1);
+    assert_eq!(get(&["--value"]), format!("{EXACT}\n"));
+    let other = write(&house, "value.json", &EXACT.replace("1.10", "1.1"));
+    house.does(&["credential", "set", "/exact", "--type", "json", "--file", &other]);
+    assert_eq!(house.json(&import)["updated"], 1, "another text is another value");
+    assert_eq!(get(&["--value"]), format!("{EXACT}\n"));
+}
+
 #[test]
 fn credential_command_deletes_undeletes_and_destroys_versions() {
     let house = House::up();

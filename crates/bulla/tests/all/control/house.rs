@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::crashes::{Role, Shim};
-use crate::world::{bulla, describe, run};
+use crate::world::{bulla, bulla_at, describe, run};
 
 /// A job of a killed server resumes when its lease of two minutes expires. A loaded machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -26,6 +26,8 @@ pub(crate) struct House {
     /// Port for http-01 validation.
     pub(crate) http_port: u16,
     database: Option<String>,
+    /// Another version of the program than the tested one.
+    version: Option<PathBuf>,
     /// Additional environment variables of the server.
     environment: Vec<(String, String)>,
     /// The configuration without the text added by [`House::configure`].
@@ -84,6 +86,7 @@ impl House {
             public_port,
             http_port,
             database,
+            version: None,
             environment,
             base: text,
             shim,
@@ -103,6 +106,11 @@ impl House {
     /// Replaces the additional configuration for the next start.
     pub(crate) fn configure(&mut self, more: &str) {
         std::fs::write(self.path("bulla.toml"), format!("{}{more}", self.base)).unwrap();
+    }
+
+    /// Runs this program from now on, or the tested one with `None`.
+    pub(crate) fn run_version(&mut self, program: Option<PathBuf>) {
+        self.version = program;
     }
 
     /// Sets an environment variable for the next start.
@@ -235,7 +243,7 @@ impl House {
 
     /// Returns a command with this server's configuration and folder.
     pub(crate) fn bulla(&self, arguments: &[&str]) -> Command {
-        let mut command = bulla();
+        let mut command = self.version.as_ref().map_or_else(bulla, |program| bulla_at(program));
         command
             .env("BULLA_DATA", self.path("data"))
             .env("BULLA_CONFIG", self.path("bulla.toml"))

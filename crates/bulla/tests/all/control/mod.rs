@@ -44,6 +44,7 @@ mod signing;
 mod sites;
 mod tasks;
 mod transparency;
+mod upgrade;
 mod watch;
 
 pub(crate) use house::House;

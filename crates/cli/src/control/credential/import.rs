@@ -15,10 +15,10 @@ use api::credhub::{
 use clap::{ArgGroup, Args};
 use futures_util::stream::{self, StreamExt};
 use jiff::Timestamp;
+use keys::SecretJson;
 use keys::age::{self, AGE_LINE, Identity, Opening};
 use reqwest::Method;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
@@ -350,7 +350,8 @@ impl Import<'_> {
             return Ok(());
         }
         let request = lookup(records.iter().map(|record| record.name.as_str()));
-        let there: LookupView = read_as(&self.client.submit(Method::POST, LOOKUP, &request).await?)?;
+        let there: LookupView<CredentialView<SecretJson>> =
+            self.client.exchange(Method::POST, LOOKUP, &request).await?;
         let (first, rest): (Vec<_>, Vec<_>) =
             records.into_iter().zip(there.results).partition(|(record, _)| record.authority);
         let (client, dry_run) = (self.client, self.dry_run);
@@ -415,7 +416,7 @@ async fn put_missing_versions(
     client: &Client,
     dry_run: bool,
     record: &Record,
-    there: Option<LookupOutcome>,
+    there: Option<LookupOutcome<CredentialView<SecretJson>>>,
 ) -> Outcome<Fate> {
     let there = match there {
         Some(LookupOutcome::Failed { error }) => return Err(Problem::new(Exit::Refused, error)),
@@ -466,7 +467,7 @@ struct StoredVersion {
 }
 
 impl StoredVersion {
-    fn of(record: &Record, credential: CredentialView) -> Self {
+    fn of(record: &Record, credential: CredentialView<SecretJson>) -> Self {
         Self { id: credential.version.id, version: RecordVersion::of(&record.kind, credential) }
     }
 }
@@ -481,14 +482,14 @@ fn known(new: &[RecordVersion], kept: &[StoredVersion]) -> usize {
 }
 
 async fn versions(client: &Client, record: &Record) -> Outcome<Vec<StoredVersion>> {
-    let Data::<CredentialView> { data } =
+    let Data::<CredentialView<SecretJson>> { data } =
         client.fetch(DATA, &DataQuery::versions(&record.name, None)).await?;
     Ok(data.into_iter().rev().map(|one| StoredVersion::of(record, one)).collect())
 }
 
 /// Sets a version. Returns its id, and whether the name of its authority, if any, was preserved.
 async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outcome<(Uuid, bool)> {
-    let put = async |value: Value| -> Outcome<Uuid> {
+    let put = async |value: SecretJson| -> Outcome<Uuid> {
         let left = version.seconds_left(Timestamp::now());
         let request = SetRequest {
             name: record.name.clone(),
@@ -502,11 +503,11 @@ async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outco
         Ok(set.id)
     };
     let by = record.signed_by.as_ref().filter(|_| record.kind == "certificate");
-    if let (Some(by), Ok(fields)) = (by, CertificateValue::deserialize(&version.value)) {
+    if let (Some(by), Ok(fields)) = (by, version.value.parse::<CertificateValue>()) {
         // Name the authority, so that the store can regenerate the certificate. The store refuses if the authority has changed or
         // is missing.
         let fields = CertificateValue { ca: None, ca_name: Some(by.clone()), ..fields };
-        match put(document_of(&fields)?).await {
+        match put(document_of(&fields)?.into()).await {
             Ok(id) => return Ok((id, true)),
             Err(problem) if problem.exit == Exit::Refused => {}
             Err(problem) => return Err(problem),

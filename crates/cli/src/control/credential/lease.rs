@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::credhub::{
-    ConnectionRequest, ConnectionView, Connections, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView,
-    RenewRequest, RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView,
+    ConnectionRequest, ConnectionView, DatabaseQuery, LeaseQuery, LeaseRequest, LeaseView, RenewRequest,
+    RevokeLeasesRequest, RevokedLease, RoleRequest, RoleView,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;

@@ -26,12 +26,13 @@ use api::credhub::{
     RegenerateRequest, SetRequest,
 };
 use clap::{Args, Subcommand, ValueEnum};
+use keys::SecretJson;
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::store::{DATA, PERMISSIONS, name_of};
-use self::value::{print_value, read_value};
+use self::value::{print_value, read_value, show_value, without_field};
 use super::input;
 use crate::columns;
 use crate::configuration::ClientConfiguration;
@@ -332,32 +333,31 @@ async fn get(
         Some(count) => DataQuery::versions(name, Some(count)),
         None => DataQuery::current(name),
     };
-    let Data::<Value> { data } = client.fetch(DATA, &query).await?;
+    let Data::<CredentialView<SecretJson>> { data } = client.fetch(DATA, &query).await?;
     if versions.is_some() {
         for one in &data {
-            show_one(one, show)?;
+            show_value(&one.version.kind, one, show)?;
         }
         return Ok(Exit::Ok);
     }
-    let first = data.into_iter().next();
-    if !value && key.is_none() {
-        show_one(&first.unwrap_or_default(), show)?;
-        return Ok(Exit::Ok);
+    match data.first() {
+        Some(first) if !value && key.is_none() => show_value(&first.version.kind, first, show),
+        Some(first) => print_value(&first.value, key, name),
+        None => Err(without_field(key, name)),
     }
-    let first: Option<CredentialView> = first.as_ref().map(read_as).transpose()?;
-    print_value(first.as_ref().map(|first| &first.value), key, name)
 }
 
 impl SetArgs {
-    fn value(&self) -> Outcome<Value> {
+    fn value(&self) -> Outcome<SecretJson> {
         if !self.fields.is_empty() {
             let fields = self.fields.iter().map(|(name, value)| (name.clone(), value.clone().into()));
-            return Ok(Value::Object(fields.collect::<Map<_, _>>()));
+            return Ok(Value::Object(fields.collect::<Map<_, _>>()).into());
         }
         let text = read_value(&self.file)?;
         match self.kind {
             SetType::Value | SetType::Password => {
-                Ok(text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r').into())
+                let text = text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r');
+                Ok(Value::from(text).into())
             }
             _ => serde_json::from_str(&text).map_err(|error| {
                 Problem::usage(format_args!("the value is not JSON: {error}"))

@@ -1,10 +1,13 @@
 //! Credentials in transfer between stores, and the lines of an export.
 
+use std::collections::HashMap;
+
 use api::credhub::{CertificateValue, CredentialView, KeyPairValue, UserValue};
 use jiff::Timestamp;
+use keys::SecretJson;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use x509::Certificate;
 
 /// Version of the export format that is written and read.
@@ -64,7 +67,7 @@ fn is_false(truth: &bool) -> bool {
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordVersion {
-    pub(super) value: Value,
+    pub(super) value: SecretJson,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) metadata: Option<Value>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -85,7 +88,7 @@ pub(super) struct Grant {
 
 impl RecordVersion {
     /// Converts a version from the store's view. Its value contains only fields that can be set.
-    pub(super) fn of(kind: &str, credential: CredentialView) -> Self {
+    pub(super) fn of(kind: &str, credential: CredentialView<SecretJson>) -> Self {
         let CredentialView { version, value } = credential;
         Self {
             value: settable_value(kind, value),
@@ -110,18 +113,22 @@ impl RecordVersion {
     }
 }
 
-/// Returns a value as it can be set, without derived and absent fields.
-pub(super) fn settable_value(kind: &str, value: Value) -> Value {
-    match kind {
+/// Returns a value as it can be set, without derived and absent fields. A value of type `json` is kept byte for byte.
+fn settable_value(kind: &str, value: SecretJson) -> SecretJson {
+    if kind == "json" {
+        return value;
+    }
+    let Ok(parsed) = value.parse::<Value>() else { return value };
+    let settable = match kind {
         // A YAML parser reads some texts as other types.
-        "value" | "password" => match value {
-            Value::Number(number) => number.to_string().into(),
+        "value" | "password" => match parsed {
+            Value::Number(_) => value.expose().into(),
             Value::Bool(truth) => truth.to_string().into(),
             other => other,
         },
-        "user" => fields_of::<UserValue>(value, |_| ()),
-        "rsa" | "ssh" => fields_of::<KeyPairValue>(value, |_| ()),
-        "certificate" => fields_of::<CertificateValue>(value, |fields| {
+        "user" => fields_of::<UserValue>(parsed, |_| ()),
+        "rsa" | "ssh" => fields_of::<KeyPairValue>(parsed, |_| ()),
+        "certificate" => fields_of::<CertificateValue>(parsed, |fields| {
             // If the authority has a name, that credential identifies it.
             fields.ca_name = None;
             // During a rotation an authority has two certificates. The signing one is first.
@@ -129,8 +136,9 @@ pub(super) fn settable_value(kind: &str, value: Value) -> Value {
                 fields.ca = Some(first);
             }
         }),
-        _ => value,
-    }
+        _ => parsed,
+    };
+    settable.into()
 }
 
 /// Parses `value` as a `T`, applies `change`, and returns the fields of `T` only. A value that is no `T` is returned unchanged, so
@@ -149,51 +157,56 @@ fn first_certificate(pem: &str) -> Option<String> {
 }
 
 /// Returns the parsed certificate of a value.
-pub(super) fn certificate_of(value: &Value) -> Option<Certificate> {
-    let pem = CertificateValue::deserialize(value).ok()?.certificate?;
+pub(super) fn certificate_of(value: &SecretJson) -> Option<Certificate> {
+    let pem = value.parse::<CertificateValue>().ok()?.certificate?;
     let (_, der) = x509::pem::certificates(pem.as_bytes()).next()?;
     Certificate::parse(&der).ok()
 }
 
+/// A file of CredHub's client.
+#[derive(Deserialize)]
+struct CredHubFile<V> {
+    #[serde(alias = "Credentials", bound(deserialize = "V: Deserialize<'de>"))]
+    credentials: Vec<HashMap<String, V>>,
+}
+
 /// Returns the credentials of a file of CredHub's client. Signers are determined from the certificates, and precede what they signed.
+/// JSON is kept byte for byte. Of YAML, which also has other forms of numbers and texts, the values are kept.
 pub(super) fn parse_credhub_export(text: &str) -> Result<Vec<Record>, String> {
-    #[derive(Deserialize)]
-    struct Plain {
-        #[serde(alias = "Credentials")]
-        credentials: Vec<Map<String, Value>>,
-    }
-    let plain: Plain = serde_saphyr::from_str(text).map_err(|error| {
-        // Report only the first line, which has the position. The rest shows the text, which contains secrets.
-        let said = error.to_string();
-        format!("not YAML with credentials: {}", said.lines().next().unwrap_or_default())
-    })?;
-    let mut records = plain.credentials.into_iter().map(record_of).collect::<Result<Vec<_>, _>>()?;
+    let all: Vec<HashMap<String, SecretJson>> = match serde_json::from_str::<CredHubFile<SecretJson>>(text) {
+        Ok(file) => file.credentials,
+        Err(_) => {
+            let file: CredHubFile<Value> = serde_saphyr::from_str(text).map_err(|error| {
+                // Report only the first line, which has the position. The rest shows the text, which contains secrets.
+                let said = error.to_string();
+                format!("not YAML with credentials: {}", said.lines().next().unwrap_or_default())
+            })?;
+            let fields = |fields: HashMap<String, Value>| {
+                fields.into_iter().map(|(name, value)| (name, value.into())).collect()
+            };
+            file.credentials.into_iter().map(fields).collect()
+        }
+    };
+    let mut records = all.into_iter().map(record_of).collect::<Result<Vec<_>, _>>()?;
     relate(&mut records);
     Ok(records)
 }
 
-fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
-    /// A credential in a file of CredHub's client, with field names in lower case.
-    #[derive(Deserialize)]
-    struct CredHubRecord {
-        name: Option<Value>,
-        #[serde(rename = "type")]
-        kind: Option<Value>,
-        value: Option<Value>,
-        metadata: Option<Value>,
-    }
-    let fields: Map<String, Value> =
+fn record_of(fields: HashMap<String, SecretJson>) -> Result<Record, String> {
+    let mut fields: HashMap<String, SecretJson> =
         fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
-    let plain = CredHubRecord::deserialize(fields).map_err(|_| "cannot read a credential")?;
-    let text = |value: Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
-    let name = text(plain.name).ok_or("a credential without a name")?;
-    let kind = text(plain.kind).ok_or_else(|| format!("{name} has no type"))?.to_ascii_lowercase();
-    let value = plain.value.ok_or_else(|| format!("{name} has no value"))?;
-    let authority = CertificateValue::deserialize(&value).ok().and_then(|value| value.ca_name);
+    fields.retain(|_, value| !value.is_null());
+    let mut text = |field: &str| fields.remove(field).and_then(|value| value.parse::<String>().ok());
+    let name = text("name").ok_or("a credential without a name")?;
+    let kind = text("type").ok_or_else(|| format!("{name} has no type"))?.to_ascii_lowercase();
+    let value = fields.remove("value").ok_or_else(|| format!("{name} has no value"))?;
+    let metadata = fields.remove("metadata").map(|metadata| metadata.parse()).transpose();
+    let metadata = metadata.map_err(|_| format!("the metadata of {name} cannot be read"))?;
+    let authority = value.parse::<CertificateValue>().ok().and_then(|value| value.ca_name);
     let signed_by = authority.filter(|name| !name.is_empty());
     let version = RecordVersion {
         value: settable_value(&kind, value),
-        metadata: plain.metadata,
+        metadata,
         transitional: false,
         expires_at: None,
     };
@@ -238,25 +251,27 @@ pub(super) fn plain(record: &Record) -> String {
     let Some(current) = record.versions.last() else { return String::new() };
     let mut text = format!(
         "- name: {}\n  type: {}\n  value: {}\n",
-        yaml(&Value::from(record.name.as_str())),
+        yaml(&Value::from(record.name.as_str()).to_string()),
         record.kind,
-        yaml(&current.value)
+        yaml(current.value.expose())
     );
     if let Some(metadata) = &current.metadata {
-        text.push_str(&format!("  metadata: {}\n", yaml(metadata)));
+        text.push_str(&format!("  metadata: {}\n", yaml(&metadata.to_string())));
     }
     text
 }
 
-/// Formats a value as JSON, in which characters that YAML does not allow are escaped.
-fn yaml(value: &Value) -> String {
+/// Escapes the characters in a JSON text that YAML does not allow. Line breaks, which JSON has between values only, become spaces: the
+/// next line would need an indentation.
+fn yaml(json: &str) -> String {
     let mut text = String::new();
-    for letter in value.to_string().chars() {
+    for letter in json.chars() {
         let odd = matches!(
             letter,
             '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
         );
         match odd {
+            _ if matches!(letter, '\n' | '\r' | '\t') => text.push(' '),
             true => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
             false => text.push(letter),
         }
@@ -280,7 +295,7 @@ mod tests {
             ("user", json!({ "username": "u", "password": odd })),
         ] {
             let version = RecordVersion {
-                value,
+                value: value.into(),
                 metadata: Some(json!({ "k": odd })),
                 transitional: false,
                 expires_at: None,
@@ -299,14 +314,22 @@ mod tests {
     }
 
     #[test]
+    fn json_of_a_json_file_is_kept_byte_for_byte() {
+        let exact = r#"{"z":12345678901234567890123,  "a":1.10}"#;
+        let text = format!(r#"{{"Credentials":[{{"Name":"/a","Type":"json","Value":{exact}}}]}}"#);
+        let read = parse_credhub_export(&text).unwrap();
+        assert_eq!(read[0].versions[0].value.expose(), exact);
+    }
+
+    #[test]
     fn credhub_client_file_is_parsed() {
         let text = "credentials:\n- name: /p\n  type: password\n  value: 12345\n- Name: q\n  Type: USER\n  Value:\n    \
                     username: u\n    password: p\n    password_hash: $6$x\n  metadata:\n    k: v\n";
         let read = parse_credhub_export(text).unwrap();
-        assert_eq!(read[0].versions[0].value, json!("12345"));
+        assert_eq!(read[0].versions[0].value, json!("12345").into());
         assert_eq!(
             (read[1].kind.as_str(), &read[1].versions[0].value),
-            ("user", &json!({ "username": "u", "password": "p" }))
+            ("user", &json!({ "username": "u", "password": "p" }).into())
         );
         assert_eq!(read[1].versions[0].metadata, Some(json!({ "k": "v" })));
         for bad in [

@@ -10,11 +10,11 @@ use api::credhub::{
     TokenRequest, TokenView,
 };
 use futures_util::stream::{self, StreamExt};
+use keys::SecretJson;
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::record::{Grant, Record, RecordVersion};
@@ -77,7 +77,7 @@ impl Remote {
     }
 
     /// Sends a request. If the token has expired, logs in and repeats it once.
-    async fn with_login(&self, send: impl AsyncFn(&Client) -> Outcome<Value>) -> Outcome<Value> {
+    async fn with_login<T>(&self, send: impl AsyncFn(&Client) -> Outcome<T>) -> Outcome<T> {
         let client = Arc::clone(&*self.client.lock().await);
         match (send(&client).await, &self.login) {
             (Err(problem), Some(login)) if problem.message.starts_with(ENDED) => {
@@ -95,7 +95,7 @@ impl Remote {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Outcome<T> {
-        read_as(&self.with_login(async |client| client.get(path, query).await).await?)
+        self.with_login(async |client| client.fetch(path, query).await).await
     }
 
     /// Returns the credentials below a path: authorities first, each after its signer.
@@ -143,7 +143,7 @@ impl Remote {
                 true => DataQuery::versions(&entry.name, None),
                 false => DataQuery::current(&entry.name),
             };
-            let answer: Outcome<Data> = self.get(DATA, &query).await;
+            let answer: Outcome<Data<CredentialView<SecretJson>>> = self.get(DATA, &query).await;
             answer
                 .map_err(|problem| problem.message)
                 .and_then(|Data { mut data }| {
@@ -161,9 +161,9 @@ impl Remote {
 
     async fn listed(&self, entries: &[Entry]) -> Outcome<Vec<Result<Record, Failure>>> {
         let request = lookup(entries.iter().map(|entry| entry.name.as_str()));
-        let send = async |client: &Client| client.submit(Method::POST, LOOKUP, &request).await;
-        let answer: LookupView = read_as(&self.with_login(send).await?)?;
-        let read = |(entry, outcome): (&Entry, Option<LookupOutcome>)| {
+        let send = async |client: &Client| client.exchange(Method::POST, LOOKUP, &request).await;
+        let answer: LookupView<CredentialView<SecretJson>> = self.with_login(send).await?;
+        let read = |(entry, outcome): (&Entry, Option<LookupOutcome<_>>)| {
             let record = match outcome {
                 Some(LookupOutcome::Failed { error }) => Err(error),
                 Some(LookupOutcome::Found(credential)) => entry.record(vec![credential]),
@@ -221,7 +221,7 @@ pub(super) fn names_and_ancestors(names: &[Entry]) -> Vec<String> {
 
 impl Entry {
     /// Builds a record from versions, oldest first.
-    fn record(&self, versions: Vec<CredentialView>) -> Result<Record, String> {
+    fn record(&self, versions: Vec<CredentialView<SecretJson>>) -> Result<Record, String> {
         let kind = versions.first().map(|one| one.version.kind.clone());
         let kind = kind.ok_or("the credential was deleted in the meantime, or you may not read it")?;
         Ok(Record {

@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::path::Path;
 
-use serde_json::Value;
+use keys::SecretJson;
+use serde::Serialize;
 use zeroize::Zeroizing;
 
+use crate::connection::{Output, document_of, show_one};
 use crate::exit::{Exit, Outcome, Problem};
+use crate::format::Format;
 
 /// Maximum bytes of a value, as on the server.
 pub(super) const VALUE_OCTETS_MAX: u64 = 1 << 20;
@@ -32,27 +35,38 @@ pub(super) fn read_value(path: &Path) -> Outcome<Zeroizing<String>> {
 }
 
 /// Prints only a value, or only one field of it.
-pub(super) fn print_value(value: Option<&Value>, key: Option<&str>, name: &str) -> Outcome<Exit> {
-    let text = field(value, key, name)?;
+pub(super) fn print_value(value: &SecretJson, key: Option<&str>, name: &str) -> Outcome<Exit> {
+    let text = value.text(key.as_slice()).ok_or_else(|| without_field(key, name))?;
+    print_text(text.expose())
+}
+
+/// Returns the error for a field that a credential does not have.
+pub(super) fn without_field(key: Option<&str>, name: &str) -> Problem {
+    Problem::new(Exit::Refused, format_args!("{name} has no {}", key.unwrap_or("value")))
+        .hint(format!("`bulla credential get {name}` shows its fields"))
+}
+
+/// Prints a document with the value of a credential. JSON of type `json` is printed byte for byte.
+pub(super) fn show_value(kind: &str, document: &impl Serialize, show: &Output) -> Outcome<Exit> {
+    let as_written = kind == "json" && show.query.is_none();
+    let text = match show.output {
+        Format::Json if as_written => serde_json::to_string_pretty(document),
+        Format::Jsonl if as_written => serde_json::to_string(document),
+        _ => {
+            show_one(&document_of(document)?, show)?;
+            return Ok(Exit::Ok);
+        }
+    };
+    let text = Zeroizing::new(text.map_err(|error| Problem::new(Exit::Machine, error))?);
+    print_text(&text)
+}
+
+/// Prints a text, with a line break at its end.
+fn print_text(text: &str) -> Outcome<Exit> {
     let mut out = std::io::stdout().lock();
     let written = out
         .write_all(text.as_bytes())
         .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") });
     written.map_err(|error| Problem::output(&error))?;
     Ok(Exit::Ok)
-}
-
-/// Returns a value, or one field of it, as text.
-fn field(value: Option<&Value>, key: Option<&str>, name: &str) -> Outcome<Zeroizing<String>> {
-    let found = match (value, key) {
-        (value, None) => value,
-        (Some(value), Some(key)) => value.get(key),
-        (None, Some(_)) => None,
-    };
-    match found {
-        Some(Value::String(text)) => Ok(Zeroizing::new(text.clone())),
-        Some(other) if !other.is_null() => Ok(Zeroizing::new(other.to_string())),
-        _ => Err(Problem::new(Exit::Refused, format_args!("{name} has no {}", key.unwrap_or("value")))
-            .hint(format!("`bulla credential get {name}` shows its fields"))),
-    }
 }

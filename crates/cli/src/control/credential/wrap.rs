@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use api::credhub::{UnwrapRequest, UnwrapView, WrapRequest};
 use clap::Args;
+use keys::SecretJson;
 use reqwest::Method;
 use zeroize::Zeroizing;
 
-use super::value::{print_value, read_value};
-use crate::connection::{Client, Output, read_as, show_one};
+use super::value::{print_value, read_value, show_value};
+use crate::connection::{Client, Output, show_one};
 use crate::exit::{Exit, Outcome};
 use crate::units;
 
@@ -55,12 +56,10 @@ impl UnwrapArgs {
             given => Zeroizing::new(given.to_owned()),
         };
         let request = UnwrapRequest { token: token.trim().to_owned() };
-        let read = client.submit(Method::POST, "/api/v1/unwrap", &request).await?;
+        let read: UnwrapView<SecretJson> = client.exchange(Method::POST, "/api/v1/unwrap", &request).await?;
         if !self.value && self.key.is_none() {
-            show_one(&read, &self.show)?;
-            return Ok(Exit::Ok);
+            return show_value(&read.kind, &read, &self.show);
         }
-        let read: UnwrapView = read_as(&read)?;
-        print_value(Some(&read.value), self.key.as_deref(), &read.name)
+        print_value(&read.value, self.key.as_deref(), &read.name)
     }
 }

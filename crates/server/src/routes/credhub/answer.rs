@@ -4,6 +4,7 @@ use api::credhub::{
     CertificateFacts, CertificateVersionView, CredentialVersion, CredentialView, GenerationFacts,
 };
 use credentials::{CaVersions, Facts, Value, Version, VersionView};
+use keys::SecretJson;
 
 /// Formats a time in whole seconds, as in CredHub.
 pub(super) fn time(us: i64) -> String {
@@ -12,7 +13,7 @@ pub(super) fn time(us: i64) -> String {
 }
 
 /// Returns the view of a version with its value.
-pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> CredentialView {
+pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> CredentialView<SecretJson> {
     let is_certificate = matches!(version.value, Value::Certificate(_));
     let facts = || certificate(version.facts, version.not_after_us, version.transitional);
     CredentialView {
@@ -31,7 +32,7 @@ pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> Credenti
 }
 
 /// Returns the view of a generated version. For certificates it includes how they were generated.
-pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> CredentialView {
+pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> CredentialView<SecretJson> {
     let mut shown = credential(version, ca_versions);
     if matches!(version.value, Value::Certificate(_))
         && let Some(kept) = &version.parameters

@@ -52,7 +52,7 @@ pub(super) async fn undelete(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<UndeletedView>, Refused> {
-    let request: UndeleteRequest = body::read(body)?;
+    let request: UndeleteRequest = body::read(&body)?;
     let name = Name::parse(&request.name)?;
     let restored = match context.hub().credentials().undelete(&requester, &name).await {
         Err(CredentialError::Changed) => return Err(Refused::new(StatusCode::CONFLICT, NAME_IS_TAKEN)),
@@ -103,7 +103,7 @@ pub(super) async fn change(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
-    let request: VersionsRequest = body::read(body)?;
+    let request: VersionsRequest = body::read(&body)?;
     let name = Name::parse(&request.name)?;
     let change = match request.change {
         Some(credhub::VersionsChange::Delete) => VersionsChange::Delete,

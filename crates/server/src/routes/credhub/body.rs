@@ -1,21 +1,40 @@
 //! Request bodies: JSON objects, parsed as leniently as CredHub does and no more.
 
+use std::collections::BTreeMap;
+
 use api::credhub::RequestKind;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use serde::Deserialize;
+use keys::SecretJson;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value as Json};
+use serde::de::value::MapDeserializer;
 
 use super::context::Context;
 use crate::credhub::Refused;
 
+/// The members of a JSON object, each with its text. Of members with the same name the last one counts, as in CredHub.
+pub(super) type Members = BTreeMap<String, SecretJson>;
+
 /// A JSON object.
-pub(super) struct Body(pub(super) Map<String, Json>);
+pub(super) struct Body(pub(super) Members);
 
 impl FromRequest<Context> for Body {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
+        let Text(octets) = Text::from_request(request, context).await?;
+        // An empty body counts as an empty object, because all fields of some requests are optional.
+        let octets = if octets.is_empty() { Bytes::from_static(b"{}") } else { octets };
+        serde_json::from_slice(&octets).map(Self).map_err(|_| Refused::bad_request())
+    }
+}
+
+/// A body of JSON that is not parsed yet.
+pub(super) struct Text(pub(super) Bytes);
+
+impl FromRequest<Context> for Text {
     type Rejection = Refused;
 
     async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
@@ -28,13 +47,8 @@ impl FromRequest<Context> for Body {
                 Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "Value exceeds the maximum size.")
             }
             _ => Refused::bad_request(),
-        })?;
-        // An empty body counts as an empty object, because all fields of some requests are optional.
-        let octets = if octets.is_empty() { Bytes::from_static(b"{}") } else { octets };
-        match serde_json::from_slice(&octets) {
-            Ok(Json::Object(fields)) => Ok(Self(fields)),
-            _ => Err(Refused::bad_request()),
-        }
+        });
+        octets.map(Self)
     }
 }
 
@@ -69,13 +83,14 @@ impl From<Unreadable> for Refused {
 }
 
 /// Parses a request.
-pub(super) fn read<T: DeserializeOwned>(body: Map<String, Json>) -> Result<T, Unreadable> {
-    T::deserialize(body).map_err(|error| unreadable(&error))
+pub(super) fn read<T: DeserializeOwned>(body: &Members) -> Result<T, Unreadable> {
+    let members = body.iter().map(|(name, value)| (name.as_str(), value.raw()));
+    T::deserialize(MapDeserializer::new(members)).map_err(|error| unreadable(&error))
 }
 
 /// Parses the fields that determine the format of a request.
-pub(super) fn kind(body: &Map<String, Json>) -> Result<RequestKind, Unreadable> {
-    RequestKind::deserialize(body).map_err(|error| unreadable(&error))
+pub(super) fn kind(body: &Members) -> Result<RequestKind, Unreadable> {
+    read(body)
 }
 
 fn unreadable(error: &serde_json::Error) -> Unreadable {

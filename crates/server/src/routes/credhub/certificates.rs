@@ -7,6 +7,7 @@ use api::credhub::{
 use axum::Json;
 use axum::extract::{Path, Query};
 use credentials::{CaVersions, CredentialError, Name, NewCertificateVersion, Regeneration};
+use keys::SecretJson;
 use uuid::Uuid;
 
 use super::answer::{certificate_version, credential, generated};
@@ -47,7 +48,7 @@ pub(super) async fn versions(
     reader: Reader,
     Path(id): Path<String>,
     Query(query): Query<CertificatesQuery>,
-) -> Result<Json<Vec<CredentialView>>, Refused> {
+) -> Result<Json<Vec<CredentialView<SecretJson>>>, Refused> {
     let requester = reader.reveals()?;
     let store = context.hub().credentials();
     let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
@@ -66,8 +67,8 @@ pub(super) async fn regenerate(
     Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<Json<CredentialView>, Refused> {
-    let request: RegenerateCertificate = body::read(body)?;
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
+    let request: RegenerateCertificate = body::read(&body)?;
     let how = Regeneration {
         set_as_transitional: request.set_as_transitional.unwrap_or(false),
         allow_transitional_parent_to_sign: request.allow_transitional_parent_to_sign.unwrap_or(false),
@@ -85,8 +86,8 @@ pub(super) async fn add(
     Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<Json<CredentialView>, Refused> {
-    let request: NewVersion = body::read(body)?;
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
+    let request: NewVersion = body::read(&body)?;
     let new =
         NewCertificateVersion { value: request.value, transitional: request.transitional.unwrap_or(false) };
     let version = context.hub().credentials().add_certificate_version(&requester, id_of(&id)?, new).await?;
@@ -97,7 +98,7 @@ pub(super) async fn remove(
     context: Context,
     Principal(requester): Principal,
     Path((id, version)): Path<(String, String)>,
-) -> Result<Json<CredentialView>, Refused> {
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
     let version = Uuid::parse_str(&version).map_err(|_| CredentialError::NoVersion)?;
     let gone =
         context.hub().credentials().delete_certificate_version(&requester, id_of(&id)?, version).await?;
@@ -109,8 +110,8 @@ pub(super) async fn transition(
     Principal(requester): Principal,
     Path(id): Path<String>,
     Body(body): Body,
-) -> Result<Json<Vec<CredentialView>>, Refused> {
-    let TransitionalVersion { version } = body::read(body)?;
+) -> Result<Json<Vec<CredentialView<SecretJson>>>, Refused> {
+    let TransitionalVersion { version } = body::read(&body)?;
     let store = context.hub().credentials();
     let current = store.update_transitional_version(&requester, id_of(&id)?, version.as_deref()).await?;
     Ok(Json(current.iter().map(|version| credential(version, CaVersions::Signer)).collect()))

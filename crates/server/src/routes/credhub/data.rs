@@ -1,19 +1,19 @@
 //! Credentials: read, find, set, generate, regenerate, delete.
 
 use api::credhub::{
-    self, BulkRegenerate, BulkRegenerated, CredentialView, Data, DataQuery, FoundCredentials, FoundView,
-    NameQuery, RegenerateRequest,
+    self, Bindings, BulkRegenerate, BulkRegenerated, CredentialView, Data, DataQuery, FoundCredentials,
+    FoundView, NameQuery, RegenerateRequest,
 };
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use credentials::{FoundCredential, GenerateRequest, Kind, Mode, Name, Parameters, SearchFilter, SetRequest};
 use http::StatusCode;
 use http::header::{HeaderMap, IF_MATCH, IF_NONE_MATCH};
-use serde_json::{Map, Value};
+use keys::SecretJson;
 use uuid::Uuid;
 
 use super::answer::{credential, generated, time};
-use super::body::{self, Body};
+use super::body::{self, Body, Members, Text};
 use super::context::Context;
 use super::principal::{Principal, Reader};
 use crate::credhub::Refused;
@@ -58,7 +58,7 @@ pub(super) async fn get(
         };
         let ca_versions = store.options().ca_versions;
         let data = versions.iter().map(|version| credential(version, ca_versions)).collect();
-        return Ok(Json(Data::<CredentialView> { data }).into_response());
+        return Ok(Json(Data { data }).into_response());
     }
     let requester = reader.finds();
     let bad = |_| Refused::bad("The query parameter expires-within-days was not valid for this request.");
@@ -91,7 +91,7 @@ pub(super) async fn by_id(
     context: Context,
     reader: Reader,
     axum::extract::Path(id): axum::extract::Path<String>,
-) -> Result<Json<CredentialView>, Refused> {
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
     let requester = reader.reveals()?;
     let store = context.hub().credentials();
     let id = Uuid::parse_str(&id).map_err(|_| credentials::CredentialError::NotFound)?;
@@ -104,14 +104,14 @@ pub(super) async fn set(
     Principal(requester): Principal,
     headers: HeaderMap,
     Body(body): Body,
-) -> Result<Json<CredentialView>, Refused> {
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
     // Invalid fields are 422 here, but 400 when a value is generated: see the module.
     const UNPROCESSABLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
     let kind = body::kind(&body).map_err(|_| Refused::bad_request().with_status(UNPROCESSABLE))?;
     let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| Refused::new(UNPROCESSABLE, BAD_SET_TYPE))?;
-    let body: credhub::SetRequest =
-        body::read(body).map_err(|unreadable| unreadable.refused(UNPROCESSABLE))?;
+    let body: credhub::SetRequest<SecretJson> =
+        body::read(&body).map_err(|unreadable| unreadable.refused(UNPROCESSABLE))?;
     let name = Name::parse(&body.name)?;
     let store = context.hub().credentials();
     let request = SetRequest {
@@ -143,14 +143,14 @@ pub(super) async fn generate(
     context: Context,
     Principal(requester): Principal,
     Body(body): Body,
-) -> Result<Json<CredentialView>, Refused> {
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
     let kind = body::kind(&body)?;
     if kind.regenerate.unwrap_or(false) {
         return again(&context, &requester, body).await;
     }
     let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
     let kind = kind.ok_or_else(|| Refused::bad(BAD_GENERATE_TYPE))?;
-    let body: credhub::GenerateRequest = body::read(body)?;
+    let body: credhub::GenerateRequest = body::read(&body)?;
     let request = GenerateRequest {
         name: Name::parse(&body.name)?,
         mode: mode_of(body.mode.as_deref(), body.overwrite)?,
@@ -177,16 +177,16 @@ pub(super) async fn regenerate(
     context: Context,
     Principal(requester): Principal,
     Body(body): Body,
-) -> Result<Json<CredentialView>, Refused> {
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
     again(&context, &requester, body).await
 }
 
 async fn again(
     context: &Context,
     requester: &credentials::Requester,
-    body: Map<String, Value>,
-) -> Result<Json<CredentialView>, Refused> {
-    let request: RegenerateRequest = body::read(body)?;
+    body: Members,
+) -> Result<Json<CredentialView<SecretJson>>, Refused> {
+    let request: RegenerateRequest = body::read(&body)?;
     let store = context.hub().credentials();
     let version = store.regenerate(requester, &Name::parse(&request.name)?, request.metadata).await?;
     Ok(Json(generated(&version, store.options().ca_versions)))
@@ -197,7 +197,7 @@ pub(super) async fn bulk_regenerate(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<BulkRegenerated>, Refused> {
-    let request: BulkRegenerate = body::read(body)?;
+    let request: BulkRegenerate = body::read(&body)?;
     let signer = request.signed_by.filter(|name| !name.is_empty());
     let signer = Name::parse(&signer.ok_or_else(|| Refused::bad(NO_SIGNER))?)?;
     let regenerated_credentials = context.hub().credentials().bulk_regenerate(&requester, &signer).await?;
@@ -207,10 +207,12 @@ pub(super) async fn bulk_regenerate(
 pub(super) async fn interpolate(
     context: Context,
     Principal(requester): Principal,
-    Body(body): Body,
-) -> Result<Json<Value>, Refused> {
-    let services = context.hub().credentials().interpolate(&requester, Value::Object(body)).await?;
-    Ok(Json(services))
+    Text(body): Text,
+) -> Result<Json<SecretJson>, Refused> {
+    let text = std::str::from_utf8(&body).map_err(|_| Refused::bad_request())?;
+    let text = if text.is_empty() { "{}" } else { text };
+    let services = Bindings::parse(text).ok_or_else(Refused::bad_request)?;
+    Ok(Json(context.hub().credentials().interpolate(&requester, &services).await?))
 }
 
 pub(super) async fn delete(

@@ -102,7 +102,7 @@ async fn set_connection(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<ConnectionView>, Refused> {
-    let request: ConnectionRequest<Secret> = body::read(body)?;
+    let request: ConnectionRequest<Secret> = body::read(&body)?;
     let (host, port, username, database) = address(&request.url)?;
     let tls = request.tls.as_deref().unwrap_or("verify-full");
     let tls: ConnectionTls = tls
@@ -155,7 +155,7 @@ async fn set_role(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<RoleView>, Refused> {
-    let request: RoleRequest = body::read(body)?;
+    let request: RoleRequest = body::read(&body)?;
     let name = Name::parse(&request.name)?;
     let settings = RoleSettings {
         connection: request.connection,
@@ -204,7 +204,7 @@ async fn create(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<NewLeaseView>, Refused> {
-    let request: LeaseBody = body::read(body)?;
+    let request: LeaseBody = body::read(&body)?;
     let name = Name::parse(&request.name)?;
     let wanted = LeaseRequest { ttl_s: request.ttl_seconds, shortens: false };
     let new = context.hub().credentials().create_lease(&requester, &name, wanted).await?;
@@ -237,7 +237,7 @@ async fn renew(
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<LeaseView>, Refused> {
-    let request: RenewRequest = body::read(body)?;
+    let request: RenewRequest = body::read(&body)?;
     let wanted = LeaseRequest { ttl_s: request.ttl_seconds, shortens: true };
     Ok(Json(lease_view(&context.hub().credentials().renew_lease(&requester, lease_id(&id)?, wanted).await?)))
 }
@@ -258,7 +258,7 @@ async fn revoke_many(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<RevokedLeases>, Refused> {
-    let request: RevokeLeasesRequest = body::read(body)?;
+    let request: RevokeLeasesRequest = body::read(&body)?;
     let store = context.hub().credentials();
     let count = match (request.path, request.actor) {
         (Some(path), None) => store.revoke_leases_below(&requester, &PermissionPath::parse(&path)?).await?,

@@ -4,6 +4,7 @@
 use api::credhub::{CredentialView, LookupOutcome, LookupRequest, LookupView};
 use axum::Json;
 use credentials::Name;
+use keys::SecretJson;
 
 use super::answer::credential;
 use super::body::{self, Body};
@@ -20,8 +21,8 @@ pub(super) async fn lookup(
     context: Context,
     Principal(requester): Principal,
     Body(body): Body,
-) -> Result<Json<LookupView>, Refused> {
-    let request: LookupRequest = body::read(body)?;
+) -> Result<Json<LookupView<CredentialView<SecretJson>>>, Refused> {
+    let request: LookupRequest = body::read(&body)?;
     let (mut names, mut asked) = (Vec::new(), 0);
     let mut lengths = Vec::with_capacity(request.lookups.len());
     for lookup in request.lookups {
@@ -43,9 +44,7 @@ pub(super) async fn lookup(
         let first = found.by_ref().take(length).flatten().collect::<Vec<_>>().into_iter().next();
         results.push(match first {
             None => None,
-            Some(Ok(version)) => {
-                Some(LookupOutcome::<CredentialView>::Found(credential(&version, ca_versions)))
-            }
+            Some(Ok(version)) => Some(LookupOutcome::Found(credential(&version, ca_versions))),
             // A value that cannot be decrypted fails only its own lookup.
             Some(Err(error)) => Some(LookupOutcome::Failed { error: error.to_string() }),
         });

@@ -197,7 +197,7 @@ async fn manage(
         let text = "Switching the read-only mode needs the permission credential.manage.";
         return Err(Refused::new(StatusCode::FORBIDDEN, text));
     }
-    let mode: ReadOnlyMode = body::read(body)?;
+    let mode: ReadOnlyMode = body::read(&body)?;
     context.hub().credentials().set_read_only(mode.read_only_mode.ok_or_else(Refused::bad_request)?);
     Ok(Json(mode))
 }

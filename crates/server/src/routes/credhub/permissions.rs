@@ -8,10 +8,9 @@ use axum::extract::{Path, Query};
 use axum::response::{IntoResponse, Response};
 use credentials::{CredentialError, Operations, Permission, PermissionPath};
 use http::StatusCode;
-use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::body::{self, Body};
+use super::body::{self, Body, Members};
 use super::context::Context;
 use super::principal::Principal;
 use crate::credhub::Refused;
@@ -75,7 +74,7 @@ pub(super) async fn add(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
-    let request: NamePermissions = body::read(body)?;
+    let request: NamePermissions = body::read(&body)?;
     let path = PermissionPath::parse(&request.credential_name)?;
     let entries = request.permissions.filter(|entries| !entries.is_empty());
     let entries = entries.ok_or_else(|| Refused::bad(NO_ENTRY))?;
@@ -122,7 +121,7 @@ pub(super) async fn find(
 }
 
 /// Parses a body of version 2 of the API: actor, path and operations.
-fn whole(body: Map<String, Value>) -> Result<(String, PermissionPath, Operations), Refused> {
+fn whole(body: &Members) -> Result<(String, PermissionPath, Operations), Refused> {
     let request: PermissionRequest =
         body::read(body).map_err(|unreadable| unreadable.refused(StatusCode::UNPROCESSABLE_ENTITY))?;
     let path = PermissionPath::parse(&request.path)?;
@@ -134,7 +133,7 @@ pub(super) async fn create(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Response, Refused> {
-    let (actor, path, operations) = whole(body)?;
+    let (actor, path, operations) = whole(&body)?;
     let made = context.hub().credentials().grant(&requester, &actor, &path, operations).await?;
     Ok((StatusCode::CREATED, Json(shown(made))).into_response())
 }
@@ -153,7 +152,7 @@ pub(super) async fn replace(
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
-    let (actor, path, operations) = whole(body)?;
+    let (actor, path, operations) = whole(&body)?;
     let store = context.hub().credentials();
     let changed = store.change_permission(&requester, id_of(&id)?, Some((&actor, &path)), operations).await?;
     Ok(Json(shown(changed)))
@@ -165,7 +164,7 @@ pub(super) async fn change(
     Path(id): Path<String>,
     Body(body): Body,
 ) -> Result<Json<PermissionView>, Refused> {
-    let request: OperationsChange = body::read(body)?;
+    let request: OperationsChange = body::read(&body)?;
     let operations = parse_operations(&request.operations)?;
     let changed =
         context.hub().credentials().change_permission(&requester, id_of(&id)?, None, operations).await?;

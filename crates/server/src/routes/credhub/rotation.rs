@@ -60,7 +60,7 @@ async fn set_policy(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<RotationPolicyView>, Refused> {
-    let request: RotationPolicyRequest = body::read(body)?;
+    let request: RotationPolicyRequest = body::read(&body)?;
     let path = PermissionPath::parse(&request.path)?;
     let policy = RotationPolicy {
         every_s: request.every_s,
@@ -113,7 +113,7 @@ async fn now(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<RotateView>, Refused> {
-    let request: RotateRequest = body::read(body)?;
+    let request: RotateRequest = body::read(&body)?;
     let path = PermissionPath::parse(&request.path)?;
     let due = context.hub().credentials().rotate_now(&requester, &path).await?;
     Ok(Json(RotateView { path: path.as_str().to_owned(), due }))
@@ -140,7 +140,7 @@ async fn set_hook(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<HookView>, Refused> {
-    let request: HookRequest<Secret> = body::read(body)?;
+    let request: HookRequest<Secret> = body::read(&body)?;
     let hook = Hook {
         name: request.name,
         url: request.url,

@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use credentials::{CredentialError, Name};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use keys::SecretJson;
 
 use super::answer::time;
 use super::body::{self, Body};
@@ -32,7 +33,7 @@ async fn wrap(
     Principal(requester): Principal,
     Body(body): Body,
 ) -> Result<Json<WrapView>, Refused> {
-    let request: WrapRequest = body::read(body)?;
+    let request: WrapRequest = body::read(&body)?;
     let name = Name::parse(&request.name)?;
     let seconds = request.ttl_seconds.unwrap_or(SECONDS);
     let wrapped = context.hub().credentials().wrap(&requester, &name, seconds).await?;
@@ -66,8 +67,8 @@ async fn unwrap(
     context: Context,
     Reader(reader, address): Reader,
     Body(body): Body,
-) -> Result<Json<UnwrapView>, Refused> {
-    let UnwrapRequest { token } = body::read(body)?;
+) -> Result<Json<UnwrapView<SecretJson>>, Refused> {
+    let UnwrapRequest { token } = body::read(&body)?;
     let store = context.hub().credentials();
     let read = match store.unwrap(&reader, &token).await {
         Err(error @ (CredentialError::NoToken | CredentialError::AlreadyRead { .. })) => {

@@ -1,12 +1,17 @@
 //! Responses and errors in Vault's format.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use credentials::{CredentialError, Name, Operation, Requester, VersionView};
 use http::StatusCode;
 use http::header::ALLOW;
-use serde_json::{Map, Value as Json, json};
+use keys::SecretJson;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
 use super::super::credhub::context::Context;
@@ -18,12 +23,22 @@ const DENIED: &str = "permission denied";
 #[derive(Debug)]
 pub(super) struct Refused {
     status: StatusCode,
-    body: Json,
+    body: RefusedBody,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum RefusedBody {
+    Errors {
+        errors: Vec<String>,
+    },
+    /// The metadata of a version without its value.
+    Gone(Box<Envelope<Json>>),
 }
 
 impl Refused {
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, body: json!({ "errors": [error.into()] }) }
+        Self { status, body: RefusedBody::Errors { errors: vec![error.into()] } }
     }
 
     pub(super) fn bad(error: impl Into<String>) -> Self {
@@ -36,7 +51,7 @@ impl Refused {
 
     /// Returns the error for a missing object.
     pub(super) fn absent() -> Self {
-        Self { status: StatusCode::NOT_FOUND, body: json!({ "errors": [] }) }
+        Self { status: StatusCode::NOT_FOUND, body: RefusedBody::Errors { errors: Vec::new() } }
     }
 
     pub(super) fn is_absent(&self) -> bool {
@@ -45,7 +60,8 @@ impl Refused {
 
     /// Returns the error for a deleted or destroyed version, with its metadata.
     pub(super) fn gone(data: Json) -> Self {
-        Self { status: StatusCode::NOT_FOUND, body: enveloped(data, Json::Null) }
+        let body = RefusedBody::Gone(Box::new(Envelope::of(data, Json::Null)));
+        Self { status: StatusCode::NOT_FOUND, body }
     }
 }
 
@@ -98,37 +114,68 @@ pub(super) async fn denied_or(
     }
 }
 
-/// Wraps data in the envelope that every response has.
-fn enveloped(data: Json, auth: Json) -> Json {
-    json!({
-        "request_id": Uuid::new_v4(),
-        "lease_id": "",
-        "renewable": false,
-        "lease_duration": 0,
-        "data": data,
-        "wrap_info": null,
-        "warnings": null,
-        "auth": auth,
-        "mount_type": if auth.is_null() { "kv" } else { "" },
+/// The envelope that every response has.
+#[derive(Debug, Serialize)]
+pub(super) struct Envelope<D> {
+    request_id: Uuid,
+    lease_id: String,
+    renewable: bool,
+    lease_duration: i64,
+    data: D,
+    wrap_info: Option<()>,
+    warnings: Option<()>,
+    auth: Json,
+    mount_type: &'static str,
+}
+
+impl<D> Envelope<D> {
+    fn of(data: D, auth: Json) -> Self {
+        Self {
+            request_id: Uuid::new_v4(),
+            lease_id: String::new(),
+            renewable: false,
+            lease_duration: 0,
+            data,
+            wrap_info: None,
+            warnings: None,
+            mount_type: if auth.is_null() { "kv" } else { "" },
+            auth,
+        }
+    }
+}
+
+/// A response with data.
+pub(super) type Answer<D = Json> = axum::Json<Envelope<D>>;
+
+/// Returns a response about a lease.
+pub(super) fn leased(id: &str, seconds: i64, data: Json) -> Answer {
+    axum::Json(Envelope {
+        lease_id: id.to_owned(),
+        lease_duration: seconds,
+        renewable: true,
+        mount_type: "database",
+        ..Envelope::of(data, Json::Null)
     })
 }
 
-/// Returns a response about a lease.
-pub(super) fn leased(id: &str, seconds: i64, data: Json) -> axum::Json<Json> {
-    let mut response = enveloped(data, Json::Null);
-    response["lease_id"] = id.into();
-    response["lease_duration"] = seconds.into();
-    response["renewable"] = true.into();
-    response["mount_type"] = "database".into();
-    axum::Json(response)
+pub(super) fn data(data: impl Into<Json>) -> Answer {
+    axum::Json(Envelope::of(data.into(), Json::Null))
 }
 
-pub(super) fn data(data: impl Into<Json>) -> axum::Json<Json> {
-    axum::Json(enveloped(data.into(), Json::Null))
+/// The fields of a secret, as they were written, and the metadata of its version.
+#[derive(Debug, Serialize)]
+pub(super) struct SecretData {
+    data: SecretJson,
+    metadata: Map<String, Json>,
 }
 
-pub(super) fn auth(auth: Json) -> axum::Json<Json> {
-    axum::Json(enveloped(Json::Null, auth))
+/// Returns a secret.
+pub(super) fn secret(fields: SecretJson, metadata: Map<String, Json>) -> Answer<SecretData> {
+    axum::Json(Envelope::of(SecretData { data: fields, metadata }, Json::Null))
+}
+
+pub(super) fn auth(auth: Json) -> Answer {
+    axum::Json(Envelope::of(Json::Null, auth))
 }
 
 /// Formats a time with fractional seconds.
@@ -177,10 +224,14 @@ pub(super) fn custom_metadata(noted: Option<&Json>) -> Json {
     noted.iter().map(|(name, value)| (name.clone(), Json::from(text(value)))).collect::<Map<_, _>>().into()
 }
 
-/// A JSON object from a request body, whatever its content type. An empty body is an empty object.
-pub(super) struct Body(pub(super) Map<String, Json>);
+/// A JSON object from a request body, whatever its content type. An empty body is an empty object. [`SecretMembers`] keeps the texts of
+/// its members.
+pub(super) struct Body<M = Map<String, Json>>(pub(super) M);
 
-impl FromRequest<Context> for Body {
+/// The members of an object, each with its text.
+pub(super) type SecretMembers = BTreeMap<String, SecretJson>;
+
+impl<M: Default + DeserializeOwned> FromRequest<Context> for Body<M> {
     type Rejection = Refused;
 
     async fn from_request(request: Request, context: &Context) -> Result<Self, Refused> {
@@ -191,12 +242,12 @@ impl FromRequest<Context> for Body {
             _ => Refused::bad("the body could not be read"),
         })?;
         if octets.is_empty() {
-            return Ok(Self(Map::new()));
+            return Ok(Self(M::default()));
         }
-        match serde_json::from_slice(&octets) {
-            Ok(Json::Object(fields)) => Ok(Self(fields)),
-            _ => Err(Refused::bad("failed to parse JSON input: the body is not a JSON object")),
-        }
+        let members = serde_json::from_slice(&octets);
+        members
+            .map(Self)
+            .map_err(|_| Refused::bad("failed to parse JSON input: the body is not a JSON object"))
     }
 }
 

@@ -5,13 +5,14 @@ use axum::extract::rejection::QueryRejection;
 use credentials::{CaVersions, CredentialError, Name, Numbered, Operation, Requester, Version};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap};
+use keys::SecretJson;
 use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::super::credhub::context::Context;
 use super::answer::{
-    Body, Refused, data, denied_or, destroyed_times, expired_version_metadata, number, version_metadata,
-    version_times,
+    Answer, Body, Refused, SecretData, SecretMembers, data, denied_or, destroyed_times,
+    expired_version_metadata, number, secret, version_metadata, version_times,
 };
 use super::path::SecretName;
 use super::principal::Principal;
@@ -39,12 +40,10 @@ pub(super) async fn get(
     Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     query: VersionQueryResult,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer<SecretData>, Refused> {
     let (version, _) = readable(&context, &requester, &name, query).await?;
     let ca_versions = context.hub().credentials().options().ca_versions;
-    Ok(data(
-        json!({ "data": version.value.fields(ca_versions), "metadata": current_version_metadata(&version) }),
-    ))
+    Ok(secret(version.value.fields(ca_versions)?, current_version_metadata(&version)))
 }
 
 /// Returns the requested version, if the caller may read it.
@@ -78,9 +77,11 @@ pub(super) async fn subkeys(
     Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     query: VersionQueryResult,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     let (version, depth) = readable(&context, &requester, &name, query).await?;
-    let shape = shape(&version.value.fields(CaVersions::All), depth.unwrap_or(u64::MAX));
+    let fields = version.value.fields(CaVersions::All)?.parse();
+    let fields = fields.map_err(|error| CredentialError::Internal(error.to_string()))?;
+    let shape = shape(&fields, depth.unwrap_or(u64::MAX));
     Ok(data(json!({ "subkeys": shape, "metadata": current_version_metadata(&version) })))
 }
 
@@ -93,15 +94,15 @@ fn shape(fields: &Map<String, Json>, depth: u64) -> Json {
 }
 
 /// Returns the fields in a body, and the expected version.
-fn written(body: &mut Map<String, Json>) -> Result<(Map<String, Json>, Option<u64>), Refused> {
-    let fields = match body.remove("data") {
-        Some(Json::Object(fields)) => fields,
-        None | Some(Json::Null) => return Err(Refused::bad("no data provided")),
-        Some(_) => {
-            return Err(Refused::bad("data is not a JSON object. hint: {\"data\": {\"field\": \"value\"}}"));
-        }
-    };
-    let cas = match body.get("options").and_then(|options| options.get("cas")) {
+fn written(mut body: SecretMembers) -> Result<(SecretJson, Option<u64>), Refused> {
+    let fields = body.remove("data").filter(|data| !data.is_null());
+    let fields = fields.ok_or_else(|| Refused::bad("no data provided"))?;
+    if !fields.is_object() {
+        return Err(Refused::bad("data is not a JSON object. hint: {\"data\": {\"field\": \"value\"}}"));
+    }
+    let options = body.get("options").map(|options| options.parse::<Json>()).transpose();
+    let options = options.map_err(|_| Refused::bad("options cannot be parsed"))?.unwrap_or_default();
+    let cas = match options.get("cas") {
         None | Some(Json::Null) => None,
         Some(cas) => Some(number(cas).ok_or_else(|| Refused::bad("options.cas is not a version number"))?),
     };
@@ -112,9 +113,9 @@ pub(super) async fn set(
     context: Context,
     Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
-    Body(mut body): Body,
-) -> Result<axum::Json<Json>, Refused> {
-    let (fields, cas) = written(&mut body)?;
+    Body(body): Body<SecretMembers>,
+) -> Result<Answer, Refused> {
+    let (fields, cas) = written(body)?;
     let version = context.hub().credentials().set_fields(&requester, name, fields, cas).await?;
     Ok(data(current_version_metadata(&version)))
 }
@@ -124,14 +125,14 @@ pub(super) async fn patch(
     Principal { requester, .. }: Principal,
     SecretName(name): SecretName,
     headers: HeaderMap,
-    Body(mut body): Body,
-) -> Result<axum::Json<Json>, Refused> {
+    Body(body): Body<SecretMembers>,
+) -> Result<Answer, Refused> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some(MERGE_PATCH) {
         let text = format!("a patch must have the content type {MERGE_PATCH}");
         return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
-    let (fields, cas) = written(&mut body)?;
+    let (fields, cas) = written(body)?;
     let hub = context.hub();
     match hub.credentials().patch_fields(&requester, &name, &fields, cas).await {
         Ok(version) => Ok(data(current_version_metadata(&version))),

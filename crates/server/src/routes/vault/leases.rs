@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
 use super::super::credhub::context::Context;
-use super::answer::{Body, Refused, data, leased, number, time};
+use super::answer::{Answer, Body, Refused, data, leased, number, time};
 use super::path::SecretName;
 use super::principal::Principal;
 
@@ -50,7 +50,7 @@ pub(super) async fn create(
     Principal { requester, token }: Principal,
     SecretName(name): SecretName,
     headers: HeaderMap,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     // Browsers add a client certificate to requests of any page, and this request has an effect.
     if token.is_none() && inbound::is_sent_by_web_page(&headers) {
         return Err(Refused::denied());
@@ -76,7 +76,8 @@ impl FromRequest<Context> for LeaseCall {
         let (mut parts, body) = request.into_parts();
         let Principal { requester, .. } = Principal::from_request_parts(&mut parts, context).await?;
         let path = Path::<String>::from_request_parts(&mut parts, context).await.ok();
-        let Body(body) = Body::from_request(Request::from_parts(parts, body), context).await?;
+        let Body(body) =
+            Body::<Map<String, Json>>::from_request(Request::from_parts(parts, body), context).await?;
         let id = match path {
             Some(Path(path)) => parse_id(&path)?,
             None => parse_id(body.get("lease_id").and_then(Json::as_str).unwrap_or_default())?,
@@ -88,7 +89,7 @@ impl FromRequest<Context> for LeaseCall {
 pub(super) async fn renew(
     context: Context,
     LeaseCall { requester, id, body }: LeaseCall,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     let increment = match body.get("increment") {
         None | Some(Json::Null) => None,
         Some(value) => {
@@ -116,7 +117,7 @@ pub(super) async fn revoke(
 pub(super) async fn lookup(
     context: Context,
     LeaseCall { requester, id, .. }: LeaseCall,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     let lease = context.hub().credentials().lease(&requester, id).await.map_err(refused)?;
     Ok(data(json!({
         "id": lease_id(&lease),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::super::credhub::context::Context;
 use super::answer::{
-    Body, Refused, custom_metadata, data, denied_or, destroyed_times, number, time, version_times,
+    Answer, Body, Refused, custom_metadata, data, denied_or, destroyed_times, number, time, version_times,
 };
 use super::mount::LIST;
 use super::path::{Folder, SecretName, name_of};
@@ -30,11 +30,7 @@ impl ListQuery {
     }
 }
 
-async fn list(
-    context: &Context,
-    requester: &Requester,
-    folder: Option<&Name>,
-) -> Result<axum::Json<Json>, Refused> {
+async fn list(context: &Context, requester: &Requester, folder: Option<&Name>) -> Result<Answer, Refused> {
     let children = context.hub().credentials().children(requester, folder).await?;
     if children.is_empty() {
         return Err(Refused::absent());
@@ -47,7 +43,7 @@ pub(super) async fn list_by_method(
     method: Method,
     Principal { requester, .. }: Principal,
     Folder(folder): Folder,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     if method.as_str() != LIST {
         return Err(unsupported());
     }
@@ -58,7 +54,7 @@ pub(super) async fn list_root(
     context: Context,
     Principal { requester, .. }: Principal,
     Query(query): Query<ListQuery>,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     if !query.lists() {
         return Err(unsupported());
     }
@@ -69,7 +65,7 @@ pub(super) async fn list_root_by_method(
     context: Context,
     method: Method,
     Principal { requester, .. }: Principal,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     if method.as_str() != LIST {
         return Err(unsupported());
     }
@@ -86,7 +82,7 @@ pub(super) async fn get(
     Folder(folder): Folder,
     uri: http::Uri,
     Query(query): Query<ListQuery>,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     if query.lists() {
         return list(&context, &requester, folder.as_ref()).await;
     }

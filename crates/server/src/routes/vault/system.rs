@@ -5,7 +5,7 @@ use credentials::PermissionPath;
 use serde_json::{Value as Json, json};
 
 use super::super::credhub::context::Context;
-use super::answer::{Refused, data};
+use super::answer::{Answer, Refused, data};
 use super::mount::{DATABASES, MOUNT};
 use super::principal::Principal;
 
@@ -43,7 +43,7 @@ fn mount() -> Json {
 }
 
 /// Returns the mount that a path belongs to. Clients use it to detect KV version 2.
-pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<axum::Json<Json>, Refused> {
+pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<Answer, Refused> {
     // Same as Vault: the response does not reveal whether another mount exists.
     match format!("{path}/") {
         path if path.starts_with(MOUNT) => Ok(data(mount())),
@@ -52,16 +52,16 @@ pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<a
     }
 }
 
-pub(super) async fn visible_mounts(_: Principal) -> axum::Json<Json> {
+pub(super) async fn visible_mounts(_: Principal) -> Answer {
     data(json!({ "auth": {}, "secret": { MOUNT: mount(), DATABASES: databases() } }))
 }
 
-pub(super) async fn mounts(_: Principal) -> axum::Json<Json> {
+pub(super) async fn mounts(_: Principal) -> Answer {
     data(json!({ MOUNT: mount(), DATABASES: databases() }))
 }
 
 /// Returns the default settings of all names.
-pub(super) async fn config(context: Context, _: Principal) -> Result<axum::Json<Json>, Refused> {
+pub(super) async fn config(context: Context, _: Principal) -> Result<Answer, Refused> {
     let options = context.hub().credentials().options();
     let everywhere = PermissionPath::parse("/*")?;
     let retention = options.retention.iter().find(|retention| retention.path == everywhere);

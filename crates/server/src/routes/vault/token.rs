@@ -5,18 +5,19 @@ use axum::response::{IntoResponse, Response};
 use credentials::TokenError;
 use http::StatusCode;
 use keys::Secret;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::super::credhub::context::{Context, host};
 use super::super::credhub::login;
-use super::answer::{Body, Refused, auth, data, time};
+use super::answer::{Answer, Body, Refused, auth, data, time};
 use super::principal::Principal;
 use crate::peer::address;
 
 /// Logs in by AppRole: the role ID is the name of an API token, and the secret ID its text.
 pub(super) async fn login(context: Context, request: Request) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
-    let Body(fields) = Body::from_request(Request::from_parts(parts.clone(), body), &context).await?;
+    let Body::<Map<String, Json>>(fields) =
+        Body::from_request(Request::from_parts(parts.clone(), body), &context).await?;
     let text = |field: &str| fields.get(field).and_then(Json::as_str).unwrap_or_default();
     let secret = Secret::new(text("secret_id"));
     let grant = match login::identified(&context, text("role_id"), &secret, "client_credentials").await {
@@ -55,7 +56,7 @@ pub(super) async fn login(context: Context, request: Request) -> Result<Response
 pub(super) async fn lookup(
     context: Context,
     Principal { requester, token }: Principal,
-) -> Result<axum::Json<Json>, Refused> {
+) -> Result<Answer, Refused> {
     let text = token.as_ref().map(Secret::expose).unwrap_or_default();
     let ends = context.hub().credentials().access_token_expiry(text);
     let ttl = ends.map_or(0, |ends| (ends - context.server().clock().now_seconds()).max(0));
