@@ -1,4 +1,4 @@
-//! Objects in a bucket of S3 that nobody may change or delete for a time (S3 Object Lock).
+//! Objects in a bucket of S3 that no account may change or delete for a time (S3 Object Lock).
 
 use std::fmt;
 use std::time::SystemTime;

@@ -107,7 +107,7 @@ fn value_of(kind: Kind, fields: SecretJson) -> Result<SecretJson, CredentialErro
 
 /// Applies a merge patch (RFC 7396): `null` removes a field, an object is merged, any other value replaces the field.
 ///
-/// A member keeps its place. The depth is that of the patch, which its caller has checked.
+/// A member keeps its place. The caller has checked the depth of the patch.
 fn merge(target: &mut Members, patch: Members) -> Result<(), CredentialError> {
     for (name, value) in patch {
         if value.is_null() {

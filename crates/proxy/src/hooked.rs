@@ -232,7 +232,7 @@ fn refusal(hook: &str, end: &HookEnd, phase: Phase, judgement: Option<&Judgement
     Box::new(Refused { page, judgement, held: None, hooks: Vec::new() })
 }
 
-/// Returns the response to the client: that of the hook, or a page that says why the hook ended the request.
+/// Returns the response to the client: the hook's response, or a page that says why the hook ended the request.
 fn answer(end: HookEnd, page: &PolicyRefusal, headers: &hyper::HeaderMap) -> Response<Body> {
     match end {
         HookEnd::Replied(reply) if !reply.is_bare_refusal() => reply.response(),

@@ -54,7 +54,7 @@ pub struct HookOptions {
     pub url: String,
     /// Hosts whose requests the hook gets: `NAME`, `*.NAME` or an address. Empty: all.
     pub hosts: Vec<String>,
-    /// Trust anchors (DER) of the service's certificate; `None` uses those of the system.
+    /// Trust anchors (DER) of the service's certificate; `None` uses the system's trust anchors.
     pub roots: Option<Vec<Vec<u8>>>,
     /// Timeout of each message.
     pub timeout: Duration,

@@ -157,7 +157,7 @@ impl Gates {
         Ok(Some((authority, Guard { profiles, needed })))
     }
 
-    /// Returns the guard of a change of a certificate: that of its profile, or of all profiles if a policy requires the approval.
+    /// Returns the guard of a change of a certificate: the guard of its profile, or of all profiles if a policy requires the approval.
     async fn of_certificate(
         &self,
         id: uuid::Uuid,

@@ -181,7 +181,7 @@ pub(crate) async fn a_scan_without_observations_is_removed_unless_it_is_the_newe
     assert_eq!(done.scans_removed, 4, "two, three, four, alone");
 }
 
-/// Records scans of `endpoints` endpoints each; the newest two are those of `inventory diff`.
+/// Records scans of `endpoints` endpoints each; `inventory diff` compares the newest two.
 async fn estate(world: &World, scans: usize, endpoints: usize) {
     let leaf = certificate("l", "CN=CA", NOW + DAY);
     for _ in 0..scans {

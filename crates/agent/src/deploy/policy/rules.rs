@@ -24,7 +24,7 @@ const KEY_MODE: u32 = 0o640;
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rules {
-    /// Folders that commands write. If given, the process and its commands write in no other folders than these and those of `files`.
+    /// Folders that commands write. If given, the process and its commands write in no other folders than these and the folders of `files`.
     #[serde(skip_serializing_if = "Option::is_none")]
     writable_folders: Option<Vec<PathBuf>>,
     files: Vec<FileRule>,
@@ -306,7 +306,7 @@ impl Policy {
         super::want::lines(wants, |name| self.rules.commands.contains_key(name))
     }
 
-    /// Returns the folders in which the agent and its commands may write: those of the policy's files, and `writable_folders`. `None`
+    /// Returns the folders in which the agent and its commands may write: the folders of the policy's files, and `writable_folders`. `None`
     /// if the policy has no `writable_folders`, so that the commands may write everywhere.
     #[must_use]
     pub fn writable_folders(&self) -> Option<Vec<PathBuf>> {

@@ -26,8 +26,8 @@ fn revoke(estate: &mut Estate, name: &str, id: &str) {
     }
 }
 
-/// Creates two credentials as a client that retries, and revokes one. Afterwards the users of the database are those of the
-/// leases. Returns the number of kill points.
+/// Creates two credentials as a client that retries, and revokes one. Afterwards the users of the database are exactly
+/// the users of the leases. Returns the number of kill points.
 fn live(
     estate: &mut Estate,
     target: &Target,
