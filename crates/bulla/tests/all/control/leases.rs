@@ -59,17 +59,6 @@ impl Target {
         self.cluster.psql("shop", &probe)
     }
 
-    /// Returns the number of users that leases have created.
-    pub(super) fn users(&self) -> usize {
-        let has = |count: usize| {
-            let probe = format!(
-                "SELECT 1 / (CASE count(*) WHEN {count} THEN 1 ELSE 0 END) FROM pg_roles WHERE rolname LIKE 'bulla\\_%'"
-            );
-            self.cluster.psql("shop", &probe)
-        };
-        (0..100).find(|count| has(*count)).expect("at most 100 users")
-    }
-
     fn log_in(&self, house: &House, user: &str, password: &str) -> bool {
         let url = format!("postgres://{user}:{password}@127.0.0.1:{}/shop", self.port);
         let arguments = ["-X", "-q", "-c", "SELECT 1", &url];

@@ -76,7 +76,7 @@ fn versions_of(estate: &mut Estate, path: &str) -> Vec<serde_json::Value> {
 
 /// Runs a sequence for each point, with the server killed there. `all` is the number of commits of a sequence; it varies, because
 /// background tasks commit too, and more in a longer sequence.
-pub(super) fn attack(estate: &mut Estate, all: u64, run: impl Fn(&mut Estate, &str, u64, Side) -> u64) {
+fn attack(estate: &mut Estate, all: u64, run: impl Fn(&mut Estate, &str, u64, Side) -> u64) {
     let mut shortest = all.max(1);
     for (number, (at, side)) in pairs(all, FEW).into_iter().enumerate() {
         let (at, falls) = (at.min(shortest), estate.falls);

@@ -10,7 +10,6 @@ mod agent;
 mod credential;
 mod disk;
 mod flow;
-mod lease;
 mod proxy;
 mod rotation;
 mod server;
