@@ -32,7 +32,7 @@ pub(super) async fn start(
     // The terminator uses the key service of this process.
     let keys_and_edge = async {
         let keys = key_service(configuration, control_plane, descriptors);
-        let keys = start_if_enabled(roles, Role::Keys, keys).await;
+        let keys = Box::pin(start_if_enabled(roles, Role::Keys, keys)).await;
         // Without its key service the terminator could serve no client.
         let edge = match &keys {
             Some(Err(_)) => None,

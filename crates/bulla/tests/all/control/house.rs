@@ -243,7 +243,7 @@ impl House {
 
     /// Returns a command with this server's configuration and folder.
     pub(crate) fn bulla(&self, arguments: &[&str]) -> Command {
-        let mut command = self.version.as_ref().map_or_else(bulla, |program| bulla_at(program));
+        let mut command = self.version.as_ref().map_or_else(bulla, bulla_at);
         command
             .env("BULLA_DATA", self.path("data"))
             .env("BULLA_CONFIG", self.path("bulla.toml"))
