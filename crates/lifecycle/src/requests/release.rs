@@ -127,7 +127,7 @@ impl Lifecycle {
         };
         let now = match self.judge(certificate).await?.approval {
             Some(reason) => Some(reason),
-            // The key is that of the profile and policy it was issued under, whatever the certificate has now.
+            // The profile and policy of the version's issuance count, not the certificate's current ones.
             None => self.judge(&as_issued(certificate, version)).await?.approval,
         };
         // Another profile or policy since then does not lift the rule for the key that it protected.

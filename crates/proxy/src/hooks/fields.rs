@@ -88,7 +88,7 @@ fn set_field(
     let action = match (&one.append, one.append_action()) {
         (Some(append), _) if append.value => HeaderAppendAction::AppendIfExistsOrAdd,
         (Some(_), _) => HeaderAppendAction::OverwriteIfExistsOrAdd,
-        // The value on the wire is that of a field without an action.
+        // This value is 0, as if the hook had sent no action.
         (None, HeaderAppendAction::AppendIfExistsOrAdd) => plain,
         (None, action) => action,
     };

@@ -1,7 +1,7 @@
 //! Hooks: services of the operator that decide about requests, or change requests and responses. They speak Envoy's external
 //! authorization (`ext_authz`) or external processing (`ext_proc`) over gRPC.
 //!
-//! A hook is asked after the policy has allowed a request, and before credentials are injected: it never gets an injected value.
+//! The proxy calls a hook when the policy has allowed a request, before it injects credentials: a hook never gets an injected value.
 //! Responses are searched for injected values before a hook gets them.
 //!
 //! - `options`: the configuration; `channel`: the connection to the service; `hook`: one hook with its limits.

@@ -188,7 +188,7 @@ async fn key_issued_before_approval_was_required_is_not_released_after_another_p
             "approval-required"
         );
     }
-    // The first one leaves it only with approval, and its key stays that of a guarded profile.
+    // The first certificate leaves the guarded profile only with approval. Its key stays guarded.
     let change = house.patch(&operator, &ids[0], &json!({ "profile": "shared" })).await.expect(202).json();
     assert_eq!(
         (&change["object"], &change["profiles"], &change["changes"]),
