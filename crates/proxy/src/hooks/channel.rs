@@ -33,35 +33,55 @@ struct Service {
     resolver: Resolver,
 }
 
+/// The parsed URL of a hook.
+pub(super) struct Address {
+    url: String,
+    host: HostOrIp,
+    port: u16,
+    is_tls: bool,
+}
+
+impl Address {
+    /// Parses the URL of a hook.
+    pub(super) fn parse(text: &str) -> Result<Self, InvalidSetting> {
+        let url = Guard::default().url(text).map_err(|error| wrong(error.to_string()))?;
+        if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong("a hook has no path and no query: gRPC has its own".into()));
+        }
+        let (text, is_tls) = (url.host_str().unwrap_or_default(), url.scheme() == "https");
+        if !is_tls && !is_loopback_host(text) {
+            let why = "a hook sees requests, so it must use https, unless it is on this machine";
+            return Err(wrong(why.into()));
+        }
+        let host =
+            HostOrIp::parse(text).map_err(|_| wrong(format!("{text:?} is not a host name or address")))?;
+        let port = url.port_or_known_default().unwrap_or_default();
+        Ok(Self { url: url.to_string(), host, port, is_tls })
+    }
+
+    fn tls(&self, options: &HookOptions) -> Result<Option<UpstreamTls>, InvalidSetting> {
+        if !self.is_tls {
+            return Ok(None);
+        }
+        let roots = options.roots.clone().unwrap_or_else(system_roots);
+        let tls = UpstreamTls::new(self.host.clone(), roots, None);
+        tls.map(Some)
+            .map_err(|error| invalid("ca_files", error.to_string(), "give PEM files with CA certificates"))
+    }
+}
+
+fn wrong(why: String) -> InvalidSetting {
+    invalid("url", why, "for example http://127.0.0.1:9001, or https://hooks.example:9001")
+}
+
 /// Returns the channel to the service of a hook. Must be called on a runtime.
 pub(super) fn open(options: &HookOptions, resolver: &Resolver) -> Result<Channel, InvalidSetting> {
-    const HINT: &str = "for example http://127.0.0.1:9001, or https://hooks.example:9001";
-    let wrong = |why: String| invalid("url", why, HINT);
-    let url = Guard::default().url(&options.url).map_err(|error| wrong(error.to_string()))?;
-    if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("a hook has no path and no query: gRPC has its own".into()));
-    }
-    let text = url.host_str().unwrap_or_default();
-    let host = HostOrIp::parse(text).map_err(|_| wrong(format!("{text:?} is not a host name or address")))?;
-    let port = url.port_or_known_default().unwrap_or_default();
-    let tls = match url.scheme() {
-        "https" => {
-            let roots = options.roots.clone().unwrap_or_else(system_roots);
-            let tls = UpstreamTls::new(host.clone(), roots, None).map_err(|error| {
-                invalid("ca_files", error.to_string(), "give PEM files with CA certificates")
-            })?;
-            Some(tls)
-        }
-        _ if is_loopback_host(text) => None,
-        _ => {
-            return Err(wrong(
-                "a hook sees requests, so it must use https, unless it is on this machine".into(),
-            ));
-        }
-    };
+    let address = Address::parse(&options.url)?;
+    let tls = address.tls(options)?;
+    let Address { url, host, port, .. } = address;
     let service = Arc::new(Service { host, port, tls, resolver: resolver.clone() });
     // The connector opens the connection. The URI is only for the field `:authority`.
-    let endpoint = Endpoint::from_shared(url.to_string())
+    let endpoint = Endpoint::from_shared(url)
         .map_err(|error| wrong(error.to_string()))?
         .http2_keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_WITHIN)

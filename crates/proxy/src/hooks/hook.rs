@@ -72,6 +72,7 @@ fn check(options: &HookOptions) -> Result<(), InvalidSetting> {
     if name.is_empty() || name.len() > 100 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(invalid("name", "1 to 100 visible ASCII characters are required", "name = \"dlp\""));
     }
+    channel::Address::parse(&options.url)?;
     HostPattern::read("host", &options.hosts)?;
     if !TIMEOUTS.contains(&options.timeout) {
         return Err(invalid("timeout_ms", "it must be from 10 to 60000", "timeout_ms = 500"));

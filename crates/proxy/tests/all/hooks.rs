@@ -563,6 +563,12 @@ fn invalid_hooks_are_rejected_with_their_key() {
     ] {
         assert_eq!(Hooks::check(&[wrong]).unwrap_err().key, key);
     }
+    for url in
+        ["", "hook", "http://hooks.example:9001", "https://hooks.example/path", "http://127.0.0.1:9001/?a=b"]
+    {
+        let wrong = Hooks::check(&[HookOptions { url: url.to_owned(), ..usual() }]).unwrap_err();
+        assert_eq!(wrong.key, "url", "{url:?}: {wrong}");
+    }
     let twice = Hooks::check(&[usual(), usual()]).unwrap_err();
     assert!(twice.to_string().contains("another hook has this name"), "{twice}");
 }
