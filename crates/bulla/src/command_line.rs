@@ -83,7 +83,7 @@ impl Cli {
     /// Parses the command line of this process. Exits on an error or a request for help.
     pub(crate) fn of_process() -> Self {
         let (line, renamed) = spelling::renewed(spelling::with_help(std::env::args_os().collect()), RENAMED);
-        let cli = help::parse(help::grouped(Self::definition(), GROUPS), line);
+        let cli = help::parse(|| help::grouped(Self::command(), GROUPS), line);
         if let Some((old, new)) = renamed {
             eprintln!(
                 "bulla: `bulla {}` is now `bulla {}`; the old name will be removed",

@@ -62,7 +62,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let line = spelling::with_help(std::env::args_os().collect());
-    let line: Cli = help::parse(help::with_examples(Cli::command()), line);
+    let line: Cli = help::parse(Cli::command, line);
     cli::conclude_in(&Cli::command(), run(&line))
 }
 

@@ -62,7 +62,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let line: Cli = help::parse(help::with_examples(Cli::command()), std::env::args_os().collect());
+    let line: Cli = help::parse(Cli::command, std::env::args_os().collect());
     cli::conclude_in(&Cli::command(), run(&line))
 }
 
