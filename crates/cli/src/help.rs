@@ -52,7 +52,9 @@ pub fn parse<P: FromArgMatches>(command: impl Fn() -> Command, line: Vec<OsStrin
     let parsed = command().try_get_matches_from(&line).and_then(|matches| P::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            with_examples(command()).try_get_matches_from(line).map_or_else(|help| help.exit(), |_| error.exit())
+            with_examples(command())
+                .try_get_matches_from(line)
+                .map_or_else(|help| help.exit(), |_| error.exit())
         }
         _ => error.exit(),
     })

@@ -148,9 +148,12 @@ fn read(path: &Path) -> Outcome<String> {
     std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))
 }
 
+/// Start of the name of each variable.
+const PREFIX: &str = "BULLA_";
+
 /// Returns the variable of a key: `BULLA_SCAN_PORTS` for `scan.ports`.
 pub fn variable_of(key: &str) -> String {
-    format!("BULLA_{}", key.replace('.', "_").to_uppercase())
+    format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
 /// Returns the key that a variable sets. A variable with our prefix and an unknown key is an error.
@@ -167,9 +170,9 @@ fn key_of(
         keys.iter()
             .any(|(key, ..)| key.split('.').next().is_some_and(|own| own.eq_ignore_ascii_case(section)))
     };
+    let Some(name) = variable.strip_prefix(PREFIX) else { return Ok(None) };
     let found = keys.iter().find(|(key, _, _)| variable_of(key) == variable);
-    let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
-    let is_section = section.is_some_and(|(section, _)| ours(section));
+    let is_section = name.split_once('_').is_some_and(|(section, _)| ours(section));
     if [TOKEN, MODULE_CONFIG].contains(&variable) || (found.is_none() && !is_section) {
         return Ok(None);
     }
