@@ -1,5 +1,7 @@
 //! The OpenAPI 3.1 description of the API.
 
+use std::collections::HashSet;
+
 use api::problem::ProblemDocument;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Components, OpenApi};
@@ -49,13 +51,19 @@ pub(crate) fn skeleton() -> OpenApi {
     document
 }
 
+/// Returns the names of the schemas to which a description refers.
+fn referenced_schemas(text: &str) -> HashSet<&str> {
+    text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
 /// Serializes the description as JSON, without unreferenced schemas: the list items, which each list contains inline.
 pub(crate) fn written(mut document: OpenApi) -> Vec<u8> {
     loop {
         let text = serde_json::to_string(&document).unwrap_or_default();
         let Some(components) = &mut document.components else { return text.into_bytes() };
         let before = components.schemas.len();
-        components.schemas.retain(|name, _| text.contains(&format!("\"#/components/schemas/{name}\"")));
+        let referenced = referenced_schemas(&text);
+        components.schemas.retain(|name, _| referenced.contains(name.as_str()));
         if components.schemas.len() == before {
             return text.into_bytes();
         }

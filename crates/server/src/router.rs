@@ -1,6 +1,7 @@
 //! All routes, and their common layers: problem documents, headers, metrics, limits.
 
 use std::any::Any;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -40,10 +41,10 @@ pub fn router(state: &State) -> (Router, Vec<RouteInfo>) {
 }
 
 fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
-    let (api, document, infos) = api.finish(state, openapi::skeleton());
-    let document = Bytes::from(openapi::written(document));
+    let (api, _, infos) = api.finish(state, openapi::skeleton());
+    let document = document(state.clone());
     let api = api
-        .route("/openapi.json", get(move || described(document.clone())))
+        .route("/openapi.json", get(move || described(Bytes::clone(&document))))
         .fallback(nothing_here)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(state.clone())
@@ -118,6 +119,14 @@ fn bounded(router: Router) -> Router {
 
 fn with_metrics(state: &State, router: Router) -> Router {
     router.layer(from_fn_with_state(state.clone(), measured))
+}
+
+/// Returns the description of the API. It is written when it is first requested: that takes a third of the time of a server's start.
+fn document(state: State) -> Arc<LazyLock<Bytes, impl FnOnce() -> Bytes>> {
+    Arc::new(LazyLock::new(move || {
+        let (_, document, _) = routes::api().finish(&state, openapi::skeleton());
+        Bytes::from(openapi::written(document))
+    }))
 }
 
 async fn described(document: Bytes) -> Response {
