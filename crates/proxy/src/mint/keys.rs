@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use keys::{KeyError, KeyType, PrivateKey, RsaStock};
 use parking_lot::RwLock;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::error::MintError;
@@ -28,18 +29,20 @@ pub enum LeafKeySharing {
     ByUser,
 }
 
-/// The current key of each type. Keys are generated in the background: P-256 at startup, RSA soon after.
+/// The current key of each type: P-256 from the start, RSA from the first request.
 #[derive(Debug)]
 pub struct LeafKeys {
     p256: RwLock<LeafKey>,
     rsa: RwLock<Option<LeafKey>>,
     of_leaves: LeafKeySharing,
-    /// Source of the first RSA key; without a stock, [`Self::keep`] generates it.
+    /// Source of the RSA key; without a stock, the first request generates it.
     stock: Option<RsaStock>,
+    /// Locked while the first RSA key is generated.
+    generating: Mutex<()>,
 }
 
 impl LeafKeys {
-    /// Generates a P-256 key. [`Self::keep`] generates the RSA key and replaces both.
+    /// Generates a P-256 key. [`Self::keep`] replaces the keys.
     ///
     /// # Errors
     /// [`KeyError`] if the library fails.
@@ -50,6 +53,7 @@ impl LeafKeys {
             rsa: RwLock::default(),
             of_leaves: LeafKeySharing::Shared,
             stock: None,
+            generating: Mutex::default(),
         })
     }
 
@@ -76,6 +80,7 @@ impl LeafKeys {
             rsa: RwLock::default(),
             of_leaves: LeafKeySharing::ByUser,
             stock: Some(stock.clone()),
+            generating: Mutex::default(),
         })
     }
 
@@ -96,23 +101,37 @@ impl LeafKeys {
         Ok(key.with_owner(LeafKeyScope::Leaf))
     }
 
-    /// Returns the key for a new leaf.
+    /// Returns the key for a new leaf. The first request for the RSA key of this process generates it, in about 100 ms.
     ///
     /// # Errors
     /// [`MintError::NoRsaKey`], [`MintError::NoKey`]
-    pub fn current(&self, kind: LeafKeyKind) -> Result<LeafKey, MintError> {
+    #[crate::boxed]
+    pub async fn current(&self, kind: LeafKeyKind) -> Result<LeafKey, MintError> {
         match kind {
             LeafKeyKind::P256 if self.of_leaves == LeafKeySharing::ByHost => Self::generate_for_leaf(),
             LeafKeyKind::P256 => Ok(self.p256.read().clone()),
-            LeafKeyKind::Rsa2048 => self.rsa().ok_or(MintError::NoRsaKey),
+            LeafKeyKind::Rsa2048 => self.rsa().await,
         }
     }
 
-    fn rsa(&self) -> Option<LeafKey> {
+    async fn rsa(&self) -> Result<LeafKey, MintError> {
         if let Some(ready) = self.rsa.read().clone() {
-            return Some(ready);
+            return Ok(ready);
         }
-        let stock = self.stock.as_ref()?;
+        if let Some(stock) = &self.stock {
+            return self.rsa_from(stock).ok_or(MintError::NoRsaKey);
+        }
+        let _one_at_a_time = self.generating.lock().await;
+        if let Some(ready) = self.rsa.read().clone() {
+            return Ok(ready);
+        }
+        let made = generated(LeafKeyKind::Rsa2048).await;
+        let key = made.map_err(|error| MintError::NoKey(error.to_string()))?;
+        *self.rsa.write() = Some(key.clone());
+        Ok(key)
+    }
+
+    fn rsa_from(&self, stock: &RsaStock) -> Option<LeafKey> {
         let mut rsa = self.rsa.write();
         if rsa.is_none() {
             let taken =
@@ -122,23 +141,23 @@ impl LeafKeys {
         rsa.clone()
     }
 
-    /// Generates an RSA key now, and new keys of both types after each `life`, until `stop`.
+    /// Generates a new key of each type in use after each `life`, until `stop`.
     #[crate::boxed]
     pub async fn keep(&self, life: Duration, stop: CancellationToken) {
-        self.change(LeafKeyKind::Rsa2048).await;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(life) => {}
             }
             self.change(LeafKeyKind::P256).await;
-            self.change(LeafKeyKind::Rsa2048).await;
+            if self.rsa.read().is_some() {
+                self.change(LeafKeyKind::Rsa2048).await;
+            }
         }
     }
 
     async fn change(&self, kind: LeafKeyKind) {
-        let made = PrivateKey::generate_in_background(kind.key_type()).await;
-        match made.and_then(|key| LeafKey::of(kind, &key)) {
+        match generated(kind).await {
             Ok(key) => match kind {
                 LeafKeyKind::P256 => *self.p256.write() = key,
                 LeafKeyKind::Rsa2048 => *self.rsa.write() = Some(key),
@@ -146,5 +165,23 @@ impl LeafKeys {
             // The previous key stays in use.
             Err(error) => tracing::warn!(%error, ?kind, "cannot generate a new key for leaf certificates"),
         }
+    }
+}
+
+async fn generated(kind: LeafKeyKind) -> Result<LeafKey, KeyError> {
+    LeafKey::of(kind, &PrivateKey::generate_in_background(kind.key_type()).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn first_rsa_requests_share_one_key() {
+        let keys = LeafKeys::new().unwrap();
+        let rsa = async || keys.current(LeafKeyKind::Rsa2048).await.unwrap().spki().to_vec();
+        let (one, two) = tokio::join!(rsa(), rsa());
+        assert_eq!(one, two);
+        assert_eq!(rsa().await, one);
     }
 }

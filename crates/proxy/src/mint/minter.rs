@@ -104,7 +104,7 @@ impl Minter {
         kind: LeafKeyKind,
         now: UnixTime,
     ) -> Result<Leaf, MintError> {
-        let key = self.keys.current(kind)?;
+        let key = self.keys.current(kind).await?;
         let authority = self.authority();
         let is_too_short = |end: UnixTime| end.since(now) < VALIDITY_MIN.as_secs() as i64;
         let mut not_after = now.plus(self.validity.as_secs() as i64).min(authority.not_after());

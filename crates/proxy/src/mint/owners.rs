@@ -59,25 +59,25 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3_600);
 
-    fn p256(keys: &KeysByOwner, owner: &str) -> Vec<u8> {
-        keys.of(&owner.into()).unwrap().current(LeafKeyKind::P256).unwrap().spki().to_vec()
+    async fn p256(keys: &KeysByOwner, owner: &str) -> Vec<u8> {
+        keys.of(&owner.into()).unwrap().current(LeafKeyKind::P256).await.unwrap().spki().to_vec()
     }
 
-    #[test]
-    fn keys_per_owner_rotate_and_are_bounded_in_number() {
+    #[tokio::test]
+    async fn keys_per_owner_rotate_and_are_bounded_in_number() {
         let keys = KeysByOwner::for_users(4, LONG, RsaStock::new(4));
-        let first = p256(&keys, "alice");
-        assert_eq!(p256(&keys, "alice"), first);
+        let first = p256(&keys, "alice").await;
+        assert_eq!(p256(&keys, "alice").await, first);
         for owner in 0..1_000 {
-            p256(&keys, &format!("user{owner}"));
+            p256(&keys, &format!("user{owner}")).await;
         }
         keys.owners.run_pending_tasks();
         assert!(keys.owners.entry_count() <= 4, "{}", keys.owners.entry_count());
-        assert_ne!(p256(&keys, "alice"), first, "whoever has gone gets another");
+        assert_ne!(p256(&keys, "alice").await, first, "whoever has gone gets another");
         let short = KeysByOwner::for_users(4, Duration::from_millis(1), RsaStock::new(4));
-        let first = p256(&short, "alice");
+        let first = p256(&short, "alice").await;
         std::thread::sleep(Duration::from_millis(20));
-        assert_ne!(p256(&short, "alice"), first);
+        assert_ne!(p256(&short, "alice").await, first);
     }
 
     #[tokio::test]
@@ -87,9 +87,10 @@ mod tests {
             KeysByOwner::for_users(4, LONG, stock.clone()),
             KeysByOwner::for_consumers(4, LONG, stock.clone()),
         );
-        let rsa =
-            |keys: &KeysByOwner, owner: &str| keys.of(&owner.into()).unwrap().current(LeafKeyKind::Rsa2048);
-        assert_eq!(rsa(&users, "alice").unwrap_err(), MintError::NoRsaKey, "none is made for who asks");
+        let rsa = async |keys: &KeysByOwner, owner: &str| {
+            keys.of(&owner.into()).unwrap().current(LeafKeyKind::Rsa2048).await
+        };
+        assert_eq!(rsa(&users, "alice").await.unwrap_err(), MintError::NoRsaKey, "none is made for who asks");
         let keeping = tokio::spawn({
             let stock = stock.clone();
             async move { stock.keep().await }
@@ -97,10 +98,11 @@ mod tests {
         while stock.ready() < 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let all = [rsa(&users, "alice"), rsa(&users, "bob"), rsa(&consumers, "caddy")].map(Result::unwrap);
+        let all = [rsa(&users, "alice").await, rsa(&users, "bob").await, rsa(&consumers, "caddy").await]
+            .map(Result::unwrap);
         let different: std::collections::HashSet<_> = all.iter().map(|key| key.spki().to_vec()).collect();
         assert_eq!(different.len(), 3, "each its own");
-        assert_eq!(rsa(&users, "alice").unwrap().spki(), all[0].spki(), "and once");
+        assert_eq!(rsa(&users, "alice").await.unwrap().spki(), all[0].spki(), "and once");
         assert!(all.iter().all(|key| key.expires_with_leaves() && key.kind() == LeafKeyKind::Rsa2048));
         assert!(all[0].to_pkcs8_pem().is_none() && all[2].to_pkcs8_pem().is_some());
         keeping.abort();
