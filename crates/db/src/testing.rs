@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::database::Database;
@@ -69,6 +69,7 @@ pub struct Cluster {
     bin: PathBuf,
     server: Mutex<Option<Child>>,
     databases: Mutex<u32>,
+    template: OnceLock<StoreUrl>,
 }
 
 impl Cluster {
@@ -96,7 +97,7 @@ impl Cluster {
     pub fn start() -> Self {
         let bin = postgres_bin_dir().unwrap_or_else(|| panic!("{INSTALL}"));
         let folder = create_private_dir().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
-        let cluster = Self { folder, bin, server: Mutex::new(None), databases: Mutex::new(0) };
+        let cluster = Self::new(folder, bin);
         let made = cluster
             .command("initdb")
             .args(["--username=bulla", "--auth=trust", "--encoding=UTF8", "--no-sync", "-D"])
@@ -111,19 +112,42 @@ impl Cluster {
         cluster
     }
 
+    fn new(folder: PathBuf, bin: PathBuf) -> Self {
+        Self { folder, bin, server: Mutex::new(None), databases: Mutex::new(0), template: OnceLock::new() }
+    }
+
     /// Creates an empty database.
     ///
     /// # Panics
     /// When the server cannot create it.
     #[must_use]
     pub fn database(&self) -> StoreUrl {
+        self.create_database("")
+    }
+
+    /// Creates a copy of a database that `migrate` has filled, once for this cluster. `migrate` must close its connections.
+    ///
+    /// # Panics
+    /// When the server cannot create it.
+    #[must_use]
+    pub fn migrated_database(&self, migrate: impl FnOnce(&StoreUrl)) -> StoreUrl {
+        let template = self.template.get_or_init(|| {
+            let template = self.database();
+            migrate(&template);
+            template
+        });
+        // The server waits up to five seconds for connections to the template that are being closed.
+        self.create_database(&format!("TEMPLATE {}", database_name(template)))
+    }
+
+    fn create_database(&self, options: &str) -> StoreUrl {
         let number = {
             let mut count = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
             *count += 1;
             *count
         };
         let name = format!("bulla_{number}");
-        let made = self.psql("postgres", &format!("CREATE DATABASE {name}"));
+        let made = self.psql("postgres", &format!("CREATE DATABASE {name} {options}"));
         assert!(made, "cannot create the database {name}");
         format!("postgres://bulla@/{name}?host={}", self.folder.display())
             .parse()
@@ -137,8 +161,7 @@ impl Cluster {
     #[must_use]
     pub fn standby(&self) -> Self {
         let folder = create_private_dir().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
-        let standby =
-            Self { folder, bin: self.bin.clone(), server: Mutex::new(None), databases: Mutex::new(0) };
+        let standby = Self::new(folder, self.bin.clone());
         let copied = self
             .command("pg_basebackup")
             .args(["--checkpoint=fast", "--wal-method=stream", "--write-recovery-conf", "--no-sync"])

@@ -12,6 +12,8 @@ use store::{
 };
 use uuid::Uuid;
 
+use crate::database::{migrated_database, migrated_file};
+
 /// 2026-11-21, in microseconds since 1970.
 pub const NOW: i64 = 1_795_219_200_000_000;
 /// A day in microseconds.
@@ -40,7 +42,9 @@ impl World {
     /// Like [`Self::sqlite`], with options.
     pub async fn sqlite_with(options: StoreOptions) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let url = StoreUrl::sqlite(folder.path().join("data").join("inventory.db"));
+        let file = folder.path().join("data").join("inventory.db");
+        migrated_file(&file);
+        let url = StoreUrl::sqlite(file);
         let store = Store::open_with(&url, &options).await.unwrap();
         Self { store, url, options, clock: AtomicI64::new(NOW), folder: Some(folder), _cluster: None }
     }
@@ -53,7 +57,7 @@ impl World {
 
     /// Creates a world on this PostgreSQL server.
     pub async fn postgres_on_cluster(cluster: Arc<Cluster>) -> Self {
-        let url = cluster.database();
+        let url = migrated_database(&cluster);
         let options = StoreOptions::default();
         let store = Store::open_with(&url, &options).await.unwrap();
         Self { store, url, options, clock: AtomicI64::new(NOW), folder: None, _cluster: Some(cluster) }
