@@ -23,7 +23,7 @@ async fn targets(console: &Console) -> Vec<String> {
 
 #[tokio::test]
 async fn forms_without_the_csrf_token_of_the_session_are_rejected() {
-    let console = Console::new();
+    let console = Console::with_short_items(1);
     for path in targets(&console).await {
         for token in [None, Some(""), Some("another-token"), Some("the-right-toke")] {
             let mut fields = all_fields("1");
@@ -38,7 +38,7 @@ async fn forms_without_the_csrf_token_of_the_session_are_rejected() {
 
 #[tokio::test]
 async fn cross_site_forms_are_rejected() {
-    let console = Console::new();
+    let console = Console::with_short_items(1);
     let mut paths = targets(&console).await;
     paths.push(SIGN_IN.to_owned());
     let mut fields = all_fields("1");
@@ -56,7 +56,7 @@ async fn cross_site_forms_are_rejected() {
 
 #[tokio::test]
 async fn form_csrf_token_is_forwarded_to_the_api() {
-    let console = Console::new();
+    let console = Console::with_short_items(1);
     let mut changes = 0;
     for path in targets(&console).await {
         let mut fields = all_fields("1");
