@@ -194,7 +194,8 @@ async fn unknown_quota_is_learned_from_throttling() {
     let mut open: HashMap<String, SearchCursor> =
         domains.iter().map(|domain| (domain.clone(), SearchCursor::default())).collect();
     let throttled = [Trouble::StatusRetry(429, 1); THROTTLED as usize];
-    fake.trouble(&[&[Trouble::Nothing; 4][..], &throttled].concat());
+    // Late, so that the learned rate is high and the remaining requests wait for seconds only.
+    fake.trouble(&[&[Trouble::Nothing; 20][..], &throttled].concat());
     let began = Instant::now();
     while !open.is_empty() {
         assert!(began.elapsed() < PATIENCE, "{open:?}");
