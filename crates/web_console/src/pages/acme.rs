@@ -59,8 +59,10 @@ struct Acme {
 }
 
 async fn overview(session: Session) -> Result<Response, Failure> {
-    let directory = session.api.get_if_allowed("/acme/directory").await?.unwrap_or_default();
-    let accounts = session.api.get("/api/v1/acme/accounts?limit=10").await?;
+    let directory = session.api.get_if_allowed("/acme/directory").await?;
+    let accounts = session.api.get("/api/v1/acme/accounts?limit=10").await;
+    let accounts = accounts.map_err(|failure| if directory.is_none() { absent(failure) } else { failure })?;
+    let directory = directory.unwrap_or_default();
     let orders = session.api.get("/api/v1/acme/orders?limit=10").await?;
     let body = Acme {
         directories: directories(&directory),
@@ -78,6 +80,18 @@ async fn overview(session: Session) -> Result<Response, Failure> {
         .reads("/api/v1/acme/accounts?limit=10")
         .reads("/api/v1/acme/orders?limit=10")
         .show(&body)
+}
+
+/// Returns the failure of a page on a server without ACME. A caller without permission gets the API's refusal.
+fn absent(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => Failure::refused(
+            StatusCode::NOT_FOUND,
+            "This server does not run ACME.",
+            "open the console of a server that issues certificates",
+        ),
+        other => other,
+    }
 }
 
 fn needs_binding(directory: &Value) -> bool {
