@@ -3,6 +3,8 @@
 //! `docs/internals/authorisation.md`; `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes it.
 
 mod api;
+mod console;
+mod credential_pages;
 mod credentials;
 mod protocols;
 
@@ -59,13 +61,22 @@ test fails if it differs.
 - Enrolment requests of devices (`/enrolments`) have no object in this test, so an allowed request is answered 404.
 - A role without the permission is refused (403) in every scope. A caller without a valid credential is refused (401) by all operations
   except those for *anybody*.
+- *The web console*: a page or action sends its API requests with the caller's credential, so the routes of these requests decide. The test
+  records them: each request that the API authorizes needs a permission of the caller's role. A page is listed for each role that may open
+  it; a role sees only the parts that the API returns to it. *all*: every built-in role. For a list, *own* and *other* are the objects in it.
+  An empty cell: the test server does not run the component of this action.
 
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn authorization_matrix_matches_the_documentation() {
-    let text =
-        format!("{HEAD}{}{}{}", api::table().await, credentials::table().await, protocols::table().await);
+    let text = [
+        api::table().await,
+        console::table().await,
+        credentials::table().await,
+        credential_pages::table().await,
+    ];
+    let text = format!("{HEAD}{}{}", text.concat(), protocols::table().await);
     let text = format!("{}\n", text.trim_end());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/authorisation.md");
     if std::env::var_os("BULLA_WRITE_MATRIX").is_some() {

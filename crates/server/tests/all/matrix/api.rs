@@ -21,34 +21,35 @@ use crate::parts::{Parts, names_under};
 use crate::world;
 
 /// The grant scopes that have columns in the matrix.
-const SCOPES: [&str; 3] = ["any", "team:a", "profile:pa"];
+pub(super) const SCOPES: [&str; 3] = ["any", "team:a", "profile:pa"];
 
 /// The objects of one team and one profile.
 #[derive(Clone, Debug, Default)]
-struct Objects {
-    team: &'static str,
-    profile: &'static str,
-    certificate: String,
-    approval: String,
+pub(super) struct Objects {
+    pub(super) team: &'static str,
+    pub(super) profile: &'static str,
+    pub(super) certificate: String,
+    pub(super) approval: String,
     /// A pending change to the profile that requires approval.
-    change: String,
-    issued: String,
-    document: Value,
+    pub(super) change: String,
+    pub(super) issued: String,
+    pub(super) document: Value,
 }
 
 /// The status and body of a response.
 type Response = (u16, String);
 
-struct Server {
-    router: Router,
-    routes: Vec<RouteInfo>,
+pub(super) struct Server {
+    pub(super) state: State,
+    pub(super) router: Router,
+    pub(super) routes: Vec<RouteInfo>,
     admin: String,
     /// The token of the second administrator, who approves changes of the first one.
     second: String,
     /// The objects of team `a` with profile `pa`, and of team `b` with profile `pb`.
-    objects: [Objects; 2],
-    numbers: std::cell::Cell<u32>,
-    stop: CancellationToken,
+    pub(super) objects: [Objects; 2],
+    pub(super) numbers: std::cell::Cell<u32>,
+    pub(super) stop: CancellationToken,
     _folder: tempfile::TempDir,
 }
 
@@ -84,7 +85,7 @@ async fn ask(
 }
 
 impl Server {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let (folder, store) = world::store().await;
         let Parts { clock, authority, issuers, lifecycle, .. } = Parts::with_issuing(&store).await;
         for (name, requires_approval) in [("pa", false), ("pb", false), ("ga", true), ("gb", true)] {
@@ -100,11 +101,13 @@ impl Server {
             ..Components::default()
         };
         let state = State::builder(store, clock).limits(LimitOptions::unlimited()).components(components);
-        let (router, routes) = router(&state.build());
+        let state = state.build();
+        let (router, routes) = router(&state);
         let stop = CancellationToken::new();
         let until = stop.clone();
         tokio::spawn(async move { lifecycle.run(until).await });
         let mut server = Self {
+            state,
             router,
             routes,
             admin,
@@ -118,7 +121,7 @@ impl Server {
         server
     }
 
-    async fn by_admin(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+    pub(super) async fn by_admin(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         let (status, text) = ask(&self.router, Some(&self.admin), method, path, body).await;
         assert!((200..300).contains(&status), "{method} {path}: {status} {text}");
         serde_json::from_str(&text).unwrap_or_default()
@@ -152,7 +155,7 @@ impl Server {
         Objects { team, profile, certificate: id, approval, change, issued, document }
     }
 
-    async fn token(&self, role: &str, scope: &str) -> String {
+    pub(super) async fn token(&self, role: &str, scope: &str) -> String {
         let body = json!({ "name": format!("{role}-{scope}"), "grants": [{ "role": role, "scope": scope }] });
         let made = self.by_admin("POST", "/api/v1/tokens", Some(&body)).await;
         // A grant for a profile that requires approval needs approval by another person.
@@ -181,7 +184,7 @@ impl Server {
 }
 
 /// Returns the path with parameters that name no object.
-fn nowhere(path: &str) -> String {
+pub(super) fn nowhere(path: &str) -> String {
     let path = path.replace("{id}", "00000000-0000-7000-8000-000000000000");
     let parts = path.split('/').map(|part| if part.starts_with('{') { "-none-" } else { part });
     parts.collect::<Vec<_>>().join("/")
@@ -323,7 +326,7 @@ fn cell(route: &RouteInfo, by_role: &BTreeMap<&str, Verdict>) -> String {
     }
 }
 
-fn role_holds(role: &str, permission: Permission) -> bool {
+pub(super) fn role_holds(role: &str, permission: Permission) -> bool {
     BUILT_IN_ROLES.iter().any(|known| known.name == role && known.permissions.has(permission))
 }
 

@@ -10,10 +10,10 @@ use super::Verdict;
 use crate::world::{Plan, TestResponse, World, send};
 
 /// The path on which the caller of the column "own" has permissions. Other callers own `/other`.
-const PLACES: [&str; 2] = ["own", "other"];
+pub(super) const PLACES: [&str; 2] = ["own", "other"];
 
-struct Server {
-    world: World,
+pub(super) struct Server {
+    pub(super) world: World,
     /// The version IDs, in the order of [`PLACES`].
     versions: Vec<String>,
 }
@@ -26,8 +26,9 @@ struct Sample {
 }
 
 impl Server {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let world = World::start_with(Plan {
+            options: Box::new(|options| options.console = Some(web_console::pages)),
             state: Box::new(|state| state.limits(LimitOptions::unlimited())),
             credentials: true,
             ..Plan::default()
@@ -41,7 +42,13 @@ impl Server {
         server
     }
 
-    async fn ask(&self, token: Option<&str>, method: &str, path: &str, body: &Value) -> TestResponse {
+    pub(super) async fn ask(
+        &self,
+        token: Option<&str>,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> TestResponse {
         let address = self.world.running.as_ref().unwrap().credential_address.unwrap();
         let client = self.world.builder().build().unwrap();
         let method = Method::from_bytes(method.as_bytes()).unwrap();
@@ -68,7 +75,7 @@ impl Server {
     }
 
     /// Creates a token with these operations on paths below `/own`.
-    async fn permitted(&self, name: &str, operations: &[&str]) -> String {
+    pub(super) async fn permitted(&self, name: &str, operations: &[&str]) -> String {
         let token = self.world.token(name, "viewer", "any").await;
         let body =
             json!({ "path": "/own/*", "actor": format!("uaa-client:{name}"), "operations": operations });
@@ -174,14 +181,32 @@ fn streams(operation: &NonApiOperation) -> bool {
     operation.path == "/api/v1/events"
 }
 
+/// The callers, in the order of the table's columns: the tokens of an administrator, of an operator, and of callers with one
+/// permission at `/own`.
+pub(super) async fn callers(server: &Server) -> [String; 4] {
+    [
+        server.world.admin.clone(),
+        server.world.token("operator", "operator", "any").await,
+        server.permitted("reader", &["read"]).await,
+        server.permitted("writer", &["write"]).await,
+    ]
+}
+
+/// The columns of the callers, each for the path `/own` and another one.
+pub(super) const COLUMNS: [&str; 8] = [
+    "admin, own",
+    "admin, other",
+    "operator, own",
+    "operator, other",
+    "read at own, own",
+    "read at own, other",
+    "write at own, own",
+    "write at own, other",
+];
+
 pub(super) async fn table() -> String {
     let server = Server::start().await;
-    let tokens = [
-        ("admin", server.world.admin.clone()),
-        ("operator", server.world.token("operator", "operator", "any").await),
-        ("reader", server.permitted("reader", &["read"]).await),
-        ("writer", server.permitted("writer", &["write"]).await),
-    ];
+    let tokens = callers(&server).await;
     let mut faults = Vec::new();
     let mut rows = Vec::new();
     for operation in server::credential_operations() {
@@ -202,7 +227,7 @@ pub(super) async fn table() -> String {
             }
         }
         let mut cells = vec![format!("`{what}`"), needs(operation.need).to_owned()];
-        for (_, token) in &tokens {
+        for token in &tokens {
             for place in 0..PLACES.len() {
                 cells.push(match server.sample(&operation, place) {
                     None => String::new(),
@@ -216,18 +241,7 @@ pub(super) async fn table() -> String {
         rows.push(cells);
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    let columns = [
-        "operation",
-        "needs",
-        "admin, own",
-        "admin, other",
-        "operator, own",
-        "operator, other",
-        "read at own, own",
-        "read at own, other",
-        "write at own, own",
-        "write at own, other",
-    ];
+    let columns = [&["operation", "needs"], &COLUMNS[..]].concat();
     let text = super::table("The credential store: CredHub's API, and Vault's below /v1", &columns, &rows);
     format!("{text}An empty cell: the test asks this operation without a caller only.\n\n")
 }
