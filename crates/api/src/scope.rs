@@ -355,6 +355,7 @@ mod tests {
             "all",
             "profile",
             "profile:",
+            "x:a",
             "team:a\nb",
             "any,team:a",
             "team:,profile:w",
@@ -377,7 +378,21 @@ mod tests {
         ] {
             assert!(text.parse::<Scope>().is_err(), "{text:?}");
         }
-        assert!(format!("x:{}", "a".repeat(300)).parse::<Scope>().is_err());
+    }
+
+    #[test]
+    fn long_names_and_many_bounds_are_rejected() {
+        let is_scope = |text: String| text.parse::<Scope>().is_ok();
+        for kind in ["team", "profile", "issuer", "target"] {
+            assert!(is_scope(format!("{kind}:{}", "a".repeat(NAME_BYTES_MAX))), "{kind}");
+            assert!(!is_scope(format!("{kind}:{}", "a".repeat(NAME_BYTES_MAX + 1))), "{kind}");
+        }
+        assert!(is_scope(format!("path:/{}", "a".repeat(PATH_BYTES_MAX - 1))));
+        assert!(!is_scope(format!("path:/{}", "a".repeat(PATH_BYTES_MAX))));
+        let bounds =
+            |count: usize| (0..count).map(|number| format!("team:t{number}")).collect::<Vec<_>>().join(",");
+        assert!(is_scope(bounds(BOUNDS_MAX)));
+        assert!(!is_scope(bounds(BOUNDS_MAX + 1)));
     }
 
     #[test]

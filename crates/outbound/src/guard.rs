@@ -284,6 +284,7 @@ mod tests {
             ("http://[64:ff9b::a83f:8110]/", false, true),
             ("http://[2001:0:a9fe:a9fe::]/", false, true),
             ("http://[2001:0:5ef5:79fb:0:0:5601:5601]/", false, true),
+            ("http://[2001:0:5ef5:79fb:0:0:57c0:7eef]/", false, true),
             ("http://[2001:db8::5efe:a9fe:a9fe]/", false, true),
             ("http://[2001:db8::200:5efe:a9fe:a9fe]/", false, true),
             ("http://[64:ff9b::a00:1]/", true, true),
@@ -298,6 +299,8 @@ mod tests {
             ("ftp://ca.internal/", false, false),
             ("file:///etc/passwd", false, false),
             ("https://user:secret@ca.internal/", false, false),
+            ("https://user@ca.internal/", false, false),
+            ("https://:secret@ca.internal/", false, false),
             ("https:///", false, false),
             ("ca.internal", false, false),
         ];
@@ -334,5 +337,15 @@ mod tests {
         ] {
             assert_eq!(guard.address(address.parse().unwrap()).is_ok(), expected, "{address}");
         }
+    }
+
+    /// Loopback and the unspecified address of IPv6 contain no IPv4 address, which an allowed network would have to contain.
+    #[test]
+    fn allowed_loopback_of_ipv6_needs_no_ipv4_network() {
+        assert_eq!(address_and_embedded(Ipv6Addr::LOCALHOST.into()).count(), 1);
+        let networks = Networks::new(vec!["::1/128".parse().unwrap()], Vec::new());
+        let guard = Guard { networks: Some(networks.deny_private().into_static()), ..Guard::default() };
+        assert_eq!(guard.address(Ipv6Addr::LOCALHOST.into()), Ok(()));
+        assert!(guard.address(Ipv4Addr::LOCALHOST.into()).is_err());
     }
 }
