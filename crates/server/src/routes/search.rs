@@ -15,7 +15,7 @@ use lifecycle::Lifecycle;
 use lifecycle::managed::ManagedCertificate;
 use lifecycle::tables::managed::ManagedSearch;
 use lifecycle::tables::people::PeopleKind;
-use store::{Inventory, Store};
+use store::{FoundEndpoint, Inventory, Store, StoreError};
 use x509::{Fingerprint, SerialNumber, SpkiHash};
 
 use crate::access::{Caller, Permission};
@@ -374,17 +374,49 @@ async fn authorities(hits: &mut SearchHits, authority: &Authority) -> Result<(),
 
 async fn endpoints(hits: &mut SearchHits, store: &Store) -> Result<(), Problem> {
     for endpoint in Inventory::of(store).search(&hits.low, hits.limit + 1).await? {
-        let place = format!("{}:{}", endpoint.host, endpoint.port);
-        let href = format!("/api/v1/inventory?host={}", segment(&endpoint.host));
-        let seen = endpoint.leaf_not_after_us != i64::MAX;
-        let view = HitView {
-            status: Some(endpoint.outcome.to_string()),
-            not_after: seen.then(|| time::shown(endpoint.leaf_not_after_us)),
-            ..hit(&place, &place, "name", href)
+        let how = MatchKind::of(&endpoint.host, &hits.low);
+        add_endpoint(hits, how, "name", &endpoint);
+    }
+    endpoints_of_certificate(hits, store).await
+}
+
+/// Searches for endpoints whose chain contains the certificate with this fingerprint, or with the only fingerprint that begins
+/// with these digits.
+async fn endpoints_of_certificate(hits: &mut SearchHits, store: &Store) -> Result<(), Problem> {
+    let Some(digits) = hits.digits.as_ref().map(|digits| digits.text().to_owned()) else { return Ok(()) };
+    let inventory = Inventory::of(store);
+    let certificate = match inventory.certificate(&digits).await {
+        Err(StoreError::AmbiguousFingerprint(_)) => {
+            hits.more = true;
+            None
+        }
+        other => other?,
+    };
+    let Some(certificate) = certificate else { return Ok(()) };
+    let how = MatchKind::of(&Fingerprint::from_bytes(certificate.sha256).to_string(), &digits);
+    let page = inventory.endpoints_of_certificate(&certificate.sha256, None, hits.limit + 1).await?;
+    for row in page.rows {
+        let endpoint = FoundEndpoint {
+            host: row.endpoint.host,
+            port: row.endpoint.port,
+            outcome: row.outcome,
+            leaf_not_after_us: row.leaf.map_or(i64::MAX, |leaf| leaf.not_after_us),
         };
-        hits.add(MatchKind::of(&endpoint.host, &hits.low), Kind::Endpoint, view);
+        add_endpoint(hits, how, "fingerprint", &endpoint);
     }
     Ok(())
+}
+
+fn add_endpoint(hits: &mut SearchHits, how: MatchKind, matched: &str, endpoint: &FoundEndpoint) {
+    let place = format!("{}:{}", endpoint.host, endpoint.port);
+    let href = format!("/api/v1/inventory?host={}", segment(&endpoint.host));
+    let seen = endpoint.leaf_not_after_us != i64::MAX;
+    let view = HitView {
+        status: Some(endpoint.outcome.to_string()),
+        not_after: seen.then(|| time::shown(endpoint.leaf_not_after_us)),
+        ..hit(&place, &place, matched, href)
+    };
+    hits.add(how, Kind::Endpoint, view);
 }
 
 async fn add_credential_hits(hits: &mut SearchHits, hub: &CredHub, caller: &Caller) -> Result<(), Problem> {

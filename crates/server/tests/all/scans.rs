@@ -1,8 +1,10 @@
 //! Scans over the API, and the differences between two scans.
 
+use std::sync::Arc;
+
 use events::ProbeOutcome;
 use serde_json::{Value, json};
-use store::{EndpointKey, NewObservation, PruneMode, ScanState, Scans};
+use store::{EndpointKey, NewCertificate, NewObservation, PruneMode, ScanState, Scans};
 use uuid::Uuid;
 
 use crate::world::World;
@@ -98,6 +100,48 @@ async fn scan_diff_reports_changes_by_endpoint() {
     ] {
         world.get(&format!("{DIFF}?{query}")).await.expect(status);
     }
+}
+
+/// Returns a certificate whose SHA-256 has this byte only.
+fn certificate(byte: u8) -> Arc<NewCertificate> {
+    Arc::new(NewCertificate {
+        sha256: [byte; 32],
+        der: vec![byte; 8].into(),
+        subject: "CN=shop.example".to_owned(),
+        issuer: "CN=shop.example".to_owned(),
+        serial: "0a".to_owned(),
+        not_before_us: 0,
+        not_after_us: 1_000_000,
+        key_algorithm: "EC".to_owned(),
+        key_bits: 256,
+        spki_sha256: [byte; 32],
+        names: Vec::new(),
+    })
+}
+
+#[tokio::test]
+async fn endpoints_are_found_by_the_fingerprint_of_a_certificate_in_their_chain() {
+    let world = World::start().await;
+    let (id, scans) = (Uuid::now_v7(), Scans::of(&world.store));
+    scans.begin(id, 1_000_000, &json!({ "targets": ["net"] }).to_string()).await.unwrap();
+    let serving = |host: &str, leaf: u8| NewObservation {
+        answered: true,
+        chain: vec![certificate(leaf), certificate(0xcc)],
+        ..observation(host, 1_000_001, ProbeOutcome::ALL[0])
+    };
+    scans.record(id, &[serving("shop.example", 0xaa), serving("mail.example", 0xbb)]).await.unwrap();
+    let found = async |query: &str| -> Vec<String> {
+        let found = world.get(&format!("/api/v1/search?q={query}")).await.expect(200).json();
+        let hits = found["hits"].as_array().unwrap().iter();
+        hits.map(|hit| format!("{} {} {} {}", hit["kind"], hit["name"], hit["matched"], hit["how"]))
+            .map(|hit| hit.replace('"', ""))
+            .collect()
+    };
+    assert_eq!(found(&"aa".repeat(32)).await, ["endpoint shop.example:443 fingerprint exact"]);
+    assert_eq!(found("AA:AA:AA").await, ["endpoint shop.example:443 fingerprint prefix"]);
+    let both = ["endpoint mail.example:443 fingerprint exact", "endpoint shop.example:443 fingerprint exact"];
+    assert_eq!(found(&"cc".repeat(32)).await, both);
+    assert_eq!(found(&"ab".repeat(32)).await, [""; 0]);
 }
 
 #[tokio::test]
