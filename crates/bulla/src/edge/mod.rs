@@ -72,6 +72,7 @@ pub(crate) struct RunningEdge {
     routes: ConfiguredRoutes,
     hangup: Signal,
     figures_url: Option<String>,
+    pub(crate) metrics: EdgeMetrics,
     background: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -135,6 +136,7 @@ pub(crate) async fn start(
         routes,
         hangup,
         figures_url,
+        metrics,
         background,
         stop,
     })

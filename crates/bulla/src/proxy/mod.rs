@@ -88,6 +88,7 @@ pub(crate) struct RunningProxy {
     /// The client of the key service that has the CA's key, if there is one.
     keys: Option<keyless::client::Client>,
     figures_url: Option<String>,
+    pub(crate) metrics: ProxyMetrics,
     background: JoinSet<()>,
     control: Option<ControlServer>,
     stop: CancellationToken,
@@ -153,6 +154,7 @@ pub(crate) async fn start(
         certificate,
         keys,
         figures_url,
+        metrics,
         background,
         control,
         stop,

@@ -36,7 +36,10 @@ pub(super) async fn start(
         // Without its key service the terminator could serve no client.
         let edge = match &keys {
             Some(Err(_)) => None,
-            _ => start_if_enabled(roles, Role::Edge, terminator(configuration, descriptors)).await,
+            _ => {
+                let edge = terminator(configuration, control_plane, descriptors);
+                start_if_enabled(roles, Role::Edge, edge).await
+            },
         };
         [keys, edge]
     };
@@ -119,9 +122,16 @@ async fn key_service(
     Ok(Component::spawn(Role::Keys, service.description()?, stop, service.run()))
 }
 
-async fn terminator(configuration: &Configuration, descriptors: usize) -> Outcome<Component> {
+async fn terminator(
+    configuration: &Configuration,
+    control_plane: Option<&RunningControlPlane>,
+    descriptors: usize,
+) -> Outcome<Component> {
     let stop = CancellationToken::new();
     let edge = edge::start(configuration, &EdgeArgs::default(), descriptors, stop.clone()).await?;
+    if let Some(control_plane) = control_plane {
+        control_plane.metrics.register(|registry| edge.metrics.register(registry));
+    }
     edge.warn();
     Ok(Component::spawn(Role::Edge, edge.description(), stop, edge.run()))
 }
@@ -135,6 +145,9 @@ async fn proxy(
     let handles = control_plane.and_then(|it| it.proxy.clone()).unwrap_or_default();
     let args = ProxyArgs::default();
     let proxy = proxy::start(configuration, &args, handles, descriptors, stop.clone()).await?;
+    if let Some(control_plane) = control_plane {
+        control_plane.metrics.register(|registry| proxy.metrics.register(registry));
+    }
     Ok(Component::spawn(Role::Proxy, proxy.description(), stop, proxy.run()))
 }
 

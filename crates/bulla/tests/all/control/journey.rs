@@ -318,6 +318,12 @@ fn travel(collector: &str) -> Journey {
     let called = estate.call();
     assert!(called.status.success() && called.stdout == b"ok", "{}", describe(&called));
     assert!(!describe(&called).contains(SECRET), "{}", describe(&called));
+    // The control plane has the metrics of the roles in its process.
+    let metrics = house.does(&["api", "/metrics"]);
+    for name in ["proxy_credentials_injected_total", "edge_handshakes_total"] {
+        let name = format!("bulla_intercept_{name}");
+        assert!(metrics.lines().any(|line| line.starts_with(&name)), "{name}");
+    }
     estate.rotate_under_load(&origin);
 
     // Another intermediate replaces the CA. The certificate follows, to nginx and to the terminator, and the calls go on.
