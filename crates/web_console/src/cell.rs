@@ -32,13 +32,16 @@ impl Tone {
     pub(crate) fn of(state: &str) -> Self {
         match state {
             "active" | "ok" | "valid" | "done" | "succeeded" | "verified" | "online" | "healthy"
-            | "issued" | "approved" | "resolved" | "current" | "answering" | "ready" | "enabled" => {
+            | "issued" | "approved" | "resolved" | "current" | "answering" | "ready" | "enabled"
+            | "deployed" | "unchanged" => {
                 Self::Good
             }
             "expiring" | "pending" | "waiting" | "warning" | "acknowledged" | "renewing" | "stale"
             | "held" | "silent" | "due" | "unknown" | "high" | "medium" => Self::Warn,
             "expired" | "failed" | "revoked" | "critical" | "firing" | "open" | "offline" | "refused"
-            | "denied" | "rejected" | "mismatch" | "not_deployed" | "error" => Self::Bad,
+            | "denied" | "rejected" | "mismatch" | "not_deployed" | "error" | "broken" | "rolled_back" => {
+                Self::Bad
+            }
             _ => Self::Calm,
         }
     }
@@ -107,8 +110,29 @@ impl Cell {
         Self::Tick { name, value: value.into(), label: label.into() }
     }
 
+    /// Returns whether the text has a word that is too long for a narrow column, such as a fingerprint. Words end at spaces, slashes
+    /// and hyphens.
+    pub(crate) fn is_long(&self) -> bool {
+        const CHARS_MAX: usize = 32;
+        let (Self::Text(text) | Self::Code(text) | Self::Link { text, .. }) = self else { return false };
+        text.split([' ', '/', '-', '\n']).any(|word| word.chars().count() > CHARS_MAX)
+    }
+
     /// Creates a cell with a number.
     pub(crate) fn number(value: i64) -> Self {
         Self::Number(format::number(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_long_and_uuids_are_not() {
+        assert!(Cell::code("a".repeat(64)).is_long());
+        assert!(Cell::text(format!("subject {}", "b".repeat(33))).is_long());
+        assert!(!Cell::text("01a22b5e-dcc0-739b-9eb7-537f0ca272b7").is_long());
+        assert!(!Cell::link("/console", "GET localhost:41775/api/stock").is_long());
     }
 }

@@ -70,6 +70,20 @@ pub(crate) fn counted(count: usize, more: bool, noun: &str) -> String {
     format!("{count} {noun}{plural}{more}")
 }
 
+/// Formats a noun for a count: `site` for one, `sites` for any other number.
+pub(crate) fn noun(count: usize, noun: &str) -> String {
+    format!("{noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Formats a key type of the API like the keys of certificates: `P-256`, `RSA 2048`.
+pub(crate) fn key_type(name: &str) -> String {
+    match (name.strip_prefix('p'), name.strip_prefix("rsa")) {
+        (Some(bits), _) => format!("P-{bits}"),
+        (_, Some(bits)) => format!("RSA {bits}"),
+        _ => name.to_owned(),
+    }
+}
+
 /// Returns the first characters of a text, with an ellipsis if there are more.
 pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
@@ -81,6 +95,14 @@ pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn key_types_and_nouns_are_formatted() {
+        for (name, shown) in [("p384", "P-384"), ("rsa2048", "RSA 2048"), ("ed25519", "ed25519"), ("", "")] {
+            assert_eq!(key_type(name), shown);
+        }
+        assert_eq!((noun(1, "site").as_str(), noun(0, "site").as_str()), ("site", "sites"));
+    }
 
     #[test]
     fn numbers_and_times_are_formatted() {

@@ -22,6 +22,7 @@ mod history;
 mod json;
 mod listing;
 mod metrics;
+mod names;
 mod pages;
 mod query;
 mod revocation_reasons;

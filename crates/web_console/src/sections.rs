@@ -70,7 +70,10 @@ impl Sections {
 
 /// A paragraph with a CSS class.
 #[derive(Template)]
-#[template(source = "<p class=\"{{ class }}\">{{ text }}</p>", ext = "html")]
+#[template(
+    source = "{% import \"cell.html\" as cells %}<p class=\"{{ class }}\">{% call cells::prose(text) %}{% endcall %}</p>",
+    ext = "html"
+)]
 pub(crate) struct Note {
     class: &'static str,
     text: String,

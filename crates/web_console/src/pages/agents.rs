@@ -17,6 +17,7 @@ use crate::form::{Field, Form};
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::names::Names;
 use crate::pages::targets;
 use crate::query::{item, parameter};
 use crate::sections::{OneTimeSecret, Sections};
@@ -49,7 +50,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         listing.answer(),
         |agent| row(&session, agent),
     )
-    .empty("No agent matches. Create an enrolment token below, and run \"bulla agent enroll\" on the host.");
+    .empty("No agent matches. Create an enrolment token below, and run `bulla agent enroll` on the host.");
     let mut parts = Sections::default()
         .plain(&filter_form(query, &groups))?
         .live("list", "All agents", "agent.", &listing.paged(table).exported("agents"))?
@@ -314,10 +315,10 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let actions = Actions::default().danger(format!("{PAGE}/{id}/retire"), "Retire").only_if(manages);
     let mut parts = Sections::default().plain(&actions)?.live("facts", "Host", "agent.", &facts)?;
     if let Some(of_agent) = &of_agent {
-        parts = parts.section("targets", "Targets", &targets::table(&session, of_agent))?;
+        parts = parts.section("targets", "Targets", &targets::table(&session, of_agent, &Names::read(&session, "agents").await?))?;
     }
     if let Some(deployments) = &deployments {
-        let table = targets::deployments(&session, deployments);
+        let table = targets::deployments(&session, deployments).await?;
         parts = parts.live("work", "Deployments", "agent. certificate. job. deployment.", &table)?;
     }
     if manages {

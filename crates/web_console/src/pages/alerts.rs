@@ -174,7 +174,21 @@ fn subject(subject: &str) -> Cell {
             format!("/console/search?q={}", api::path::segment(fingerprint)),
             "a certificate that a scan found",
         ),
+        Some(("endpoint", endpoint)) => {
+            let host = api::path::segment(host_of(endpoint)).to_string();
+            Cell::link(format!("/console/endpoints?host={host}"), endpoint)
+        }
         _ => Cell::text(subject),
+    }
+}
+
+/// Returns the host of an endpoint as alerts write it: `smtp://mx.example.net:25`, `[2001:db8::1]:443 at 2001:db8::1`.
+fn host_of(endpoint: &str) -> &str {
+    let place = endpoint.split(' ').next().unwrap_or_default();
+    let place = place.split_once("://").map_or(place, |(_, place)| place);
+    match place.strip_prefix('[').and_then(|place| place.split_once(']')) {
+        Some((host, _)) => host,
+        None => place.rsplit_once(':').map_or(place, |(host, _)| host),
     }
 }
 
@@ -352,6 +366,21 @@ async fn end(session: Session, Path(id): Path<String>, form: FormData) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_of_an_alert_subject_is_its_host_without_protocol_and_port() {
+        for (subject, host) in [
+            ("127.0.0.1:33705", "127.0.0.1"),
+            ("smtp://mx.example.net:25", "mx.example.net"),
+            ("[2001:db8::1]:443", "2001:db8::1"),
+            ("shop.example:443 at 192.0.2.1", "shop.example"),
+            ("shop.example", "shop.example"),
+        ] {
+            assert_eq!(host_of(subject), host);
+        }
+        let link = format!("{:?}", subject("endpoint/127.0.0.1:33705"));
+        assert!(link.contains("/console/endpoints?host=127.0.0.1\""), "{link}");
+    }
 
     #[test]
     fn alert_conditions_are_formatted_as_text() {

@@ -89,7 +89,7 @@ fn filter_form(query: Option<&str>) -> Form {
         vec![
             Field::line("actor", "Actor").value(of("actor")),
             Field::line("action", "Action").value(of("action")),
-            Field::line("resource", "Subject").value(of("resource")),
+            Field::line("resource", "Resource").value(of("resource")),
             Field::date("from", "From (UTC)").value(day("from")),
             Field::date("before", "Before (UTC)").value(day("before")),
         ],
@@ -142,7 +142,7 @@ async fn event(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
         .with("Exact time", Cell::code(json::text(event, "/at")))
         .with("Actor", Cell::text(json::text(event, "/actor")))
         .with("Action", Cell::text(json::text(event, "/action")))
-        .with("Subject", subject(json::text(event, "/resource")))
+        .with("Resource", subject(json::text(event, "/resource")))
         .with("Position in the chain", Cell::text(format!("{shard}:{sequence}")))
         .with("Hash", Cell::code(json::text(event, "/hash")));
     let details = details(event.get("details").unwrap_or(&Value::Null));
@@ -224,7 +224,7 @@ async fn integrity_parts(session: &Session, parts: Sections) -> Result<Sections,
     parts
         .plain(&actions)?
         .plain(&Note::faint(
-            "Each event carries the hash of the event before it. The server signs the heads of all chains, and old events are sealed into signed segments. \"bulla audit verify\" recomputes every hash.",
+            "Each event carries the hash of the event before it. The server signs the heads of all chains, and old events are sealed into signed segments. `bulla audit verify` recomputes every hash.",
         ))?
         .section("key", "Key that signs heads and segments", &facts)?
         .section("segments", "Sealed segments", &segments_table(session, &segments))

@@ -102,7 +102,7 @@ impl Parts<'_> {
                 Facts::default()
                     .with("Subject", Cell::text(json::text(ca, "/subject")))
                     .with("Expires", Cell::time(json::text(ca, "/not_after"), self.session.now))
-                    .with("Key", Cell::text(json::text(ca, "/key_type"))),
+                    .with("Key", Cell::text(format::key_type(json::text(ca, "/key_type")))),
                 self.session,
                 self.publication(id),
             ),
@@ -222,7 +222,7 @@ pub(super) fn facts(session: &Session, ca: &Value) -> Facts {
         .with("Subject", Cell::text(text("/subject")))
         .with("Valid from", Cell::time(text("/not_before"), session.now))
         .with("Expires", Cell::time(text("/not_after"), session.now))
-        .with("Key", Cell::text(text("/key_type")))
+        .with("Key", Cell::text(format::key_type(text("/key_type"))))
         .with("Serial number", Cell::code(text("/serial")))
         .with("SHA-256 fingerprint", Cell::code(text("/fingerprint")))
         .with("Kind", Cell::text(if json::flag(ca, "/root") { "Root" } else { "Intermediate" }))

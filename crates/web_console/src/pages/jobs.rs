@@ -16,6 +16,7 @@ use crate::form_data::{FormData, redirect};
 use crate::history;
 use crate::json;
 use crate::listing::Listing;
+use crate::names::Names;
 use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
@@ -68,12 +69,13 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 async fn deployments(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
     let listing = Listing::read(&session, DEPLOYMENTS, "/api/v1/deployments", query).await?;
-    let link = |list: &str, id: &str| Cell::link(item(&format!("/console/{list}"), id), id);
+    let certificates = Names::read(&session, "certificates").await?;
+    let targets = Names::read(&session, "targets").await?;
     let columns = &["Certificate", "Target", "State", "Changed", "Attempts", "Error"];
     let table = listing.table("Deployments, newest first", columns, |one| {
         vec![
-            link("certificates", json::text(one, "/certificate")),
-            link("targets", json::text(one, "/target")),
+            certificates.link(json::text(one, "/certificate")),
+            targets.link(json::text(one, "/target")),
             Cell::state(json::text(one, "/state")),
             Cell::time(json::text(one, "/updated_at"), session.now),
             Cell::number(json::number(one, "/attempts")),

@@ -23,7 +23,7 @@ const LOAD: &str = "/console/key-load";
 const TRACES: &str = "/console/key-traces";
 
 /// Help text: the place where the addresses of the services are configured.
-const WHERE: &str = "The server reads the addresses in keys.monitor_urls of its configuration. Without any it reads the key service of its own process.";
+const WHERE: &str = "The server reads the addresses in keys.monitor_urls of its configuration. Without any it reads the key service of its own process, if that has keys.metrics_listen.";
 
 pub(crate) fn routes() -> Router<Api> {
     Router::new()

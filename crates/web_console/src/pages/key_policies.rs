@@ -15,12 +15,12 @@ use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
-use crate::json;
 use crate::listing::Listing;
 use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::{Page, quoted};
 use crate::table::Table;
+use crate::{format, json};
 
 pub(crate) const PAGE: &str = "/console/key-policies";
 
@@ -123,7 +123,10 @@ impl FormulaMatches {
         Self {
             sentence: match count {
                 0 => format!("None of the {enrolled} enrolled nodes satisfies it: no node could open a key."),
-                _ => format!("{count} of {enrolled} enrolled nodes satisfy it, at {} sites.", sites.len()),
+                _ => format!(
+                    "{count} of {enrolled} enrolled nodes satisfy it, at {}.",
+                    format::counted(sites.len(), false, "site")
+                ),
             },
             canonical: json::text(answer, "/canonical").to_owned(),
             attributes: known_values(answer),

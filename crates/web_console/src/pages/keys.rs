@@ -10,10 +10,10 @@ use super::{key_nodes, key_policies, key_sites, sealed_keys};
 use crate::api::Api;
 use crate::cell::Tone;
 use crate::failure::Failure;
-use crate::json;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
+use crate::{format, json};
 
 /// Maximum sites in the matrix, because more do not fit on a screen. The sites with the most nodes are shown.
 const SITES_MAX: usize = 24;
@@ -44,7 +44,7 @@ struct Keys {
 
 struct Count {
     number: String,
-    what: &'static str,
+    what: String,
     href: &'static str,
     tone: Tone,
 }
@@ -120,24 +120,25 @@ async fn page(session: Session) -> Result<Response, Failure> {
 
 fn counts(sites: &Value, nodes: &Value, policies: Option<&Value>) -> Vec<Count> {
     let absent = json::items(nodes).iter().filter(|node| !json::flag(node, "/present")).count();
-    let count = |listing: &Value, what, href| Count {
-        number: at_least(json::items(listing).len(), listing),
-        what,
-        href,
-        tone: Tone::Calm,
+    let count = |listing: &Value, one: &str, many: &str, href| {
+        let count = json::items(listing).len();
+        let what = if count == 1 { one } else { many };
+        Count { number: at_least(count, listing), what: what.to_owned(), href, tone: Tone::Calm }
     };
-    let mut counts =
-        vec![count(sites, "sites", key_sites::PAGE), count(nodes, "nodes enrolled", key_nodes::PAGE)];
+    let mut counts = vec![
+        count(sites, "site", "sites", key_sites::PAGE),
+        count(nodes, "node enrolled", "nodes enrolled", key_nodes::PAGE),
+    ];
     if absent > 0 {
         let number = absent.to_string();
         counts.push(Count {
             number,
-            what: "nodes without a recent heartbeat",
+            what: format!("{} without a recent heartbeat", format::noun(absent, "node")),
             href: key_nodes::PAGE,
             tone: Tone::Bad,
         });
     }
-    counts.extend(policies.map(|policies| count(policies, "policies", key_policies::PAGE)));
+    counts.extend(policies.map(|policies| count(policies, "policy", "policies", key_policies::PAGE)));
     counts
 }
 

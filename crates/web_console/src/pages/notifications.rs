@@ -62,7 +62,7 @@ async fn channels(session: Session) -> Result<Response, Failure> {
     .empty("There is no channel, so no notification is sent. Create one, and a rule that names it.")
     .exported("channels");
     let create = Some(("/console/alert-channels/new", "New channel")).filter(|_| session.may("alert.manage"));
-    Page::new(&session, "Channels")
+    Page::new(&session, "Alert channels")
         .command("bulla alert channel list")
         .reads(path)
         .show(&list_page(CHANNELS, create, table))

@@ -79,49 +79,69 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
     let week = format!("{}T00:00:00Z", format::day(session.now, 7));
     let list = "/console/certificates";
     let all = [
-        ("expired", "/expired", Tone::Bad, format!("{list}?expires_before={now}")),
+        (["expired"; 2], "/expired", Tone::Bad, format!("{list}?expires_before={now}")),
         (
-            "expire within 7 days",
+            ["expires within 7 days", "expire within 7 days"],
             "/expiring_days/7",
             Tone::Warn,
             format!("{list}?expires_after={now}&expires_before={week}"),
         ),
-        ("failing renewals", "/statuses/failed", Tone::Bad, format!("{list}?status=failed")),
-        ("not deployed to every target", "/not_deployed", Tone::Bad, "/console/deployments".to_owned()),
+        (["failing renewal", "failing renewals"], "/statuses/failed", Tone::Bad, format!("{list}?status=failed")),
+        (["not deployed to every target"; 2], "/not_deployed", Tone::Bad, "/console/deployments".to_owned()),
     ];
     let counted =
         all.into_iter().map(|(what, member, tone, href)| (json::number(summary, member), what, tone, href));
     let open = counted.filter(|(count, ..)| *count > 0);
-    open.map(|(count, what, tone, href)| Need { count: format::number(count), what, href, tone }).collect()
+    let need = |(count, [one, many], tone, href): (i64, [&'static str; 2], Tone, String)| {
+        let what = if count == 1 { one } else { many };
+        Need { count: format::number(count), what, href, tone }
+    };
+    open.map(need).collect()
 }
 
 /// Returns the tasks that wait for the user, other than those about certificates.
 async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     let all = [
-        ("open alerts", "alerts?state=open&fields=id", Tone::Bad, "/console/alerts"),
+        (["open alert", "open alerts"], "alerts?state=open&fields=id", Tone::Bad, "/console/alerts"),
         (
-            "certificates wait for approval",
+            ["certificate waits for approval", "certificates wait for approval"],
             "approvals?state=open&fields=id",
             Tone::Warn,
             "/console/approvals",
         ),
-        ("changes wait for approval", "changes?state=open&fields=id", Tone::Warn, "/console/changes"),
         (
-            "enrolments wait for approval",
+            ["change waits for approval", "changes wait for approval"],
+            "changes?state=open&fields=id",
+            Tone::Warn,
+            "/console/changes",
+        ),
+        (
+            ["enrolment waits for approval", "enrolments wait for approval"],
             "enrolments?state=open&fields=id",
             Tone::Warn,
             "/console/enrolments",
         ),
-        ("agents offline", "agents?online=false&fields=id", Tone::Bad, "/console/agents?online=false"),
-        ("policy violations", "violations?severity=warning&fields=rule", Tone::Warn, VIOLATIONS),
+        (
+            ["agent offline", "agents offline"],
+            "agents?online=false&fields=id",
+            Tone::Bad,
+            "/console/agents?online=false",
+        ),
+        (
+            ["policy violation", "policy violations"],
+            "violations?severity=warning&fields=rule",
+            Tone::Warn,
+            VIOLATIONS,
+        ),
     ];
     let mut needs = Vec::new();
-    for (what, list, tone, href) in all {
+    for ([one, many], list, tone, href) in all {
         let path = format!("/api/v1/{list}&limit={COUNTED_MAX}");
         let listing = session.api.get_if_allowed(&path).await?.unwrap_or_default();
         let count = json::items(&listing).len();
         if count > 0 {
             let more = if json::text(&listing, "/next").is_empty() { "" } else { "+" };
+            let what = if count == 1 { one } else { many };
             needs.push(Need { count: format!("{count}{more}"), what, href: href.to_owned(), tone });
         }
     }

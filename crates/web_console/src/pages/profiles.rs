@@ -78,13 +78,16 @@ fn approval(profile: &Value) -> Cell {
     }
 }
 
-/// Formats rules for names, one per line: a string stays unchanged, a suffix with conditions is JSON, and the rule for every name
-/// is `every name`.
+/// Formats rules for names: a string stays unchanged, a suffix with conditions is shown without them, and the rule for every name is
+/// `every name`.
 fn rules(profile: &Value, pointer: &str) -> Vec<String> {
     let shown = |rule: &Value| match rule {
         Value::String(text) => text.clone(),
-        rule if rule.get("suffix").and_then(Value::as_str) == Some("") => "every name".to_owned(),
-        rule => rule.to_string(),
+        rule => match rule.get("suffix").and_then(Value::as_str) {
+            Some("") => "every name".to_owned(),
+            Some(suffix) => format!("{suffix} (with conditions)"),
+            None => rule.to_string(),
+        },
     };
     json::list(profile, pointer).iter().map(shown).collect()
 }
@@ -349,6 +352,12 @@ mod tests {
         for wrong in ["0", "-1", "x", "1e99", "NaN"] {
             assert!(seconds(Some(wrong)).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn name_rules_are_shown_without_json() {
+        let profile = json!({ "names": [".example.net", { "suffix": "a.example", "itself": true }, { "suffix": "" }] });
+        assert_eq!(rules(&profile, "/names"), [".example.net", "a.example (with conditions)", "every name"]);
     }
 
     #[test]

@@ -103,8 +103,10 @@ fn options(scans: &Value) -> Vec<(String, String)> {
     let finished = json::items(scans).iter().filter(|scan| is_comparable(scan));
     let options = finished.map(|scan| {
         let time = format::minute(json::text(scan, "/started_at"));
-        let endpoints = format::number(json::number(scan, "/endpoints"));
-        (json::text(scan, "/id").to_owned(), format!("{time}, {endpoints} endpoints: {}", targets(scan)))
+        let count = json::number(scan, "/endpoints");
+        let noun = format::noun(usize::try_from(count).unwrap_or_default(), "endpoint");
+        let endpoints = format!("{} {noun}", format::number(count));
+        (json::text(scan, "/id").to_owned(), format!("{time}, {endpoints}: {}", targets(scan)))
     });
     std::iter::once((String::new(), "the last two of the same targets".to_owned())).chain(options).collect()
 }

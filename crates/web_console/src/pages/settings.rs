@@ -108,7 +108,7 @@ fn due(scheduler: &Value) -> Table {
 
 fn leases(session: &Session, scheduler: &Value) -> Table {
     let leases = json!({ "items": scheduler.get("leases").cloned().unwrap_or_default() });
-    Table::of("Leases", &["Deployments", "Process", "Lease expires"], &leases, |one| {
+    Table::of("Leases", &["Task", "Process", "Lease expires"], &leases, |one| {
         vec![
             Cell::text(json::text(one, "/name")),
             Cell::code(json::text(one, "/holder")),

@@ -17,6 +17,7 @@ use crate::form::{Field, Form};
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::names::Names;
 use crate::query::item;
 use crate::sections::Sections;
 use crate::session::Session;
@@ -37,10 +38,11 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let listing = Listing::read(&session, PAGE, "/api/v1/targets", query.as_deref()).await?;
     let actions =
         Actions::default().link(format!("{PAGE}/new"), "New target").only_if(session.may("target.manage"));
-    let agent = Field::line("agent", "Agent")
-        .value(crate::query::parameter::<String>(query.as_deref(), "agent"))
-        .hint("Its id.");
-    let table = listing.paged(table(&session, listing.answer())).exported("targets");
+    let agents = Names::read(&session, "agents").await?;
+    let any = std::iter::once((String::new(), "any".to_owned()));
+    let agent = Field::choice("agent", "Agent", any.chain(agents.options()))
+        .value(crate::query::parameter::<String>(query.as_deref(), "agent"));
+    let table = listing.paged(table(&session, listing.answer(), &agents)).exported("targets");
     let parts = Sections::default().plain(&actions)?.plain(&Form::filters(PAGE, vec![agent]))?.section(
         "list",
         "All targets",
@@ -50,52 +52,44 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 }
 
 /// Returns targets as a table.
-pub(crate) fn table(session: &Session, listing: &Value) -> Table {
+pub(crate) fn table(session: &Session, listing: &Value, agents: &Names) -> Table {
     Table::of("Deployment targets", &["Name", "Kind", "Agent", "Changed"], listing, |target| {
         vec![
             Cell::link(item(PAGE, json::text(target, "/id")), json::text(target, "/name")),
             Cell::text(json::text(target, "/kind")),
-            agent(json::text(target, "/agent")),
+            agents.link(json::text(target, "/agent")),
             Cell::time(json::text(target, "/updated_at"), session.now),
         ]
     })
     .empty("No deployment target. Add one: it defines where an agent installs a certificate.")
 }
 
-fn agent(id: &str) -> Cell {
-    if id.is_empty() {
-        return Cell::Empty;
-    }
-    Cell::link(item("/console/agents", id), id)
-}
-
 /// Returns deployments as a table.
-pub(crate) fn deployments(session: &Session, listing: &Value) -> Table {
+///
+/// # Errors
+/// See [`Names::read`].
+pub(crate) async fn deployments(session: &Session, listing: &Value) -> Result<Table, Failure> {
+    let certificates = Names::read(session, "certificates").await?;
+    let targets = Names::read(session, "targets").await?;
     let columns = ["Certificate", "Target", "State", "Served", "Attempts", "Changed", "Error"];
-    Table::of("Deployments, newest first", &columns, listing, |one| {
-        let link = |noun: &str, id: &str| {
-            Cell::link(format!("/console/{noun}/{}", api::path::segment(id)), id.to_owned())
-        };
+    let table = Table::of("Deployments, newest first", &columns, listing, |one| {
         vec![
-            link("certificates", json::text(one, "/certificate")),
-            link("targets", json::text(one, "/target")),
-            deployment_state(json::text(one, "/state")),
-            Cell::state(json::text(one, "/served")),
+            certificates.link(json::text(one, "/certificate")),
+            targets.link(json::text(one, "/target")),
+            Cell::state(json::text(one, "/state")),
+            Cell::code(shortened(json::text(one, "/served"))),
             Cell::number(json::number(one, "/attempts")),
             Cell::time(json::text(one, "/updated_at"), session.now),
             Cell::text(json::text(one, "/error")),
         ]
     })
-    .empty("Nothing was deployed yet. Add the target to a certificate: its next version is deployed there.")
+    .empty("Nothing was deployed yet. Add the target to a certificate: its next version is deployed there.");
+    Ok(table)
 }
 
-fn deployment_state(state: &str) -> Cell {
-    use crate::cell::Tone;
-    match state {
-        "deployed" | "unchanged" => Cell::badge(Tone::Good, state),
-        "broken" | "rolled_back" => Cell::badge(Tone::Bad, state.replace('_', " ")),
-        other => Cell::state(other),
-    }
+/// Returns the first digits of a fingerprint, enough to distinguish versions.
+pub(crate) fn shortened(fingerprint: &str) -> &str {
+    fingerprint.get(..16).unwrap_or(fingerprint)
 }
 
 fn at(id: &str) -> String {
@@ -113,7 +107,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         .only_if(session.may("target.manage"));
     let facts = Facts::default()
         .with("Kind", Cell::text(json::text(&target, "/kind")))
-        .with("Agent", agent(json::text(&target, "/agent")))
+        .with("Agent", Names::read(&session, "agents").await?.link(json::text(&target, "/agent")))
         .with("Created", Cell::time(json::text(&target, "/created_at"), session.now))
         .with("Changed", Cell::time(json::text(&target, "/updated_at"), session.now));
     let members = members(target.get("target").unwrap_or(&Value::Null));
@@ -125,7 +119,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
             "deployments",
             "Deployments",
             "certificate. job. deployment.",
-            &deployments(&session, &of_target),
+            &deployments(&session, &of_target).await?,
         )?;
     let name = json::text(&target, "/name");
     Page::new(&session, name)
@@ -146,16 +140,11 @@ fn members(target: &Value) -> Table {
 }
 
 async fn new_form(session: Session) -> Result<Response, Failure> {
-    let agents =
-        session.api.get_if_allowed("/api/v1/agents?limit=500&fields=id,name").await?.unwrap_or_default();
-    let choices: Vec<(String, String)> = json::items(&agents)
-        .iter()
-        .map(|one| (json::text(one, "/id").to_owned(), json::text(one, "/name").to_owned()))
-        .collect();
+    let agents = Names::read(&session, "agents").await?;
     let example = "{\n  \"type\": \"nginx\",\n  \"fullchain\": \"/etc/nginx/tls/a.pem\",\n  \"key\": \"/etc/nginx/tls/a.key\"\n}";
     let fields = vec![
         Field::line("name", "Name").required(),
-        Field::choice("agent", "Agent", choices),
+        Field::choice("agent", "Agent", agents.options()),
         Field::lines("target", "Configuration").value(example)
             .hint("JSON, by type: nginx, apache, haproxy, caddy, traefik, envoy, postfix, dovecot, files, pkcs12, jks, exec.")
             .required(),
@@ -168,7 +157,7 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let target: Value = serde_json::from_str(form.text("target")).map_err(|error| {
         Failure::refused(
             StatusCode::BAD_REQUEST,
-            format!("\"Where certificates go\" is not valid JSON: {error}"),
+            format!("the configuration is not valid JSON: {error}"),
             "go back and correct it",
         )
     })?;

@@ -26,8 +26,8 @@ const NAMED_MAX: i64 = 500;
 /// Returns the page title and the button label of a bulk action. `action` is its name in the API.
 fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
     match action {
-        "renew" => Ok(("Renew many", "Renew these")),
-        "revoke" => Ok(("Revoke many", "Revoke these")),
+        "renew" => Ok(("Renew several certificates", "Renew these")),
+        "revoke" => Ok(("Revoke several certificates", "Revoke these")),
         "reassign" => Ok(("Change the owner of several certificates", "Change these")),
         other => Err(Failure::refused(
             StatusCode::NOT_FOUND,

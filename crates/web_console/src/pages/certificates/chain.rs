@@ -5,8 +5,8 @@ use serde_json::Value;
 use x509::Certificate;
 
 use crate::cell::Cell;
-use crate::json;
 use crate::query::item;
+use crate::{format, json};
 
 /// A certificate of the chain.
 pub(super) struct Link {
@@ -61,7 +61,7 @@ fn root_of(last: &Certificate, authorities: &[Value], now: Timestamp) -> Link {
         role: "Root",
         name: named(authority, name.clone()),
         ends: Cell::time(of("/not_after"), now),
-        key: of("/key_type").to_owned(),
+        key: format::key_type(of("/key_type")),
         fingerprint: of("/fingerprint").to_owned(),
     }
 }

@@ -14,6 +14,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::history;
 use crate::pages::jobs;
+use crate::pages::targets::shortened as short;
 use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
@@ -225,11 +226,6 @@ fn served(session: &Session, endpoints: &Value) -> Table {
     )
     .empty("No scan has found a version of it. Add its endpoints to a watch (`bulla watch add`). After the next scan, this \
      list shows which endpoint serves which version.")
-}
-
-/// Returns the first digits of a fingerprint, enough to distinguish versions.
-fn short(fingerprint: &str) -> &str {
-    fingerprint.get(..16).unwrap_or(fingerprint)
 }
 
 fn deployments(session: &Session, known: &Known) -> Table {

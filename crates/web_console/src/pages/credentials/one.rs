@@ -155,6 +155,6 @@ fn readers_of(session: &Session, readers: &Value) -> Table {
             action,
         ]
     };
-    Table::of("Readers", &["Actor", "Actor", "Since", "Granted by", "Action"], readers, row)
+    Table::of("Readers", &["Actor", "Access by", "Since", "Granted by", "Action"], readers, row)
         .empty("Only people and programs with the permission credential.manage may read it.")
 }
