@@ -318,7 +318,7 @@ async function watchShop({ world, page, person }) {
   await until('the alert at the webhook', () => world.messages.some((one) => one.kind === 'certificate.expiring' && one.reason === 'raised'));
   await person.page.getByRole('link', { name: 'Overview' }).click();
   await person.reads('Overview');
-  await page.locator('#needs').getByRole('link', { name: /open alerts/ }).click();
+  await page.locator('#needs').getByRole('link', { name: /open alert/ }).click();
   await person.reads('Alerts');
   await person.sees('certificate.expiring', NAMES[0], 'critical', 'open');
   await picture(page, 'journey-alerts');
@@ -382,6 +382,7 @@ async function renewAndDeploy({ server, world, page, person }) {
   await person.press('Save');
   await person.told('Saved.');
   await person.follow('Renew');
+  await page.getByText('The new version is deployed to its 1 target.').waitFor();
   await person.press('Renew now');
   await person.told('Renewal started.');
   await person.factAtLast('Served', 'newest');
@@ -392,6 +393,14 @@ async function renewAndDeploy({ server, world, page, person }) {
     problem('/console/certificates/{}', 'nginx does not serve the renewed certificate');
   }
   await picture(page, 'journey-certificate');
+
+  // The next scan sees the renewed certificate at the endpoint.
+  await person.menu('Watches');
+  await person.follow('shop');
+  await person.press('Scan now');
+  await person.told('Scan started.');
+  await openCertificate(person);
+  await person.seesAtLast(`127.0.0.1:${nginx.port}`, 'current');
 }
 
 async function seeResolved({ person }) {

@@ -33,9 +33,7 @@ impl Tone {
         match state {
             "active" | "ok" | "valid" | "done" | "succeeded" | "verified" | "online" | "healthy"
             | "issued" | "approved" | "resolved" | "current" | "answering" | "ready" | "enabled"
-            | "deployed" | "unchanged" => {
-                Self::Good
-            }
+            | "deployed" | "unchanged" => Self::Good,
             "expiring" | "pending" | "waiting" | "warning" | "acknowledged" | "renewing" | "stale"
             | "held" | "silent" | "due" | "unknown" | "high" | "medium" => Self::Warn,
             "expired" | "failed" | "revoked" | "critical" | "firing" | "open" | "offline" | "refused"

@@ -39,7 +39,7 @@ pub(super) async fn start(
             _ => {
                 let edge = terminator(configuration, control_plane, descriptors);
                 start_if_enabled(roles, Role::Edge, edge).await
-            },
+            }
         };
         [keys, edge]
     };

@@ -315,7 +315,11 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let actions = Actions::default().danger(format!("{PAGE}/{id}/retire"), "Retire").only_if(manages);
     let mut parts = Sections::default().plain(&actions)?.live("facts", "Host", "agent.", &facts)?;
     if let Some(of_agent) = &of_agent {
-        parts = parts.section("targets", "Targets", &targets::table(&session, of_agent, &Names::read(&session, "agents").await?))?;
+        parts = parts.section(
+            "targets",
+            "Targets",
+            &targets::table(&session, of_agent, &Names::read(&session, "agents").await?),
+        )?;
     }
     if let Some(deployments) = &deployments {
         let table = targets::deployments(&session, deployments).await?;
@@ -356,7 +360,7 @@ async fn confirm_retire(session: Session, Path(id): Path<String>) -> Result<Resp
             "The agent gets no further work, and its client certificate is rejected. This cannot be undone.",
         )
         .says(format!(
-            "{} on this agent get no further certificates. Deployed certificates stay in place.",
+            "No further certificates are deployed to {} on this agent. Deployed certificates stay in place.",
             crate::format::counted(count, false, "deployment target")
         ));
     Page::new(&session, format!("Retire {name}?")).command(format!("bulla agent retire {name}")).show(&body)

@@ -277,14 +277,18 @@ fn leaf(session: &Session, found: &Value) -> Facts {
         .with("Expires", Cell::time(json::text(found, "/leaf/not_after"), session.now))
         .with(
             "Key",
-            Cell::text(format!(
-                "{}, {} bits",
-                json::text(found, "/leaf/key_algorithm"),
-                json::number(found, "/leaf/key_bits")
-            )),
+            Cell::text(key(json::text(found, "/leaf/key_algorithm"), json::number(found, "/leaf/key_bits"))),
         )
         .with("Serial number", Cell::code(json::text(found, "/leaf/serial")))
         .with("SHA-256 fingerprint", Cell::code(json::text(found, "/leaf/fingerprint")))
+}
+
+/// Formats a key. The names of curves, such as P-256, contain the size.
+fn key(algorithm: &str, bits: i64) -> String {
+    if algorithm.contains(|letter: char| letter.is_ascii_digit()) {
+        return algorithm.to_owned();
+    }
+    format!("{algorithm}, {bits} bits")
 }
 
 /// Returns the form that dismisses a certificate, or cancels the dismissal.
@@ -450,5 +454,6 @@ mod tests {
         let twice = format!("endpoint={0}&x=1&endpoint={0}", api::path::segment(&address(&endpoint)));
         assert_eq!(chosen(Some(&twice)).unwrap(), [endpoint.clone(), endpoint]);
         assert!(chosen(Some("x=1")).is_err());
+        assert_eq!((key("P-256", 256).as_str(), key("RSA", 2048).as_str()), ("P-256", "RSA, 2048 bits"));
     }
 }

@@ -86,7 +86,12 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
             Tone::Warn,
             format!("{list}?expires_after={now}&expires_before={week}"),
         ),
-        (["failing renewal", "failing renewals"], "/statuses/failed", Tone::Bad, format!("{list}?status=failed")),
+        (
+            ["failing renewal", "failing renewals"],
+            "/statuses/failed",
+            Tone::Bad,
+            format!("{list}?status=failed"),
+        ),
         (["not deployed to every target"; 2], "/not_deployed", Tone::Bad, "/console/deployments".to_owned()),
     ];
     let counted =

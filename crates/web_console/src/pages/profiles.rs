@@ -356,7 +356,8 @@ mod tests {
 
     #[test]
     fn name_rules_are_shown_without_json() {
-        let profile = json!({ "names": [".example.net", { "suffix": "a.example", "itself": true }, { "suffix": "" }] });
+        let profile =
+            json!({ "names": [".example.net", { "suffix": "a.example", "itself": true }, { "suffix": "" }] });
         assert_eq!(rules(&profile, "/names"), [".example.net", "a.example (with conditions)", "every name"]);
     }
 

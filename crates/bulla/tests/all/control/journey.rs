@@ -319,7 +319,7 @@ fn travel(collector: &str) -> Journey {
     assert!(called.status.success() && called.stdout == b"ok", "{}", describe(&called));
     assert!(!describe(&called).contains(SECRET), "{}", describe(&called));
     // The control plane has the metrics of the roles in its process.
-    let metrics = house.does(&["api", "/metrics"]);
+    let metrics = String::from_utf8_lossy(&house.does(&["api", "/metrics"]).stdout).into_owned();
     for name in ["proxy_credentials_injected_total", "edge_handshakes_total"] {
         let name = format!("bulla_intercept_{name}");
         assert!(metrics.lines().any(|line| line.starts_with(&name)), "{name}");

@@ -108,7 +108,7 @@ async fn serving(session: &Session, id: &str) -> Result<String, Failure> {
 }
 
 fn targets(certificate: &Value) -> String {
-    match json::list(certificate, "/targets").len() {
+    match deployed_to(certificate).len() {
         0 => "It has no targets: nothing is deployed. Servers must fetch the new version.".to_owned(),
         count => format!("The new version is deployed to its {}.", format::counted(count, false, "target")),
     }
@@ -122,7 +122,7 @@ fn renew(session: &Session, id: &str, certificate: &Value) -> Confirmation {
 }
 
 fn deploy(session: &Session, id: &str, certificate: &Value) -> Confirmation {
-    let count = json::list(certificate, "/targets").len();
+    let count = deployed_to(certificate).len();
     form(session, id, "deploy", certificate, "Deploy again")
         .says(format!(
             "The current version is deployed to its {} once more; agents reload the services there.",
@@ -132,7 +132,7 @@ fn deploy(session: &Session, id: &str, certificate: &Value) -> Confirmation {
 }
 
 /// Returns the IDs of the targets that agents deploy the certificate to.
-fn deployed_to(certificate: &Value) -> Vec<&str> {
+pub(super) fn deployed_to(certificate: &Value) -> Vec<&str> {
     json::list(certificate, "/targets")
         .iter()
         .map(|one| json::text(one, "/target"))
@@ -282,5 +282,6 @@ mod tests {
         assert_eq!(changed(None, None).unwrap(), certificate["targets"]);
         assert!(changed(Some("t3"), None).is_err());
         assert_eq!(deployed_to(&certificate), ["t1"]);
+        assert_eq!(targets(&certificate), "The new version is deployed to its 1 target.");
     }
 }

@@ -7,6 +7,7 @@ use http::Method;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::Value;
 
+use super::actions::deployed_to;
 use super::chain::{self, Link};
 use super::shared::{PAGE, api_path, served_state};
 use crate::cell::{Cell, Tone};
@@ -109,7 +110,7 @@ fn actions(session: &Session, certificate: &Value) -> Vec<(&'static str, &'stati
     let archived = json::text(certificate, "/status") == "archived";
     let has_current = certificate.pointer("/current").is_some_and(Value::is_object);
     let revoked = json::flag(certificate, "/current/revoked");
-    let has_targets = !json::list(certificate, "/targets").is_empty();
+    let has_targets = !deployed_to(certificate).is_empty();
     let manages = session.may("certificate.manage");
     let all = [
         ("renew", "Renew", false, !archived && session.may("certificate.renew")),
