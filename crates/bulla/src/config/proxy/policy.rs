@@ -18,6 +18,10 @@ use crate::files;
 /// Presets: rules for an API, as TOML.
 const PRESETS: &[(&str, &str)] = &[
     ("anthropic", include_str!("../../../presets/anthropic.toml")),
+    ("aws-read", include_str!("../../../presets/aws-read.toml")),
+    ("aws-write", include_str!("../../../presets/aws-write.toml")),
+    ("gcp-read", include_str!("../../../presets/gcp-read.toml")),
+    ("gcp-write", include_str!("../../../presets/gcp-write.toml")),
     ("github-read", include_str!("../../../presets/github-read.toml")),
     ("github-write", include_str!("../../../presets/github-write.toml")),
     ("npm-read", include_str!("../../../presets/npm-read.toml")),
@@ -241,20 +245,28 @@ fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>>
     Ok(preset
         .rules
         .into_iter()
-        .map(|one| PolicyRuleText {
-            name: format!("{name}: {}", one.name),
-            identities: rule.identities.clone(),
-            teams: rule.teams.clone(),
-            tags: rule.tags.clone(),
-            action: rule.action.or(one.action),
-            hold_for_s: rule.hold_for_s.or(one.hold_for_s),
-            ..one
+        .map(|one| {
+            // What a preset denies is denied, also if requests of the preset are held or only logged.
+            let denies = one.action == Some(Action::Deny);
+            PolicyRuleText {
+                name: format!("{name}: {}", one.name),
+                identities: rule.identities.clone(),
+                teams: rule.teams.clone(),
+                tags: rule.tags.clone(),
+                action: if denies { one.action } else { rule.action.or(one.action) },
+                hold_for_s: if denies { None } else { rule.hold_for_s.or(one.hold_for_s) },
+                ..one
+            }
         })
         .collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+    use proxy::policy::{Phase, PolicyRequest, RequestFacts};
+    use x509::HostOrIp;
+
     use super::*;
 
     #[test]
@@ -266,6 +278,112 @@ mod tests {
             let settings = PolicySettings { rules, ..PolicySettings::default() };
             assert_eq!(settings.compiled().unwrap().rules(), preset.rules.len(), "{name}");
         }
+    }
+
+    /// The URL, method, header and content length of a request to a cloud, and whether the presets allow it.
+    type Cloud<'a> = (&'a str, &'a str, &'a str, Option<(&'a str, &'a str)>, u64, bool);
+
+    #[test]
+    fn cloud_presets_allow_data_and_deny_metadata_tokens_and_public_objects() {
+        let target = |name: &'static str| Some(("x-amz-target", name));
+        let cases: &[Cloud<'_>] = &[
+            ("GET", "s3.eu-central-1.amazonaws.com", "/b/k", None, 0, true),
+            ("HEAD", "b.s3.eu-central-1.amazonaws.com", "/k", None, 0, true),
+            ("GET", "b.s3.amazonaws.com", "/a%2Fb", None, 0, true),
+            ("GET", "b.s3.nowhere-1.amazonaws.com", "/k", None, 0, false),
+            ("GET", "ec2-192-0-2-1.compute.amazonaws.com", "/", None, 0, false),
+            ("PUT", "b.s3.eu-central-1.amazonaws.com", "/k", None, 9, true),
+            ("PUT", "b.s3.eu-central-1.amazonaws.com", "/", None, 0, false),
+            ("DELETE", "b.s3.eu-central-1.amazonaws.com", "/?policy", None, 0, false),
+            ("PUT", "s3.eu-central-1.amazonaws.com", "/b", None, 0, false),
+            ("PUT", "b.s3.eu-central-1.amazonaws.com", "/k?acl", None, 0, false),
+            ("PUT", "b.s3.amazonaws.com", "/k", Some(("x-amz-acl", "public-read")), 0, false),
+            ("PUT", "b.s3.amazonaws.com", "/k", Some(("x-amz-grant-read", "uri=x")), 0, false),
+            (
+                "GET",
+                "sts.eu-central-1.amazonaws.com",
+                "/?Action=GetCallerIdentity&Version=2011-06-15",
+                None,
+                0,
+                true,
+            ),
+            ("GET", "sts.amazonaws.com", "/?Action=GetCallerIdentity&Action=AssumeRole", None, 0, false),
+            ("GET", "sts.amazonaws.com", "/?Action=GetSessionToken", None, 0, false),
+            ("POST", "sts.amazonaws.com", "/?Action=GetCallerIdentity", None, 41, false),
+            (
+                "POST",
+                "api.ecr.us-east-1.amazonaws.com",
+                "/",
+                target("AmazonEC2ContainerRegistry_V20150921.DescribeImages"),
+                2,
+                true,
+            ),
+            (
+                "POST",
+                "api.ecr.us-east-1.amazonaws.com",
+                "/",
+                target("AmazonEC2ContainerRegistry_V20150921.GetAuthorizationToken"),
+                2,
+                false,
+            ),
+            ("GET", "169.254.169.254", "/latest/meta-data/", None, 0, false),
+            ("GET", "storage.googleapis.com", "/storage/v1/b/b/o/folder%2Fname", None, 0, true),
+            ("GET", "b.storage.googleapis.com", "/k", None, 0, true),
+            ("GET", "www.googleapis.com", "/drive/v3/files", None, 0, false),
+            (
+                "POST",
+                "storage.googleapis.com",
+                "/upload/storage/v1/b/b/o?uploadType=media&name=a%2Fb",
+                None,
+                9,
+                true,
+            ),
+            (
+                "POST",
+                "storage.googleapis.com",
+                "/upload/storage/v1/b/b/o?predefinedAcl=publicRead",
+                None,
+                9,
+                false,
+            ),
+            ("POST", "storage.googleapis.com", "/storage/v1/b", None, 9, false),
+            ("POST", "oauth2.googleapis.com", "/token", None, 9, false),
+            ("GET", "metadata.google.internal", "/computeMetadata/v1/", None, 0, false),
+        ];
+        let presets = ["aws-read", "aws-write", "gcp-read", "gcp-write"];
+        let policy = |action| {
+            let rule =
+                |name: &&str| PolicyRuleText { preset: (*name).into(), action, ..PolicyRuleText::default() };
+            let rules = presets.iter().map(rule).collect();
+            PolicySettings { rules, ..PolicySettings::default() }.compiled().unwrap()
+        };
+        let allowing = policy(None);
+        for case in cases {
+            let (method, host, target, header, body_bytes, allows) = *case;
+            let decided = decided(&allowing, (method, host, target), header, body_bytes);
+            assert_eq!(decided == Action::Allow, allows, "{case:?}");
+        }
+        let holding = policy(Some(Action::Hold));
+        let held = decided(&holding, ("GET", "b.s3.amazonaws.com", "/k"), None, 0);
+        let metadata = decided(&holding, ("GET", "169.254.169.254", "/latest/meta-data/"), None, 0);
+        assert_eq!((held, metadata), (Action::Hold, Action::Deny), "what a preset denies is not held");
+    }
+
+    fn decided(
+        policy: &Policy,
+        (method, host, target): (&str, &str, &str),
+        header: Option<(&'static str, &str)>,
+        body_bytes: u64,
+    ) -> Action {
+        let (path, query) =
+            target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let headers =
+            header.into_iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        let headers = headers.collect();
+        let facts = RequestFacts { method, path, query, headers: &headers, body_bytes: Some(body_bytes) };
+        let host = HostOrIp::parse(host).unwrap();
+        let request = PolicyRequest { identity: None, host: &host, port: 443, phase: Phase::Request(facts) };
+        policy.decide(&request, 0).action
     }
 
     #[test]
