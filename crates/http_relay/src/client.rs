@@ -50,6 +50,11 @@ impl Ended {
         self.0.cancel();
     }
 
+    /// Returns whether both are signals of one password or token.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
     /// Returns whether the password or token was removed.
     pub fn has_ended(&self) -> bool {
         self.0.is_cancelled()

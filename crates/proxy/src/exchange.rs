@@ -31,8 +31,8 @@ use super::hooks::RequestKind;
 use super::page::rejected_page;
 use super::proxy::Proxy;
 use super::requests::{
-    Destination, Injected, MatchedRules, ResponseFilter, RuleSet, ScrubbedStream, SearchedValues,
-    UnsearchableBody, make_searchable,
+    CredentialSources, Destination, Injected, MatchedRules, ResponseFilter, RuleSet, ScrubbedStream,
+    SearchedValues, UnsearchableBody, make_searchable,
 };
 use super::rotation::PreparedRequest;
 use super::rules::Action;
@@ -272,7 +272,7 @@ impl Proxy {
             Err(answer) => return answer,
         };
         let searched = if hooks.reads_response_body() { SearchedValues::All } else { SearchedValues::ByRule };
-        let secrets = rules.secrets.as_deref();
+        let sources = CredentialSources { secrets: rules.secrets.as_deref(), leases: self.leases.as_ref() };
         let mut injected = Vec::new();
         if let Some(judged) = judged {
             judged.change(&mut request, &mut place);
@@ -281,15 +281,14 @@ impl Proxy {
                 self.audit_unsent(audited.as_ref()).await;
                 return rejected_page(&place.origin.target);
             }
-            let verified = self.upstreams.verifies(&place.origin);
-            injected =
-                match judged.inject(&mut request, verified, (secrets, &[]), self.requests.metrics()).await {
-                    Ok(injected) => injected,
-                    Err(answer) => {
-                        self.audit_unsent(audited.as_ref()).await;
-                        return answer;
-                    }
-                };
+            let to = (&place.authority, self.upstreams.verifies(&place.origin));
+            injected = match judged.inject(&mut request, to, (sources, &[]), self.requests.metrics()).await {
+                Ok(injected) => injected,
+                Err(answer) => {
+                    self.audit_unsent(audited.as_ref()).await;
+                    return answer;
+                }
+            };
             if injected.iter().any(|one| searched.includes(one)) {
                 make_searchable(request.headers_mut());
             }
@@ -297,8 +296,9 @@ impl Proxy {
                 injected.iter().for_each(|one| {
                     entry.hide(one.header(), one.needles());
                     entry.credential(one.name());
-                    // The trace of a stored version has the version's ID.
-                    let version = one.version().and_then(|version| version.parse::<Uuid>().ok());
+                    // The trace of a stored version has the version's ID. A lease has no trace.
+                    let version = one.version().filter(|_| !one.is_leased());
+                    let version = version.and_then(|version| version.parse::<Uuid>().ok());
                     version.iter().for_each(|id| entry.link(TraceParent::of_object(id.as_u128())));
                 });
             }
@@ -320,7 +320,7 @@ impl Proxy {
             entry.keep(audited.outcome(log));
         }
         let sending =
-            PreparedRequest { place: &place, judged, secrets, audited: audited.as_ref(), is_upgrade };
+            PreparedRequest { place: &place, judged, sources, audited: audited.as_ref(), is_upgrade };
         match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {
                 let mut response = response.map(|body| body.beside(&uploading));

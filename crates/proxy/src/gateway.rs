@@ -301,7 +301,7 @@ impl Proxy {
             Some(Ok(spending)) => spending,
             None => None,
         };
-        let grantee = Grantee { identity: subject.identity.cloned(), needs_grant: policy.has_identities() };
+        let grantee = subject.grantee(policy);
         Ok(Admission { grantee, judgement: Some(judgement), spending, outcome: None, approved })
     }
 
@@ -329,10 +329,17 @@ impl Subject<'_> {
         policy.decide(&PolicyRequest { identity, host: self.host, port: self.port, phase }, now().0)
     }
 
+    fn grantee(&self, policy: &Policy) -> Grantee {
+        let ended = match &self.client.credential {
+            Credential::Secret(ended) => Some(ended.clone()),
+            Credential::None | Credential::Certificate(_) | Credential::Jwt(_) => None,
+        };
+        Grantee { identity: self.identity.cloned(), needs_grant: policy.has_identities(), ended }
+    }
+
     /// Returns the names of the credentials that the request would get.
     fn credentials(&self, rules: &RuleSet) -> Vec<String> {
-        let grantee =
-            Grantee { identity: self.identity.cloned(), needs_grant: rules.policy.has_identities() };
+        let grantee = self.grantee(&rules.policy);
         let place = (self.host, self.port, self.scheme == Some("https"));
         let found = rules.requests.credentials(place, self.method, self.path, &grantee);
         found.into_iter().map(|(_, name)| name).collect()

@@ -14,7 +14,7 @@
 //! `gateway` applies the [`policy`], if there is one, to every request, CONNECT and tunnel; `budgets` counts the usage of
 //! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] has the last requests.
 //!
-//! [`minting`] issues leaf certificates from the same store to other TLS servers. [`revocation`] checks client certificates against
+//! [`leases`] of dynamic credentials: each identity has its own. [`minting`] issues leaf certificates from the same store to other TLS servers. [`revocation`] checks client certificates against
 //! CRLs.
 
 mod access;
@@ -34,6 +34,8 @@ mod holding;
 pub mod holds;
 mod hooked;
 pub mod hooks;
+mod lease_keeper;
+pub mod leases;
 mod metrics;
 pub mod mint;
 pub mod minting;

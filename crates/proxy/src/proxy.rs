@@ -9,6 +9,7 @@ use inbound::ServiceTasks;
 use crate::access::Access;
 use crate::budgets::Budgets;
 use crate::hooks::Hooks;
+use crate::leases::IdentityLeases;
 use crate::metrics::ProxyMetrics;
 use crate::mirror::MirrorCache;
 use crate::options::Options;
@@ -32,5 +33,6 @@ pub(super) struct Proxy {
     pub(super) tasks: ServiceTasks,
     pub(super) rules: LiveRules,
     pub(super) requests: RequestLog,
+    pub(super) leases: Option<IdentityLeases>,
     pub(super) hooks: Hooks,
 }

@@ -10,7 +10,7 @@ use hyper::{Request, Response, StatusCode, Version};
 
 use super::audited::AuditedDecision;
 use super::proxy::Proxy;
-use super::requests::{Destination, Injected, MatchedRules, Secrets, record_credential_outcome};
+use super::requests::{CredentialSources, Destination, Injected, MatchedRules, record_credential_outcome};
 
 /// Maximum number of times that a request is sent again: once with the version that the source has now, and once with the
 /// previous one. A server may switch between two tries, so that the version of the first try is right then.
@@ -25,7 +25,7 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct PreparedRequest<'a> {
     pub(super) place: &'a Destination,
     pub(super) judged: Option<&'a MatchedRules>,
-    pub(super) secrets: Option<&'a dyn Secrets>,
+    pub(super) sources: CredentialSources<'a>,
     pub(super) audited: Option<&'a AuditedDecision>,
     /// Whether the request upgrades the protocol; such a request is sent only once.
     pub(super) is_upgrade: bool,
@@ -49,7 +49,7 @@ impl Proxy {
         let again = if may_repeat { copy_of(&request) } else { None };
         let first = self.try_send(request, sending.place).await;
         let mut response = first.map_err(|unanswered| unanswered.error)?;
-        record_credential_outcome(response.status(), injected, sending.secrets);
+        record_credential_outcome(response.status(), injected, sending.sources.secrets);
         for _ in 0..MORE_TRIES {
             if response.status() != StatusCode::UNAUTHORIZED {
                 break;
@@ -68,7 +68,7 @@ impl Proxy {
                 // The server may have processed the request, so the client must not take it for refused.
                 (Err(unanswered), _) => return Err(unanswered.error),
             };
-            record_credential_outcome(response.status(), &fresh, sending.secrets);
+            record_credential_outcome(response.status(), &fresh, sending.sources.secrets);
             injected.extend(fresh);
         }
         Ok(response)
@@ -84,8 +84,8 @@ impl Proxy {
     ) -> Option<Vec<Injected>> {
         let judged = sending.judged?;
         let verified = self.upstreams.verifies(&sending.place.origin);
-        let with = (sending.secrets, injected);
-        let fresh = judged.inject(request, verified, with, self.requests.metrics()).await.ok()?;
+        let (to, with) = ((&sending.place.authority, verified), (sending.sources, injected));
+        let fresh = judged.inject(request, to, with, self.requests.metrics()).await.ok()?;
         if fresh.iter().all(|one| one.was_sent_last(injected)) {
             return None;
         }

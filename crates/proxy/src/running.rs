@@ -17,6 +17,8 @@ use crate::access::{Token, Users};
 use crate::budgets::Budgets;
 use crate::certificate_store::{CertificateStore, NewNameLimit};
 use crate::hooks::Hooks;
+use crate::lease_keeper::LeaseKeeper;
+use crate::leases::IdentityLeases;
 use crate::metrics::ProxyMetrics;
 use crate::mint::{Authority, Intermediates, KeysByOwner, LeafKeySharing, LeafKeys, Minter};
 use crate::options::Options;
@@ -47,6 +49,7 @@ pub struct Running {
     upstreams: Upstreams,
     reopen: requests::ReopenSignals,
     access: Arc<access::Access>,
+    leases: Option<LeaseKeeper>,
 }
 
 impl fmt::Debug for Running {
@@ -142,6 +145,7 @@ pub async fn start(
     }
     let refusals = refusals::Refusals::new(options.auto_tunnel);
     let mirrors = mirror::MirrorCache::new(&options, upstreams.clone(), metrics.clone());
+    let leases = options.requests.leases.clone().map(IdentityLeases::new);
     let proxy = Proxy {
         options,
         mirrors,
@@ -156,11 +160,23 @@ pub async fn start(
         tasks: tasks.clone(),
         rules: rules.clone(),
         requests,
+        leases: leases.clone(),
         hooks,
     };
     let proxy = Arc::new(proxy);
-    let mut running =
-        Running { address, redirected: Vec::new(), minting, tasks, store, rules, upstreams, reopen, access };
+    let leases = leases.map(|leases| LeaseKeeper::start(leases, rules.clone()));
+    let mut running = Running {
+        address,
+        redirected: Vec::new(),
+        minting,
+        tasks,
+        store,
+        rules,
+        upstreams,
+        reopen,
+        access,
+        leases,
+    };
     for (listener, address) in redirected {
         let host = transparent::TransparentProxy(Arc::clone(&proxy));
         let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
@@ -244,8 +260,13 @@ impl Running {
         self.reopen.all();
     }
 
-    /// Stops accepting connections, and waits up to `grace` for open connections to end. Returns false if it had to abort some.
+    /// Stops accepting connections, and waits up to `grace` for open connections to end. Then revokes the leases of identities. Returns
+    /// false if it had to abort some connections.
     pub async fn stop(self, grace: Duration) -> bool {
-        self.tasks.close(grace).await
+        let drained = self.tasks.close(grace).await;
+        if let Some(leases) = self.leases {
+            leases.stop().await;
+        }
+        drained
     }
 }

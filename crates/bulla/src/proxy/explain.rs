@@ -102,7 +102,7 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let phase = if is_tunnel { Phase::Tunnel } else { Phase::Request(facts) };
     let request = PolicyRequest { identity: identity.as_deref(), host: &asked.host, port: asked.port, phase };
     let decision = policy.decide(&request, store::Clock::system().now_seconds());
-    let grantee = Grantee { identity, needs_grant: policy.has_identities() };
+    let grantee = Grantee { identity, needs_grant: policy.has_identities(), ended: None };
     let permitted = decision.action.permits() && action != ConnectionAction::Reject;
     let place = (&asked.host, asked.port, asked.in_tls);
     let credentials = match permitted && !is_tunnel {

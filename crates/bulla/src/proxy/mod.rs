@@ -42,8 +42,8 @@ use crate::listening::{
 };
 use crate::span_export::ProcessSpans;
 
-/// Additional time for the shutdown, beyond `stop_s` for connections.
-const GRACE: Duration = Duration::from_secs(5);
+/// Additional time for the shutdown, beyond `stop_s` for connections: 10 s of it for the revocation of leases.
+const GRACE: Duration = Duration::from_secs(15);
 
 /// Runs `bulla proxy`.
 pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> {
@@ -121,6 +121,7 @@ pub(crate) async fn start(
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, configuration)?;
+    options.requests.leases = Some(secrets.leases());
     options.recent = handles.recent.clone();
     let control = open_control(&settings, &handles, &stop).await?;
     options.holds = (control.is_some() || handles.decides).then_some(handles.holds);

@@ -8,12 +8,15 @@ use cli::connection::{Client, ServerArgs};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use client::{Error, Limits};
 use ipnet::IpNet;
+use jiff::Timestamp;
 use keys::Secret;
+use proxy::leases::{Issuing, LeaseError, LeaseIssuer, NewLease};
 use proxy::policy::Policy;
 use proxy::requests::{Fetched, Fetching, RequestMetrics, RequestRules, SecretUnavailable, Secrets};
 use proxy::{Rules, Running, Token, Users};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::arguments::ProxyArgs;
 use crate::config::{Configuration, HookSettings, ProxySettings};
@@ -54,6 +57,18 @@ impl StoreSecrets {
     }
 }
 
+impl StoreSecrets {
+    /// Returns the issuer of leases.
+    pub(crate) fn leases(&self) -> Arc<dyn LeaseIssuer> {
+        Arc::new(self.clone())
+    }
+
+    fn client(&self) -> Result<&client::Client, LeaseError> {
+        let none = || LeaseError::Refused("no credential store is configured".to_owned());
+        self.0.get().map(|store| &store.0).ok_or_else(none)
+    }
+}
+
 impl Secrets for StoreClient {
     fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a> {
         Box::pin(async move {
@@ -81,6 +96,32 @@ impl Secrets for StoreClient {
         if let Err(error) = self.0.doubt(path) {
             tracing::debug!(%error, "cannot mark a credential for an early refresh");
         }
+    }
+}
+
+/// Leases of the store. Rules that need them are only in force once the store's client exists.
+impl LeaseIssuer for StoreSecrets {
+    fn create<'a>(&'a self, role: &'a str) -> Issuing<'a, NewLease> {
+        Box::pin(async move {
+            let lease = self.client()?.create_lease(role).await.map_err(lease_error)?;
+            let client::NewLease { id, username, password, created_at, expires_at } = lease;
+            Ok(NewLease { id, username: Secret::new(username), password, created_at, expires_at })
+        })
+    }
+
+    fn renew(&self, lease: Uuid) -> Issuing<'_, Timestamp> {
+        Box::pin(async move { self.client()?.renew_lease(lease).await.map_err(lease_error) })
+    }
+
+    fn revoke(&self, lease: Uuid) -> Issuing<'_, ()> {
+        Box::pin(async move { self.client()?.revoke_lease(lease).await.map_err(lease_error) })
+    }
+}
+
+fn lease_error(error: Error) -> LeaseError {
+    match error {
+        Error::Unavailable(why) => LeaseError::Away(why),
+        other => LeaseError::Refused(other.to_string()),
     }
 }
 

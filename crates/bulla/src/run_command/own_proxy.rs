@@ -101,6 +101,7 @@ impl PreparedProxy {
             Options { listen, access, upstream_roots, second_level, ..self.settings.options()? };
         let secrets = StoreSecrets::default();
         options.requests.secrets = secrets.secrets_for_rules(&options.requests.rules, &self.configuration)?;
+        options.requests.leases = Some(secrets.leases());
         // Rules are not reloaded, because the command may be able to write to the configuration file.
         let running = role::bind(options, self.authority, metrics).await?;
         Ok((running.address, Serving { running, client: self.client }))

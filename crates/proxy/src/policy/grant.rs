@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use http_relay::client::Ended;
+
 use super::identity::Identity;
 use super::text::Grants;
 
@@ -12,6 +14,8 @@ pub struct Grantee {
     pub identity: Option<Arc<Identity>>,
     /// Whether a credential needs an explicit grant. False if no identities are configured: then all clients may use it.
     pub needs_grant: bool,
+    /// The end of the token or password by which the client has authenticated.
+    pub ended: Option<Ended>,
 }
 
 fn includes(grants: &Grants, identity: &Identity) -> bool {

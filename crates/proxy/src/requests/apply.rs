@@ -4,23 +4,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body_util::Either;
 use http_relay::page::{self, Body};
+use http_relay::request_body::RequestBody;
 use http_relay::target::{Origin, Target};
 use http_relay::upstream::UpstreamResponseBody;
+use hyper::body::Body as _;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
 use x509::{HostOrIp, star};
 
 use super::compile::{Compiled, HeaderChanges, LocalReply, Rule};
-use super::inject::{Injected, Injection, SecretUnavailable, Secrets};
+use super::inject::{CredentialSources, Injected, Injection, NotInjected, Secrets};
 use super::rewrite::Rewrite;
+use super::sigv4::{Signable, needs_body};
+use super::unavailable::SecretUnavailable;
 use super::{RequestMetrics, RequestRules};
 use crate::connection_context::ConnectionContext;
 use crate::policy::Grantee;
 use crate::rule_index::HostPattern;
 use crate::url_path::{has_dots, hides_dots, is_ambiguous, plain_path, sent_path};
+
+/// Maximum bytes of a body whose digest the proxy computes for a signature.
+const SIGNED_OCTETS_MAX: usize = 1 << 20;
 
 /// The rules that match a request. Rules with a response type are decided later.
 pub(crate) struct MatchedRules {
@@ -220,19 +228,21 @@ impl MatchedRules {
     }
 
     /// Injects credentials. Returns an error response if a required credential is missing. `is_verified`: whether the upstream's
-    /// certificate is verified. `tried`: the credentials that the server has rejected in the same request.
-    pub(crate) async fn inject<B>(
+    /// certificate is verified. `host`: the value of `Host` in the request that is sent. `tried`: the credentials that the server has
+    /// rejected in the same request.
+    pub(crate) async fn inject(
         &self,
-        request: &mut Request<B>,
-        is_verified: bool,
-        (secrets, tried): (Option<&dyn Secrets>, &[Injected]),
+        request: &mut Request<RequestBody>,
+        (host, is_verified): (&HeaderValue, bool),
+        (sources, tried): (CredentialSources<'_>, &[Injected]),
         metrics: &RequestMetrics,
     ) -> Result<Vec<Injected>, Response<Body>> {
         let mut all: Vec<Injected> = Vec::new();
         let injections = self.request_rules().filter_map(|rule| rule.inject.as_ref().map(|one| (rule, one)));
         // A credential that is not granted to the client is skipped.
         for (rule, injection) in injections.filter(|(_, one)| self.grantee.has(one.grants())) {
-            if all.iter().any(|done| *done.header() == injection.header) {
+            let is_done = all.iter().any(|done| *done.header() == injection.header);
+            if is_done || injection.leaves_out(request.uri()) {
                 continue;
             }
             if let Err((status, why)) = self.may_have(request.method(), is_verified, injection) {
@@ -247,13 +257,17 @@ impl MatchedRules {
                 }
                 set_checked_path(request);
             }
-            match injection.put(request.headers_mut(), secrets, tried).await {
+            match put(injection, request, host, (&self.grantee, sources, tried)).await {
                 Ok(injected) => {
                     injection.is_news(false);
                     metrics.injected("done");
                     all.push(injected);
                 }
-                Err(error) => {
+                Err(NotInjected::Unsignable(why)) => {
+                    metrics.injected("failed");
+                    return Err(page::problem(StatusCode::BAD_REQUEST, "http_request_error", why));
+                }
+                Err(NotInjected::Unavailable(error)) => {
                     metrics.injected("failed");
                     let (rule, credential) = (&rule.name, injection.called());
                     if injection.is_news(true) {
@@ -357,6 +371,26 @@ fn said(rule: &Rule, answer: &LocalReply) -> Response<Body> {
 }
 
 /// Returns the response if a credential is missing: with an error type of RFC 9209, without the credential's path.
+/// Injects one credential. Reads the body first, if a signature needs its digest.
+async fn put(
+    injection: &Arc<Injection>,
+    request: &mut Request<RequestBody>,
+    host: &HeaderValue,
+    (grantee, sources, tried): (&Grantee, CredentialSources<'_>, &[Injected]),
+) -> Result<Injected, NotInjected> {
+    let mut whole = None;
+    if injection.signs() && needs_body(request.headers()) {
+        let broken = |_| NotInjected::Unsignable("the request has no whole body");
+        request.body_mut().keep(SIGNED_OCTETS_MAX).await.map_err(broken)?;
+        let is_empty = request.body().is_end_stream();
+        whole = request.body().kept().cloned().or_else(|| is_empty.then(Bytes::new));
+    }
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let body = whole.as_deref();
+    let signable = Signable { method: &method, uri: &uri, host, headers: request.headers_mut(), body };
+    injection.put(signable, grantee, sources, tried).await
+}
+
 fn missing_credential_response(error: &SecretUnavailable) -> Response<Body> {
     let (status, detail) = match error {
         SecretUnavailable::Away(_) => {

@@ -12,6 +12,7 @@ use super::inject::Injection;
 use super::rewrite::Rewrite;
 use super::rule::{BadRequestRule, RuleText};
 use super::setting::{InvalidSetting, check_path, header_name, invalid};
+use crate::policy::Grantee;
 use crate::rule_index::{ByHost, HostPattern, RulesByPath};
 use crate::setting::methods;
 use crate::url_path::{other_readings, plain_path};
@@ -127,6 +128,14 @@ impl RequestRules {
         self.0.rules.iter().any(|rule| rule.inject.as_ref().is_some_and(|inject| inject.is_from_store()))
     }
 
+    /// Returns whether a rule grants an identity leases of this role.
+    #[must_use]
+    pub fn grant_lease(&self, role: &str, grantee: &Grantee) -> bool {
+        let injections = self.0.rules.iter().filter_map(|rule| rule.inject.as_ref());
+        let mut of_role = injections.filter(|inject| inject.role() == Some(role));
+        of_role.any(|inject| grantee.has(inject.grants()))
+    }
+
     /// Returns whether any rule records.
     #[must_use]
     pub fn record(&self) -> bool {
@@ -227,6 +236,13 @@ impl Rule {
             inject: text.inject.as_ref().map(Injection::read).transpose()?.map(Arc::new),
         };
         rule.check()?;
+        let is_aws = |host: &String| host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn");
+        if rule.inject.as_ref().is_some_and(|inject| inject.needs_aws_host()) && !text.host.iter().all(is_aws)
+        {
+            let hint =
+                "list hosts below amazonaws.com, or set both: service = \"s3\", region = \"eu-central-1\"";
+            return Err(invalid("inject", "as = \"sigv4\" takes service and region from hosts of AWS", hint));
+        }
         Ok(rule)
     }
 

@@ -14,18 +14,25 @@ use aws_lc_rs::digest::{Context, SHA256};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http_relay::clock::now;
+use hyper::Uri;
+use hyper::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use keys::Secret;
 use outbound::http::percent_encoded;
 use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
+use super::fetched::Fetched;
+use super::google;
 use super::needles::{EXACT_OCTETS, NEEDLE_OCTETS_MIN};
 use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
+use super::sigv4::{AccessKey, Scope, Signable, is_presigned, sign_request};
 use super::spellings::ValueEncodings;
-use crate::policy::Grants;
+use super::unavailable::SecretUnavailable;
+use crate::leases::{IdentityLeases, LeaseError, SlotRef};
+use crate::policy::{Grantee, Grants};
 
 /// Time for which the previous version is still used for servers that reject the current one.
 const GRACE: Duration = Duration::from_secs(600);
@@ -37,18 +44,13 @@ const RELOAD_AGAIN: Duration = Duration::from_secs(1);
 const FILE_OCTETS_MAX: u64 = 64 << 10;
 /// Time for which the content of a file is cached.
 const FILE_FRESH: Duration = Duration::from_secs(5);
+/// Maximum values of one rule whose encodings are kept in memory: each identity has its own value of a lease.
+const SPELLINGS_MAX: usize = 32;
+/// OAuth scope of tokens of Google Cloud. The permissions of the service account still apply.
+const GOOGLE_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 /// Future of a requested credential.
 pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Fetched, SecretUnavailable>> + Send + 'a>>;
-
-/// A credential as read from its source. Its `Debug` output contains no value.
-#[derive(Clone, Debug)]
-pub struct Fetched {
-    /// The values of the requested fields.
-    pub values: Vec<Secret>,
-    /// Name of the version in the audit log: the id in the store, or the modification time of a file.
-    pub version: Option<String>,
-}
 
 /// A source of credentials. Implementations cache values, coalesce requests, and have a timeout.
 pub trait Secrets: fmt::Debug + Send + Sync {
@@ -59,15 +61,25 @@ pub trait Secrets: fmt::Debug + Send + Sync {
     fn doubt(&self, path: &str);
 }
 
-/// Reason why a credential is not available. Contains no part of its value.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum SecretUnavailable {
-    /// The store does not respond. A retry is safe.
-    #[error("the credential store does not answer: {0}")]
-    Away(String),
-    /// The credential does not exist, may not be read, or has an unexpected form.
-    #[error("{0}")]
-    Unusable(String),
+/// The sources of credentials that are not in files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CredentialSources<'a> {
+    pub(crate) secrets: Option<&'a dyn Secrets>,
+    pub(crate) leases: Option<&'a IdentityLeases>,
+}
+
+/// Reason why a credential is not injected.
+#[derive(Debug)]
+pub(super) enum NotInjected {
+    Unavailable(SecretUnavailable),
+    /// The request cannot be signed. The text is for the client.
+    Unsignable(&'static str),
+}
+
+impl From<SecretUnavailable> for NotInjected {
+    fn from(error: SecretUnavailable) -> Self {
+        Self::Unavailable(error)
+    }
 }
 
 /// The source and form of an injected credential.
@@ -83,8 +95,13 @@ pub(super) struct Injection {
     pub(super) insecure: bool,
     /// Whether response bodies may contain the credential: they are then not searched.
     may_echo: bool,
-    /// The current value in all encodings, with its digest.
-    spellings: Mutex<Option<([u8; 32], Arc<ValueEncodings>)>>,
+    /// Service and region of signatures, if they do not depend on the host.
+    signature_scope: Option<Scope>,
+    token_scope: String,
+    /// The current token of Google Cloud.
+    google: Mutex<Option<google::Token>>,
+    /// The values that were sent last in all encodings, with their digests; the newest is the last.
+    spellings: Mutex<Vec<([u8; 32], Arc<ValueEncodings>)>>,
     /// Whether the last read failed.
     is_missing: AtomicBool,
     /// SHA-256 of the last value that a server rejected, and the time of the last reload, so that not every request reloads the
@@ -155,8 +172,27 @@ impl Versions {
 
 #[derive(Debug)]
 enum Source {
-    Store { path: String, fields: Vec<Vec<String>> },
-    File { path: PathBuf, known: Mutex<Option<(Instant, Fetched)>> },
+    Store {
+        path: String,
+        fields: Vec<Vec<String>>,
+    },
+    File {
+        path: PathBuf,
+        known: Mutex<Option<(Instant, Fetched)>>,
+    },
+    /// A role of dynamic credentials, of which each identity has its own lease.
+    Lease {
+        role: String,
+        part: LeasePart,
+    },
+}
+
+/// The part of a lease that is injected.
+#[derive(Clone, Copy, Debug)]
+enum LeasePart {
+    Pair,
+    Username,
+    Password,
 }
 
 /// The value of the header field, the texts to redact in responses, and whether a text is too short to be redacted.
@@ -168,11 +204,11 @@ pub(crate) struct Injected {
     needles: Vec<Zeroizing<Vec<u8>>>,
     digest: [u8; 32],
     version: Option<String>,
+    lease: Option<SlotRef>,
 }
 
 impl Injection {
     pub(super) fn read(text: &InjectText) -> Result<Self, InvalidSetting> {
-        const HINT: &str = "{ credential = \"/path\" } of the store, or { file = \"/path\" }";
         let bad = |why: &str, hint| invalid("inject", why, hint);
         let is_basic = text.form == Form::Basic;
         let header = match (text.form, &text.header) {
@@ -204,29 +240,11 @@ impl Injection {
                 "visible characters, for example \"Token \"",
             ));
         }
-        let source = match (&text.credential, &text.file) {
-            (Some(path), None) if path.starts_with('/') => {
-                let fields = match (&text.field, is_basic && text.user.is_none()) {
-                    (Some(_), true) => {
-                        let hint = "without `field`, the fields `username` and `password` are used";
-                        return Err(bad("as = \"basic\" with `field` requires `user`", hint));
-                    }
-                    (None, true) => vec![vec!["username".to_owned()], vec!["password".to_owned()]],
-                    (Some(field), false) => vec![field.split('.').map(str::to_owned).collect()],
-                    (None, false) => vec![Vec::new()],
-                };
-                Source::Store { path: path.clone(), fields }
-            }
-            (None, Some(_)) if text.field.is_some() => {
-                return Err(bad("`field` is allowed only with `credential`, not with `file`", "remove it"));
-            }
-            (None, Some(path)) if path.is_absolute() => {
-                Source::File { path: path.clone(), known: Mutex::default() }
-            }
-            (None, None) => return Err(bad("no credential is given", HINT)),
-            (Some(_), Some(_)) => return Err(bad("both `credential` and `file` are given", HINT)),
-            _ => return Err(bad("the path must begin with /", HINT)),
-        };
+        let signature_scope = signature_scope(text)?;
+        if text.scope.is_some() && text.form != Form::Google {
+            return Err(bad("`scope` is allowed only with as = \"google\"", "remove it"));
+        }
+        let source = source(text)?;
         Ok(Self {
             source,
             header,
@@ -236,7 +254,11 @@ impl Injection {
             grants: text.grants(),
             ports: text.port.clone(),
             insecure: text.insecure,
-            may_echo: text.allow_echo,
+            // A signed request does not contain the key, and ranges of objects must stay possible.
+            may_echo: text.allow_echo || text.form == Form::SigV4,
+            signature_scope,
+            token_scope: text.scope.clone().unwrap_or_else(|| GOOGLE_SCOPE.to_owned()),
+            google: Mutex::default(),
             spellings: Mutex::default(),
             is_missing: AtomicBool::new(false),
             refused: Mutex::default(),
@@ -245,7 +267,30 @@ impl Injection {
     }
 
     pub(super) fn is_from_store(&self) -> bool {
-        matches!(self.source, Source::Store { .. })
+        matches!(self.source, Source::Store { .. } | Source::Lease { .. })
+    }
+
+    /// Returns the role of dynamic credentials, if the credential is a lease.
+    pub(super) fn role(&self) -> Option<&str> {
+        match &self.source {
+            Source::Lease { role, .. } => Some(role),
+            Source::Store { .. } | Source::File { .. } => None,
+        }
+    }
+
+    /// Returns whether the credential signs requests.
+    pub(super) fn signs(&self) -> bool {
+        self.form == Form::SigV4
+    }
+
+    /// Returns whether signatures need a service and region that only a host of AWS names.
+    pub(super) fn needs_aws_host(&self) -> bool {
+        self.signs() && self.signature_scope.is_none()
+    }
+
+    /// Returns whether a request is sent without the credential, because its URL has a signature.
+    pub(super) fn leaves_out(&self, uri: &Uri) -> bool {
+        self.signs() && is_presigned(uri)
     }
 
     /// Returns the identities that the credential is granted to.
@@ -268,6 +313,7 @@ impl Injection {
         match &self.source {
             Source::Store { path, .. } => path.clone(),
             Source::File { path, .. } => path.display().to_string(),
+            Source::Lease { role, .. } => format!("lease:{role}"),
         }
     }
 
@@ -275,23 +321,25 @@ impl Injection {
     /// earlier tries.
     pub(super) async fn put(
         self: &Arc<Self>,
-        headers: &mut HeaderMap,
-        secrets: Option<&dyn Secrets>,
+        request: Signable<'_>,
+        grantee: &Grantee,
+        sources: CredentialSources<'_>,
         tried: &[Injected],
-    ) -> Result<Injected, SecretUnavailable> {
+    ) -> Result<Injected, NotInjected> {
         // Removed first, so that the client's own value is never forwarded, even after an error.
-        headers.remove(&self.header);
-        let read = match &self.source {
-            Source::Store { path, fields } => {
-                let store = secrets
-                    .ok_or_else(|| SecretUnavailable::Away("no credential store is configured".to_owned()))?;
-                store.fetch(path, fields).await?
-            }
-            Source::File { path, known } => of_file(path, known).await?,
-        };
+        request.headers.remove(&self.header);
+        let (read, lease) = self.fetched(grantee, sources).await?;
+        let read = if self.form == Form::Google { self.google_token(&read)? } else { read };
         let refused = tried.iter().rev().find(|one| Arc::ptr_eq(&one.injection, self)).map(|one| one.digest);
-        let (chosen, is_new) = self.versions.lock().choose(Version::of(read), refused);
+        let read = Version::of(read);
+        // The values of other identities are not versions of this one.
+        let (chosen, is_new) =
+            if lease.is_some() { (read, false) } else { self.versions.lock().choose(read, refused) };
         let Version { fetched: Fetched { values: texts, version }, digest } = chosen;
+        if self.form == Form::SigV4 {
+            let needles = self.sign(request, &texts)?;
+            return Ok(Injected { injection: Arc::clone(self), needles, digest, version, lease });
+        }
         let (value, needles, is_short) = self.written(&texts)?;
         if is_new && is_short {
             self.warn_of_length();
@@ -301,8 +349,65 @@ impl Injection {
         })?;
         // Excluded from Debug output and from the tables of HPACK.
         header.set_sensitive(true);
-        headers.insert(self.header.clone(), header);
-        Ok(Injected { injection: Arc::clone(self), needles, digest, version })
+        request.headers.insert(self.header.clone(), header);
+        Ok(Injected { injection: Arc::clone(self), needles, digest, version, lease })
+    }
+
+    /// Reads the credential from its source.
+    async fn fetched(
+        &self,
+        grantee: &Grantee,
+        sources: CredentialSources<'_>,
+    ) -> Result<(Fetched, Option<SlotRef>), SecretUnavailable> {
+        let none = || SecretUnavailable::Away("no credential store is configured".to_owned());
+        match &self.source {
+            Source::Store { path, fields } => {
+                let store = sources.secrets.ok_or_else(none)?;
+                Ok((store.fetch(path, fields).await?, None))
+            }
+            Source::File { path, known } => Ok((of_file(path, known).await?, None)),
+            Source::Lease { role, part } => {
+                let leases = sources.leases.ok_or_else(none)?;
+                let identity = grantee.identity.as_ref().map(|identity| &identity.name);
+                let identity = identity
+                    .ok_or_else(|| SecretUnavailable::Unusable("a lease needs an identity".to_owned()))?;
+                let (leased, slot) = leases.fetch(identity, role, grantee.ended.as_ref()).await?;
+                let values = match part {
+                    LeasePart::Pair => vec![leased.username, leased.password],
+                    LeasePart::Username => vec![leased.username],
+                    LeasePart::Password => vec![leased.password],
+                };
+                Ok((Fetched { values, version: Some(leased.id.to_string()) }, Some(slot)))
+            }
+        }
+    }
+
+    /// Returns a token of the service account whose key file was read.
+    fn google_token(&self, file: &Fetched) -> Result<Fetched, SecretUnavailable> {
+        let digest = Version::of(file.clone()).digest;
+        let mut current = self.google.lock();
+        if let Some(token) = current.as_ref().and_then(|token| token.current(&digest)) {
+            return Ok(token);
+        }
+        let made_at = Timestamp::from_second(now().0).unwrap_or_default();
+        let token = google::Token::make(file, digest, (&self.token_scope, &self.called()), made_at)?;
+        let fetched = token.fetched();
+        *current = Some(token);
+        Ok(fetched)
+    }
+
+    /// Signs a request with the access key in `texts`. Returns the texts to redact.
+    fn sign(&self, request: Signable<'_>, texts: &[Secret]) -> Result<Vec<Zeroizing<Vec<u8>>>, NotInjected> {
+        let key = AccessKey::read(texts, &self.called())?;
+        let host = request.host.to_str().unwrap_or_default();
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let scope = self.signature_scope.clone().or_else(|| Scope::of_host(name)).ok_or_else(|| {
+            let why = format!("{name} is no host of AWS: set `service` and `region` of inject");
+            SecretUnavailable::Unusable(why)
+        })?;
+        let at = Timestamp::from_second(now().0).unwrap_or_default();
+        sign_request(request, &key, &scope, at).map_err(NotInjected::Unsignable)?;
+        Ok(key.session.iter().map(|session| Zeroizing::new(session.expose().as_bytes().to_vec())).collect())
     }
 
     fn warn_of_length(&self) {
@@ -323,7 +428,10 @@ impl Injection {
         let first =
             first.ok_or_else(|| SecretUnavailable::Unusable(format!("{} is empty", self.called())))?;
         let (value, secret, password) = match self.form {
-            Form::Bearer => (octets(&["Bearer ", first]), octets(&[first]), first),
+            // Requests with `sigv4` are signed instead.
+            Form::Bearer | Form::Google | Form::SigV4 => {
+                (octets(&["Bearer ", first]), octets(&[first]), first)
+            }
             Form::Header => (octets(&[&self.prefix, first]), octets(&[first]), first),
             Form::Basic => {
                 let pair = match (&self.user, texts.get(1)) {
@@ -366,7 +474,98 @@ impl Injection {
         match &self.source {
             Source::Store { path, .. } => secrets.into_iter().for_each(|store| store.doubt(path)),
             Source::File { known, .. } => *known.lock() = None,
+            // Each lease has its own slot.
+            Source::Lease { .. } => {}
         }
+    }
+}
+
+/// Returns the source of the credential.
+fn source(text: &InjectText) -> Result<Source, InvalidSetting> {
+    const HINT: &str =
+        "{ credential = \"/path\" } or { lease = \"/path\" } of the store, or { file = \"/path\" }";
+    let bad = |why: &str, hint| invalid("inject", why, hint);
+    match (&text.credential, &text.file, &text.lease) {
+        (None, None, None) => Err(bad("no credential is given", HINT)),
+        (Some(path), None, None) if path.starts_with('/') => {
+            Ok(Source::Store { path: path.clone(), fields: fields(text)? })
+        }
+        (None, Some(_), None) if text.field.is_some() => {
+            Err(bad("`field` is allowed only with `credential` and `lease`, not with `file`", "remove it"))
+        }
+        (None, Some(path), None) if path.is_absolute() => {
+            Ok(Source::File { path: path.clone(), known: Mutex::default() })
+        }
+        (None, None, Some(role)) if role.starts_with('/') => {
+            Ok(Source::Lease { role: role.clone(), part: lease_part(text)? })
+        }
+        (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(_)) => {
+            Err(bad("the path must begin with /", HINT))
+        }
+        _ => Err(bad("more than one of `credential`, `file` and `lease` is given", HINT)),
+    }
+}
+
+/// Returns the fields of a credential in the store.
+fn fields(text: &InjectText) -> Result<Vec<Vec<String>>, InvalidSetting> {
+    let is_pair = text.form == Form::Basic && text.user.is_none();
+    match &text.field {
+        Some(_) if is_pair => {
+            let hint = "without `field`, the fields `username` and `password` are used";
+            Err(invalid("inject", "as = \"basic\" with `field` requires `user`", hint))
+        }
+        Some(field) => Ok(vec![field.split('.').map(str::to_owned).collect()]),
+        None if is_pair || text.form == Form::SigV4 => {
+            Ok(vec![vec!["username".to_owned()], vec!["password".to_owned()]])
+        }
+        None => Ok(vec![Vec::new()]),
+    }
+}
+
+/// Returns the part of a lease.
+fn lease_part(text: &InjectText) -> Result<LeasePart, InvalidSetting> {
+    let bad = |why: &str, hint| Err(invalid("inject", why, hint));
+    let is_basic = text.form == Form::Basic;
+    if matches!(text.form, Form::SigV4 | Form::Google) {
+        return bad("a lease has no key of a cloud", "use as = \"basic\", \"bearer\" or \"header\"");
+    }
+    if text.user.is_some() {
+        return bad("a lease has its own user", "remove `user`");
+    }
+    if text.grants().is_empty() {
+        let hint =
+            "each identity has its own lease: name identities, teams or tags of [[proxy.policy.identities]]";
+        return bad("a lease needs `identities`, `teams` or `tags`", hint);
+    }
+    match text.field.as_deref() {
+        None if is_basic => Ok(LeasePart::Pair),
+        Some(_) if is_basic => bad("as = \"basic\" has both fields of a lease", "remove `field`"),
+        None | Some("password") => Ok(LeasePart::Password),
+        Some("username") => Ok(LeasePart::Username),
+        Some(_) => bad("a lease has the fields `username` and `password`", "use one of them"),
+    }
+}
+
+/// Returns the service and region of signatures, if the rule has them.
+fn signature_scope(text: &InjectText) -> Result<Option<Scope>, InvalidSetting> {
+    let is_label = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    match (&text.service, &text.region) {
+        (None, None) => Ok(None),
+        _ if text.form != Form::SigV4 => {
+            let why = "`service` and `region` are allowed only with as = \"sigv4\"";
+            Err(invalid("inject", why, "remove them"))
+        }
+        (Some(service), Some(region)) if is_label(service) && is_label(region) => {
+            Ok(Some(Scope { service: service.clone(), region: region.clone() }))
+        }
+        _ => Err(invalid(
+            "inject",
+            "`service` and `region` belong together, in lower case",
+            "for example service = \"s3\", region = \"eu-central-1\"",
+        )),
     }
 }
 
@@ -441,6 +640,11 @@ impl Injected {
         last.is_some_and(|last| last.digest == self.digest)
     }
 
+    /// Returns whether the version is the ID of a lease.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.lease.is_some()
+    }
+
     /// Returns the texts to redact.
     pub(crate) fn needles(&self) -> impl Iterator<Item = &[u8]> {
         self.needles.iter().map(|needle| needle.as_slice())
@@ -448,6 +652,9 @@ impl Injected {
 
     /// Records that the server accepted the credential.
     pub(super) fn accepted(&self) {
+        if self.lease.is_some() {
+            return;
+        }
         self.injection.versions.lock().accepted(&self.digest);
         let mut refused = self.injection.refused.lock();
         if refused.is_some_and(|(digest, _)| digest == self.digest) {
@@ -457,7 +664,10 @@ impl Injected {
 
     /// Records that the server rejected the credential.
     pub(super) fn refused(&self, secrets: Option<&dyn Secrets>) {
-        self.injection.doubt(self.digest, secrets);
+        match &self.lease {
+            Some(lease) => lease.doubt(),
+            None => self.injection.doubt(self.digest, secrets),
+        }
     }
 
     /// Returns whether the response's body passes unchanged.
@@ -468,20 +678,41 @@ impl Injected {
     /// Returns the value in all encodings, to be searched in the response.
     pub(super) fn spellings(&self) -> Arc<ValueEncodings> {
         let mut known = self.injection.spellings.lock();
-        if let Some((digest, spellings)) = &*known
-            && *digest == self.digest
-        {
+        if let Some((_, spellings)) = known.iter().find(|(digest, _)| *digest == self.digest) {
             return Arc::clone(spellings);
         }
         let spellings = Arc::new(ValueEncodings::of(self.needles()));
-        *known = Some((self.digest, Arc::clone(&spellings)));
+        if known.len() >= SPELLINGS_MAX {
+            known.remove(0);
+        }
+        known.push((self.digest, Arc::clone(&spellings)));
         spellings
+    }
+}
+
+impl From<LeaseError> for SecretUnavailable {
+    fn from(error: LeaseError) -> Self {
+        match error {
+            LeaseError::Away(_) => Self::Away(error.to_string()),
+            LeaseError::Refused(why) => Self::Unusable(why),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use hyper::Method;
+    use hyper::header::HeaderMap;
+
     use super::*;
+
+    async fn put(injection: &Arc<Injection>, headers: &mut HeaderMap) -> Result<Injected, String> {
+        let (uri, host) = (Uri::from_static("/"), HeaderValue::from_static("a.example"));
+        let request = Signable { method: &Method::GET, uri: &uri, host: &host, headers, body: None };
+        let grantee = Grantee::default();
+        let put = injection.put(request, &grantee, CredentialSources::default(), &[]);
+        put.await.map_err(|error| format!("{error:?}"))
+    }
 
     fn injection(text: InjectText) -> Arc<Injection> {
         Arc::new(Injection::read(&text).map_err(|wrong| wrong.why).unwrap())
@@ -513,8 +744,8 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         let mut headers = HeaderMap::new();
         headers.append(AUTHORIZATION, HeaderValue::from_static("mine"));
-        let refused = bearer.put(&mut headers, None, &[]).await.err().unwrap();
-        assert!(refused.to_string().contains("chmod 600") && headers.is_empty(), "{refused}");
+        let refused = put(&bearer, &mut headers).await.err().unwrap();
+        assert!(refused.contains("chmod 600") && headers.is_empty(), "{refused}");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert!(!bearer.is_news(false) && bearer.is_news(true) && !bearer.is_news(true), "said once");
         assert!(bearer.is_news(false) && bearer.is_news(true), "and again once it could be had");
@@ -528,7 +759,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.append(&injection.header, HeaderValue::from_static("mine"));
             headers.append(&injection.header, HeaderValue::from_static("mine too"));
-            let injected = injection.put(&mut headers, None, &[]).await.unwrap();
+            let injected = put(&injection, &mut headers).await.unwrap();
             let all: Vec<_> = headers.get_all(&injection.header).iter().collect();
             assert_eq!(all, [&HeaderValue::from_str(wanted).unwrap()]);
             assert!(!format!("{headers:?}{injection:?}").contains("word"), "{headers:?}");

@@ -8,6 +8,7 @@ use super::audit::AuditOptions;
 use super::compile::RequestRules;
 use super::har::RecordOptions;
 use super::inject::Secrets;
+use crate::leases::LeaseIssuer;
 
 /// Options of the rules on requests, the access log, and recordings.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub struct Options {
     pub rules: RequestRules,
     /// The source of credentials that are not in files.
     pub secrets: Option<Arc<dyn Secrets>>,
+    /// The issuer of leases of dynamic credentials.
+    pub leases: Option<Arc<dyn LeaseIssuer>>,
     /// Destination of the access log; `None` disables it.
     pub access_log: Option<AccessLog>,
     /// Whether access log lines contain the query of the URL.

@@ -102,6 +102,9 @@ pub struct InjectText {
     /// File with the credential, instead of the store; only its owner may have access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// Role of dynamic credentials in the store, instead of a credential: each identity gets a lease of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
     /// Form of the credential in the request.
     #[serde(rename = "as")]
     pub form: Form,
@@ -115,6 +118,15 @@ pub struct InjectText {
     /// Text before the credential in the header: `Bearer `.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
+    /// Service of AWS for the form `sigv4`, with `region`. Default: by the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// Region of AWS, with `service`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// OAuth scopes of tokens for the form `google`, separated by spaces. Default: `https://www.googleapis.com/auth/cloud-platform`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
     /// Ports of the host that may receive the credential, in addition to 443 (80 without TLS).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
@@ -156,6 +168,10 @@ pub enum Form {
     Basic,
     /// A header field with another name.
     Header,
+    /// A signature of the request with an access key of AWS (Signature Version 4).
+    SigV4,
+    /// `Authorization: Bearer` with a token of a service account of Google Cloud, which the proxy makes of its key.
+    Google,
 }
 
 /// An invalid rule.

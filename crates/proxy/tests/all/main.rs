@@ -4,6 +4,7 @@
 
 mod access;
 mod certificate_store;
+mod cloud_keys;
 mod destinations;
 mod echo;
 mod echoes;

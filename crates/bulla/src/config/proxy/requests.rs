@@ -81,7 +81,7 @@ impl ProxyRequestSettings {
             (access_log(&self.access_log_file), logged_query(self.access_log_query));
         let file = Some(self.audit_file.clone()).filter(|file| !file.as_os_str().is_empty());
         let audit = file.map(|file| AuditOptions { file, sync: self.audit_sync });
-        Ok(Options { rules, secrets: None, access_log, access_log_query, audit, record })
+        Ok(Options { rules, secrets: None, leases: None, access_log, access_log_query, audit, record })
     }
 }
 
