@@ -198,7 +198,7 @@ impl World {
 /// The result that curl got.
 pub(crate) struct RequestSeen {
     pub(crate) body: String,
-    connect: String,
+    pub(crate) connect: String,
     pub(crate) status: String,
     pub(crate) output: Output,
 }

@@ -58,8 +58,26 @@ impl Target {
         self.cluster.psql("shop", &probe)
     }
 
+    /// Returns whether this many users of leases exist.
+    pub(super) fn has_leased_roles(&self, count: usize) -> bool {
+        let found = r"SELECT count(*) FROM pg_roles WHERE rolname LIKE 'bulla\_%'";
+        self.cluster.psql("shop", &format!("SELECT 1 / (CASE ({found}) WHEN {count} THEN 1 ELSE 0 END)"))
+    }
+
+    /// Returns whether a user has a session that executes a statement.
+    pub(super) fn has_session(&self, user: &str) -> bool {
+        let found =
+            format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{user}' AND state = 'active'");
+        self.cluster.psql("shop", &format!("SELECT 1 / ({found})"))
+    }
+
+    /// Returns the address of the database for a user.
+    pub(super) fn url(&self, user: &str, password: &str) -> String {
+        format!("postgres://{user}:{password}@127.0.0.1:{}/shop", self.port)
+    }
+
     fn log_in(&self, house: &House, user: &str, password: &str) -> bool {
-        let url = format!("postgres://{user}:{password}@127.0.0.1:{}/shop", self.port);
+        let url = self.url(user, password);
         let arguments = ["-X", "-q", "-c", "SELECT 1", &url];
         house.program("psql", "apt-get install -y postgresql-client", &arguments).status.success()
     }

@@ -25,6 +25,7 @@ mod key_node;
 mod key_policies;
 mod key_spans;
 mod kv;
+mod leased_identities;
 mod leases;
 mod life;
 mod listings;
