@@ -76,9 +76,13 @@ fn versions_of(estate: &mut Estate, path: &str) -> Vec<serde_json::Value> {
 
 /// Runs a sequence for each point, with the server killed there. `all` is the number of commits of a sequence; it varies, because
 /// background tasks commit too, and more in a longer sequence.
-fn attack(estate: &mut Estate, all: u64, run: impl Fn(&mut Estate, &str, u64, Side) -> u64) {
+pub(super) fn attack(
+    estate: &mut Estate,
+    (all, few): (u64, u64),
+    run: impl Fn(&mut Estate, &str, u64, Side) -> u64,
+) {
     let mut shortest = all.max(1);
-    for (number, (at, side)) in pairs(all, FEW).into_iter().enumerate() {
+    for (number, (at, side)) in pairs(all, few).into_iter().enumerate() {
         let (at, falls) = (at.min(shortest), estate.falls);
         let name = format!("{side:?}-{at}-{number}").to_lowercase();
         let counted = run(estate, &name, at, side);
@@ -102,7 +106,7 @@ fn credential_versions_survive_a_kill_around_a_commit() {
     // The first sequence includes commits of the server start. Later ones are like the sequences that are interrupted.
     live(&mut estate, "first", (&points, 0, Side::Before));
     let all = live(&mut estate, "counted", (&points, 0, Side::Before));
-    attack(&mut estate, all, |estate, name, at, side| live(estate, name, (&points, at, side)));
+    attack(&mut estate, (all, FEW), |estate, name, at, side| live(estate, name, (&points, at, side)));
     let audit = estate.asked(&["audit", "verify"]);
     assert_eq!(audit["good"], true, "{audit}");
 }
@@ -171,7 +175,7 @@ fn credential_ca_rotates_once_when_the_server_is_killed() {
     let mut estate = Estate::over(house);
     let points = estate.house.shim().clone();
     let all = change(&mut estate, "counted", (&points, 0, Side::Before));
-    attack(&mut estate, all, |estate, name, at, side| change(estate, name, (&points, at, side)));
+    attack(&mut estate, (all, FEW), |estate, name, at, side| change(estate, name, (&points, at, side)));
     let audit = estate.asked(&["audit", "verify"]);
     assert_eq!(audit["good"], true, "{audit}");
 }

@@ -10,6 +10,7 @@ mod agent;
 mod credential;
 mod disk;
 mod flow;
+mod lease;
 mod proxy;
 mod rotation;
 mod server;
