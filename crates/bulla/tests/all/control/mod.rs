@@ -13,6 +13,8 @@ mod credential_socket;
 mod credentials;
 mod credhub;
 mod data_folder;
+#[cfg(target_os = "linux")]
+mod documentation;
 mod exchange;
 #[cfg(target_os = "linux")]
 mod full_disk;
