@@ -566,12 +566,31 @@ struct Busy<'d>(&'d DeployerState, Uuid);
 
 impl<'d> Busy<'d> {
     fn claim(inner: &'d DeployerState, id: Uuid) -> Option<Self> {
-        inner.busy.lock().insert(id).then_some(Self(inner, id))
+        // Not `then_some`: its value would be dropped while the lock is held, and end the other claim.
+        inner.busy.lock().insert(id).then(|| Self(inner, id))
     }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.busy.lock().remove(&self.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_claim_of_a_target_is_refused_and_keeps_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = PolicyFile::new(&folder.path().join("policy.toml"));
+        let deployer = Deployer::open(&folder.path().join("state"), policy).unwrap();
+        let target = Uuid::now_v7();
+        let first = Busy::claim(&deployer.0, target).unwrap();
+        assert!(Busy::claim(&deployer.0, target).is_none());
+        assert!(deployer.0.busy.lock().contains(&target));
+        drop(first);
+        assert!(Busy::claim(&deployer.0, target).is_some());
     }
 }
