@@ -62,7 +62,6 @@ pub fn public_router(state: &State) -> Router {
 }
 
 /// Returns the API together with the web console, which calls the API and the credential store.
-#[must_use]
 pub fn with_web_console(state: &State, api: Router, console: Console) -> Router {
     let credentials = state.components().credentials.is_some();
     let credentials = credentials.then(|| prepare_for_console(credential_router_for_pages(state)));

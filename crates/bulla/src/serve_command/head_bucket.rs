@@ -16,7 +16,6 @@ mod none {
     use crate::config::WitnessSettings;
 
     /// Rejects a bucket: this build has no client of AWS.
-    #[expect(clippy::unused_async, reason = "the same signature as in a build with AWS")]
     pub(crate) async fn witness(settings: &WitnessSettings, _: &Clock) -> Outcome<Option<Arc<dyn Witness>>> {
         if settings.s3_bucket.is_empty() {
             return Ok(None);

@@ -95,12 +95,16 @@ fn each_identity_of_the_gateway_has_its_own_database_user_until_it_is_stopped() 
         );
     }
     assert!(target.has_leased_roles(2), "one for each identity, whatever the number of connections");
-    // The token of one of them is removed. Its identity stays.
+    // One of them is removed, with its token.
     let is_token = |text: &str| text.contains("name = \"other\", sha256");
     let (before, rest) = configuration.split_once("tokens = [").unwrap();
     let (tokens, after) = rest.split_once(']').unwrap();
     let kept: Vec<&str> = tokens.split_inclusive('}').filter(|token| !is_token(token)).collect();
     let without = format!("{before}tokens = [{}]{after}", kept.concat().trim_end_matches(", "));
+    let identity =
+        "[[proxy.policy.identities]]\nname = \"other\"\nteams = [\"platform\"]\nusers = [\"other\"]\n";
+    assert!(without.contains(identity), "{without}");
+    let without = without.replace(identity, "");
     std::fs::write(gateway.world.place.path("bulla.toml"), without).unwrap();
     house.until("the user of the stopped identity to be dropped", || !target.has_role(&other.0));
     assert!(!of_other.wait().unwrap().success(), "its session was ended");

@@ -188,7 +188,8 @@ fn page_script(page: &Page, results: &Path, common: &str) -> String {
         } else if let Some(ready) = readiness(command) {
             format!("service '{ready}' '{}'", quoted(command))
         } else if step.shown.contains("Ctrl-C") {
-            format!("service . '{}'; kill $!", quoted(command))
+            // A command that has ended before is judged by its exit code.
+            format!("service . '{}'; kill $! 2> /dev/null || wait $!", quoted(command))
         } else {
             command.clone()
         };
