@@ -70,7 +70,8 @@ impl LockedBucket {
         let sha256 = STANDARD.encode(Fingerprint::of(&content).as_bytes());
         let headers = [
             ("content-type", "application/json"),
-            // S3 requires a checksum with a lock.
+            // S3 requires a checksum with a lock, and the name of its algorithm.
+            ("x-amz-sdk-checksum-algorithm", "SHA256"),
             ("x-amz-checksum-sha256", &sha256),
             (MODE, &name),
             (UNTIL, &until),

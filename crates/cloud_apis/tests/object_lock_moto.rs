@@ -12,7 +12,8 @@ use cloud_apis::auth::http::HttpClient;
 use cloud_apis::object_lock::{LockMode, LockedBucket};
 use moto::Moto;
 
-const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/eu-west-1/s3/aws4_request";
+/// The region in which a bucket needs no location constraint.
+const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request";
 const KEY: &str = "heads/00000000000000000001-ab.json";
 
 /// Sends a request to moto with curl. Returns the status, and the head and body of the response.
@@ -31,7 +32,7 @@ async fn bucket(moto: &Moto, name: &str) -> LockedBucket {
         endpoint: Some(moto.endpoint.clone()),
         credentials: Some(("test".to_owned(), "test".to_owned())),
     };
-    LockedBucket::new(name, "eu-west-1", &options, HttpClient::new(&[]).unwrap()).await
+    LockedBucket::new(name, "us-east-1", &options, HttpClient::new(&[]).unwrap()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
