@@ -26,8 +26,8 @@ use telemetry::spans::{TRACEPARENT, TraceParent};
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Interval of keep-alive pings. They detect a dead connection before the next request needs it.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// Timeout of a keep-alive ping.
-const PING_WITHIN: Duration = Duration::from_secs(5);
+/// Timeout of a keep-alive ping: gRPC's default. A shorter one closes connections of a busy process, which reads the response late.
+const PING_WITHIN: Duration = Duration::from_secs(20);
 /// Flow-control window for replies of one stream, in bytes: enough for 40,000 RSA-2048 signatures per second at 100 ms.
 const STREAM_WINDOW: u32 = 1 << 20;
 /// Flow-control window for replies of the connection, in bytes: enough for four such streams.

@@ -42,8 +42,8 @@ const HEADER_MAX: u32 = 16 << 10;
 const RESETS_MAX: usize = 64;
 /// Interval of keep-alive pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(20);
-/// Timeout of a keep-alive ping.
-const PING_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout of a keep-alive ping: gRPC's default. A shorter one closes connections of a busy client, which responds late.
+const PING_WITHIN: Duration = Duration::from_secs(20);
 
 /// Calls in progress on a connection, for the detection of idle connections.
 #[derive(Default)]
