@@ -121,6 +121,9 @@ impl LeaseIssuer for StoreSecrets {
 fn lease_error(error: Error) -> LeaseError {
     match error {
         Error::Unavailable(why) => LeaseError::Away(why),
+        denied @ (Error::Denied(_) | Error::Refused { status: 401 | 403, .. }) => {
+            LeaseError::Denied(denied.to_string())
+        }
         other => LeaseError::Refused(other.to_string()),
     }
 }

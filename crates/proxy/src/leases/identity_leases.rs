@@ -257,7 +257,7 @@ impl Leases {
                 held.renew_at = Instant::now() + RENEW_AGAIN;
                 tracing::warn!(identity = %key.0, role = %key.1, lease = %held.id, error, "a lease was not renewed");
             }
-            Err(LeaseError::Refused(error)) => {
+            Err(LeaseError::Refused(error) | LeaseError::Denied(error)) => {
                 tracing::warn!(identity = %key.0, role = %key.1, lease = %held.id, error, "a lease cannot be renewed: a new one replaces it");
                 self.end_all(key, state.held.take());
             }
@@ -323,14 +323,14 @@ impl Leases {
             Err(LeaseError::Refused(error)) => {
                 tracing::info!(%identity, %role, %lease, error, "a lease had ended");
             }
-            Err(LeaseError::Away(error)) if !ending.held.has_expired() => {
+            Err(LeaseError::Away(_) | LeaseError::Denied(_)) if ending.held.has_expired() => {}
+            Err(LeaseError::Away(error) | LeaseError::Denied(error)) => {
                 tracing::warn!(%identity, %role, %lease, error, "a lease is not revoked yet");
                 let wait = Duration::from_secs(1 << ending.tries.min(6)).min(REVOKE_AGAIN_MAX);
                 ending.next = Instant::now() + wait;
                 ending.tries += 1;
                 self.ending.lock().push(ending);
             }
-            Err(LeaseError::Away(_)) => {}
         }
     }
 }

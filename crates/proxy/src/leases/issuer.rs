@@ -43,6 +43,9 @@ pub enum LeaseError {
     /// The store does not respond. A retry is safe.
     #[error("the store of dynamic credentials does not answer: {0}")]
     Away(String),
+    /// The store does not accept the proxy's token, or the token has lost its permission.
+    #[error("{0}")]
+    Denied(String),
     /// The role or the lease does not exist, or may not be used.
     #[error("{0}")]
     Refused(String),

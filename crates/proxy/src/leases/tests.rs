@@ -27,6 +27,7 @@ struct Store {
     created: AtomicUsize,
     life_s: AtomicI64,
     is_away: AtomicBool,
+    denies: AtomicBool,
     refuses_renewals: AtomicBool,
 }
 
@@ -36,6 +37,9 @@ impl Store {
     }
 
     fn here(&self) -> Result<(), LeaseError> {
+        if self.denies.load(SeqCst) {
+            return Err(LeaseError::Denied("the token was removed".to_owned()));
+        }
         if self.is_away.load(SeqCst) { Err(LeaseError::Away("it is a test".to_owned())) } else { Ok(()) }
     }
 
@@ -96,6 +100,7 @@ fn store() -> (Arc<Store>, IdentityLeases) {
         created: AtomicUsize::new(0),
         life_s: AtomicI64::new(LIFE_S),
         is_away: AtomicBool::new(false),
+        denies: AtomicBool::new(false),
         refuses_renewals: AtomicBool::new(false),
     });
     let issuer: Arc<dyn LeaseIssuer> = Arc::<Store>::clone(&store);
@@ -191,6 +196,33 @@ async fn stopped_identity_loses_its_lease_and_others_keep_theirs() {
     one.end();
     leases.round(&|_: &str, _: &str| true).await;
     assert_eq!(store.ids().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_that_the_store_denies_to_revoke_is_tried_again_until_it_expires() {
+    let (store, leases) = store();
+    user(&leases, "a").await.unwrap();
+    user(&leases, "b").await.unwrap();
+    store.denies.store(true, SeqCst);
+    let round = async |identity: &'static str| {
+        leases.round(&move |one: &str, _: &str| one != identity && one != "a").await
+    };
+    round("a").await;
+    assert_eq!(store.ids().len(), 2);
+    // The token gets its permission back.
+    store.denies.store(false, SeqCst);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    round("a").await;
+    assert_eq!(store.ids(), [Uuid::from_u128(2)]);
+    // Without it, the proxy stops to try when the lease has expired.
+    store.denies.store(true, SeqCst);
+    round("b").await;
+    tokio::time::sleep(Duration::from_secs(LIFE_S as u64)).await;
+    round("b").await;
+    store.denies.store(false, SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    round("b").await;
+    assert_eq!(store.ids(), [Uuid::from_u128(2)], "it is not tried after its end");
 }
 
 #[tokio::test(start_paused = true)]

@@ -694,7 +694,7 @@ impl From<LeaseError> for SecretUnavailable {
     fn from(error: LeaseError) -> Self {
         match error {
             LeaseError::Away(_) => Self::Away(error.to_string()),
-            LeaseError::Refused(why) => Self::Unusable(why),
+            LeaseError::Denied(why) | LeaseError::Refused(why) => Self::Unusable(why),
         }
     }
 }
