@@ -13,7 +13,7 @@ use telemetry::spans::TraceParent;
 use x509::SpkiHash;
 
 use super::super::client::Client;
-use super::line::{Destination, Judgement, Line, LoggedQuery, path_of, trace_id_of};
+use super::line::{Destination, Judgement, Line, LoggedQuery, PATH_OCTETS_MAX, path_of, trace_id_of};
 use super::log::Log;
 use super::span::RequestSpan;
 use crate::relay::{Count, CountedStream};
@@ -243,6 +243,11 @@ impl Entry {
     /// Returns the request's method, truncated to the limit.
     pub fn method(&self) -> &str {
         &self.line.method
+    }
+
+    /// Sets the path, truncated to the limit.
+    pub(super) fn set_path(&mut self, path: &str) {
+        self.line.path = path.chars().take(PATH_OCTETS_MAX).collect();
     }
 
     /// Sets the server name (SNI) in the ClientHello of a tunnel's client.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use x509::HostOrIp;
 
 /// Maximum bytes of a path in a log line.
-const PATH_OCTETS_MAX: usize = 2_048;
+pub(super) const PATH_OCTETS_MAX: usize = 2_048;
 
 /// The decision of a policy about a request.
 #[derive(Clone, Debug, Default, Serialize)]

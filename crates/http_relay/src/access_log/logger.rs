@@ -93,4 +93,12 @@ impl AccessLogger {
     pub fn tunnel_entry(&self, client: &Client, host: String) -> Box<Entry> {
         Box::new(Entry::new(Arc::clone(&self.log), client, "CONNECT".to_owned(), host))
     }
+
+    /// Creates the entry of a session of another protocol than HTTP at `host`, even if requests are not logged. Method and path
+    /// name the protocol and its object.
+    pub fn session_entry(&self, client: &Client, (method, path): (&str, &str), host: String) -> Box<Entry> {
+        let mut entry = Entry::new(Arc::clone(&self.log), client, method.to_owned(), host);
+        entry.set_path(path);
+        Box::new(entry)
+    }
 }

@@ -201,6 +201,23 @@ impl Dialler {
         Ok((handshake(connector, server, link, deadline).await?, slot))
     }
 
+    /// Performs a TLS handshake over `link` by the policy of `server`.
+    pub(super) async fn secure(
+        &self,
+        link: Link,
+        server: &HostOrIp,
+        alpn: Vec<Vec<u8>>,
+        deadline: Deadline,
+    ) -> Result<(TlsStream<Link>, Option<ServerKey>), UpstreamConnectError> {
+        let policy = self.policies.of(server);
+        let connecting = policy.http1.with_alpn(alpn).connect(server_name(server)?, link);
+        let done = tokio::time::timeout(deadline.remaining(), connecting).await;
+        let stream = done.map_err(|_| UpstreamConnectError::Late)?.map_err(UpstreamConnectError::Tls)?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let key = shown.filter(|_| policy.verifies).and_then(key_of);
+        Ok((stream, key))
+    }
+
     /// Opens an HTTP/2 connection to `origin` for a WebSocket. The upstream must announce support (RFC 8441 section 3).
     pub(super) async fn connect_for_websocket(
         &self,

@@ -1,5 +1,6 @@
 //! Parent proxies that upstreams are reached through.
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::{fmt, io};
@@ -155,6 +156,16 @@ pub enum Link {
     Tls(Box<TlsStream<TcpStream>>),
     /// A CONNECT tunnel through a parent.
     Tunnel(TokioIo<Upgraded>),
+}
+
+impl Link {
+    /// Returns the address of the upstream; `None` for a connection through a parent.
+    pub fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Direct(stream) => stream.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Self::Tls(_) | Self::Tunnel(_) => None,
+        }
+    }
 }
 
 macro_rules! with {

@@ -16,6 +16,7 @@ use outbound::resolve::Resolver;
 use prometheus_client::metrics::counter::Counter;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use x509::HostOrIp;
 
@@ -232,6 +233,17 @@ impl Upstreams {
         self.0.pool.evict_oldest();
         let deadline = Deadline::within(self.0.connect_timeout);
         self.0.dialler.link(target, name, may_be_here, is_meant, deadline).await
+    }
+
+    /// Performs a TLS handshake over `link` by the policy of `server`, whose certificate must be for that name. Offers the ALPN
+    /// protocols `alpn`. Also returns the key of the certificate, if it was verified.
+    pub async fn secure(
+        &self,
+        link: Link,
+        server: &HostOrIp,
+        alpn: Vec<Vec<u8>>,
+    ) -> Result<(TlsStream<Link>, Option<ServerKey>), UpstreamConnectError> {
+        self.0.dialler.secure(link, server, alpn, Deadline::within(self.0.connect_timeout)).await
     }
 
     /// Opens a new connection, which other requests may share if it uses HTTP/2.
