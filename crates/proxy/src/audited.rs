@@ -66,11 +66,16 @@ impl AuditedDecision {
         judgement: Option<&Judgement>,
     ) -> Self {
         let name = way.origin.server.as_ref().unwrap_or(&way.origin.target.name);
-        let mut audited = Self::of("request", &way.client, name, way.origin.target.port, judgement);
-        let details = &mut audited.event.details;
-        details["method"] = cut(request.method().as_str(), METHOD_OCTETS_MAX).into();
-        details["path"] = cut(request.uri().path(), PATH_OCTETS_MAX).into();
-        audited
+        let audited = Self::of("request", &way.client, name, way.origin.target.port, judgement);
+        audited.of_object(request.method().as_str(), request.uri().path())
+    }
+
+    /// Adds method and path.
+    pub(super) fn of_object(mut self, method: &str, path: &str) -> Self {
+        let details = &mut self.event.details;
+        details["method"] = cut(method, METHOD_OCTETS_MAX).into();
+        details["path"] = cut(path, PATH_OCTETS_MAX).into();
+        self
     }
 
     /// Describes a connection to `target` for the host `name`, which is tunneled (`tunnel`) or refused (`connection`).

@@ -1,5 +1,6 @@
 //! A client's connection to the proxy: CONNECT, requests with absolute URLs, and the proxy's own pages.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,13 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use inbound::{ConnectionHandler, Refusal, Silence, Slot};
 use outbound::dial::close_with_reset;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
+use super::access::AcceptedClient;
 use super::connection_context::ConnectionContext;
 use super::metrics::End;
 use super::page::{OWN_NAME, ProxyEndpoint, about, pac, rejected_page};
@@ -70,21 +74,8 @@ impl Proxy {
         };
         match (&opening, self.access.door()) {
             (Opening::Tls(_), Some(door)) => {
-                let accepted =
-                    tokio::time::timeout(self.options.handshake_timeout, door.accept(stream)).await;
-                let (stream, user, shown) = match accepted {
-                    Ok(Ok(accepted)) => accepted,
-                    Ok(Err(error)) => {
-                        tracing::info!(%client, %error, "the TLS handshake of a client with the proxy failed");
-                        return End::NoRequest;
-                    }
-                    Err(_) => return End::NoRequest,
-                };
-                let client = match user {
-                    Some(user) => {
-                        client.authenticated_as(user.name, Credential::Certificate(user.uris.into()))
-                    }
-                    None => client,
+                let Some((stream, client, shown)) = self.accepted(door.accept(stream), client).await else {
+                    return End::NoRequest;
                 };
                 match self.opening(stream, &client, self.options.head_timeout).await {
                     Some((opening, stream)) => {
@@ -105,6 +96,26 @@ impl Proxy {
                 self.serve_by_protocol(opening, stream, client, reached, silence).await
             }
         }
+    }
+
+    /// Waits for a TLS handshake of a client with the proxy. Returns the client with the user that its certificate names, and the
+    /// certificate; `None` if the handshake fails or is late.
+    pub(super) async fn accepted<S>(
+        &self,
+        handshake: impl Future<Output = io::Result<AcceptedClient<S>>>,
+        client: Client,
+    ) -> Option<(TlsStream<S>, Client, Option<CertificateDer<'static>>)> {
+        let handshake = tokio::time::timeout(self.options.handshake_timeout, handshake).await.ok()?;
+        let (stream, user, shown) = handshake
+            .inspect_err(
+                |error| tracing::info!(%client, %error, "the TLS handshake of a client with the proxy failed"),
+            )
+            .ok()?;
+        let client = match user {
+            Some(user) => client.authenticated_as(user.name, Credential::Certificate(user.uris.into())),
+            None => client,
+        };
+        Some((stream, client, shown))
     }
 
     /// Returns whether the client's address may use the proxy.

@@ -21,7 +21,7 @@ use super::holds::{Approval, HeldRequest, HoldKey, HoldRecord};
 use super::hooks::HookDecision;
 use super::policy::{
     Action, Decision, Evidence, Grantee, Identity, Phase, Policy, PolicyRequest, Presented, Reason,
-    RequestFacts,
+    RequestFacts, SESSION_METHOD,
 };
 use super::policy_page::{PolicyRefusal, shown};
 use super::proxy::Proxy;
@@ -217,6 +217,61 @@ impl Proxy {
         }
     }
 
+    /// Decides about a session with a database of `target`, and asks the hooks. Audits and logs a refusal.
+    pub(super) async fn admit_session(
+        &self,
+        client: &Client,
+        target: &Target,
+        database: &str,
+    ) -> Result<(Admission, AuditedDecision), Box<Refused>> {
+        let name = &target.name;
+        let path = format!("/{database}");
+        let audited = |judgement: Option<&Judgement>| {
+            AuditedDecision::connection("session", client, (target, name), judgement)
+                .of_object(SESSION_METHOD, &path)
+        };
+        let passed = match self.judge_session(client, target, database, &path) {
+            Ok(admission) => {
+                let hooks =
+                    self.pass_tunnel_hooks(client, (target, name), admission.judgement.as_ref()).await;
+                hooks.map(|hooks| (admission, hooks))
+            }
+            Err(refused) => Err(refused),
+        };
+        match passed {
+            Ok((admission, hooks)) => {
+                let audited = audited(admission.judgement.as_ref()).of_hooks(&hooks);
+                Ok((admission, audited))
+            }
+            Err(refused) => {
+                let entry = self.requests.session(client, target, SESSION_METHOD, &path);
+                self.log_refusal(audited(Some(&refused.judgement)), Some(entry), &refused).await;
+                Err(refused)
+            }
+        }
+    }
+
+    fn judge_session(
+        &self,
+        client: &Client,
+        target: &Target,
+        database: &str,
+        path: &str,
+    ) -> Result<Admission, Box<Refused>> {
+        let rules = self.rules.now();
+        let policy = &rules.policy;
+        if !policy.is_active() {
+            return Ok(Admission::default());
+        }
+        let connection = connection(policy, client, target, &target.name);
+        let subject = Subject { method: SESSION_METHOD, path, ..connection };
+        let decision = subject.decide(policy, Phase::Session(database));
+        self.begin(policy, &subject, &decision, None).map_err(|refused| match refused {
+            NotAdmitted::Refused(refused) => refused,
+            NotAdmitted::Held(order) => order.refusal,
+        })
+    }
+
     /// Returns whether the proxy may open its own connection to `target` as `name` before the client sends a request, to copy the
     /// server's certificate. This requires that the policy may allow a request of the client without an approval.
     pub(super) fn may_be_probed(&self, client: &Client, target: &Target, name: &HostOrIp) -> bool {
@@ -250,14 +305,17 @@ impl Proxy {
 
     /// Audits and logs a connection that the policy refuses.
     async fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
+        let audited =
+            AuditedDecision::connection("connection", client, (target, name), Some(&refused.judgement));
+        let entry = self.requests.tunnel(client, target, name);
+        self.log_refusal(audited, entry, refused).await;
+    }
+
+    async fn log_refusal(&self, audited: AuditedDecision, entry: Option<Box<Entry>>, refused: &Refused) {
         self.metrics.rejected();
-        let audited = || {
-            AuditedDecision::connection("connection", client, (target, name), Some(&refused.judgement))
-                .of_held(refused.held.as_ref())
-                .of_hooks(&refused.hooks)
-        };
-        let _ = self.requests.audit(|| audited().refused(refused.page.reason)).await;
-        if let Some(mut entry) = self.requests.tunnel(client, target, name) {
+        let audited = audited.of_held(refused.held.as_ref()).of_hooks(&refused.hooks);
+        let _ = self.requests.audit(|| audited.refused(refused.page.reason)).await;
+        if let Some(mut entry) = entry {
             refused.note(&mut entry);
             let status = StatusCode::from_u16(refused.page.status).unwrap_or(StatusCode::FORBIDDEN);
             entry.answered(status, &HeaderMap::new());
@@ -359,6 +417,10 @@ impl Subject<'_> {
         let mut refused = self.refused(StatusCode::FORBIDDEN, decision.reason.name(), decision.rule.clone());
         let asked = match self.method {
             "CONNECT" => format!("a connection to {}:{}", self.host, self.port),
+            SESSION_METHOD => {
+                let database = shown(self.path.trim_start_matches('/'));
+                format!("a session with the database {database} on {}:{}", self.host, self.port)
+            }
             method => format!("{method} {} on {}:{}", shown(self.path), self.host, self.port),
         };
         let by = decision.rule.as_ref().map_or("the default".to_owned(), |rule| format!("rule {rule}"));
@@ -367,6 +429,9 @@ impl Subject<'_> {
         refused.page.advice = match decision.reason {
             Reason::Path(_) => "Send the path in its normal form.",
             Reason::Expired => "Ask the operator of this proxy for a new identity.",
+            Reason::NotHeld => {
+                "Ask the operator of this proxy for a rule with `database` that allows or denies the session."
+            }
             Reason::NotIntercepted => "Ask the operator of this proxy to intercept the host (not in proxy.tunnel), or to \
              allow it with a rule without conditions on requests.",
             Reason::Rule | Reason::Default => "If the request is right, ask the operator of this proxy for a rule that allows it; `bulla proxy explain` shows the decision.",

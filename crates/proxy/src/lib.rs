@@ -14,6 +14,8 @@
 //! `gateway` applies the [`policy`], if there is one, to every request, CONNECT and tunnel; `budgets` counts the usage of
 //! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] has the last requests.
 //!
+//! [`postgresql`]: sessions with databases, with a policy decision and a credential, but without HTTP.
+//!
 //! [`leases`] of dynamic credentials: each identity has its own. [`minting`] issues leaf certificates from the same store to other TLS servers. [`revocation`] checks client certificates against
 //! CRLs.
 
@@ -46,6 +48,7 @@ pub mod permission;
 mod permitted;
 pub mod policy;
 mod policy_page;
+pub mod postgresql;
 mod proxy;
 pub mod recent;
 mod redirect;
@@ -73,6 +76,7 @@ pub(crate) use async_recursion::async_recursion as boxed;
 pub use access::{AccessOptions, BadUsers, IssuerKeys, IssuerOptions, OwnTls, ProxyTlsError, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use options::Options;
+pub use postgresql::{PostgresqlOptions, UpstreamTlsMode};
 pub use redirect::TransparentOptions;
 pub use rules::{Action, Rules};
 pub use running::{Running, USERS_MAX, start};

@@ -13,6 +13,7 @@ use crate::holds::Holds;
 use crate::hooks::HookOptions;
 use crate::mint::{LEAF_KEY_LIFE, LeafKeySharing, VALIDITY_MAX};
 use crate::policy::Policy;
+use crate::postgresql::PostgresqlOptions;
 use crate::recent::RecentRequests;
 use crate::redirect::TransparentOptions;
 use crate::rules::Rules;
@@ -25,6 +26,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Transparent proxy: listeners for connections that the host's firewall redirects. Default: none.
     pub transparent: TransparentOptions,
+    /// Listeners for PostgreSQL clients, each with its server. Default: none.
+    pub postgresql: Vec<PostgresqlOptions>,
     /// Other addresses that this process listens on. The proxy connects no client to them. Default: none.
     pub own_addresses: Vec<SocketAddr>,
     /// Networks of clients that may use the proxy. Default: empty, which allows all networks.
@@ -111,6 +114,7 @@ impl Default for Options {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
             transparent: TransparentOptions::default(),
+            postgresql: Vec::new(),
             own_addresses: Vec::new(),
             clients: Vec::new(),
             access: AccessOptions::default(),

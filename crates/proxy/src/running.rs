@@ -27,7 +27,7 @@ use crate::policy::Policy;
 use crate::proxy::Proxy;
 use crate::rules::{Action, Rules};
 use crate::start_error::StartError;
-use crate::{access, minting, mirror, redirect, refusals, requests, tls, transparent};
+use crate::{access, minting, mirror, postgresql, redirect, refusals, requests, tls, transparent};
 
 /// Maximum users with their own leaf keys in memory, about 8 MiB. Beyond it, the least recently active user gets a new key.
 pub const USERS_MAX: u64 = 8_192;
@@ -41,6 +41,8 @@ pub struct Running {
     pub address: SocketAddr,
     /// Addresses of the listeners for redirected connections.
     pub redirected: Vec<SocketAddr>,
+    /// Addresses of the listeners for PostgreSQL sessions.
+    pub postgresql: Vec<SocketAddr>,
     /// Address of the listener for consumers of leaves, if it is a TCP listener.
     pub minting: Option<SocketAddr>,
     tasks: ServiceTasks,
@@ -127,8 +129,10 @@ pub async fn start(
         None => None,
     };
     let redirected = redirect::listen(&options.transparent)?;
+    let databases = postgresql::listen(&options.postgresql)?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
-    let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
+    let own = own.chain(redirected.iter().map(|(_, address)| *address));
+    let own = own.chain(databases.iter().map(|one| one.address)).collect();
     let rules = requests::LiveRules::new(options.rules.clone(), options.policy.clone(), &options.requests);
     let pool = options.pool(address_rule(&rules));
     let revocation = metrics.minting().revocation();
@@ -168,6 +172,7 @@ pub async fn start(
     let mut running = Running {
         address,
         redirected: Vec::new(),
+        postgresql: Vec::new(),
         minting,
         tasks,
         store,
@@ -182,6 +187,12 @@ pub async fn start(
         let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
         acceptor.start(listener, Arc::new(host));
         running.redirected.push(address);
+    }
+    for postgresql::PostgresqlListener { listener, address, options } in databases {
+        let host = postgresql::DatabaseProxy::new(Arc::clone(&proxy), options);
+        let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
+        acceptor.start(listener, Arc::new(host));
+        running.postgresql.push(address);
     }
     Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, proxy);
     Ok(running)

@@ -7,6 +7,7 @@ use cli::GlobalArgs;
 use cli::exit::{Exit, Outcome, Problem, print};
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Uri};
+use percent_encoding::percent_decode_str;
 use proxy::Action as ConnectionAction;
 use proxy::policy::{Action, Decision, Grantee, Phase, Policy, PolicyRequest, RequestFacts};
 use serde::Serialize;
@@ -14,10 +15,13 @@ use x509::HostOrIp;
 
 use crate::config::Configuration;
 
+/// Default port of PostgreSQL servers.
+const POSTGRESQL_PORT: u16 = 5432;
+
 /// Arguments of `bulla proxy explain`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ExplainArgs {
-    /// The URL of the request
+    /// The URL of the request, or postgresql://HOST/DATABASE for a session with a database
     url: String,
     /// The identity of the client [default: a client without identity]
     #[arg(long = "as", value_name = "IDENTITY")]
@@ -62,7 +66,7 @@ struct Explanation {
     host: String,
     port: u16,
     path: String,
-    /// How the connection is handled: `intercepted`, `tunnel` or `rejected`.
+    /// How the connection is handled: `intercepted`, `tunnel`, `session` or `rejected`.
     connection: &'static str,
     credentials: Vec<Credential>,
 }
@@ -78,6 +82,8 @@ struct ExplainedRequest {
     host: HostOrIp,
     port: u16,
     in_tls: bool,
+    /// The database of a session.
+    database: Option<String>,
     uri: Uri,
     headers: HeaderMap,
 }
@@ -98,16 +104,24 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
         headers: &asked.headers,
         body_bytes: Some(args.body_bytes),
     };
+    let database = asked.database.as_deref();
     let is_tunnel = action == ConnectionAction::Tunnel && asked.in_tls;
-    let phase = if is_tunnel { Phase::Tunnel } else { Phase::Request(facts) };
+    let phase = match database {
+        Some(database) => Phase::Session(database),
+        None if is_tunnel => Phase::Tunnel,
+        None => Phase::Request(facts),
+    };
     let request = PolicyRequest { identity: identity.as_deref(), host: &asked.host, port: asked.port, phase };
     let decision = policy.decide(&request, store::Clock::system().now_seconds());
     let grantee = Grantee { identity, needs_grant: policy.has_identities(), ended: None };
     let permitted = decision.action.permits() && action != ConnectionAction::Reject;
     let place = (&asked.host, asked.port, asked.in_tls);
-    let credentials = match permitted && !is_tunnel {
-        true => rules.credentials(place, &args.method, asked.uri.path(), &grantee),
-        false => Vec::new(),
+    let credentials = match database {
+        _ if !permitted || is_tunnel => Vec::new(),
+        Some(database) => {
+            rules.session_credential((&asked.host, asked.port), database, &grantee).into_iter().collect()
+        }
+        None => rules.credentials(place, &args.method, asked.uri.path(), &grantee),
     };
     let explanation = Explanation {
         decision: if permitted { decision.action.name() } else { Action::Deny.name() },
@@ -117,12 +131,13 @@ pub(super) fn run(args: &ExplainArgs, global: &GlobalArgs) -> Outcome<Exit> {
         rule: decision.rule.as_deref().map(str::to_owned),
         reason: if action == ConnectionAction::Reject { "proxy.reject" } else { decision.reason.name() },
         identity: grantee.identity.map(|identity| identity.name.to_string()),
-        method: args.method.clone(),
+        method: database.map_or_else(|| args.method.clone(), |_| "POSTGRESQL".to_owned()),
         host: asked.host.to_string(),
         port: asked.port,
         path: asked.uri.path().to_owned(),
         connection: match action {
             ConnectionAction::Reject => "rejected",
+            _ if database.is_some() => "session",
             _ if is_tunnel => "tunnel",
             _ => "intercepted",
         },
@@ -150,17 +165,24 @@ fn detail(decision: &Decision, action: ConnectionAction) -> String {
 impl ExplainArgs {
     fn asked(&self) -> Outcome<ExplainedRequest> {
         let wrong = || {
-            Problem::usage(format_args!("{:?} is not an http or https URL", self.url))
-                .hint("for example https://api.github.com/repos/o/r")
+            Problem::usage(format_args!("{:?} is not an http, https or postgresql URL", self.url))
+                .hint("for example https://api.github.com/repos/o/r, or postgresql://db.example.com/shop")
         };
         let uri: Uri = self.url.parse().map_err(|_| wrong())?;
-        let in_tls = match uri.scheme_str() {
-            Some("https") => true,
-            Some("http") => false,
+        let (in_tls, usual_port) = match uri.scheme_str() {
+            Some("https") => (true, 443),
+            Some("http") => (false, 80),
+            Some("postgresql" | "postgres") => (false, POSTGRESQL_PORT),
             _ => return Err(wrong()),
         };
+        let is_session = usual_port == POSTGRESQL_PORT;
+        let name = percent_decode_str(uri.path().trim_start_matches('/')).decode_utf8_lossy();
+        if is_session && name.is_empty() {
+            return Err(wrong());
+        }
+        let database = is_session.then(|| name.into_owned());
         let host = uri.host().and_then(|host| HostOrIp::parse(host).ok()).ok_or_else(wrong)?;
-        let port = uri.port_u16().unwrap_or(if in_tls { 443 } else { 80 });
+        let port = uri.port_u16().unwrap_or(usual_port);
         let mut headers = HeaderMap::new();
         for header in &self.headers {
             let parsed = header.split_once(':').and_then(|(name, value)| {
@@ -172,7 +194,7 @@ impl ExplainArgs {
             })?;
             headers.append(name, value);
         }
-        Ok(ExplainedRequest { host, port, in_tls, uri, headers })
+        Ok(ExplainedRequest { host, port, in_tls, database, uri, headers })
     }
 
     fn identity(&self, policy: &Policy) -> Outcome<Option<std::sync::Arc<proxy::policy::Identity>>> {

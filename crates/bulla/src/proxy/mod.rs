@@ -33,7 +33,7 @@ pub(crate) use self::in_process::ProxyHandles;
 use self::rules::ConfiguredRules;
 pub(crate) use self::rules::StoreSecrets;
 use crate::component::{Description, DrainOutcome};
-use crate::config::{Configuration, ProxySettings, Settings};
+use crate::config::{Configuration, PostgresqlTls, ProxySettings, Settings};
 use crate::data_folder;
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
@@ -219,6 +219,9 @@ impl RunningProxy {
         for address in &self.running.redirected {
             eprintln!("redirected connections are accepted at {address}");
         }
+        for (address, to) in self.running.postgresql.iter().zip(&self.settings.postgresql) {
+            eprintln!("PostgreSQL clients of {}:{} connect to {address}", to.host, to.port);
+        }
         print_usage_hints(&self.settings, &self.running, &self.certificate);
     }
 
@@ -281,6 +284,10 @@ fn warn(settings: &ProxySettings, listen: SocketAddr) {
             eprintln!("hint: restrict the networks: proxy.transparent.clients");
         }
     }
+    for one in settings.postgresql.iter().filter(|one| one.tls == PostgresqlTls::Disable) {
+        eprintln!("warning: anyone on the network path can read the sessions with {}:{}", one.host, one.port);
+        eprintln!("hint: leave `tls` of [[proxy.postgresql]] out");
+    }
     for upstream in settings.upstreams.iter().filter(|upstream| !upstream.verify) {
         eprintln!("warning: a machine in the middle could impersonate {}", upstream.names.join(", "));
         eprintln!(
@@ -325,7 +332,7 @@ pub(crate) async fn bind(
     proxy::start(options, authority, metrics).await.map_err(|error| {
         let hint = match &error {
             proxy::StartError::Bind { .. } => "choose another address: proxy.listen (`bulla proxy --listen`), \
-             proxy.transparent.listen",
+             proxy.transparent.listen, proxy.postgresql.listen",
             proxy::StartError::NoRoots => {
                 "install the system's trust anchors (ca-certificates), or set some: --upstream-ca"
             }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::arguments::ProxyArgs;
-use crate::config::{Configuration, HookSettings, ProxySettings};
+use crate::config::{Configuration, HookSettings, PostgresqlSettings, ProxySettings};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
 /// Timeout for a credential, including all retries. A request waits for it.
@@ -138,14 +138,22 @@ struct FixedSettings {
     asks: bool,
     /// The hooks, whose connections are set up at startup.
     hooks: Vec<HookSettings>,
+    /// The listeners for PostgreSQL clients.
+    postgresql: Vec<PostgresqlSettings>,
     /// Whether held requests can be approved, by the control socket or the API.
     can_approve: bool,
 }
 
 impl FixedSettings {
     fn of(settings: &ProxySettings, can_approve: bool) -> Self {
-        let hooks = settings.hooks.clone();
-        Self { opened: settings.policy.opened(), asks: settings.access.asks(), hooks, can_approve }
+        let (hooks, postgresql) = (settings.hooks.clone(), settings.postgresql.clone());
+        Self {
+            opened: settings.policy.opened(),
+            asks: settings.access.asks(),
+            hooks,
+            postgresql,
+            can_approve,
+        }
     }
 
     fn check(&self, settings: &ProxySettings) -> Outcome<()> {
@@ -159,6 +167,10 @@ impl FixedSettings {
         if new.hooks != self.hooks {
             return Err(Problem::usage("proxy.hooks was changed")
                 .hint("restart the proxy: hooks are set up at startup"));
+        }
+        if new.postgresql != self.postgresql {
+            return Err(Problem::usage("proxy.postgresql was changed")
+                .hint("restart the proxy: listeners are opened at startup"));
         }
         if !self.can_approve && settings.policy()?.holds() {
             return Err(Problem::usage(

@@ -23,6 +23,7 @@ mod proxy_holds;
 mod proxy_hooks;
 mod proxy_minting;
 mod proxy_mirror;
+mod proxy_postgresql;
 mod proxy_rules;
 mod proxy_store;
 mod proxy_transparent;

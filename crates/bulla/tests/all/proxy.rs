@@ -14,6 +14,8 @@ pub(crate) struct Proxy {
     pub(crate) figures: String,
     /// Address of the minting service.
     pub(crate) minting: Option<String>,
+    /// Port of the first listener for PostgreSQL clients.
+    pub(crate) postgresql: Option<u16>,
 }
 
 impl Proxy {
@@ -111,7 +113,10 @@ impl World {
         let after = |mark: &str| said.split(mark).nth(1).unwrap().lines().next().unwrap().to_owned();
         let minting =
             said.contains("the minting service listens on").then(|| after("the minting service listens on "));
-        Proxy { process, address: after("the proxy listens on "), figures: after("metrics at "), minting }
+        let postgresql = said.split("PostgreSQL clients of ").nth(1).and_then(|rest| rest.lines().next());
+        let postgresql = postgresql.map(|line| line.rsplit(':').next().unwrap().parse().unwrap());
+        let (address, figures) = (after("the proxy listens on "), after("metrics at "));
+        Proxy { process, address, figures, minting, postgresql }
     }
 
     pub(crate) fn authority(&self) -> PathBuf {

@@ -15,6 +15,7 @@ pub use credentials::Token;
 pub(super) use denied::Denied;
 pub use jwt::{IssuerKeys, IssuerOptions};
 pub use passwords::{BadUsers, Users};
+pub(super) use tls::AcceptedClient;
 pub use tls::{OwnTls, ProxyTlsError};
 
 use std::net::{IpAddr, SocketAddr};
@@ -169,14 +170,24 @@ impl Access {
         } else if scheme.eq_ignore_ascii_case("basic") {
             let plain = Zeroizing::new(STANDARD.decode(rest).map_err(|_| Denied::Wrong)?);
             let colon = plain.iter().position(|octet| *octet == b':').ok_or(Denied::Wrong)?;
-            if self.accepts_jwt(&plain[colon + 1..]) {
-                return self.jwt(&plain[colon + 1..], client).await;
-            }
-            self.password(&plain[..colon], &plain[colon + 1..], client.ip()).await?
+            return self.of_password(&plain[..colon], &plain[colon + 1..], client).await;
         } else {
             return Err(Denied::Wrong);
         };
         Ok(proven.client(client))
+    }
+
+    /// Authenticates a client by user name and password. The password may also be a token, or a JSON Web Token with any user name.
+    pub(super) async fn of_password(
+        &self,
+        name: &[u8],
+        password: &[u8],
+        client: &Client,
+    ) -> Result<Client, Denied> {
+        match self.accepts_jwt(password) {
+            true => self.jwt(password, client).await,
+            false => Ok(self.password(name, password, client.ip()).await?.client(client)),
+        }
     }
 
     fn accepts_jwt(&self, text: &[u8]) -> bool {

@@ -49,6 +49,9 @@ pub(crate) struct CertifiedUser {
     pub(crate) uris: Vec<Arc<str>>,
 }
 
+/// A client's TLS stream, with the user that its certificate names, and the certificate.
+pub(crate) type AcceptedClient<S> = (TlsStream<S>, Option<CertifiedUser>, Option<CertificateDer<'static>>);
+
 /// Accepts TLS connections to the proxy itself.
 pub(crate) struct ProxyTlsAcceptor {
     tls: Arc<RevocationGuard>,
@@ -83,32 +86,50 @@ impl ProxyTlsAcceptor {
         &self.tls
     }
 
+    /// Performs a handshake with a client of another protocol than HTTP, which has the name `alpn` in TLS.
+    pub(crate) async fn accept_as<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        alpn: &[u8],
+    ) -> io::Result<AcceptedClient<S>> {
+        let mut config = (*self.tls.tls()).clone();
+        config.alpn_protocols = vec![alpn.to_vec()];
+        accept(Arc::new(config), stream).await
+    }
+
     /// Performs a handshake; the caller sets the timeout. Returns the client's certificate, and the user that it names: its subject
     /// or fingerprint, and its URI names.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-    ) -> io::Result<(TlsStream<S>, Option<CertifiedUser>, Option<CertificateDer<'static>>)> {
-        let stream = TlsAcceptor::from(self.tls.tls()).accept(stream).await?;
-        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let shown = shown.cloned().map(CertificateDer::into_owned);
-        let user = match &shown {
-            None => None,
-            Some(shown) => {
-                let certificate = x509::Certificate::parse(shown).map_err(io::Error::other)?;
-                let name = match certificate.subject.text.as_str() {
-                    "" => certificate.fingerprint.to_string().into(),
-                    subject => Arc::from(subject),
-                };
-                let uris = certificate.subject_alt_names.iter().filter_map(|name| match name {
-                    GeneralName::Uri(uri) => Some(Arc::from(uri.as_str())),
-                    _ => None,
-                });
-                Some(CertifiedUser { name, uris: uris.collect() })
-            }
-        };
-        Ok((stream, user, shown))
+    ) -> io::Result<AcceptedClient<S>> {
+        accept(self.tls.tls(), stream).await
     }
+}
+
+async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+    config: Arc<ServerConfig>,
+    stream: S,
+) -> io::Result<AcceptedClient<S>> {
+    let stream = TlsAcceptor::from(config).accept(stream).await?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let shown = shown.cloned().map(CertificateDer::into_owned);
+    let user = match &shown {
+        None => None,
+        Some(shown) => {
+            let certificate = x509::Certificate::parse(shown).map_err(io::Error::other)?;
+            let name = match certificate.subject.text.as_str() {
+                "" => certificate.fingerprint.to_string().into(),
+                subject => Arc::from(subject),
+            };
+            let uris = certificate.subject_alt_names.iter().filter_map(|name| match name {
+                GeneralName::Uri(uri) => Some(Arc::from(uri.as_str())),
+                _ => None,
+            });
+            Some(CertifiedUser { name, uris: uris.collect() })
+        }
+    };
+    Ok((stream, user, shown))
 }
 
 fn config_of(own: &OwnTls, or_else: bool, crls: &[Vec<u8>]) -> Result<ServerConfig, ProxyTlsError> {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use x509::Fingerprint;
 
-use crate::policy::{Policy, PolicyRuleText, PolicyText, normalised};
+use crate::policy::{POSTGRESQL_PORT, Policy, PolicyRuleText, PolicyText, SESSION_METHOD, normalised};
 
 /// Method of a held tunnel.
 const CONNECT: &str = "CONNECT";
@@ -87,6 +87,9 @@ impl AllowedRequest<'_> {
     /// [`NoRule`]
     pub(crate) fn rule(&self, name: String) -> Result<PolicyRuleText, NoRule> {
         let is_tunnel = self.method == CONNECT;
+        if self.method == SESSION_METHOD {
+            return Ok(self.session_rule(name));
+        }
         let path = match is_tunnel {
             true => Vec::new(),
             false if self.path.contains('*') => return Err(NoRule::Wildcard),
@@ -105,6 +108,18 @@ impl AllowedRequest<'_> {
         let unnamed = PolicyRuleText { identities: Vec::new(), ..rule.clone() };
         let text = PolicyText { rules: vec![unnamed], ..PolicyText::default() };
         Policy::compile(&text).map(|_| rule).map_err(|_| NoRule::Path)
+    }
+
+    /// Returns a rule that allows a session with the database.
+    fn session_rule(&self, name: String) -> PolicyRuleText {
+        PolicyRuleText {
+            name,
+            identities: self.identity.into_iter().map(str::to_owned).collect(),
+            host: vec![self.host.to_owned()],
+            port: Some(self.port).filter(|port| *port != POSTGRESQL_PORT).into_iter().collect(),
+            database: vec![self.path.trim_start_matches('/').to_owned()],
+            ..PolicyRuleText::default()
+        }
     }
 }
 
@@ -152,6 +167,8 @@ mod tests {
         );
         assert_eq!((rule.path, rule.identities), (vec!["/x/A".to_owned()], vec!["ci".to_owned()]));
         assert!(held("GET", "a.example", 443, "/").allowing_rule().unwrap().port.is_empty());
+        let session = held(SESSION_METHOD, "a.example", 5432, "/shop").allowing_rule().unwrap();
+        assert!(session.database == ["shop"] && session.port.is_empty() && session.method.is_empty());
         let tunnel = held("CONNECT", "a.example", 443, "").allowing_rule().unwrap();
         assert!(tunnel.method.is_empty() && tunnel.path.is_empty());
         for (path, error) in [("/a*", NoRule::Wildcard), ("/a/../b", NoRule::Path), ("/a%2fb", NoRule::Path)]

@@ -178,6 +178,7 @@ impl Policy {
             Phase::Connect => self.0.of_connection(request, Action::permits),
             Phase::Probe => self.0.of_connection(request, Action::permits_immediately),
             Phase::Tunnel => self.0.of_tunnel(request),
+            Phase::Session(database) => self.0.of_session(request, database),
         }
     }
 }
@@ -210,9 +211,20 @@ impl Compiled {
     /// returns true for its action.
     fn of_connection(&self, request: &PolicyRequest<'_>, counts: fn(Action) -> bool) -> Decision {
         let test = |rule: &Rule| {
-            rule.is_for_port(request.port) && (counts(rule.action) || !rule.has_request_conditions())
+            rule.is_for_port(request.port)
+                && !rule.is_for_databases()
+                && (counts(rule.action) || !rule.has_request_conditions())
         };
         self.decided(self.first(request, None, test), Reason::Rule)
+    }
+
+    /// Decides about a session with a database. A session cannot be held, so a rule that holds denies it.
+    fn of_session(&self, request: &PolicyRequest<'_>, database: &str) -> Decision {
+        let test = |rule: &Rule| rule.is_for_port(request.port) && rule.is_for_session(database);
+        match self.first(request, None, test) {
+            Some(rule) if rule.action == Action::Hold => denied(rule, Reason::NotHeld),
+            found => self.decided(found, Reason::Rule),
+        }
     }
 
     /// Decides about a tunnel, whose requests stay unknown. Rules with conditions on requests apply only if they deny or hold: then
@@ -401,13 +413,28 @@ fn validate_path(path: &str) -> Result<(), InvalidSetting> {
 }
 
 fn rare_conditions(text: &PolicyRuleText) -> Result<Option<Box<RareConditions>>, InvalidSetting> {
+    const HINT: &str = "a session has no requests: use a rule with `database`, `host` and `port` only";
     let query = |(name, value): (&String, &String)| Ok((name.clone(), value_pattern("query", value)?));
+    if !text.database.is_empty() && text.has_request_conditions() {
+        return Err(invalid("database", "the rule also has conditions on requests", HINT));
+    }
+    if !text.database.is_empty() && text.action == Some(Action::Hold) {
+        return Err(invalid("database", "a session cannot be held", "use action = \"allow\" or \"deny\""));
+    }
+    if text.database.iter().any(String::is_empty) {
+        return Err(invalid("database", "a name is empty", "for example database = [\"shop\", \"shop_*\"]"));
+    }
+    let database = |pattern: &String| value_pattern("database", pattern);
     let rare = RareConditions {
         query: text.query.iter().map(query).collect::<Result<_, _>>()?,
         headers: text.header.iter().map(header).collect::<Result<_, _>>()?,
         body_bytes_max: text.body_bytes_max,
+        databases: text.database.iter().map(database).collect::<Result<_, _>>()?,
     };
-    let is_empty = rare.query.is_empty() && rare.headers.is_empty() && rare.body_bytes_max.is_none();
+    let is_empty = rare.query.is_empty()
+        && rare.headers.is_empty()
+        && rare.body_bytes_max.is_none()
+        && rare.databases.is_empty();
     Ok((!is_empty).then(|| Box::new(rare)))
 }
 

@@ -35,6 +35,8 @@ pub enum Phase<'a> {
     Tunnel,
     /// A complete request.
     Request(RequestFacts<'a>),
+    /// A session with this database of a PostgreSQL server.
+    Session(&'a str),
 }
 
 /// A request, as the client sent it.
@@ -78,6 +80,8 @@ pub enum Reason {
     Path(AmbiguousPath),
     /// The decision depends on the request, but the connection is tunneled without interception.
     NotIntercepted,
+    /// The rule holds requests, and a session with a database cannot be held.
+    NotHeld,
 }
 
 impl Reason {
@@ -90,6 +94,7 @@ impl Reason {
             Self::Expired => "identity-expired",
             Self::Path(_) => "ambiguous-path",
             Self::NotIntercepted => "not-intercepted",
+            Self::NotHeld => "not-held",
         }
     }
 }
@@ -104,6 +109,7 @@ impl fmt::Display for Reason {
             Self::NotIntercepted => {
                 f.write_str("a rule depends on the request, but this connection is not intercepted")
             }
+            Self::NotHeld => f.write_str("the rule holds requests, but a session cannot be held"),
         }
     }
 }

@@ -28,6 +28,7 @@ pub use grant::Grantee;
 pub use identity::{Evidence, Identity, Presented};
 pub use path::AmbiguousPath;
 pub(crate) use path::normalised;
+pub(crate) use rule::{POSTGRESQL_PORT, SESSION_METHOD};
 pub use text::{
     Action, BadPolicy, BudgetText, Grants, HOLD_FOR_S, HOLD_FOR_S_MAX, IdentityText, JwtText, PolicyRuleText,
     PolicyText,

@@ -14,6 +14,10 @@ use super::text::Action;
 
 /// Default port of rules that allow requests.
 const USUAL_PORT: u16 = 443;
+/// Default port of rules about databases.
+pub(crate) const POSTGRESQL_PORT: u16 = 5432;
+/// Name of a PostgreSQL session in logs, where requests have their method.
+pub(crate) const SESSION_METHOD: &str = "POSTGRESQL";
 
 /// A compiled rule, without its host and identity, which are only in the index. It is small, because a decision reads it from
 /// memory that is rarely cached.
@@ -38,6 +42,8 @@ pub(super) struct RareConditions {
     /// Field names and patterns of their values.
     pub(super) headers: Vec<(HeaderName, String)>,
     pub(super) body_bytes_max: Option<u64>,
+    /// Patterns of databases. A rule with databases is for sessions, not for requests.
+    pub(super) databases: Vec<String>,
 }
 
 /// A set of methods. An empty set means all methods.
@@ -71,12 +77,30 @@ fn standard_method_bit(method: &str) -> u16 {
 
 impl Rule {
     /// Returns whether the rule applies to the port. Without configured ports, a rule that denies or holds applies to all, and one
-    /// that permits only to 443.
+    /// that permits only to 443; a rule about databases only to 5432.
     pub(super) fn is_for_port(&self, port: u16) -> bool {
         match (self.ports.is_empty(), self.action) {
             (true, Action::Deny | Action::Hold) => true,
-            (true, _) => port == USUAL_PORT,
+            (true, _) => port == if self.is_for_databases() { POSTGRESQL_PORT } else { USUAL_PORT },
             (false, _) => self.ports.contains(&port),
+        }
+    }
+
+    fn databases(&self) -> &[String] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.databases)
+    }
+
+    /// Returns whether the rule is for sessions with databases, and not for requests.
+    pub(super) fn is_for_databases(&self) -> bool {
+        !self.databases().is_empty()
+    }
+
+    /// Returns whether the rule applies to a session with a database. A rule without databases applies only if it denies or holds,
+    /// whatever the request.
+    pub(super) fn is_for_session(&self, database: &str) -> bool {
+        match self.is_for_databases() {
+            true => self.databases().iter().any(|pattern| star::matches(pattern, database)),
+            false => !self.action.permits_immediately() && !self.has_request_conditions(),
         }
     }
 
@@ -87,7 +111,8 @@ impl Rule {
 
     /// Returns whether a request meets all conditions of the rule. With `None`, the path is not checked.
     pub(super) fn matches(&self, request: &RequestFacts<'_>, path: Option<&str>) -> bool {
-        (self.methods.is_empty() || self.methods.include(request.method))
+        !self.is_for_databases()
+            && (self.methods.is_empty() || self.methods.include(request.method))
             && path.is_none_or(|path| self.paths.is_empty() || self.paths.matches(path))
             && self.rare.as_ref().is_none_or(|rare| self.meets_rare_conditions(rare, request))
     }

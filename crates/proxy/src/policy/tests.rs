@@ -395,3 +395,60 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn session_needs_a_rule_with_its_database() {
+    let identities = vec![identity("ci", &["platform"], &[]), identity("alice", &["people"], &[])];
+    let database = |name: &str, databases: &[&str]| PolicyRuleText {
+        database: list(databases),
+        ..rule(name, &["db.example"])
+    };
+    let rules = vec![
+        PolicyRuleText { action: Some(Action::Deny), ..database("secret", &["secret*"]) },
+        PolicyRuleText { teams: list(&["platform"]), ..database("shop", &["shop", "shop_*"]) },
+        PolicyRuleText { port: vec![5433], ..database("all", &["*"]) },
+        PolicyRuleText { port: vec![443, 5432], ..rule("web", &["db.example", "web.example"]) },
+        PolicyRuleText { action: Some(Action::Hold), ..rule("held", &["held.example"]) },
+        PolicyRuleText { action: Some(Action::Deny), path: list(&["/x"]), ..rule("path", &["more.example"]) },
+        PolicyRuleText { database: list(&["x"]), ..rule("more", &["more.example"]) },
+    ];
+    let policy = Policy::compile(&PolicyText { default: None, identities, rules }).unwrap();
+    for (who, host, port, name, wanted) in [
+        ("ci", "db.example", 5432, "shop", (Action::Allow, Some("shop"))),
+        ("ci", "db.example", 5432, "shop_2", (Action::Allow, Some("shop"))),
+        ("ci", "db.example", 5432, "Shop", (Action::Deny, None)),
+        ("alice", "db.example", 5432, "shop", (Action::Deny, None)),
+        ("alice", "db.example", 5433, "shop", (Action::Allow, Some("all"))),
+        ("alice", "db.example", 5433, "secrets", (Action::Deny, Some("secret"))),
+        ("ci", "web.example", 5432, "shop", (Action::Deny, None)),
+        ("ci", "held.example", 5432, "shop", (Action::Deny, Some("held"))),
+        ("ci", "more.example", 5432, "x", (Action::Allow, Some("more"))),
+    ] {
+        let (action, by, _) = decide(&policy, who, host, port, Phase::Session(name));
+        assert_eq!((action, by.as_deref()), wanted, "{who} {host}:{port} {name}");
+    }
+    assert_eq!(decide(&policy, "ci", "held.example", 5432, Phase::Session("x")).2, Reason::NotHeld);
+    // Rules about databases allow neither requests nor connections for requests, and one that denies closes tunnels.
+    for phase in [Phase::Connect, Phase::Probe, Phase::Tunnel] {
+        assert_eq!(decide(&policy, "alice", "db.example", 5433, phase).0, Action::Deny, "{phase:?}");
+        assert_eq!(decide(&policy, "ci", "more.example", 5432, phase).0, Action::Deny, "{phase:?}");
+    }
+    assert_eq!(asks(&policy, "ci", "GET", "more.example/").0, Action::Deny);
+    assert_eq!(asks(&policy, "ci", "GET", "db.example/"), (Action::Allow, Some("web".into()), Reason::Rule));
+    let tunnel = decide(&policy, "ci", "db.example", 443, Phase::Tunnel);
+    assert_eq!((tunnel.0, tunnel.2), (Action::Deny, Reason::NotIntercepted));
+}
+
+#[test]
+fn rule_about_databases_has_no_conditions_on_requests() {
+    let text = PolicyRuleText { database: list(&["shop"]), ..rule("shop", &["db.example"]) };
+    for (wrong, word) in [
+        (PolicyRuleText { method: list(&["GET"]), ..text.clone() }, "conditions on requests"),
+        (PolicyRuleText { path: list(&["/x"]), ..text.clone() }, "conditions on requests"),
+        (PolicyRuleText { action: Some(Action::Hold), ..text.clone() }, "cannot be held"),
+        (PolicyRuleText { database: list(&[""]), ..text }, "empty"),
+    ] {
+        let bad = Policy::compile(&PolicyText { rules: vec![wrong], ..PolicyText::default() }).unwrap_err();
+        assert!(bad.key == "database" && bad.why.contains(word), "{bad}");
+    }
+}

@@ -147,7 +147,7 @@ pub struct PolicyRuleText {
     /// Verified hosts: `NAME`, `*.NAME` or an address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub host: Vec<String>,
-    /// Ports. Default: 443; all ports for rules that deny or hold.
+    /// Ports. Default: 443 (5432 with `database`); all ports for rules that deny or hold.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
     /// Methods, in upper case.
@@ -165,6 +165,9 @@ pub struct PolicyRuleText {
     /// Maximum size of the request's body in bytes. A body of unknown size does not match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes_max: Option<u64>,
+    /// Databases of PostgreSQL servers; `*` matches any text. A rule with databases is for sessions of `[[proxy.postgresql]]`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub database: Vec<String>,
     /// The decision. Default: `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
@@ -182,10 +185,17 @@ impl PolicyRuleText {
     /// Returns whether the rule has conditions on the request, including its host.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
-        let Self { host, port, method, path, query, header, body_bytes_max, .. } = self;
-        let lists = [host.is_empty(), port.is_empty(), method.is_empty(), path.is_empty()];
-        let is_plain = lists.iter().all(|is_empty| *is_empty) && query.is_empty() && header.is_empty();
-        !is_plain || body_bytes_max.is_some()
+        self.has_request_conditions()
+            || !self.host.is_empty()
+            || !self.port.is_empty()
+            || !self.database.is_empty()
+    }
+
+    /// Returns whether the rule has conditions that only HTTP requests can meet.
+    pub(super) fn has_request_conditions(&self) -> bool {
+        let Self { method, path, query, header, body_bytes_max, .. } = self;
+        let lists = [method.is_empty(), path.is_empty(), query.is_empty(), header.is_empty()];
+        lists.contains(&false) || body_bytes_max.is_some()
     }
 }
 

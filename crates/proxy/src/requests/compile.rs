@@ -191,6 +191,11 @@ impl Rule {
         self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.is_for(host))
     }
 
+    /// Returns whether the rule is for sessions with databases, and not for requests.
+    pub(super) fn is_for_sessions(&self) -> bool {
+        self.inject.as_ref().is_some_and(|inject| inject.logs_in())
+    }
+
     fn blocks_by_path(&self) -> bool {
         !self.paths.is_empty() && matches!(self.answer, Some(LocalReply::Block(..)))
     }
@@ -236,6 +241,7 @@ impl Rule {
             inject: text.inject.as_ref().map(Injection::read).transpose()?.map(Arc::new),
         };
         rule.check()?;
+        rule.check_session()?;
         let is_aws = |host: &String| host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn");
         if rule.inject.as_ref().is_some_and(|inject| inject.needs_aws_host()) && !text.host.iter().all(is_aws)
         {
@@ -244,6 +250,29 @@ impl Rule {
             return Err(invalid("inject", "as = \"sigv4\" takes service and region from hosts of AWS", hint));
         }
         Ok(rule)
+    }
+
+    /// Checks that a rule for sessions has no conditions on requests, and no other actions.
+    fn check_session(&self) -> Result<(), InvalidSetting> {
+        const HINT: &str = "leave only `name`, `host` and `inject`; use another rule for requests";
+        let has_conditions = !self.server_names.is_empty()
+            || !self.methods.is_empty()
+            || !self.paths.is_empty()
+            || !self.clients.is_empty()
+            || !self.request_types.is_empty()
+            || !self.response_types.is_empty();
+        let acts = !self.request.is_empty()
+            || !self.response.is_empty()
+            || self.answer.is_some()
+            || self.rewrite.is_some()
+            || self.delay.is_some()
+            || self.record;
+        match self.is_for_sessions() && (has_conditions || acts) {
+            true => {
+                Err(invalid("inject", "as = \"postgresql\" is for sessions, which have no requests", HINT))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Checks for settings that exclude each other.
@@ -379,7 +408,7 @@ fn answer(text: &RuleText) -> Result<Option<LocalReply>, InvalidSetting> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RewriteText;
+    use super::super::{Form, InjectText, RewriteText};
     use super::*;
 
     fn refused(text: RuleText) -> String {
@@ -408,9 +437,26 @@ mod tests {
             let rewrite = RewriteText { path: Some(from.into()), to: Some("/new/".into()), host: None };
             RuleText { rewrite: Some(rewrite), ..RuleText::default() }
         };
-        let inject =
-            || Some(super::super::InjectText { credential: Some("/a".into()), ..Default::default() });
+        let inject = || Some(InjectText { credential: Some("/a".into()), ..InjectText::default() });
+        let session = |change: &dyn Fn(&mut RuleText, &mut InjectText)| {
+            let form = Form::Postgresql;
+            let mut inject = InjectText { credential: Some("/a".into()), form, ..InjectText::default() };
+            let mut text = RuleText { host: vec!["db.example".into()], ..RuleText::default() };
+            change(&mut text, &mut inject);
+            RuleText { inject: Some(inject), ..text }
+        };
         let table = [
+            (
+                session(&|text, _| text.path = vec!["/x".into()]),
+                "inject: as = \"postgresql\" is for sessions",
+            ),
+            (session(&|text, _| text.record = true), "inject: as = \"postgresql\" is for sessions"),
+            (session(&|_, inject| inject.allow_echo = true), "inject: `allow_echo` is about responses"),
+            (
+                session(&|_, inject| (inject.form, inject.database) = (Form::Bearer, vec!["x".into()])),
+                "inject: `database` is allowed only",
+            ),
+            (session(&|_, inject| inject.field = Some("password".into())), "with `field` require `user`"),
             (RuleText { block: Some(200), ..RuleText::default() }, "block: 200"),
             (RuleText { page: Some("x".into()), ..RuleText::default() }, "page: allowed only with `block`"),
             (RuleText { inject: inject(), ..RuleText::default() }, "inject: without `host`"),

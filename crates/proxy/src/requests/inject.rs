@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use keys::Secret;
 use outbound::http::percent_encoded;
 use parking_lot::Mutex;
+use x509::star;
 use zeroize::Zeroizing;
 
 use super::fetched::Fetched;
@@ -32,7 +33,7 @@ use super::sigv4::{AccessKey, Scope, Signable, is_presigned, sign_request};
 use super::spellings::ValueEncodings;
 use super::unavailable::SecretUnavailable;
 use crate::leases::{IdentityLeases, LeaseError, SlotRef};
-use crate::policy::{Grantee, Grants};
+use crate::policy::{Grantee, Grants, POSTGRESQL_PORT};
 
 /// Time for which the previous version is still used for servers that reject the current one.
 const GRACE: Duration = Duration::from_secs(600);
@@ -92,6 +93,8 @@ pub(super) struct Injection {
     prefix: String,
     grants: Grants,
     ports: Vec<u16>,
+    /// Patterns of the databases that the credential is for; empty: all.
+    databases: Vec<String>,
     pub(super) insecure: bool,
     /// Whether response bodies may contain the credential: they are then not searched.
     may_echo: bool,
@@ -210,7 +213,6 @@ pub(crate) struct Injected {
 impl Injection {
     pub(super) fn read(text: &InjectText) -> Result<Self, InvalidSetting> {
         let bad = |why: &str, hint| invalid("inject", why, hint);
-        let is_basic = text.form == Form::Basic;
         let header = match (text.form, &text.header) {
             (Form::Header, Some(name)) => header_name("inject", name)?,
             (Form::Header, None) => {
@@ -227,10 +229,18 @@ impl Injection {
         if text.prefix.is_some() && text.form != Form::Header {
             return Err(bad("`prefix` is allowed only with as = \"header\"", "remove it"));
         }
-        if text.user.is_some() && !is_basic {
-            return Err(bad("`user` is allowed only with as = \"basic\"", "remove it"));
+        let is_session = text.form == Form::Postgresql;
+        if text.user.is_some() && !has_user(text.form) {
+            let why = "`user` is allowed only with as = \"basic\" and as = \"postgresql\"";
+            return Err(bad(why, "remove it"));
         }
-        if text.user.as_ref().is_some_and(|user| user.contains(':')) {
+        if !text.database.is_empty() && !is_session {
+            return Err(bad("`database` is allowed only with as = \"postgresql\"", "remove it"));
+        }
+        if text.allow_echo && is_session {
+            return Err(bad("`allow_echo` is about responses, which a session does not have", "remove it"));
+        }
+        if !is_session && text.user.as_ref().is_some_and(|user| user.contains(':')) {
             return Err(bad("`user` has a colon", "a user name cannot have a colon (RFC 7617)"));
         }
         let prefix = text.prefix.clone().unwrap_or_default();
@@ -253,6 +263,7 @@ impl Injection {
             prefix,
             grants: text.grants(),
             ports: text.port.clone(),
+            databases: text.database.clone(),
             insecure: text.insecure,
             // A signed request does not contain the key, and ranges of objects must stay possible.
             may_echo: text.allow_echo || text.form == Form::SigV4,
@@ -303,6 +314,18 @@ impl Injection {
         port == if in_tls { 443 } else { 80 } || self.ports.contains(&port)
     }
 
+    /// Returns whether the credential is for sessions with databases.
+    pub(super) fn logs_in(&self) -> bool {
+        self.form == Form::Postgresql
+    }
+
+    /// Returns whether the credential is for sessions with this database, at this port of its hosts.
+    pub(super) fn is_for_session(&self, port: u16, database: &str) -> bool {
+        self.logs_in()
+            && (port == POSTGRESQL_PORT || self.ports.contains(&port))
+            && (self.databases.is_empty() || self.databases.iter().any(|one| star::matches(one, database)))
+    }
+
     /// Records whether the last read failed. Returns true if that changed.
     pub(super) fn is_news(&self, is_missing: bool) -> bool {
         self.is_missing.swap(is_missing, Relaxed) != is_missing
@@ -328,13 +351,7 @@ impl Injection {
     ) -> Result<Injected, NotInjected> {
         // Removed first, so that the client's own value is never forwarded, even after an error.
         request.headers.remove(&self.header);
-        let (read, lease) = self.fetched(grantee, sources).await?;
-        let read = if self.form == Form::Google { self.google_token(&read)? } else { read };
-        let refused = tried.iter().rev().find(|one| Arc::ptr_eq(&one.injection, self)).map(|one| one.digest);
-        let read = Version::of(read);
-        // The values of other identities are not versions of this one.
-        let (chosen, is_new) =
-            if lease.is_some() { (read, false) } else { self.versions.lock().choose(read, refused) };
+        let (chosen, is_new, lease) = self.chosen(grantee, sources, tried).await?;
         let Version { fetched: Fetched { values: texts, version }, digest } = chosen;
         if self.form == Form::SigV4 {
             let needles = self.sign(request, &texts)?;
@@ -351,6 +368,57 @@ impl Injection {
         header.set_sensitive(true);
         request.headers.insert(self.header.clone(), header);
         Ok(Injected { injection: Arc::clone(self), needles, digest, version, lease })
+    }
+
+    /// Returns user and password for a login. `tried` is as in [`Self::put`].
+    pub(super) async fn login(
+        self: &Arc<Self>,
+        grantee: &Grantee,
+        sources: CredentialSources<'_>,
+        tried: &[Injected],
+    ) -> Result<(Secret, Secret, Injected), SecretUnavailable> {
+        let (Version { fetched, digest }, _, lease) = self.chosen(grantee, sources, tried).await?;
+        let (user, password) = self.pair(&fetched.values)?;
+        let (user, password) = (Secret::new(user), Secret::new(password));
+        let injection = Arc::clone(self);
+        let (needles, version) = (Vec::new(), fetched.version);
+        Ok((user, password, Injected { injection, needles, digest, version, lease }))
+    }
+
+    /// Reads the credential, and chooses the version to send. Also returns whether the version is new, and the lease if it is one.
+    async fn chosen(
+        self: &Arc<Self>,
+        grantee: &Grantee,
+        sources: CredentialSources<'_>,
+        tried: &[Injected],
+    ) -> Result<(Version, bool, Option<SlotRef>), SecretUnavailable> {
+        let (read, lease) = self.fetched(grantee, sources).await?;
+        let read = if self.form == Form::Google { self.google_token(&read)? } else { read };
+        let refused = tried.iter().rev().find(|one| Arc::ptr_eq(&one.injection, self)).map(|one| one.digest);
+        let read = Version::of(read);
+        // The values of other identities are not versions of this one.
+        let (chosen, is_new) =
+            if lease.is_some() { (read, false) } else { self.versions.lock().choose(read, refused) };
+        Ok((chosen, is_new, lease))
+    }
+
+    /// Returns user and password of the values.
+    fn pair<'a>(&'a self, texts: &'a [Secret]) -> Result<(&'a str, &'a str), SecretUnavailable> {
+        let first = self.first(texts)?;
+        match (&self.user, texts.get(1)) {
+            (Some(user), _) => Ok((user, first)),
+            (None, Some(password)) => Ok((first, password.expose())),
+            // Only the user name has no colon (RFC 7617 section 2).
+            (None, None) => first.split_once(':').ok_or_else(|| {
+                SecretUnavailable::Unusable(format!("{} is not user:password", self.called()))
+            }),
+        }
+    }
+
+    /// Returns the first value, which must not be empty.
+    fn first<'a>(&self, texts: &'a [Secret]) -> Result<&'a str, SecretUnavailable> {
+        let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
+        first.ok_or_else(|| SecretUnavailable::Unusable(format!("{} is empty", self.called())))
     }
 
     /// Reads the credential from its source.
@@ -424,34 +492,17 @@ impl Injection {
     /// also occurs in unrelated texts.
     fn written(&self, texts: &[Secret]) -> Result<Written, SecretUnavailable> {
         let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
-        let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
-        let first =
-            first.ok_or_else(|| SecretUnavailable::Unusable(format!("{} is empty", self.called())))?;
+        let first = self.first(texts)?;
         let (value, secret, password) = match self.form {
             // Requests with `sigv4` are signed instead.
             Form::Bearer | Form::Google | Form::SigV4 => {
                 (octets(&["Bearer ", first]), octets(&[first]), first)
             }
             Form::Header => (octets(&[&self.prefix, first]), octets(&[first]), first),
-            Form::Basic => {
-                let pair = match (&self.user, texts.get(1)) {
-                    (Some(user), _) => octets(&[user, ":", first]),
-                    (None, Some(password)) => octets(&[first, ":", password.expose()]),
-                    (None, None) if first.contains(':') => octets(&[first]),
-                    (None, None) => {
-                        return Err(SecretUnavailable::Unusable(format!(
-                            "{} is not user:password",
-                            self.called()
-                        )));
-                    }
-                };
-                let coded = Zeroizing::new(STANDARD.encode(&pair));
-                let password = texts.get(1).map_or(first, Secret::expose);
-                // Only the user name has no colon (RFC 7617 section 2).
-                let password = password
-                    .split_once(':')
-                    .filter(|_| texts.len() == 1 && self.user.is_none())
-                    .map_or(password, |(_, after)| after);
+            // `postgresql` is not written to headers.
+            Form::Basic | Form::Postgresql => {
+                let (user, password) = self.pair(texts)?;
+                let coded = Zeroizing::new(STANDARD.encode(octets(&[user, ":", password])));
                 (octets(&["Basic ", &coded]), octets(&[&coded]), password)
             }
         };
@@ -478,6 +529,11 @@ impl Injection {
             Source::Lease { .. } => {}
         }
     }
+}
+
+/// Returns whether a credential of this form is a user with a password.
+fn has_user(form: Form) -> bool {
+    matches!(form, Form::Basic | Form::Postgresql)
 }
 
 /// Returns the source of the credential.
@@ -508,11 +564,11 @@ fn source(text: &InjectText) -> Result<Source, InvalidSetting> {
 
 /// Returns the fields of a credential in the store.
 fn fields(text: &InjectText) -> Result<Vec<Vec<String>>, InvalidSetting> {
-    let is_pair = text.form == Form::Basic && text.user.is_none();
+    let is_pair = has_user(text.form) && text.user.is_none();
     match &text.field {
         Some(_) if is_pair => {
             let hint = "without `field`, the fields `username` and `password` are used";
-            Err(invalid("inject", "as = \"basic\" with `field` requires `user`", hint))
+            Err(invalid("inject", "as = \"basic\" and as = \"postgresql\" with `field` require `user`", hint))
         }
         Some(field) => Ok(vec![field.split('.').map(str::to_owned).collect()]),
         None if is_pair || text.form == Form::SigV4 => {
@@ -525,7 +581,7 @@ fn fields(text: &InjectText) -> Result<Vec<Vec<String>>, InvalidSetting> {
 /// Returns the part of a lease.
 fn lease_part(text: &InjectText) -> Result<LeasePart, InvalidSetting> {
     let bad = |why: &str, hint| Err(invalid("inject", why, hint));
-    let is_basic = text.form == Form::Basic;
+    let is_pair = has_user(text.form);
     if matches!(text.form, Form::SigV4 | Form::Google) {
         return bad("a lease has no key of a cloud", "use as = \"basic\", \"bearer\" or \"header\"");
     }
@@ -538,8 +594,10 @@ fn lease_part(text: &InjectText) -> Result<LeasePart, InvalidSetting> {
         return bad("a lease needs `identities`, `teams` or `tags`", hint);
     }
     match text.field.as_deref() {
-        None if is_basic => Ok(LeasePart::Pair),
-        Some(_) if is_basic => bad("as = \"basic\" has both fields of a lease", "remove `field`"),
+        None if is_pair => Ok(LeasePart::Pair),
+        Some(_) if is_pair => {
+            bad("as = \"basic\" and as = \"postgresql\" have both fields of a lease", "remove `field`")
+        }
         None | Some("password") => Ok(LeasePart::Password),
         Some("username") => Ok(LeasePart::Username),
         Some(_) => bad("a lease has the fields `username` and `password`", "use one of them"),

@@ -135,6 +135,13 @@ impl RequestLog {
         entry
     }
 
+    /// Returns the entry of a session with a database of `target`. It counts bytes, even if requests are not logged.
+    pub(crate) fn session(&self, client: &Client, target: &Target, method: &str, path: &str) -> Box<Entry> {
+        let mut entry = self.lines.session_entry(client, (method, path), target.to_string());
+        entry.set_destination(|| Destination { host: target.name.clone(), port: target.port, is_tls: None });
+        entry
+    }
+
     /// Logs a refused connection.
     pub(crate) fn refused(&self, client: &Client, target: &Target) {
         if let Some(mut entry) = self.tunnel(client, target, &target.name) {

@@ -2,6 +2,7 @@
 //!
 //! - `compile`: which rule matches; `apply`: what it does.
 //! - `inject`: credentials that are put into requests; `sigv4` and `google` for clouds.
+//! - `login`: credentials for sessions with databases.
 //! - `log`: the access log, the audit log (`audit`) and recordings (`recording`, `har`, `har_parts`).
 //! - `response_filter`: removal of injected values from responses: `decoding`, and `scrub` with `spellings`.
 //! - `needles`, `fields`, `body`: redaction of recordings.
@@ -19,6 +20,7 @@ pub(crate) mod har_parts;
 mod inject;
 mod live;
 mod log;
+mod login;
 mod metrics;
 mod needles;
 mod options;
@@ -51,5 +53,6 @@ pub(crate) use audit::{AuditEvent, AuditLog, AuditWriteError};
 pub(crate) use inject::{CredentialSources, Injected};
 pub(crate) use live::{LiveRules, RuleSet};
 pub(crate) use log::{ReopenSignals, RequestLog};
+pub(crate) use login::{DatabasePlace, Login, NoLogin};
 pub(crate) use response_filter::{ResponseFilter, SearchedValues, UnsearchableBody, make_searchable};
 pub(crate) use scrubbed_stream::ScrubbedStream;

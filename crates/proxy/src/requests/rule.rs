@@ -108,7 +108,7 @@ pub struct InjectText {
     /// Form of the credential in the request.
     #[serde(rename = "as")]
     pub form: Form,
-    /// User name for `basic`. Without it, the credential must have the fields `username` and `password`, or the file must contain
+    /// User name for `basic` and `postgresql`. Without it, the credential must have the fields `username` and `password`, or the file must contain
     /// `user:password`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -127,9 +127,12 @@ pub struct InjectText {
     /// OAuth scopes of tokens for the form `google`, separated by spaces. Default: `https://www.googleapis.com/auth/cloud-platform`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// Ports of the host that may receive the credential, in addition to 443 (80 without TLS).
+    /// Ports of the host that may receive the credential, in addition to 443 (80 without TLS; 5432 for the form `postgresql`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
+    /// Databases that the credential is for, with the form `postgresql`; `*` matches any text. Default: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub database: Vec<String>,
     /// Identities that get the credential. If identities are configured, a credential without `identities`, `teams` and `tags` is
     /// not granted to any identity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -172,6 +175,8 @@ pub enum Form {
     SigV4,
     /// `Authorization: Bearer` with a token of a service account of Google Cloud, which the proxy makes of its key.
     Google,
+    /// User and password of a PostgreSQL server, for sessions of `[[proxy.postgresql]]`.
+    Postgresql,
 }
 
 /// An invalid rule.

@@ -19,6 +19,7 @@ mod minting;
 mod mirror;
 mod own_tls;
 mod permission;
+mod postgresql;
 mod proxy;
 mod recordings;
 mod requests;

@@ -7,6 +7,7 @@ mod hooks;
 mod leaf_store;
 mod minting;
 mod policy;
+mod postgresql;
 mod requests;
 mod transparent;
 mod upstreams;
@@ -29,6 +30,7 @@ pub(crate) use self::authority::ProxyAuthoritySettings;
 pub(crate) use self::hooks::HookSettings;
 pub(crate) use self::leaf_store::LeafBackend;
 pub(crate) use self::policy::{HoldWebhook, HoldWebhookFormat};
+pub(crate) use self::postgresql::{PostgresqlSettings, PostgresqlTls};
 pub(super) use self::requests::{access_log, logged_query};
 
 use self::access::AccessSettings;
@@ -92,6 +94,7 @@ pub(crate) struct ProxySettings {
     pub(crate) minting: MintingSettings,
     pub(crate) ask: AskSettings,
     pub(crate) policy: PolicySettings,
+    pub(crate) postgresql: Vec<PostgresqlSettings>,
     pub(crate) rules: Vec<RuleText>,
     pub(crate) hooks: Vec<HookSettings>,
     pub(crate) requests: ProxyRequestSettings,
@@ -188,6 +191,7 @@ impl Default for ProxySettings {
             minting: MintingSettings::default(),
             ask: AskSettings::default(),
             policy: PolicySettings::default(),
+            postgresql: Vec::new(),
             rules: Vec::new(),
             hooks: Vec::new(),
             requests: ProxyRequestSettings::default(),
@@ -265,6 +269,7 @@ impl ProxySettings {
         self.requests.check()?;
         self.request_rules()?;
         hooks::check(&self.hooks)?;
+        postgresql::check(&self.postgresql, self.policy.is_active())?;
         self.policy.check_access(&self.access)?;
         self.policy.check_webhook()?;
         self.policy()?;
@@ -346,6 +351,7 @@ impl ProxySettings {
             clients: self.clients.clone(),
             access: self.access.options()?,
             transparent: self.transparent.options()?,
+            postgresql: postgresql::options(&self.postgresql)?,
             upstreams: upstreams::policies(&self.parent, &self.upstreams)?,
             guard: Guard { allow_link_local: self.allow_link_local, networks: self.policy.networks()? },
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),

@@ -403,6 +403,11 @@ pub(super) const KEYS: &[Key] = &[
          client_key_file, parent, parent_credentials_file }]",
     ),
     (
+        "proxy.postgresql",
+        Kind::Toml,
+        "listeners for PostgreSQL clients, [[proxy.postgresql]]: see docs/agent-gateway.md",
+    ),
+    (
         "proxy.hooks",
         Kind::Toml,
         "hooks on requests and responses, [[proxy.hooks]]: see docs/agent-gateway.md",

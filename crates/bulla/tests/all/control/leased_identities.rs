@@ -66,6 +66,39 @@ impl Gateway {
         (user.to_owned(), password.to_owned())
     }
 
+    /// Removes the identity `other` and its token from the configuration of the proxy.
+    fn remove_other(&self, configuration: &str) {
+        let is_token = |text: &str| text.contains("name = \"other\", sha256");
+        let (before, rest) = configuration.split_once("tokens = [").unwrap();
+        let (tokens, after) = rest.split_once(']').unwrap();
+        let kept: Vec<&str> = tokens.split_inclusive('}').filter(|token| !is_token(token)).collect();
+        let without = format!("{before}tokens = [{}]{after}", kept.concat().trim_end_matches(", "));
+        let identity =
+            "[[proxy.policy.identities]]\nname = \"other\"\nteams = [\"platform\"]\nusers = [\"other\"]\n";
+        assert!(without.contains(identity), "{without}");
+        std::fs::write(self.world.place.path("bulla.toml"), without.replace(identity, "")).unwrap();
+    }
+
+    /// Returns a listener for PostgreSQL clients, and its rules.
+    fn sessions(&self) -> String {
+        let port = self.target.port();
+        format!(
+            "[[proxy.postgresql]]\nlisten = \"127.0.0.1:0\"\nhost = \"127.0.0.1\"\nport = {port}\ntls = \"disable\"\n\
+             [[proxy.policy.rules]]\nname = \"shop\"\nteams = [\"platform\"]\nhost = [\"127.0.0.1\"]\nport = [{port}]\ndatabase = [\"shop\"]\n\
+             [[proxy.rules]]\nname = \"shop\"\nhost = [\"127.0.0.1\"]\n\
+             inject = {{ lease = \"/team/db/read-only\", as = \"postgresql\", teams = [\"platform\"], port = [{port}] }}\n"
+        )
+    }
+
+    /// Returns psql through the proxy, as `who`.
+    fn psql(&self, proxy: &Proxy, who: &str, query: &str) -> Command {
+        let mut psql = Command::new("psql");
+        let port = proxy.postgresql.unwrap();
+        psql.env("PGPASSWORD", format!("token-of-{who}")).args(["-X", "-q", "-A", "-t", "-w", "-c", query]);
+        psql.arg(format!("host=127.0.0.1 port={port} user={who} dbname=shop"));
+        psql
+    }
+
     /// Opens a session of a user that lasts until the server ends it.
     fn session(&self, (user, password): &(String, String)) -> Child {
         let mut psql = Command::new("psql");
@@ -96,16 +129,7 @@ fn each_identity_of_the_gateway_has_its_own_database_user_until_it_is_stopped() 
     }
     assert!(target.has_leased_roles(2), "one for each identity, whatever the number of connections");
     // One of them is removed, with its token.
-    let is_token = |text: &str| text.contains("name = \"other\", sha256");
-    let (before, rest) = configuration.split_once("tokens = [").unwrap();
-    let (tokens, after) = rest.split_once(']').unwrap();
-    let kept: Vec<&str> = tokens.split_inclusive('}').filter(|token| !is_token(token)).collect();
-    let without = format!("{before}tokens = [{}]{after}", kept.concat().trim_end_matches(", "));
-    let identity =
-        "[[proxy.policy.identities]]\nname = \"other\"\nteams = [\"platform\"]\nusers = [\"other\"]\n";
-    assert!(without.contains(identity), "{without}");
-    let without = without.replace(identity, "");
-    std::fs::write(gateway.world.place.path("bulla.toml"), without).unwrap();
+    gateway.remove_other(&configuration);
     house.until("the user of the stopped identity to be dropped", || !target.has_role(&other.0));
     assert!(!of_other.wait().unwrap().success(), "its session was ended");
     assert!(of_ci.try_wait().unwrap().is_none(), "the other one goes on");
@@ -123,5 +147,37 @@ fn each_identity_of_the_gateway_has_its_own_database_user_until_it_is_stopped() 
     let pid = proxy.process_id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     house.until("all users to be dropped", || target.has_leased_roles(0));
+    assert!(!of_ci.wait().unwrap().success());
+}
+
+#[test]
+fn sessions_of_each_identity_have_its_own_database_user_and_end_with_the_identity() {
+    let gateway = Gateway::new();
+    let (house, target) = (&gateway.house, &gateway.target);
+    let configuration = gateway.configuration() + &gateway.sessions();
+    let proxy = gateway.world.start(&configuration);
+    let user = |who: &str| {
+        let output = gateway.psql(&proxy, who, "SELECT current_user").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let (ci, other) = (user("ci"), user("other"));
+    assert!(ci != other && target.has_role(&ci) && target.has_role(&other));
+    assert_eq!((user("ci"), user("other")), (ci.clone(), other.clone()));
+    let sleep = |who: &str| {
+        let mut psql = gateway.psql(&proxy, who, "SELECT pg_sleep(86400)");
+        psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let (mut of_ci, mut of_other) = (sleep("ci"), sleep("other"));
+    house.until("the sessions to begin", || target.has_session(&ci) && target.has_session(&other));
+    gateway.remove_other(&configuration);
+    assert!(!of_other.wait().unwrap().success(), "its session was ended");
+    house.until("the user of the stopped identity to be dropped", || !target.has_role(&other));
+    assert!(of_ci.try_wait().unwrap().is_none() && target.has_session(&ci), "the other one goes on");
+    assert!(!gateway.psql(&proxy, "other", "SELECT 1").output().unwrap().status.success());
+    let audit = std::fs::read_to_string(gateway.world.place.path("audit.jsonl")).unwrap();
+    let line = audit.lines().find(|line| line.contains("proxy.session.allow")).unwrap();
+    assert!(line.contains("identity:ci") && line.contains("lease:/team/db/read-only"), "{line}");
+    drop(proxy);
     assert!(!of_ci.wait().unwrap().success());
 }

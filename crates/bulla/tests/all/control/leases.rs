@@ -76,6 +76,10 @@ impl Target {
         format!("postgres://{user}:{password}@127.0.0.1:{}/shop", self.port)
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
     fn log_in(&self, house: &House, user: &str, password: &str) -> bool {
         let url = self.url(user, password);
         let arguments = ["-X", "-q", "-c", "SELECT 1", &url];
