@@ -1,4 +1,4 @@
-//! The proxy of a server process: the requests that it holds.
+//! The proxy of a server process: the requests that it holds, and replays of recent ones.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,4 +69,27 @@ pub struct HeldApprovalView {
     pub request: HeldRequestView,
     /// Number of requests that are sent now: the approved one, and equal ones that were held as well.
     pub sent: usize,
+}
+
+/// What a replay of a recent request would send, by the rules in effect.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", schema(as = ReplayPlan))]
+pub struct ReplayPlanView {
+    /// Reason why the request cannot be replayed; absent if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Method.
+    pub method: Option<String>,
+    /// URL.
+    pub url: Option<String>,
+    /// Identity of the client, as which the request is sent.
+    pub identity: Option<String>,
+    /// Decision of the policy: `allow` or `log`; null without a policy.
+    pub decision: Option<String>,
+    /// The rule of the policy that decides.
+    pub policy_rule: Option<String>,
+    /// Names of the credentials that are injected anew; never their values.
+    #[serde(default)]
+    pub credentials: Vec<String>,
 }

@@ -30,7 +30,7 @@ impl ClientBody {
     }
 
     /// Creates an empty body.
-    pub(crate) fn empty() -> Self {
+    pub fn empty() -> Self {
         Self { inner: None, rest: None }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http_relay::access_log::{Ended, Judgement, Lasting};
+use http_relay::access_log::{Ended, Judgement, Lasting, Replay};
 use http_relay::client::Client;
 use http_relay::page::{self, Body};
 use http_relay::target::Target;
@@ -67,7 +67,12 @@ impl AuditedDecision {
     ) -> Self {
         let name = way.origin.server.as_ref().unwrap_or(&way.origin.target.name);
         let audited = Self::of("request", &way.client, name, way.origin.target.port, judgement);
-        audited.of_object(request.method().as_str(), request.uri().path())
+        let mut audited = audited.of_object(request.method().as_str(), request.uri().path());
+        // The client did not send this request.
+        if let Some(replay) = request.extensions().get::<Replay>() {
+            audited.event.details["replayed_by"] = (*replay.by).into();
+        }
+        audited
     }
 
     /// Adds method and path.

@@ -28,6 +28,7 @@ use super::connection_context::ConnectionContext;
 use super::gateway::{Admission, Refused};
 use super::hooked::HookedRequest;
 use super::hooks::RequestKind;
+use super::original::original_of;
 use super::page::rejected_page;
 use super::proxy::Proxy;
 use super::requests::{
@@ -74,7 +75,10 @@ impl Proxy {
             port: target.port,
             is_tls: Some(server.is_some()),
         };
-        entry.iter_mut().for_each(|entry| entry.set_destination(place));
+        entry.iter_mut().for_each(|entry| {
+            entry.set_destination(place);
+            entry.set_original(|| original_of(&request, way, websocket.as_ref()));
+        });
         let mut judged = None;
         let authority = authority_of(&request);
         // The decision comes first: nothing is resolved or dialled for a request that is denied or held.

@@ -108,6 +108,16 @@ impl Refused {
     }
 }
 
+/// The decision about a request that is not sent yet.
+pub(super) struct Foreseen {
+    /// Identity of the client.
+    pub(super) identity: Option<Arc<str>>,
+    /// Decision of the policy; `None` without a policy.
+    pub(super) decision: Option<Decision>,
+    /// Names of the credentials that the request would get.
+    pub(super) credentials: Vec<String>,
+}
+
 /// Subject of a decision, for pages and logs.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
@@ -158,6 +168,34 @@ impl Proxy {
             }
             refused => refused,
         })
+    }
+
+    /// Returns the decision about a request by the current rules, without its effects, and the credentials that it would get.
+    pub(super) fn foresee(
+        &self,
+        way: &ConnectionContext,
+        request: &Request<ClientBody>,
+        host: &HostOrIp,
+    ) -> Foreseen {
+        let rules = self.rules.now();
+        let policy = &rules.policy;
+        let identity = identify(policy, &way.client);
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let port = way.origin.target.port;
+        let scheme = Some(if way.origin.server.is_some() { "https" } else { "http" });
+        let subject = Subject { client: &way.client, identity, host, port, method, path, scheme };
+        let facts = RequestFacts {
+            method,
+            path,
+            query: request.uri().query(),
+            headers: request.headers(),
+            body_bytes: request.body().size_hint().exact(),
+        };
+        Foreseen {
+            identity: identity.map(|identity| Arc::clone(&identity.name)),
+            decision: policy.is_active().then(|| subject.decide(policy, Phase::Request(facts))),
+            credentials: subject.credentials(&rules),
+        }
     }
 
     /// Decides about a tunnel to `target` for the host `name`. `approval` is the approval of this tunnel, if it was held.

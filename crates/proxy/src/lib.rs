@@ -12,7 +12,8 @@
 //! 8. `exchange`: one request and its response; [`requests`]: the rules on requests.
 //!
 //! `gateway` applies the [`policy`], if there is one, to every request, CONNECT and tunnel; `budgets` counts the usage of
-//! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] has the last requests.
+//! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] has the last requests, and
+//! [`replay`] sends one of them again.
 //!
 //! [`postgresql`]: sessions with databases, with a policy decision and a credential, but without HTTP.
 //!
@@ -43,6 +44,7 @@ pub mod mint;
 pub mod minting;
 mod mirror;
 mod options;
+mod original;
 mod page;
 pub mod permission;
 mod permitted;
@@ -53,6 +55,7 @@ mod proxy;
 pub mod recent;
 mod redirect;
 mod refusals;
+pub mod replay;
 pub mod requests;
 pub mod revocation;
 mod rotation;

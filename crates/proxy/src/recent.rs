@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use http_relay::access_log::{Line, Observer};
+use http_relay::access_log::{Line, Observer, Original, Replay};
 use hyper::StatusCode;
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -62,6 +62,10 @@ pub struct RecentRequest {
     pub bytes_to_client: u64,
     /// Milliseconds since the arrival; `None` until the exchange ends.
     pub duration_ms: Option<u64>,
+    /// Number of the request that this request replays.
+    pub replay_of: Option<u64>,
+    /// The person who replayed it.
+    pub replayed_by: Option<Arc<str>>,
 }
 
 /// Which recent requests are listed.
@@ -83,7 +87,14 @@ pub struct RecentRequests(Arc<Shared>);
 struct Shared {
     next: AtomicU64,
     /// In the order in which their responses began.
-    requests: Mutex<VecDeque<RecentRequest>>,
+    requests: Mutex<VecDeque<KeptRequest>>,
+}
+
+#[derive(Clone, Debug)]
+struct KeptRequest {
+    request: RecentRequest,
+    /// `None` for a tunnel, and for a connection without a request.
+    original: Option<Original>,
 }
 
 impl RecentRequests {
@@ -91,13 +102,29 @@ impl RecentRequests {
     #[must_use]
     pub fn list(&self, filter: &RecentFilter, limit: usize) -> Vec<RecentRequest> {
         let requests = self.0.requests.lock();
-        requests.iter().rev().filter(|one| filter.matches(one)).take(limit).cloned().collect()
+        let all = requests.iter().rev().map(|kept| &kept.request);
+        all.filter(|one| filter.matches(one)).take(limit).cloned().collect()
     }
 
     /// Returns the request with this number, if it is still kept.
     #[must_use]
     pub fn get(&self, id: u64) -> Option<RecentRequest> {
-        self.0.requests.lock().iter().rev().find(|one| one.id == id).cloned()
+        self.find(|kept| kept.request.id == id).map(|kept| kept.request)
+    }
+
+    /// Returns the request with this number, and its origin if it is not a tunnel.
+    pub(crate) fn original(&self, id: u64) -> Option<(RecentRequest, Option<Original>)> {
+        self.find(|kept| kept.request.id == id).map(|kept| (kept.request, kept.original))
+    }
+
+    /// Returns the request that this replay sent, if its response began.
+    pub(crate) fn replayed(&self, replay: &Replay) -> Option<RecentRequest> {
+        let is_it = |by: &Arc<str>| Arc::ptr_eq(by, &replay.by);
+        self.find(|kept| kept.request.replayed_by.as_ref().is_some_and(is_it)).map(|kept| kept.request)
+    }
+
+    fn find(&self, is_wanted: impl Fn(&KeptRequest) -> bool) -> Option<KeptRequest> {
+        self.0.requests.lock().iter().rev().find(|kept| is_wanted(kept)).cloned()
     }
 }
 
@@ -107,14 +134,15 @@ impl Observer for RecentRequests {
     }
 
     fn observed(&self, id: u64, line: &Line, is_ended: bool) {
-        let request = RecentRequest::of(id, line, is_ended);
+        let (request, original) = (RecentRequest::of(id, line, is_ended), line.original.clone());
+        let kept = KeptRequest { request, original };
         let mut requests = self.0.requests.lock();
-        if let Some(known) = requests.iter_mut().rev().find(|one| one.id == id) {
-            *known = request;
+        if let Some(known) = requests.iter_mut().rev().find(|one| one.request.id == id) {
+            *known = kept;
             return;
         }
         let oldest = if requests.len() >= RECENT_MAX { requests.pop_front() } else { None };
-        requests.push_back(request);
+        requests.push_back(kept);
         drop(requests);
         // Freed outside of the lock.
         drop(oldest);
@@ -125,6 +153,7 @@ impl RecentRequest {
     fn of(id: u64, line: &Line, is_ended: bool) -> Self {
         let judgement = line.judgement.as_ref();
         let destination = line.destination.as_ref();
+        let replay = line.original.as_ref().and_then(|original| original.replay.as_ref());
         // The access log may have the query.
         let path = line.path.split('?').next().unwrap_or_default();
         Self {
@@ -147,6 +176,8 @@ impl RecentRequest {
             bytes_from_client: line.octets_up,
             bytes_to_client: line.octets_down,
             duration_ms: is_ended.then(|| line.duration_ms.round() as u64),
+            replay_of: replay.map(|replay| replay.of),
+            replayed_by: replay.map(|replay| Arc::clone(&replay.by)),
         }
     }
 
@@ -201,6 +232,7 @@ impl RecentRequest {
             ("_policy_rule", json!(self.policy_rule)),
             ("_reason", json!(self.reason)),
             ("_credentials", json!(self.credentials)),
+            ("_replayed_by", json!(self.replayed_by)),
         ] {
             entry[name] = value;
         }
@@ -208,7 +240,7 @@ impl RecentRequest {
     }
 
     /// Returns the URL without query. A tunnel has the scheme `https`, because HAR needs one.
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = self.scheme.unwrap_or("https");
         // Only a host that is not verified yet has its port here.
         let is_ipv6 = self.port.is_some() && self.host.contains(':');
@@ -266,6 +298,7 @@ mod tests {
                 port: 443,
                 is_tls: Some(true),
             }),
+            original: None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http_relay::access_log::Observer;
@@ -25,6 +25,7 @@ use crate::options::Options;
 use crate::permission::Permission;
 use crate::policy::Policy;
 use crate::proxy::Proxy;
+use crate::replay::Replays;
 use crate::rules::{Action, Rules};
 use crate::start_error::StartError;
 use crate::{access, minting, mirror, postgresql, redirect, refusals, requests, tls, transparent};
@@ -52,6 +53,7 @@ pub struct Running {
     reopen: requests::ReopenSignals,
     access: Arc<access::Access>,
     leases: Option<LeaseKeeper>,
+    proxy: Weak<Proxy>,
 }
 
 impl fmt::Debug for Running {
@@ -181,6 +183,7 @@ pub async fn start(
         reopen,
         access,
         leases,
+        proxy: Arc::downgrade(&proxy),
     };
     for (listener, address) in redirected {
         let host = transparent::TransparentProxy(Arc::clone(&proxy));
@@ -246,6 +249,11 @@ impl Running {
     #[must_use]
     pub fn store(&self) -> &CertificateStore {
         &self.store
+    }
+
+    /// Lets `replays` replay the recent requests of this proxy, until the proxy stops.
+    pub fn serve_replays(&self, replays: &Replays) {
+        replays.connect(Weak::clone(&self.proxy));
     }
 
     /// Replaces the rules, from the next request or CONNECT on, also for open connections.

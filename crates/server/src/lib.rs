@@ -32,7 +32,7 @@ pub use key_services::KeyServices;
 pub use listen::{Running, Server, ServerOptions};
 pub use peer::Peer;
 pub use problem::Problem;
-pub use proxy_requests::{NotHeld, ProxyRequests, RecentQuery};
+pub use proxy_requests::{NotHeld, NotReplayed, ProxyRequests, RecentQuery};
 pub use router::{
     credential_operations, credential_router_for_pages, public_router, router, with_web_console,
 };

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use api::proxy::{HeldApprovalView, HeldRequestView};
+use api::proxy::{HeldApprovalView, HeldRequestView, ReplayPlanView};
+use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -53,7 +54,21 @@ pub trait ProxyRequests: Send + Sync {
 
     /// Returns a recent request with the rule that would allow it; `None` if it is not kept.
     fn recent_one(&self, id: &str) -> Option<Value>;
+
+    /// Returns what a replay of a recent request would send, or why it is refused.
+    fn replay_plan<'a>(&'a self, id: &'a str) -> BoxFuture<'a, ReplayPlanView>;
+
+    /// Sends a recent request again as its client, for the person `by`. Returns the new request after its response.
+    ///
+    /// # Errors
+    /// [`NotReplayed`]
+    fn replay<'a>(&'a self, id: &'a str, by: &'a str) -> BoxFuture<'a, Result<Value, NotReplayed>>;
 }
+
+/// A request cannot be replayed, with the reason.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotReplayed(pub String);
 
 /// No request with the ID is held: somebody decided, its deadline passed, or its client left.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -115,6 +115,7 @@ const DONE: &[(&str, &str)] = &[
     ("approved", "Approved."),
     ("rejected", "Rejected."),
     ("acknowledged", "Acknowledged."),
+    ("replayed", "Sent again. This is the new request."),
     ("silenced", "Silenced."),
     ("scanning", "Scan started."),
     ("removed", "Removed."),

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::explain::ExplainArgs;
 use super::held::{ApproveArgs, HeldArgs, RejectArgs};
+use super::replay::ReplayArgs;
 use super::top::TopArgs;
 use crate::config::{DefaultAction, ProxySettings};
 
@@ -61,6 +62,8 @@ pub(crate) enum ProxyCommand {
     Approve(ApproveArgs),
     /// Reject a held request: its client gets status 403 and the reason
     Reject(RejectArgs),
+    /// Send a recent request of the server's proxy again, as its client and by the policy in effect
+    Replay(ReplayArgs),
 }
 
 impl ProxySettings {

@@ -1,13 +1,17 @@
 //! The handles of a proxy for the control plane in the same process. Its API and console list and decide the held requests, and list
 //! recent ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use api::proxy::{HeldApprovalView, HeldRequestView};
+use api::proxy::{HeldApprovalView, HeldRequestView, ReplayPlanView};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use proxy::holds::{HeldRequest, Holds};
 use proxy::recent::{RECENT_MAX, RecentFilter, RecentRequest, RecentRequests, har_of};
+use proxy::replay::{ReplayError, ReplayPlan, Replays};
 use serde_json::Value;
-use server::{NotHeld, ProxyRequests, RecentQuery};
+use server::{NotHeld, NotReplayed, ProxyRequests, RecentQuery};
 
 use super::held;
 
@@ -22,13 +26,15 @@ pub(crate) struct ProxyHandles {
     pub(super) recent: Option<RecentRequests>,
     /// Whether people decide held requests by the API, so that the proxy needs no control socket.
     pub(super) decides: bool,
+    /// Replays recent requests; empty until the proxy has started.
+    pub(super) replays: Replays,
 }
 
 impl ProxyHandles {
     /// Creates the handles of a proxy whose held requests the API decides. Its last requests are kept if people can see them.
     pub(crate) fn new(keep_recent: bool) -> Self {
         let recent = keep_recent.then(RecentRequests::default);
-        Self { holds: Holds::default(), recent, decides: true }
+        Self { recent, decides: true, ..Self::default() }
     }
 
     /// Returns recent requests, newest first; `None` if they are not kept.
@@ -81,12 +87,52 @@ impl ProxyRequests for ProxyHandles {
         }
         Some(found)
     }
+
+    fn replay_plan<'a>(&'a self, id: &'a str) -> BoxFuture<'a, ReplayPlanView> {
+        async move {
+            let planned = match id.parse() {
+                Ok(id) => self.replays.plan(id).await,
+                Err(_) => Err(ReplayError::NotKept(id.to_owned())),
+            };
+            planned.map_or_else(refused, plan_view)
+        }
+        .boxed()
+    }
+
+    fn replay<'a>(&'a self, id: &'a str, by: &'a str) -> BoxFuture<'a, Result<Value, NotReplayed>> {
+        async move {
+            let sent = match id.parse() {
+                Ok(id) => self.replays.replay(id, by).await,
+                Err(_) => Err(ReplayError::NotKept(id.to_owned())),
+            };
+            sent.map(|request| recent_view(&request)).map_err(|error| NotReplayed(error.to_string()))
+        }
+        .boxed()
+    }
+}
+
+fn refused(error: ReplayError) -> ReplayPlanView {
+    ReplayPlanView { refused: Some(error.to_string()), ..ReplayPlanView::default() }
+}
+
+fn plan_view(plan: ReplayPlan) -> ReplayPlanView {
+    let text = |name: Option<Arc<str>>| name.map(|name| name.to_string());
+    ReplayPlanView {
+        refused: None,
+        method: Some(plan.method),
+        url: Some(plan.url),
+        identity: text(plan.identity),
+        decision: plan.decision.map(str::to_owned),
+        policy_rule: text(plan.policy_rule),
+        credentials: plan.credentials,
+    }
 }
 
 fn recent_view(request: &RecentRequest) -> Value {
     let mut value = serde_json::to_value(request).unwrap_or_default();
     // As a text, like the IDs of other objects.
     value["id"] = request.id.to_string().into();
+    value["replay_of"] = request.replay_of.map(|id| id.to_string()).into();
     value
 }
 

@@ -8,6 +8,7 @@ mod held;
 mod hold_webhook;
 mod in_process;
 pub(crate) mod leaf_store;
+mod replay;
 mod rules;
 mod top;
 
@@ -53,6 +54,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &GlobalArgs) -> Outcome<Exit> 
         Some(ProxyCommand::Held(held)) => return held::list(held, global).await,
         Some(ProxyCommand::Approve(approve)) => return held::approve(approve, global),
         Some(ProxyCommand::Reject(reject)) => return held::reject(reject, global),
+        Some(ProxyCommand::Replay(replay)) => return replay::run(replay, global).await,
         None => {}
     }
     let mut configuration = Configuration::load(global.config.as_deref())?;
@@ -124,13 +126,14 @@ pub(crate) async fn start(
     options.requests.leases = Some(secrets.leases());
     options.recent = handles.recent.clone();
     let control = open_control(&settings, &handles, &stop).await?;
-    options.holds = (control.is_some() || handles.decides).then_some(handles.holds);
+    options.holds = (control.is_some() || handles.decides).then(|| handles.holds.clone());
     let (holds, can_approve) = (options.holds.clone(), options.holds.is_some());
     let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets, can_approve)?;
     // Bind the metrics listener first, because the proxy refuses connections to its address.
     let figures = bind_metrics_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = bind(options, made.authority, metrics.clone()).await?;
+    running.serve_replays(&handles.replays);
     let mut background = JoinSet::new();
     if let (Some(webhook), Some(holds)) = (settings.policy.webhook()?, holds) {
         let guard = all.outbound.guard();

@@ -13,13 +13,15 @@ use telemetry::spans::TraceParent;
 use x509::SpkiHash;
 
 use super::super::client::Client;
-use super::line::{Destination, Judgement, Line, LoggedQuery, PATH_OCTETS_MAX, path_of, trace_id_of};
+use super::line::{
+    Destination, Judgement, Line, LoggedQuery, Original, PATH_OCTETS_MAX, path_of, trace_id_of,
+};
 use super::log::Log;
 use super::span::RequestSpan;
 use crate::relay::{Count, CountedStream};
 
 /// Maximum bytes of a method in a log line. A client may send a method as long as the whole header.
-const METHOD_OCTETS_MAX: usize = 32;
+pub const METHOD_OCTETS_MAX: usize = 32;
 /// Maximum characters of a host in a log line.
 const HOST_CHARS_MAX: usize = 300;
 
@@ -186,6 +188,7 @@ impl Entry {
             credentials: Vec::new(),
             trace_id: None,
             destination: None,
+            original: None,
         };
         let observed = log.observer.as_ref().map(|observer| observer.next_id());
         let (up, down) = (Arc::default(), Arc::default());
@@ -259,6 +262,13 @@ impl Entry {
     pub fn set_destination(&mut self, make: impl FnOnce() -> Destination) {
         if self.observed.is_some() {
             self.line.destination = Some(make());
+        }
+    }
+
+    /// Sets the client and the completeness of the request, if there is an observer.
+    pub fn set_original(&mut self, make: impl FnOnce() -> Original) {
+        if self.observed.is_some() {
+            self.line.original = Some(make());
         }
     }
 

@@ -8,8 +8,10 @@ use jiff::Timestamp;
 use serde::Serialize;
 use x509::HostOrIp;
 
+use super::super::client::Client;
+
 /// Maximum bytes of a path in a log line.
-pub(super) const PATH_OCTETS_MAX: usize = 2_048;
+pub const PATH_OCTETS_MAX: usize = 2_048;
 
 /// The decision of a policy about a request.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -31,6 +33,26 @@ pub struct Destination {
     pub port: u16,
     /// Whether the proxy reaches it by TLS; `None` for a tunnel, whose bytes the proxy does not read.
     pub is_tls: Option<bool>,
+}
+
+/// The origin of a request: its client, and what a replay of the request needs to know.
+#[derive(Clone, Debug)]
+pub struct Original {
+    /// The client.
+    pub client: Client,
+    /// Why a line is not enough to send the request again; `None` if it is.
+    pub incomplete: Option<&'static str>,
+    /// Set if the request is itself a replay.
+    pub replay: Option<Replay>,
+}
+
+/// Marks a request that a person replays. It is an extension of the request.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// ID of the request that is replayed.
+    pub of: u64,
+    /// The person who replays it.
+    pub by: Arc<str>,
 }
 
 /// Observes requests while their responses are sent. The line has the query of the URL only if the access log has it.
@@ -87,6 +109,9 @@ pub struct Line {
     /// The verified destination, which only an [`Observer`] gets.
     #[serde(skip)]
     pub destination: Option<Destination>,
+    /// The client and the completeness of the request, which only an [`Observer`] gets.
+    #[serde(skip)]
+    pub original: Option<Original>,
 }
 
 impl Line {

@@ -95,7 +95,7 @@ named! {
         DatabaseManage => "database.manage",
         /// Read the requests of the proxy in the server's process: those that it holds, and recent ones.
         ProxyRead => "proxy.read",
-        /// Approve and reject the requests that the proxy in the server's process holds.
+        /// Approve and reject the requests that the proxy in the server's process holds, and replay recent requests.
         ProxyDecide => "proxy.decide",
         /// Read events.
         EventRead => "event.read",

@@ -1,9 +1,9 @@
-//! The requests of the proxy in this process: those that it holds, the decisions about them, and recent ones.
+//! The requests of the proxy in this process: those that it holds, the decisions about them, recent ones, and their replays.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::proxy::{ApproveHeldBody, HeldApprovalView, HeldRequestView, RejectHeldBody};
+use api::proxy::{ApproveHeldBody, HeldApprovalView, HeldRequestView, RejectHeldBody, ReplayPlanView};
 use axum::extract::{FromRef, State as With};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::access::{Caller, Permission};
 use crate::extract::{Json, Path, Query};
 use crate::paging::Listing;
 use crate::problem::Problem;
-use crate::proxy_requests::{APPROVAL_MAX, NotHeld, ProxyRequests, RecentQuery};
+use crate::proxy_requests::{APPROVAL_MAX, NotHeld, NotReplayed, ProxyRequests, RecentQuery};
 use crate::routing::{Access, Api, routes};
 use crate::state::{Component, State};
 
@@ -32,11 +32,20 @@ pub(crate) fn routes() -> Api {
         .route(Permission::ProxyRead, routes!(list_recent))
         .route(Permission::ProxyRead, routes!(export_recent))
         .route(Permission::ProxyRead, routes!(get_recent))
+        .route(Permission::ProxyRead, routes!(plan_replay))
+        // A replay leaves with the credentials of its client.
+        .route(Access::needs(Permission::ProxyDecide).dangerous(), routes!(replay))
 }
 
 impl From<NotHeld> for Problem {
     fn from(error: NotHeld) -> Self {
         Self::missing(error).hint("GET /api/v1/proxy/held lists the requests that are held now")
+    }
+}
+
+impl From<NotReplayed> for Problem {
+    fn from(error: NotReplayed) -> Self {
+        Self::conflict(error).hint("ask the client to send the request again")
     }
 }
 
@@ -137,10 +146,54 @@ fn not_kept() -> Problem {
 #[utoipa::path(get, path = "/api/v1/proxy/requests/{id}", operation_id = "getProxyRequest",
     params(("id" = String, Path)), responses((status = 200, body = Object)))]
 async fn get_recent(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
-    Ok(Json(proxy.recent_one(&id).ok_or_else(|| {
+    Ok(Json(recent(&*proxy, &id)?))
+}
+
+fn recent(proxy: &dyn ProxyRequests, id: &str) -> Result<Value, Problem> {
+    proxy.recent_one(id).ok_or_else(|| {
         Problem::missing(format_args!("the proxy does not keep a request {id}"))
             .hint("it keeps the last 1,000 requests: GET /api/v1/proxy/requests")
-    })?))
+    })
+}
+
+/// Shows what a replay of a recent request would send by the rules in effect, or why it is refused. Sends nothing.
+#[utoipa::path(get, path = "/api/v1/proxy/requests/{id}/replay", operation_id = "planProxyReplay",
+    params(("id" = String, Path)), responses((status = 200, body = ReplayPlanView)))]
+async fn plan_replay(
+    Component(proxy): Proxy,
+    Path(id): Path<String>,
+) -> Result<Json<ReplayPlanView>, Problem> {
+    recent(&*proxy, &id)?;
+    Ok(Json(proxy.replay_plan(&id).await))
+}
+
+/// Sends a recent request again as its client: by the policy in effect, with credentials that are injected anew.
+///
+/// Returns the new request after its response, of which the body is discarded, or after 30 seconds. The proxy keeps no query, header and
+/// body: a request with a query or a body is refused with 409, and a replay has only `Host`, `Accept` and `User-Agent`. It is also
+/// refused with 409 if the client may no longer use the proxy or has another identity, and if the policy denies or holds the request.
+#[utoipa::path(post, path = "/api/v1/proxy/requests/{id}/replay", operation_id = "replayProxyRequest",
+    params(("id" = String, Path)), responses((status = 200, body = Object)))]
+async fn replay(
+    Component(proxy): Proxy,
+    With(decisions): With<Decisions>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    recent(&*proxy, &id)?;
+    let plan = proxy.replay_plan(&id).await;
+    if let Some(refused) = plan.refused {
+        return Err(NotReplayed(refused).into());
+    }
+    let details = json!({
+        "credentials": plan.credentials,
+        "identity": plan.identity,
+        "method": plan.method,
+        "rule": plan.policy_rule,
+        "url": plan.url,
+    });
+    decisions.write(&caller, "proxy-request.replay", &id, details).await?;
+    Ok(Json(proxy.replay(&id, caller.actor()).await?))
 }
 
 /// Rejects an approval by the person who sent the request. Only names are compared, because the proxy and the server have separate
@@ -184,11 +237,22 @@ impl Decisions {
         details["method"] = held.method.as_str().into();
         details["rule"] = held.rule.as_str().into();
         details["url"] = held.url.as_str().into();
+        self.write(caller, action, &held.id, details).await
+    }
+
+    /// Writes an action on the request `id` to the audit log.
+    async fn write(
+        &self,
+        caller: &Caller,
+        action: &'static str,
+        id: &str,
+        details: Value,
+    ) -> Result<(), Problem> {
         let event = AuditEvent {
             at_us: self.clock.now_us(),
             actor: caller.actor().to_owned(),
             action,
-            resource: format!("proxy-request/{}", held.id),
+            resource: format!("proxy-request/{id}"),
             details,
         };
         let write = self.store.write("proxy_decision", move |tx| {

@@ -5,18 +5,23 @@ use axum::Router;
 use axum::extract::{Path, RawQuery};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use http::Method;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::Value;
 
+use crate::actions::Actions;
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::{Failure, if_allowed};
+use crate::form_data::{FormData, redirect};
 use crate::format;
 use crate::json;
 use crate::query::{parameter, with_query};
+use crate::sections::{Note, Sections};
 use crate::session::Session;
-use crate::shell::Page;
+use crate::shell::{Page, quoted};
 use crate::table::Table;
 
 /// Path of the list in the console.
@@ -25,6 +30,8 @@ const PAGE: &str = "/console/proxy/requests";
 const LIST: &str = "/api/v1/proxy/requests";
 /// Path of the list as HAR in the API.
 const HAR: &str = "/api/v1/proxy/requests.har";
+/// Permission to replay a request.
+const REPLAY: &str = "proxy.decide";
 /// Number of requests that an export has at most: all that the API keeps.
 const EXPORTED: u32 = 1_000;
 /// Number of requests that a page shows.
@@ -35,6 +42,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route(PAGE, get(list))
         .route("/console/proxy/requests.har", get(har))
         .route("/console/proxy/requests/{id}", get(one))
+        .route("/console/proxy/requests/{id}/replay", get(confirm_replay).post(replay))
 }
 
 #[derive(Template)]
@@ -181,6 +189,7 @@ fn duration(one: &Value) -> String {
 #[derive(Template)]
 #[template(path = "recent_request.html")]
 struct One<'a> {
+    actions: Actions,
     facts: Facts,
     /// A rule for the configuration file; empty without a policy, or if no rule can name the request.
     rule: &'a str,
@@ -210,8 +219,12 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         .with("Credentials", Cell::text(json::joined(&found, "/credentials")))
         .with("Status", status(&found))
         .with("Bytes sent / received", Cell::text(bytes(&found)))
-        .with("Duration", Cell::text(duration(&found)));
-    let body = One { facts, rule: json::text(&found, "/allowing_rule") };
+        .with("Duration", Cell::text(duration(&found)))
+        .with("Replay of", replay_of(&found))
+        .with("Replayed by", text("/replayed_by"));
+    let actions =
+        Actions::default().link(format!("{}/replay", page_of(&id)), "Replay").only_if(session.may(REPLAY));
+    let body = One { actions, facts, rule: json::text(&found, "/allowing_rule") };
     Page::new(&session, "Proxy request").command("bulla proxy top").reads(path).show(&body)
 }
 
@@ -220,6 +233,61 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    /// Returns a link to the request that a request replays.
+    fn replay_of(one: &Value) -> Cell {
+        match json::text(one, "/replay_of") {
+            "" => Cell::Empty,
+            id => Cell::link(page_of(id), format!("request {id}")),
+        }
+    }
+
+    fn page_of(id: &str) -> String {
+        format!("{PAGE}/{}", api::path::segment(id))
+    }
+
+    /// Shows what a replay would send, or why the API refuses it.
+    async fn confirm_replay(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+        let path = format!("{LIST}/{}/replay", api::path::segment(&id));
+        let plan = session.api.get(&path).await?;
+        let page = Page::new(&session, "Replay this request?")
+            .command(format!("bulla proxy replay {}", quoted(&id)))
+            .reads(path);
+        let refused = json::text(&plan, "/refused");
+        if !refused.is_empty() {
+            let back = Actions::default().link(page_of(&id), "Back to the request");
+            let body = Sections::default()
+            .plain(&Note::hint(format!("The proxy cannot replay this request: {refused}.")))?
+            .plain(&Note::faint("Only a request without query and body can be replayed, as the same client, and if the policy allows it."))?
+            .plain(&back)?;
+            return page.show(&body);
+        }
+        let body = Confirmation::new(&session, format!("{}/replay", page_of(&id)), page_of(&id), "Send it again")
+        .danger()
+        .facts(replay_facts(&plan))
+        .says("The proxy sends a new request to the host. If the method changes something there, it changes it again.")
+        .says("The credentials above are injected anew, with their current values. No value of the first request is used.")
+        .says("The new request has only the headers `Host`, `Accept` and `User-Agent`: the proxy keeps no headers. The body of the response is discarded.")
+        .says("It counts for the budget of the identity. The audit log has your name.");
+        page.show(&body)
+    }
+
+    fn replay_facts(plan: &Value) -> Facts {
+        let text = |pointer| Cell::text(json::text(plan, pointer));
+        let or_none = |text: &str| Cell::text(if text.is_empty() { "none" } else { text });
+        Facts::default()
+            .with("Identity", or_none(json::text(plan, "/identity")))
+            .with("Method", text("/method"))
+            .with("URL", Cell::code(json::text(plan, "/url")))
+            .with("Decision", decision(plan))
+            .with("Rule of the policy", text("/policy_rule"))
+            .with("Credentials", or_none(&json::joined(plan, "/credentials")))
+    }
+
+    async fn replay(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+        let path = format!("{LIST}/{}/replay", api::path::segment(&id));
+        let sent = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+        Ok(redirect(&page_of(json::text(&sent, "/id")), "replayed", &sent))
+    }
 
     #[test]
     fn refused_and_running_requests_are_marked() {

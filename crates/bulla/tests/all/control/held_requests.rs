@@ -1,4 +1,4 @@
-//! Requests of the proxy in the same process, held and recent ones, in the API and in the console: `bulla up` with a policy, curl as the
+//! Requests of the proxy in the same process, held, recent and replayed ones, in the API and in the console: `bulla up` with a policy, curl as the
 //! agent and as the browser.
 
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::House;
 use crate::proxy::curl;
-use crate::proxy_gateway::World;
+use crate::proxy_gateway::{SECRET, World};
 use crate::world::{describe, run, stderr, stdout};
 
 /// A rule's name with markup, which pages must escape.
@@ -55,6 +55,28 @@ impl Gateway {
         let mut command = curl(&address, &self.house.path("data/proxy-ca.pem"));
         command.args(["--path-as-is", "-w", "\n%{http_code}", "-X", "POST", "--data", "body-of-the-agent"]);
         command.arg(self.world.url(path)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Sends a `GET` of an agent through the proxy, and returns the status.
+    fn get(&self, who: &str, path: &str) -> String {
+        let address = format!("http://{who}:token-of-{who}@127.0.0.1:{}", self.port);
+        let mut command = curl(&address, &self.house.path("data/proxy-ca.pem"));
+        let output = run(command.args(["-w", "\n%{http_code}", "--path-as-is", &self.world.url(path)]));
+        stdout(&output).rsplit_once('\n').unwrap().1.to_owned()
+    }
+
+    /// Sends a `GET` of an agent, and returns the API path of the request once it has ended.
+    fn sent(&self, token: &str, who: &str, path: &str) -> String {
+        self.get(who, path);
+        let mut id = String::new();
+        let kept = path.split('?').next().unwrap();
+        self.house.until("the request has ended", || {
+            let (_, listing) = self.api(token, "GET", "/api/v1/proxy/requests", None);
+            let newest = &listing["items"][0];
+            id = newest["id"].as_str().unwrap_or_default().to_owned();
+            newest["path"] == *kept && newest["duration_ms"].is_u64()
+        });
+        format!("/api/v1/proxy/requests/{id}")
     }
 
     /// Sends a request to the API with a token. Returns the status and the JSON of the response.
@@ -306,14 +328,8 @@ fn recent_requests_are_listed_without_query_and_make_a_rule() {
         listing["items"].as_array().unwrap().clone()
     };
     assert_eq!(list(""), Vec::<Value>::new());
-    let get = |who: &str, path: &str| {
-        let address = format!("http://{who}:token-of-{who}@127.0.0.1:{}", gateway.port);
-        let mut command = curl(&address, &gateway.house.path("data/proxy-ca.pem"));
-        let output = run(command.args(["-w", "\n%{http_code}", "--path-as-is", &gateway.world.url(path)]));
-        stdout(&output).rsplit_once('\n').unwrap().1.to_owned()
-    };
-    assert_eq!(get("ci", "/repos/o/r?key=in-the-query"), "200");
-    assert_eq!(get("other", "/admin/'\"onmouseover=alert(1)?key=in-the-query"), "403");
+    assert_eq!(gateway.get("ci", "/repos/o/r?key=in-the-query"), "200");
+    assert_eq!(gateway.get("other", "/admin/'\"onmouseover=alert(1)?key=in-the-query"), "403");
     let mut all = Vec::new();
     gateway.house.until("both requests have ended", || {
         all = list("");
@@ -367,4 +383,124 @@ fn recent_requests_are_listed_without_query_and_make_a_rule() {
     for page in [&page, &paused, &one, &denied] {
         assert!(!page.contains("'\"onmouseover") && !page.contains("in-the-query"), "{page}");
     }
+}
+
+#[test]
+fn recent_request_is_replayed_as_its_client_with_a_new_credential() {
+    let gateway = Gateway::up();
+    let (approver, auditor) = (gateway.token("ann", "approver"), gateway.token("reader", "auditor"));
+    let request = gateway.sent(&auditor, "ci", "/repos/o/r");
+    let secret = gateway.world.place.path("secret").display().to_string();
+    let replay = format!("{request}/replay");
+    let (status, plan) = gateway.api(&auditor, "GET", &replay, None);
+    assert_eq!(
+        (status, &plan["identity"], &plan["method"], &plan["url"], &plan["decision"], &plan["policy_rule"]),
+        (
+            200,
+            &"ci".into(),
+            &"GET".into(),
+            &gateway.world.url("/repos/o/r").into(),
+            &"allow".into(),
+            &"read".into()
+        ),
+        "{plan}"
+    );
+    assert_eq!(plan["credentials"], json!([secret]));
+    for role in ["viewer", "operator", "issuer", "auditor"] {
+        let token = gateway.token(role, role);
+        assert_eq!(gateway.api(&token, "POST", &replay, None).0, 403, "{role}");
+    }
+    assert_eq!(gateway.seen("/repos/o/r"), 1, "nothing was sent again");
+    let (status, sent) = gateway.api(&approver, "POST", &replay, None);
+    assert_eq!(
+        (status, &sent["status"], &sent["identity"], &sent["replayed_by"], &sent["credentials"]),
+        (200, &200.into(), &"ci".into(), &"token:ann".into(), &json!([secret])),
+        "{sent}"
+    );
+    assert!(request.ends_with(&format!("/{}", sent["replay_of"].as_str().unwrap())), "{sent}");
+    {
+        let seen = gateway.world.seen.lock().unwrap();
+        let heads: Vec<&String> = seen.iter().filter(|head| head.contains("/repos/o/r")).collect();
+        assert!(heads.len() == 2 && heads.iter().all(|head| head.contains(SECRET)), "{heads:?}");
+        assert!(heads[1].contains("bulla-replay") && !heads[1].contains("curl"), "{heads:?}");
+    }
+    let events = gateway.house.json(&["audit", "list", "--action", "proxy-request.replay"])["rows"].clone();
+    assert_eq!((events.as_array().unwrap().len(), &events[0]["actor"]), (1, &"token:ann".into()), "{events}");
+    let audit = std::fs::read_to_string(gateway.house.path("audit.jsonl")).unwrap();
+    assert_eq!(audit.matches("\"replayed_by\":\"token:ann\"").count(), 1, "{audit}");
+
+    let id = request.rsplit_once('/').unwrap().1;
+    let replayed = gateway.house.does(&["proxy", "replay", id, "--yes", "-o", "json"]);
+    assert!(stdout(&replayed).contains("token:first-admin"), "{}", describe(&replayed));
+}
+
+#[test]
+fn request_that_the_proxy_cannot_send_as_the_client_is_not_replayed() {
+    let gateway = Gateway::up();
+    let approver = gateway.token("ann", "approver");
+    let refused = |request: &str| {
+        let replay = format!("{request}/replay");
+        let (_, plan) = gateway.api(&approver, "GET", &replay, None);
+        let (status, problem) = gateway.api(&approver, "POST", &replay, None);
+        assert_eq!((status, &problem["detail"]), (409, &plan["refused"]), "{problem}");
+        problem["detail"].as_str().unwrap().to_owned()
+    };
+    let query = gateway.sent(&approver, "ci", "/repos/o/query?key=in-the-query");
+    assert!(refused(&query).contains("does not keep queries"));
+    let denied = gateway.sent(&approver, "ci", "/repos/o/keys");
+    assert!(refused(&denied).contains("denies the request: rule no-keys"), "{}", refused(&denied));
+    let held = gateway.post("ci", "/repos/o/body");
+    let id = gateway.held(&approver)["id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        gateway.api(&approver, "POST", &format!("/api/v1/proxy/held/{id}/approve"), Some(json!({}))).0,
+        200
+    );
+    assert_eq!(ended(held).1, "200");
+    let (_, listing) = gateway.api(&approver, "GET", "/api/v1/proxy/requests?limit=1", None);
+    let body = format!("/api/v1/proxy/requests/{}", listing["items"][0]["id"].as_str().unwrap());
+    assert!(refused(&body).contains("does not keep bodies"));
+    assert_eq!(gateway.api(&approver, "POST", "/api/v1/proxy/requests/9999/replay", None).0, 404);
+
+    // The token of the client is replaced, so nobody can prove to be the client of this request.
+    let request = gateway.sent(&approver, "ci", "/repos/o/token");
+    assert_eq!(gateway.seen("/repos/o/token"), 1);
+    let digest = |text: &str| x509::Fingerprint::of(text.as_bytes()).to_string();
+    let file = gateway.house.path("bulla.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace(&digest("token-of-ci"), &digest("another"))).unwrap();
+    gateway.house.until("the proxy has read the tokens", || gateway.get("ci", "/repos/o/again") != "200");
+    assert!(refused(&request).contains("password or token was removed"), "{}", refused(&request));
+    assert_eq!(gateway.seen("/repos/o/token"), 1, "nothing was sent again");
+}
+
+#[test]
+fn replay_is_confirmed_in_the_console() {
+    let gateway = Gateway::up();
+    let auditor = gateway.token("reader", "auditor");
+    let request = gateway.sent(&auditor, "ci", "/repos/o/'onmouseover=alert(1)");
+    let page = request.replace("/api/v1/", "/console/");
+    gateway.sign_in();
+    let (one, _) = gateway.page(&page);
+    assert!(one.contains(&format!("{page}/replay")), "{one}");
+    let replay = format!("{page}/replay");
+    let (plan, status) = gateway.page(&replay);
+    assert!(status == 200 && plan.contains("Send it again") && plan.contains("localhost"), "{plan}");
+    let secret = gateway.world.place.path("secret").display().to_string();
+    assert!(plan.contains(&secret) && !plan.contains(SECRET) && !plan.contains("'onmouseover"), "{plan}");
+    let (refused, status) = gateway.form(&replay, &[("csrf", "another")]);
+    assert_eq!(status, 403, "{refused}");
+    assert_eq!(gateway.seen("onmouseover"), 1, "nothing was sent again");
+    let (done, status) = gateway.form(&replay, &[("csrf", csrf(&plan))]);
+    assert!(status == 303 && done.contains("done=replayed"), "{done}");
+    assert_eq!(gateway.seen("onmouseover"), 2);
+    let to = done.lines().find_map(|line| line.strip_prefix("location: ")).unwrap().trim().to_owned();
+    let (new, _) = gateway.page(&to);
+    assert!(new.contains("Sent again") && new.contains("token:first-admin") && new.contains(&page), "{new}");
+
+    let request = gateway.sent(&auditor, "ci", "/repos/o/r?key=in-the-query");
+    let (text, status) = gateway.page(&format!("{}/replay", request.replace("/api/v1/", "/console/")));
+    assert!(
+        status == 200 && text.contains("does not keep queries") && !text.contains("Send it again"),
+        "{text}"
+    );
 }

@@ -1,0 +1,48 @@
+//! The origin of a request, for a replay.
+
+use http_relay::access_log::{METHOD_OCTETS_MAX, Original, PATH_OCTETS_MAX, Replay};
+use http_relay::client_body::ClientBody;
+use http_relay::websocket::Websocket;
+use hyper::Request;
+use hyper::body::Body as _;
+use hyper::header::UPGRADE;
+
+use super::connection_context::ConnectionContext;
+
+/// Returns the client of a request, and whether the request can be sent again without its query, headers and body.
+pub(super) fn original_of(
+    request: &Request<ClientBody>,
+    way: &ConnectionContext,
+    websocket: Option<&Websocket>,
+) -> Original {
+    Original {
+        client: way.client.clone(),
+        incomplete: incomplete(request, way, websocket.is_some()),
+        replay: request.extensions().get::<Replay>().cloned(),
+    }
+}
+
+fn incomplete(
+    request: &Request<ClientBody>,
+    way: &ConnectionContext,
+    is_websocket: bool,
+) -> Option<&'static str> {
+    let uri = request.uri();
+    let is_upgrade = is_websocket || request.headers().contains_key(UPGRADE);
+    let reasons = [
+        (uri.query().is_some(), "the request has a query, and the proxy does not keep queries"),
+        (!request.body().is_end_stream(), "the request has a body, and the proxy does not keep bodies"),
+        (is_upgrade, "the request asks for another protocol, such as WebSocket"),
+        (
+            way.origin.is_unverified(),
+            "the host of the request is not verified: its connection was redirected",
+        ),
+        (uri.path().len() > PATH_OCTETS_MAX, "the path of the request is too long to be kept"),
+        (!uri.path().starts_with('/'), "the request has no path"),
+        (
+            request.method().as_str().len() > METHOD_OCTETS_MAX,
+            "the method of the request is too long to be kept",
+        ),
+    ];
+    reasons.into_iter().find_map(|(applies, reason)| applies.then_some(reason))
+}

@@ -1,0 +1,234 @@
+//! Replays: the proxy sends a recent request again as its client, by the policy in effect, with credentials that are injected anew.
+//!
+//! The proxy keeps no query, header and body, so only a request without query and body can be replayed, with headers of the proxy.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http_body_util::BodyExt;
+use http_relay::access_log::{Original, Replay};
+use http_relay::client::{Client, Credential};
+use http_relay::client_body::ClientBody;
+use http_relay::clock::now;
+use http_relay::target::{Origin, Target};
+use hyper::Request;
+use hyper::header::{ACCEPT, HOST, USER_AGENT};
+use hyper::http::uri::{Authority, PathAndQuery, Uri};
+use parking_lot::Mutex;
+use tokio_util::task::TaskTracker;
+use x509::HostOrIp;
+
+use crate::connection_context::ConnectionContext;
+use crate::policy::Action as Decided;
+use crate::proxy::Proxy;
+use crate::recent::RecentRequest;
+use crate::rules::Action;
+
+/// Timeout of a replay, until the end of the response. After it the rest of the response is not read.
+pub const REPLAY_WITHIN: Duration = Duration::from_secs(30);
+/// `User-Agent` of a replay. Some servers require one.
+const USER_AGENT_VALUE: &str = "bulla-replay";
+
+/// Replays recent requests of a proxy, once it [runs](crate::Running::serve_replays). Clones share it.
+#[derive(Clone, Default)]
+pub struct Replays(Arc<Mutex<Weak<Proxy>>>);
+
+impl std::fmt::Debug for Replays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Replays")
+    }
+}
+
+/// The request that a replay would send, by the rules in effect.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ReplayPlan {
+    /// Method.
+    pub method: String,
+    /// URL.
+    pub url: String,
+    /// Identity of the client, if the policy has one for it.
+    pub identity: Option<Arc<str>>,
+    /// Decision of the policy; `None` without a policy.
+    pub decision: Option<&'static str>,
+    /// The rule of the policy that decides.
+    pub policy_rule: Option<Arc<str>>,
+    /// Names of the credentials that are injected, never their values.
+    pub credentials: Vec<String>,
+}
+
+/// Reason why a request cannot be replayed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ReplayError {
+    /// The request is not kept.
+    #[error("the proxy does not keep a request {0}")]
+    NotKept(String),
+    /// The proxy does not run, or keeps no requests.
+    #[error("no proxy that keeps requests runs in this process")]
+    NotRunning,
+    /// There is no request that the proxy could send.
+    #[error("the proxy did not read a request: a tunnel, or a connection that it refused")]
+    NoRequest,
+    /// A part of the request is not kept.
+    #[error("{0}")]
+    Incomplete(&'static str),
+    /// The client is no longer the same identity.
+    #[error("the client has another identity now: {}", .0.as_deref().unwrap_or("none"))]
+    OtherIdentity(Option<Arc<str>>),
+    /// The client could not authenticate today.
+    #[error("the client may no longer use the proxy: {0}")]
+    Client(&'static str),
+    /// The proxy does not intercept connections to the host.
+    #[error("the rules of the proxy no longer intercept connections to this host")]
+    NotIntercepted,
+    /// The policy denies the request.
+    #[error("the policy denies the request: {}", .0.as_deref().map_or("no rule allows it".to_owned(), |rule| format!("rule {rule}")))]
+    Denied(Option<Arc<str>>),
+    /// A rule holds the request.
+    #[error("the rule {} holds such requests: only the client can send one, and a person approves it", .0.as_deref().unwrap_or("without name"))]
+    Held(Option<Arc<str>>),
+    /// There is no permission to issue a leaf certificate for the host.
+    #[error("the permission service does not permit this host")]
+    NotPermitted,
+    /// The replay failed before a response began.
+    #[error("no response began within {} s", REPLAY_WITHIN.as_secs())]
+    NoResponse,
+}
+
+/// A replay that may be sent.
+struct Prepared {
+    plan: ReplayPlan,
+    request: Request<ClientBody>,
+    way: ConnectionContext,
+}
+
+impl Replays {
+    /// Replays requests of `proxy` from now on.
+    pub(crate) fn connect(&self, proxy: Weak<Proxy>) {
+        *self.0.lock() = proxy;
+    }
+
+    /// Returns what a replay of the request `id` would send.
+    ///
+    /// # Errors
+    /// [`ReplayError`]
+    #[crate::boxed]
+    pub async fn plan(&self, id: u64) -> Result<ReplayPlan, ReplayError> {
+        Ok(self.proxy()?.prepare(id).await?.plan)
+    }
+
+    /// Sends the request `id` again, for the person `by`. Returns the new request, once its response has ended. The body of the response
+    /// is read and discarded.
+    ///
+    /// # Errors
+    /// [`ReplayError`]
+    #[crate::boxed]
+    pub async fn replay(&self, id: u64, by: &str) -> Result<RecentRequest, ReplayError> {
+        let proxy = self.proxy()?;
+        let Prepared { mut request, way, .. } = proxy.prepare(id).await?;
+        let origin = &way.origin;
+        if origin.server.is_some() && proxy.permits_target(&origin.target, &way.client).await.is_err() {
+            return Err(ReplayError::NotPermitted);
+        }
+        let replay = Replay { of: id, by: by.into() };
+        request.extensions_mut().insert(replay.clone());
+        let sent = async {
+            let mut body = std::pin::pin!(proxy.exchange(request, &way).await.into_body());
+            while let Some(Ok(_)) = body.frame().await {}
+        };
+        // The end of the time has the effect of a client that leaves.
+        let _ = tokio::time::timeout(REPLAY_WITHIN, Box::pin(sent)).await;
+        let recent = proxy.options.recent.as_ref().ok_or(ReplayError::NotRunning)?;
+        recent.replayed(&replay).ok_or(ReplayError::NoResponse)
+    }
+
+    fn proxy(&self) -> Result<Arc<Proxy>, ReplayError> {
+        self.0.lock().upgrade().ok_or(ReplayError::NotRunning)
+    }
+}
+
+impl Proxy {
+    async fn prepare(&self, id: u64) -> Result<Prepared, ReplayError> {
+        let recent = self.options.recent.as_ref().ok_or(ReplayError::NotRunning)?;
+        let (kept, original) = recent.original(id).ok_or(ReplayError::NotKept(id.to_string()))?;
+        let Original { client, incomplete, .. } = original.ok_or(ReplayError::NoRequest)?;
+        if let Some(reason) = incomplete {
+            return Err(ReplayError::Incomplete(reason));
+        }
+        self.check_client(&client)?;
+        let (request, way) = request_of(&kept, client).ok_or(ReplayError::NoRequest)?;
+        let target = &way.origin.target;
+        let name = way.origin.server.as_ref().unwrap_or(&target.name);
+        match self.action_of(target, name).await {
+            Action::Tunnel if way.origin.server.is_some() => return Err(ReplayError::NotIntercepted),
+            Action::Reject => return Err(ReplayError::NotIntercepted),
+            _ => {}
+        }
+        let foreseen = self.foresee(&way, &request, name);
+        if foreseen.identity != kept.identity {
+            return Err(ReplayError::OtherIdentity(foreseen.identity));
+        }
+        let policy_rule = foreseen.decision.as_ref().and_then(|decision| decision.rule.clone());
+        let decision = foreseen.decision.map(|decision| decision.action);
+        match decision {
+            Some(Decided::Hold) => return Err(ReplayError::Held(policy_rule)),
+            Some(action) if !action.permits() => return Err(ReplayError::Denied(policy_rule)),
+            _ => {}
+        }
+        let plan = ReplayPlan {
+            method: kept.method.clone(),
+            url: kept.url(),
+            identity: foreseen.identity,
+            decision: decision.map(Decided::name),
+            policy_rule,
+            credentials: foreseen.credentials,
+        };
+        Ok(Prepared { plan, request, way })
+    }
+
+    /// Checks that the client could still authenticate, as far as the proxy can know without it.
+    fn check_client(&self, client: &Client) -> Result<(), ReplayError> {
+        let reason = match &client.credential {
+            _ if !self.lets_in(client) => "its network is not in proxy.clients",
+            Credential::Certificate(_) => {
+                "it authenticated by a certificate, which only its own connection can present"
+            }
+            Credential::Jwt(token) if token.expires <= now().0 => "its token has expired",
+            _ if client.ended().now_or_never().is_some() => "its password or token was removed or changed",
+            _ => return Ok(()),
+        };
+        Err(ReplayError::Client(reason))
+    }
+}
+
+/// Returns the request to send, as its client would send it on a connection of its own.
+fn request_of(kept: &RecentRequest, client: Client) -> Option<(Request<ClientBody>, ConnectionContext)> {
+    let is_tls = kept.scheme? == "https";
+    let name = HostOrIp::parse(&kept.host).ok()?;
+    let target = Target { name: name.clone(), port: kept.port?, redirected: false };
+    let uri: Uri = kept.url().parse().ok()?;
+    let host = uri.authority().map(Authority::as_str)?.to_owned();
+    // In a TLS connection, a request has only its path.
+    let uri = match is_tls {
+        true => uri.path_and_query().map_or("/", PathAndQuery::as_str).parse().ok()?,
+        false => uri,
+    };
+    let request = Request::builder()
+        .method(kept.method.as_str())
+        .uri(uri)
+        .header(HOST, host)
+        .header(ACCEPT, "*/*")
+        .header(USER_AGENT, USER_AGENT_VALUE)
+        .body(ClientBody::empty())
+        .ok()?;
+    let origin = Origin {
+        target,
+        server: is_tls.then_some(name),
+        tls: None,
+        http2: false,
+        in_full: !is_tls,
+        may_be_here: client.is_here(),
+    };
+    let origin = Arc::new(origin);
+    Some((request, ConnectionContext { origin, client, mirrored: None, tunnels: TaskTracker::new() }))
+}
