@@ -29,6 +29,7 @@ pub mod issuers;
 pub mod jobs;
 pub mod key_nodes;
 pub mod key_policies;
+pub mod limits;
 pub mod listing;
 pub mod master_key;
 pub mod ownership;

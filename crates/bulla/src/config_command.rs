@@ -1,8 +1,10 @@
 //! `bulla config`: checks the configuration, or shows it.
 
+use api::limits::LimitView;
 use clap::{Args, Subcommand};
-use cli::GlobalArgs;
+use cli::connection::{Client, Columns, Listing, ServerArgs};
 use cli::exit::{Exit, Outcome, chain, print};
+use cli::{GlobalArgs, columns};
 use store::{Store, StoreUrl};
 
 use crate::config::Configuration;
@@ -24,12 +26,34 @@ pub(crate) enum ConfigCommand {
     Check,
     /// Print every key with its value and the origin of the value
     Show,
+    /// List the limits, timeouts and retention in effect on a server
+    Limits {
+        #[command(flatten)]
+        server: ServerArgs,
+        #[command(flatten)]
+        listing: Listing,
+    },
+}
+
+async fn limits(configuration: &Configuration, server: &ServerArgs, listing: &Listing) -> Outcome<()> {
+    const LIMITS: Columns = columns!(
+        LimitView:
+        ("Key", name),
+        ("Kind", kind),
+        ("Value", value),
+        ("Unit", unit),
+        ("Source", source),
+        ("Origin", origin),
+    );
+    let client = Client::open(server, &configuration.settings.client)?;
+    listing.print(&client, "/api/v1/limits", &(), LIMITS).await
 }
 
 /// Runs `bulla config`.
 pub(crate) async fn run(args: &ConfigArgs, global: &GlobalArgs) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
-    match args.command {
+    match &args.command {
+        ConfigCommand::Limits { server, listing } => limits(&configuration, server, listing).await?,
         ConfigCommand::Show => print(configuration.show().trim_end())?,
         ConfigCommand::Check => {
             let read = match (configuration.file(), cli::configuration::default_path()) {

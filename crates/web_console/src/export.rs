@@ -72,6 +72,7 @@ const LISTS: &[(&str, &str)] = &[
     ("agent-tokens", "/api/v1/agent-tokens"),
     ("node-tokens", "/api/v1/key-node-tokens"),
     ("servers", "/api/v1/servers"),
+    ("limits", "/api/v1/limits"),
     ("held-requests", "/api/v1/proxy/held"),
 ];
 

@@ -4,6 +4,7 @@ mod agent;
 mod audit_log;
 mod edge;
 mod edge_upstreams;
+mod effective_limits;
 mod key_clouds;
 mod key_service;
 mod limits;

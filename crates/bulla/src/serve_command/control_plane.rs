@@ -45,13 +45,16 @@ use super::client_crls::ClientCrls;
 use super::estate::Estate;
 use super::first_start;
 use super::head_bucket;
+use super::limits;
 use super::login;
 use super::metrics::Figures;
 use super::roots::Roots;
 use super::scan_environment::ServerScanEnvironment;
 use super::transparency;
 use super::watch::ChangeDetector;
-use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, Role, ServerSettings, Settings};
+use crate::config::{
+    AuthoritySettings, Configuration, CredentialSettings, EstSettings, Role, ServerSettings, Settings,
+};
 use crate::files;
 use crate::master_keys;
 use crate::proxy::ProxyHandles;
@@ -92,12 +95,13 @@ fn key_services(settings: &Settings, roles: &Roles) -> Outcome<Option<Arc<dyn Ke
 
 impl ControlPlane {
     pub(super) async fn open(
-        settings: &Settings,
+        configuration: &Configuration,
         roles: &Roles,
         addresses: &Addresses,
         store: &Store,
         clock: &Clock,
     ) -> Outcome<Self> {
+        let settings = &configuration.settings;
         let resolver = Resolver::system()
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
         let keystore = master_keys::keystore(settings, store, clock, &resolver, true).await?;
@@ -239,6 +243,7 @@ impl ControlPlane {
                 Problem::usage(chain(&error)).hint("correct credentials.uaa_url: an https URL")
             })?),
             audit: Some(audit.clone()),
+            limits: Some(limits::in_effect(configuration)),
             oidc: login::oidc(&settings.oidc, addresses)?,
         };
         let limits = settings.limits.options()?;

@@ -11,6 +11,7 @@ mod first_start;
 mod folder_lock;
 mod head_bucket;
 mod kept_certificate;
+mod limits;
 mod local_files;
 mod login;
 mod metrics;
@@ -207,7 +208,10 @@ impl Process {
                 let store = store(settings).await?;
                 discover::running_scans::mark_killed(&store).await;
                 let stop = CancellationToken::new();
-                Some(RunningControlPlane::start(settings, roles, store, lock, mode, descriptors, stop).await?)
+                Some(
+                    RunningControlPlane::start(configuration, roles, store, lock, mode, descriptors, stop)
+                        .await?,
+                )
             }
             false => None,
         };

@@ -18,7 +18,7 @@ use super::folder_lock::FolderLock;
 use super::roots::RootFile;
 use super::{certificate, first_start, local_files};
 use crate::component::{Description, DrainOutcome};
-use crate::config::{AuthoritySettings, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, Configuration, ServerSettings, Settings};
 use crate::listening::{bound_connections, socket};
 use crate::master_keys;
 use crate::proxy::ProxyHandles;
@@ -85,7 +85,7 @@ impl RunningControlPlane {
     /// Starts the control plane of a process with these roles over this database. Its listeners may use at most `descriptors` file
     /// descriptors.
     pub(super) async fn start(
-        settings: &Settings,
+        configuration: &Configuration,
         roles: &Roles,
         store: Store,
         lock: FolderLock,
@@ -93,9 +93,10 @@ impl RunningControlPlane {
         descriptors: usize,
         stop: CancellationToken,
     ) -> Outcome<Self> {
+        let settings = &configuration.settings;
         let clock = Clock::system();
         let addresses = Addresses::of(&settings.server, &settings.credentials.url)?;
-        let control_plane = ControlPlane::open(settings, roles, &addresses, &store, &clock).await?;
+        let control_plane = ControlPlane::open(configuration, roles, &addresses, &store, &clock).await?;
         let root = first_start::root_pem(&control_plane.authority).await?;
         create_first_token(&store, &clock, mode, &settings.authority).await?;
         let own = certificate::ServerCertificate::of(

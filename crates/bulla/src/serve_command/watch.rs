@@ -20,8 +20,10 @@ const VERIFY_EVERY: u64 = 720;
 const TRIM_EVERY: u64 = 120;
 /// Lease of the process that checks, in µs: three intervals.
 const LEASE_US: i64 = 90_000_000;
-/// Time for which events are stored for consumers that lag behind, in µs.
-const EVENTS_KEPT_US: i64 = 7 * DAY_US;
+/// Days for which events are stored for consumers that lag behind.
+pub(super) const EVENTS_KEPT_DAYS: u64 = 7;
+/// The same in µs.
+const EVENTS_KEPT_US: i64 = EVENTS_KEPT_DAYS as i64 * DAY_US;
 /// Number of rows read at a time.
 const PAGE: usize = 1_000;
 

@@ -62,6 +62,7 @@ pub(crate) mod identity;
 pub mod inventory;
 pub mod issuers;
 pub mod jobs;
+mod limits;
 pub mod master_key;
 pub mod oidc;
 pub mod ownership;
@@ -129,6 +130,7 @@ pub(crate) fn api() -> Api {
         .merge(history::routes())
         .merge(series::routes())
         .merge(servers::routes())
+        .merge(limits::routes())
         .merge(search::routes())
         .merge(master_key::routes())
 }

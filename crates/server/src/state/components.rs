@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agent::Agents;
 use alerts::Alerts;
+use api::limits::LimitView;
 use audit::AuditLog;
 use authority::Authority;
 use authority::acme::Acme;
@@ -60,6 +61,8 @@ pub struct Components {
     pub credentials: Option<CredHub>,
     /// Signed heads and segments of the audit log.
     pub audit: Option<AuditLog>,
+    /// The limits and the retention in effect.
+    pub limits: Option<Arc<[LimitView]>>,
     /// Login by OpenID Connect.
     pub oidc: Option<Oidc>,
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agent::Agents;
 use alerts::Alerts;
+use api::limits::LimitView;
 use audit::AuditLog;
 use authority::Authority;
 use authority::acme::Acme;
@@ -120,6 +121,12 @@ impl FromRef<State> for Option<Arc<dyn KeyServices>> {
 impl FromRef<State> for Option<Arc<dyn ProxyRequests>> {
     fn from_ref(state: &State) -> Self {
         state.components().proxy.clone()
+    }
+}
+
+impl FromRef<State> for Option<Arc<[LimitView]>> {
+    fn from_ref(state: &State) -> Self {
+        state.components().limits.clone()
     }
 }
 

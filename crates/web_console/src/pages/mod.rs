@@ -26,6 +26,7 @@ mod key_nodes;
 mod key_policies;
 mod key_sites;
 mod keys;
+mod limits;
 mod notifications;
 mod overview;
 mod people;
@@ -76,6 +77,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(key_sites::routes())
         .merge(keys::routes())
         .merge(notifications::routes())
+        .merge(limits::routes())
         .merge(overview::routes())
         .merge(people::routes())
         .merge(policies::routes())

@@ -38,7 +38,8 @@ async fn page(session: Session) -> Result<Response, Failure> {
         .link("/console/tokens", "API tokens")
         .link("/console/teams", "Teams")
         .link("/console/owners", "Owners")
-        .link("/console/ownership-rules", "Ownership rules");
+        .link("/console/ownership-rules", "Ownership rules")
+        .link("/console/limits", "Limits and retention");
     let mut parts = Sections::default().plain(&links)?;
     if let Some(servers) = &servers {
         parts = parts.section("servers", "Servers", &servers_table(&session, servers))?;

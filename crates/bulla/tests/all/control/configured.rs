@@ -140,3 +140,29 @@ fn agent_groups_are_managed_by_command_and_raw_api_calls() {
     let elsewhere = run(&mut house.bulla(&["api", "https://example.net/"]));
     assert_eq!(elsewhere.status.code(), Some(2), "{}", describe(&elsewhere));
 }
+
+#[test]
+fn limits_in_effect_are_listed_with_their_source() {
+    let mut house =
+        House::prepared("[limits]\naccount_failures_per_s = 3\n[audit]\nseal_after_days = 31\n", None);
+    house.environment("BULLA_SERVER_READ_TIMEOUT_S", "77");
+    house.start();
+    let all = house.json(&["config", "limits", "--all"])["rows"].clone();
+    let of = |name: &str| {
+        let one = all.as_array().unwrap().iter().find(|one| one["name"] == *name);
+        let one = one.unwrap_or_else(|| panic!("no {name}: {all}"));
+        (one["kind"].clone(), one["value"].clone(), one["unit"].clone(), one["source"].clone())
+    };
+    let row = |kind: &str, value: Value, unit: Value, source: &str| (json!(kind), value, unit, json!(source));
+    assert_eq!(of("audit.seal_after_days"), row("retention", json!(31), json!("days"), "file"));
+    assert_eq!(of("server.read_timeout_s"), row("timeout", json!(77), json!("seconds"), "environment"));
+    assert_eq!(of("limits.account_failures_per_s"), row("limit", json!(3), json!("per second"), "file"));
+    assert_eq!(of("inventory.observations_days").3, "default");
+    assert_eq!(of("events"), row("retention", json!(7), json!("days"), "built-in"));
+    // A viewer may not see the settings.
+    let made = house.json(&["token", "create", "viewer", "--role", "viewer"]);
+    let made = made["rows"].get(0).unwrap_or(&made);
+    std::fs::write(house.path("viewer.token"), made["token"].as_str().unwrap()).unwrap();
+    let refused = house.bulla(&["config", "limits", "--token-file", "viewer.token"]).output().unwrap();
+    assert!(describe(&refused).contains("access.read"), "{}", describe(&refused));
+}
