@@ -163,7 +163,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     if let Some(worst) = worst(&watch) {
         parts = parts.live("worst", "Endpoints by worst finding", "watch.", &worst)?;
     }
-    parts = parts.section("settings", "Schedule", &settings(&session, &watch))?.section(
+    parts = parts.live("settings", "Schedule", "watch.", &settings(&session, &watch))?.section(
         "targets",
         "Targets",
         &targets(&watch),

@@ -23,7 +23,7 @@ const WITHOUT_DATA: &[&str] = &[
     "/console/watches/new",
 ];
 
-/// The ID of an issuer.
+/// An ID.
 const ISSUER: &str = "01930000-0000-7000-8000-000000000000";
 
 /// Returns the URL of a page with markup in every parameter.
@@ -133,4 +133,13 @@ async fn pages_send_a_constant_number_of_api_requests() {
     }
     assert!(most.0 <= 10, "{} asks {} times", most.1, most.0);
     assert_eq!(calls(&few, "/console/certificates").await.len(), 2, "the list and its facets");
+}
+
+#[tokio::test]
+async fn sections_of_a_watch_that_a_run_changes_are_live() {
+    let answer = Console::with_short_items(1).get(&format!("/console/watches/{ISSUER}")).await;
+    for section in ["run", "last", "settings"] {
+        let live = format!("<section id=\"{section}\" data-live=\"watch.\">");
+        assert!(answer.body.contains(&live), "{live}: {}", answer.body);
+    }
 }
