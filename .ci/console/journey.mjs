@@ -474,11 +474,32 @@ async function callWithCredential(context) {
   if (!(await person.fact('Credentials')).includes(CREDENTIAL)) problem('/console/proxy/requests/{}', 'does not name the credential');
   await checked(page, '/console/proxy/requests/{} of the journey');
   await picture(page, 'journey-request');
+  await replay(context);
   await person.menu('Traffic');
-  await person.sees('Credentials injected', '1');
+  await person.sees('Credentials injected', '2');
   await person.seesAtLast(CREDENTIAL);
   await checked(page, '/console/traffic of the journey');
   await picture(page, 'journey-traffic');
+}
+
+// Sends the request on the page again. The proxy injects the credential anew.
+async function replay({ world, page, person, first }) {
+  await person.follow('Replay');
+  await person.reads('Replay this request?');
+  if (!(await person.fact('Credentials')).includes(CREDENTIAL)) problem('/console/proxy/requests/{}/replay', 'does not name the credential');
+  if ((await page.content()).includes(first)) problem('/console/proxy/requests/{}/replay', 'shows the credential');
+  await checked(page, '/console/proxy/requests/{}/replay of the journey');
+  await picture(page, 'journey-replay');
+  const before = world.bearers.length;
+  await person.press('Send it again');
+  await person.told('Sent again.');
+  await person.reads('Proxy request');
+  await person.factAtLast('Status', '200');
+  if (world.bearers.length !== before + 1 || world.bearers[before] !== first) problem('/console/proxy/requests/{}/replay', 'does not inject the credential');
+  await picture(page, 'journey-replayed');
+  await person.menu('Proxy');
+  await person.seesAtLast('127.0.0.1', '2');
+  await picture(page, 'journey-proxy');
 }
 
 async function rotate(context) {

@@ -61,6 +61,7 @@ const NAVIGATION: &[(&str, &[NavigationItem])] = &[
     (
         "Proxy",
         &[
+            item("Proxy", "/console/proxy", "proxy.read"),
             item("Held requests", "/console/proxy/held", "proxy.read"),
             item("Requests", "/console/proxy/requests", "proxy.read"),
             item("Traffic", "/console/traffic", "metrics.read"),
@@ -114,8 +115,8 @@ const DONE: &[(&str, &str)] = &[
     ("waiting", "Waiting for another person's approval."),
     ("approved", "Approved."),
     ("rejected", "Rejected."),
-    ("acknowledged", "Acknowledged."),
     ("replayed", "Sent again. This is the new request."),
+    ("acknowledged", "Acknowledged."),
     ("silenced", "Silenced."),
     ("scanning", "Scan started."),
     ("removed", "Removed."),
@@ -177,15 +178,22 @@ pub(crate) fn quoted(text: &str) -> String {
 
 fn navigation(session: &Session) -> Vec<(&'static str, Vec<(&'static NavigationItem, bool)>)> {
     let path = session.path.split('?').next().unwrap_or_default();
-    let is_here = |item: &NavigationItem| {
-        path == item.path || (item.path != "/console" && path.starts_with(&format!("{}/", item.path)))
-    };
+    let here = current(path);
+    let is_here = |item: &NavigationItem| here == Some(item.path);
     let groups = NAVIGATION.iter().map(|(group, navigation)| {
         let shown =
             navigation.iter().filter(|item| item.permission.is_empty() || session.may(item.permission));
         (*group, shown.map(|item| (item, is_here(item))).collect::<Vec<_>>())
     });
     groups.filter(|(_, navigation)| !navigation.is_empty()).collect()
+}
+
+/// Returns the path of the item to which a page belongs: the longest one that the page's path begins with.
+fn current(path: &str) -> Option<&'static str> {
+    let items = NAVIGATION.iter().flat_map(|(_, items)| items.iter());
+    let is_above =
+        |item: &&str| path == *item || (*item != "/console" && path.starts_with(&format!("{item}/")));
+    items.map(|item| item.path).filter(is_above).max_by_key(|path| path.len())
 }
 
 fn done(path: &str) -> Option<&'static str> {
@@ -204,5 +212,14 @@ mod tests {
         assert_eq!(done("/console?x=1&done=revoked"), Some("Revoked."));
         assert_eq!(done("/console?done=%3Cb%3E"), None);
         assert_eq!(done("/console"), None);
+    }
+
+    #[test]
+    fn page_belongs_to_the_nearest_item_of_the_navigation() {
+        assert_eq!(current("/console/proxy"), Some("/console/proxy"));
+        assert_eq!(current("/console/proxy/requests/7"), Some("/console/proxy/requests"));
+        assert_eq!(current("/console/proxy/other"), Some("/console/proxy"));
+        assert_eq!(current("/console"), Some("/console"));
+        assert_eq!(current("/console/proxyx"), None);
     }
 }

@@ -2,8 +2,8 @@
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};
-use axum::response::Response;
-use axum::routing::{get, post};
+use axum::response::{Redirect, Response};
+use axum::routing::get;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -30,13 +30,18 @@ const PAGE: &str = "/console/agents";
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list))
-        .route("/console/agents/tokens", post(make_token))
+        .route("/console/agents/tokens", get(to_list).post(make_token))
         .route("/console/agents/tokens/{id}/remove", get(confirm_remove_token).post(remove_token))
-        .route("/console/agents/groups", post(make_group))
+        .route("/console/agents/groups", get(to_list).post(make_group))
         .route("/console/agents/groups/{name}", get(group_form).post(change_group))
         .route("/console/agents/groups/{name}/remove", get(confirm_remove_group).post(remove_group))
         .route("/console/agents/{id}", get(one).post(change))
         .route("/console/agents/{id}/retire", get(confirm_retire).post(retire))
+}
+
+/// Redirects from the address of a list that is part of the page.
+async fn to_list(_: Session) -> Redirect {
+    Redirect::to(PAGE)
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {

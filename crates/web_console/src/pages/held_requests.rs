@@ -19,7 +19,7 @@ use crate::shell::{Page, quoted};
 use crate::table::Table;
 
 /// Path of the list in the console.
-const PAGE: &str = "/console/proxy/held";
+pub(super) const PAGE: &str = "/console/proxy/held";
 /// Path of the list in the API.
 pub(super) const LIST: &str = "/api/v1/proxy/held";
 /// Permission to decide.

@@ -32,6 +32,7 @@ mod overview;
 mod people;
 mod policies;
 mod profiles;
+mod proxy;
 mod recent_requests;
 mod scans;
 mod sealed_keys;
@@ -76,12 +77,13 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(key_policies::routes())
         .merge(key_sites::routes())
         .merge(keys::routes())
-        .merge(notifications::routes())
         .merge(limits::routes())
+        .merge(notifications::routes())
         .merge(overview::routes())
         .merge(people::routes())
         .merge(policies::routes())
         .merge(profiles::routes())
+        .merge(proxy::routes())
         .merge(recent_requests::routes())
         .merge(scans::routes())
         .merge(sealed_keys::routes())

@@ -25,7 +25,7 @@ use crate::shell::{Page, quoted};
 use crate::table::Table;
 
 /// Path of the list in the console.
-const PAGE: &str = "/console/proxy/requests";
+pub(super) const PAGE: &str = "/console/proxy/requests";
 /// Path of the list in the API.
 const LIST: &str = "/api/v1/proxy/requests";
 /// Path of the list as HAR in the API.
@@ -150,9 +150,14 @@ fn asked(one: &Value) -> String {
 }
 
 /// Returns the identity of the client, else its user, else its address.
-fn who(one: &Value) -> &str {
+pub(super) fn who(one: &Value) -> &str {
     let names = ["/identity", "/user", "/client"].map(|pointer| json::text(one, pointer));
     names.into_iter().find(|name| !name.is_empty()).unwrap_or_default()
+}
+
+/// Returns whether the proxy refused a request.
+pub(super) fn is_refused(one: &Value) -> bool {
+    json::text(one, "/decision") == "deny" || !json::text(one, "/reason").is_empty()
 }
 
 fn decision(one: &Value) -> Cell {
@@ -228,66 +233,67 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     Page::new(&session, "Proxy request").command("bulla proxy top").reads(path).show(&body)
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    /// Returns a link to the request that a request replays.
-    fn replay_of(one: &Value) -> Cell {
-        match json::text(one, "/replay_of") {
-            "" => Cell::Empty,
-            id => Cell::link(page_of(id), format!("request {id}")),
-        }
+/// Returns a link to the request that a request replays.
+fn replay_of(one: &Value) -> Cell {
+    match json::text(one, "/replay_of") {
+        "" => Cell::Empty,
+        id => Cell::link(page_of(id), format!("request {id}")),
     }
+}
 
-    fn page_of(id: &str) -> String {
-        format!("{PAGE}/{}", api::path::segment(id))
-    }
+fn page_of(id: &str) -> String {
+    format!("{PAGE}/{}", api::path::segment(id))
+}
 
-    /// Shows what a replay would send, or why the API refuses it.
-    async fn confirm_replay(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-        let path = format!("{LIST}/{}/replay", api::path::segment(&id));
-        let plan = session.api.get(&path).await?;
-        let page = Page::new(&session, "Replay this request?")
-            .command(format!("bulla proxy replay {}", quoted(&id)))
-            .reads(path);
-        let refused = json::text(&plan, "/refused");
-        if !refused.is_empty() {
-            let back = Actions::default().link(page_of(&id), "Back to the request");
-            let body = Sections::default()
+/// Shows what a replay would send, or why the API refuses it.
+async fn confirm_replay(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = format!("{LIST}/{}/replay", api::path::segment(&id));
+    let plan = session.api.get(&path).await?;
+    let page = Page::new(&session, "Replay this request?")
+        .command(format!("bulla proxy replay {}", quoted(&id)))
+        .reads(path);
+    let refused = json::text(&plan, "/refused");
+    if !refused.is_empty() {
+        let back = Actions::default().link(page_of(&id), "Back to the request");
+        let body = Sections::default()
             .plain(&Note::hint(format!("The proxy cannot replay this request: {refused}.")))?
             .plain(&Note::faint("Only a request without query and body can be replayed, as the same client, and if the policy allows it."))?
             .plain(&back)?;
-            return page.show(&body);
-        }
-        let body = Confirmation::new(&session, format!("{}/replay", page_of(&id)), page_of(&id), "Send it again")
+        return page.show(&body);
+    }
+    let body = Confirmation::new(&session, format!("{}/replay", page_of(&id)), page_of(&id), "Send it again")
         .danger()
         .facts(replay_facts(&plan))
         .says("The proxy sends a new request to the host. If the method changes something there, it changes it again.")
         .says("The credentials above are injected anew, with their current values. No value of the first request is used.")
         .says("The new request has only the headers `Host`, `Accept` and `User-Agent`: the proxy keeps no headers. The body of the response is discarded.")
         .says("It counts for the budget of the identity. The audit log has your name.");
-        page.show(&body)
-    }
+    page.show(&body)
+}
 
-    fn replay_facts(plan: &Value) -> Facts {
-        let text = |pointer| Cell::text(json::text(plan, pointer));
-        let or_none = |text: &str| Cell::text(if text.is_empty() { "none" } else { text });
-        Facts::default()
-            .with("Identity", or_none(json::text(plan, "/identity")))
-            .with("Method", text("/method"))
-            .with("URL", Cell::code(json::text(plan, "/url")))
-            .with("Decision", decision(plan))
-            .with("Rule of the policy", text("/policy_rule"))
-            .with("Credentials", or_none(&json::joined(plan, "/credentials")))
-    }
+fn replay_facts(plan: &Value) -> Facts {
+    let text = |pointer| Cell::text(json::text(plan, pointer));
+    let or_none = |text: &str| Cell::text(if text.is_empty() { "none" } else { text });
+    Facts::default()
+        .with("Identity", or_none(json::text(plan, "/identity")))
+        .with("Method", text("/method"))
+        .with("URL", Cell::code(json::text(plan, "/url")))
+        .with("Decision", decision(plan))
+        .with("Rule of the policy", text("/policy_rule"))
+        .with("Credentials", or_none(&json::joined(plan, "/credentials")))
+}
 
-    async fn replay(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-        let path = format!("{LIST}/{}/replay", api::path::segment(&id));
-        let sent = session.api.change(Method::POST, &path, form.csrf(), None).await?;
-        Ok(redirect(&page_of(json::text(&sent, "/id")), "replayed", &sent))
-    }
+async fn replay(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let path = format!("{LIST}/{}/replay", api::path::segment(&id));
+    let sent = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&page_of(json::text(&sent, "/id")), "replayed", &sent))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn refused_and_running_requests_are_marked() {

@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};
-use axum::response::Response;
+use axum::response::{Redirect, Response};
 use axum::routing::{get, post};
 use http::Method;
 use serde_json::{Value, json};
@@ -29,16 +29,23 @@ const LOGS: &str = "/console/transparency/logs";
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route(PAGE, get(list))
+        .route("/console/transparency/issuances", get(to_list))
+        .route("/console/transparency/logs", get(to_list))
         .route("/console/transparency/issuances/{id}", get(issuance))
         .route("/console/transparency/issuances/{id}/expect", post(expect))
         .route("/console/transparency/issuances/{id}/acknowledge", post(acknowledge))
         .route("/console/transparency/logs/{id}/reset", get(confirm_reset_log).post(reset_log))
-        .route("/console/transparency/domains", post(watch))
+        .route("/console/transparency/domains", get(to_list).post(watch))
         .route("/console/transparency/domains/{name}", get(domain).post(change_domain))
         .route("/console/transparency/domains/{name}/pause", post(pause))
         .route("/console/transparency/domains/{name}/resume", post(resume))
         .route("/console/transparency/domains/{name}/run", post(run))
         .route("/console/transparency/domains/{name}/remove", get(confirm_remove).post(remove))
+}
+
+/// Redirects from the address of a list that is part of the page.
+async fn to_list(_: Session) -> Redirect {
+    Redirect::to(PAGE)
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {

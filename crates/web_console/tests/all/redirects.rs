@@ -67,3 +67,28 @@ async fn addresses_without_a_page_of_their_own_lead_to_the_overview() {
         assert_eq!(console.get(path).await.header("location"), "/console", "{path}");
     }
 }
+
+#[tokio::test]
+async fn address_above_a_page_leads_to_a_page() {
+    /// Folders of files and of actions, which have no list.
+    const NO_LIST: [&str; 2] = ["/console/export", "/console/credentials/permission"];
+    let console = Console::with_short_items(1);
+    let mut above: Vec<String> = Vec::new();
+    for path in console.paths() {
+        let mut parts: Vec<&str> = path.split('/').collect();
+        while parts.len() > 3 {
+            parts.pop();
+            above.push(parts.join("/"));
+        }
+    }
+    above.sort();
+    above.dedup();
+    let mut faults = Vec::new();
+    for path in above.iter().filter(|path| !path.contains('{') && !NO_LIST.contains(&path.as_str())) {
+        let status = console.get(path).await.status;
+        if !status.is_success() && !status.is_redirection() {
+            faults.push(format!("{path}: {status}"));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
