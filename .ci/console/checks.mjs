@@ -35,19 +35,48 @@ export const reportsViolations = () => document.addEventListener('securitypolicy
   console.error(`Content-Security-Policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
 });
 
-async function axe(page, path, how) {
-  await page.evaluate(AXE);
-  const found = await page.evaluate((rules) => globalThis.axe.run(document, { runOnly: rules }), RULES);
+// The second run, in dark mode on a narrow screen: the rules of axe whose result depends on colors, on the layout, or on what is
+// displayed. The same document has passed all rules before, in light mode on a wide screen. Dark mode and a narrow screen change its
+// style only, so the other rules cannot find more.
+const STYLE_RULES = [
+  'color-contrast', 'link-in-text-block', 'target-size', 'scrollable-region-focusable', 'aria-hidden-focus', 'button-name',
+  'input-button-name', 'label', 'link-name', 'select-name', 'summary-name', 'td-headers-attr', 'th-has-data-cells',
+];
+// The frames around the content of the pages (header and menu) that the second run has checked. A page whose frame is equal to one of
+// them has only its content checked: the style of the frame does not depend on the content.
+const frames = new Set();
+const frameOf = () => {
+  const body = document.body.cloneNode(true);
+  body.querySelector('main')?.remove();
+  return body.outerHTML;
+};
+
+// For a context of the browser: each document has axe from the start. Sending it to each page would take longer.
+export const loadsAxe = { content: AXE };
+
+async function axe(page, path, how, options, part) {
+  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(AXE);
+  const found = await page.evaluate(([part, options]) => globalThis.axe.run(part ?? document, options), [
+    part, { resultTypes: ['violations'], selectors: false, ...options },
+  ]);
   for (const { id, help, nodes } of found.violations) {
     problem(path, `${how}: axe ${id}: ${help}: ${nodes.slice(0, 2).map((node) => node.html.slice(0, 160)).join(' | ')}`);
   }
+}
+
+// The second run does not load the style sheets again for rules about them, which have run before.
+async function axeOfStyle(page, path, how) {
+  const frame = await page.evaluate(frameOf);
+  await axe(page, path, how, { runOnly: { type: 'rule', values: STYLE_RULES }, preload: false }, frames.has(frame) ? 'main' : undefined);
+  frames.add(frame);
 }
 
 export async function checked(page, path) {
   for (const scheme of ['light', 'dark']) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize(scheme === 'light' ? WIDE : NARROW);
-    await axe(page, path, scheme);
+    if (scheme === 'light') await axe(page, path, scheme, { runOnly: RULES });
+    else await axeOfStyle(page, path, scheme);
     const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     if (wider > 0) problem(path, `${wider} px too wide for ${page.viewportSize().width} px`);
   }

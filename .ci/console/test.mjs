@@ -15,13 +15,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 
-import { checked, picture, problem, problems, reportsViolations, shots, watch, WIDE } from './checks.mjs';
+import { checked, loadsAxe, picture, problem, problems, reportsViolations, shots, watch, WIDE } from './checks.mjs';
 import { journey, prepare } from './journey.mjs';
 import { scanTwice, seed, sendThroughProxy } from './seed.mjs';
 import { startServer } from './server.mjs';
 
 // So many pages end the crawl, and so many children of one path that look like words rather than identities.
-const PAGES_MAX = 280;
+const PAGES_MAX = 300;
 const WORDS_MAX = 8;
 
 async function signIn(server, context) {
@@ -256,6 +256,7 @@ try {
   const origin = server?.url ?? process.env.CONSOLE.replace(/\/$/, '');
   const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: WIDE, reducedMotion: 'reduce' });
   await context.addInitScript(reportsViolations);
+  await context.addInitScript(loadsAxe);
   const page = await context.newPage();
   watch(page);
   if (server) {
