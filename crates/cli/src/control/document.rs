@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use serde_json::Value;
 
 use super::{Run, input};
 use crate::connection::{Client, Columns, Listing, Output, path_of, show_one};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Problem};
 
 /// Identifier that the API uses for a document.
 pub enum Key {
@@ -32,6 +33,8 @@ pub trait Document: Send + Sync + 'static {
     const COLUMNS: Columns;
     /// The method that replaces a document.
     const REPLACE: Method;
+    /// Whether the body of a replacement has the name too. Only for documents that the API identifies by name.
+    const NAME_IN_BODY: bool = false;
 }
 
 /// Commands for documents.
@@ -104,7 +107,10 @@ impl<D: Document> Run for DocumentCommand<D> {
                 show_one(&made, &file.show)
             }
             Self::Update(changed) => {
-                let body = input::document(&changed.file.file)?;
+                let mut body = input::document(&changed.file.file)?;
+                if matches!(D::KEY, Key::Name) {
+                    match_name::<D>(&mut body, &changed.id)?;
+                }
                 show_one(
                     &client.send(D::REPLACE, &place(&changed.id).await?, Some(&body)).await?,
                     &changed.file.show,
@@ -115,10 +121,46 @@ impl<D: Document> Run for DocumentCommand<D> {
     }
 }
 
+/// Adds the name to a body that needs it, or removes it from a body that has none, so that one file serves `create` and `update`.
+fn match_name<D: Document>(body: &mut Value, name: &str) -> Outcome<()> {
+    let Some(members) = body.as_object_mut() else { return Ok(()) };
+    if let Some(other) = members.get("name").filter(|other| *other != name) {
+        return Err(Problem::usage(format_args!("the file has the name {other}, not \"{name}\""))
+            .hint(format!("names do not change: give the file of the {} {name}", D::ONE)));
+    }
+    if D::NAME_IN_BODY {
+        members.insert("name".to_owned(), name.into());
+    } else {
+        members.remove("name");
+    }
+    Ok(())
+}
+
 /// Returns the path of a document with the given name or id.
 pub(super) async fn place<D: Document>(client: &Client, given: &str) -> Outcome<String> {
     match D::KEY {
         Key::Id => path_of(client, D::PATH, D::ONE, given).await,
         Key::Name => Ok(format!("{}/{}", D::PATH, input::segment(given))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::job::TeamDocument;
+    use super::super::profile::ProfileDocument;
+    use super::*;
+
+    #[test]
+    fn update_takes_the_file_of_create_with_or_without_the_name() {
+        for file in [json!({ "name": "web", "n": 1 }), json!({ "n": 1 })] {
+            let (mut profile, mut team) = (file.clone(), file);
+            match_name::<ProfileDocument>(&mut profile, "web").unwrap();
+            match_name::<TeamDocument>(&mut team, "web").unwrap();
+            assert_eq!((profile, team), (json!({ "name": "web", "n": 1 }), json!({ "n": 1 })));
+        }
+        let other = match_name::<TeamDocument>(&mut json!({ "name": "shop" }), "web").unwrap_err();
+        assert_eq!(other.message, "the file has the name \"shop\", not \"web\"");
     }
 }

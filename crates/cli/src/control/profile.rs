@@ -31,6 +31,7 @@ impl Document for ProfileDocument {
         ("Approval", requires_approval),
     );
     const REPLACE: Method = Method::PUT;
+    const NAME_IN_BODY: bool = true;
 }
 
 /// Issuers as documents.
