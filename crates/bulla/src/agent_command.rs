@@ -164,7 +164,7 @@ pub(crate) async fn open(state: &Path, policy: PolicyFile) -> Outcome<Agent> {
 async fn work(args: &WorkArgs) -> Outcome<Exit> {
     let stop = cli::stop::on_signal_within(GRACE)?;
     let mut agent = open(&args.folder.state, args.policy.file()).await?;
-    tracing::info!(agent = agent.name(), "works");
+    eprintln!("the agent {} waits for jobs of its server", agent.name());
     let spans = ProcessSpans::start(&TelemetrySettings::default())?;
     let ran = agent.run(stop).await;
     spans.finish().await;
