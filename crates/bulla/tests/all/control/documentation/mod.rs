@@ -1,5 +1,8 @@
 //! Runs the console blocks of README.md and docs as a reader pastes them.
 //!
+//! A second test runs the examples of the help, which `docs/reference/cli.md` lists: `commands.md` and `services.md` of this folder have
+//! them in an order in which each has what it needs, with the setup.
+//!
 //! CONTRIBUTING.md says how a page marks a block that is not run, and what a block needs. `BULLA_PAGE=docs/alerts.md` runs one page.
 
 mod page;
@@ -77,6 +80,39 @@ fn cut(text: &str) -> String {
     /// Maximum length of shown output, in characters.
     const CHARS_MAX: usize = 1_500;
     text.trim().chars().take(CHARS_MAX).collect()
+}
+
+/// The pages with the examples of the help, and whether they have a server.
+const EXAMPLES: [(&str, bool); 2] = [("commands.md", true), ("services.md", false)];
+
+/// Returns the commands of a page, without comments, sorted.
+fn commands(pages: &[Page]) -> Vec<String> {
+    let steps = pages.iter().flat_map(|page| &page.blocks).flat_map(|block| &block.steps);
+    let shown = steps.map(|step| step.shown.as_str()).filter(|shown| !shown.starts_with(SETUP));
+    let mut commands: Vec<String> =
+        shown.map(|shown| shown.split(" # ").next().unwrap_or_default().to_owned()).collect();
+    commands.sort();
+    commands
+}
+
+#[test]
+fn examples_of_the_help_run() {
+    let read = |name: &str| Page::parse(name, &std::fs::read_to_string(root().join(name)).unwrap());
+    let folder = "crates/bulla/tests/all/control/documentation";
+    let mut pages = Vec::new();
+    let mut wrong = Vec::new();
+    for (name, with_server) in EXAMPLES {
+        let page = read(&format!("{folder}/{name}"));
+        let session = Session::of(&[&page], with_server, "");
+        let of_page = check(&page, &session);
+        if !of_page.is_empty() {
+            eprintln!("{}", session.said());
+        }
+        wrong.extend(of_page);
+        pages.push(page);
+    }
+    assert!(wrong.is_empty(), "{} failures\n{}", wrong.len(), wrong.join("\n\n"));
+    assert_eq!(commands(&pages), commands(&[read("docs/reference/cli.md")]), "each example of the help once");
 }
 
 #[test]

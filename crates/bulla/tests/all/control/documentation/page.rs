@@ -244,7 +244,7 @@ impl Placeholders {
                 }
                 _ => script += &format!("{line}\n"),
             }
-            let is_name = |c: char| c.is_ascii_uppercase() || c == '_';
+            let is_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
             let assigned = line.split([' ', ';']).filter_map(|word| word.split_once('='));
             let names = assigned.filter(|(name, _)| !name.is_empty() && name.chars().all(is_name));
             self.names.extend(names.map(|(name, _)| name.to_owned()));

@@ -19,16 +19,18 @@ const NEEDED: &str = "this test needs namespaces (util-linux), iproute2, openssl
 pub(crate) const PLACEHOLDERS: [&str; 5] = ["HOST", "ID", "NAME", "PORT", "TARGET"];
 
 /// Commands that run until they are stopped, and the output that says that they are ready.
-const SERVICES: [(&str, &str); 5] = [
+const SERVICES: [(&str, &str); 6] = [
     ("bulla proxy", "clients must trust its CA"),
     ("bulla key serve", "bulla signs with"),
     ("bulla edge", "bulla terminates TLS"),
     ("bulla credential agent", "the agent listens at"),
+    ("bulla agent run", "waits for jobs of its server"),
     ("bulla serve", "bulla is up"),
 ];
 
 /// The start of every page: its placeholders, and the root certificate of the server. `block` prints a block of the page.
-/// `service` starts a command in the background, and returns when its output has the text.
+/// `service` starts a command in the background, and returns when its output has the text. `search_result` adds a certificate to the
+/// search for example.com in CT logs.
 const SHELL: &str = r#"
 set -o pipefail
 HOST=localhost PORT=8443 NAME=www.example.com TARGET=local
@@ -36,6 +38,19 @@ if [ -e "$WORLD/root.pem" ]; then cp "$WORLD/root.pem" .; ID=$(bulla alert list 
 # Prints a block of the page: its language, and its number among the blocks of this language.
 block() {
   awk -v fence='```'"$1" -v at="$2" '/^```/ { inside = !inside; here = inside && $0 == fence && ++count == at; next } here' "$PAGE"
+}
+# The number of the certificate, and its name.
+search_result() {
+  local query='v1/issuances?domain=example.com&include_subdomains=true&expand=dns_names&expand=issuer&expand=cert_der'
+  local after; after=$([ "$1" = 1 ] || echo "&after=$(($1 - 1))")
+  mkdir -p "$WORLD/ct/v1"
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj "/O=CA $1/CN=CA $1" \
+    -addext "subjectAltName=DNS:$2" -addext basicConstraints=critical,CA:false -keyout /dev/null -outform DER -out result.der 2> /dev/null
+  response '[]' > "$WORLD/ct/$query&after=$1"
+  response "[{\"id\":\"$1\",\"dns_names\":[\"$2\"],\"cert_der\":\"$(base64 -w 0 result.der)\"}]" > "$WORLD/ct/$query$after"
+}
+response() {
+  printf 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %s\r\nConnection: close\r\n\r\n%s' "${#1}" "$1"
 }
 trap 'kill $(jobs -p) 2> /dev/null' EXIT
 service() {
@@ -59,6 +74,7 @@ echo "127.0.0.1 localhost example.com www.example.com mail.example.com www.examp
 echo "nameserver 127.0.0.1" > /etc/resolv.conf
 cd "$WORLD"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=www.example.com \
+  -addext basicConstraints=critical,CA:false \
   -addext subjectAltName=DNS:www.example.com,DNS:example.com,DNS:www.example.net -keyout web.key -out web.pem 2> /dev/null
 mkdir -p /etc/bulla /etc/tls /var/lib/bulla
 cat > /etc/bulla/agent.toml << END
@@ -68,7 +84,12 @@ END
 openssl s_server -accept 443 -www -key web.key -cert web.pem > web.log 2>&1 < /dev/null &
 "#;
 
+/// Starts `bulla up`. The search service for CT logs is a folder with one response for each query.
 const UP: &str = r#"
+mkdir -p "$WORLD/ct"
+(cd "$WORLD/ct"; exec openssl s_server -accept 9444 -HTTP -key ../web.key -cert ../web.pem > ../ct.log 2>&1 < /dev/null) &
+export BULLA_CT_CERTSPOTTER_URL=https://www.example.com:9444 BULLA_CT_CERTSPOTTER_PER_MINUTE=600 BULLA_CT_CA_FILES="$WORLD/web.pem"
+export BULLA_CT_GRACE_S=0 BULLA_SERVER_URL=https://pki.example.net:8443
 cd "$HOME"
 export BULLA_EDGE_UPSTREAM=127.0.0.1:443 BULLA_EDGE_LISTEN=127.0.0.1:9443 BULLA_EDGE_INVENTORY=true
 bulla up > "$WORLD/up.log" 2>&1 &
