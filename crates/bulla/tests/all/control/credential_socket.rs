@@ -269,6 +269,18 @@ fn program_is_restarted_or_signaled_when_its_credential_changes() {
     set(&house, "/e/a", "password", "three");
     house.until("the signal", || starts() == "started two\ntold\n");
     running.stop();
+    // A script without `#!` runs in a shell, with and without --watch, by its path and by its name in PATH.
+    let script = house.path("script");
+    std::fs::write(&script, "echo $A $1\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for more in [&["--watch"][..], &[]] {
+        for name in [script.to_str().unwrap(), "script"] {
+            let line = ["credential", "exec", "--env", "A=/e/a"];
+            let mut command = house.bulla(&[&line[..], more, &["--", name, "given"]].concat());
+            let ended = run(command.env("PATH", house.path("")));
+            assert_eq!(ended.stdout, b"three given\n", "{more:?} {name}: {}", describe(&ended));
+        }
+    }
     // The command returns the program's exit code.
     let ended = run(&mut house.bulla(&[
         "credential",

@@ -1,11 +1,14 @@
 //! `bulla credential exec`: runs a program with credentials in its environment.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use keys::Secret;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
@@ -67,12 +70,13 @@ impl ExecArgs {
             return self.supervise(&client).await;
         }
         let values = self.values(&client).await?;
-        Err(self.cannot_run(&self.command(&values).as_std_mut().exec()))
+        Err(self.cannot_run(&self.command(&self.command, &values).as_std_mut().exec()))
     }
 
-    fn command(&self, values: &[Secret]) -> Command {
-        let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).kill_on_drop(true);
+    /// Returns the program of `line` with the credentials in its environment.
+    fn command<S: AsRef<OsStr>>(&self, line: &[S], values: &[Secret]) -> Command {
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).kill_on_drop(true);
         for ((variable, _), value) in self.variables.iter().zip(values) {
             command.env(variable, value.expose());
         }
@@ -159,8 +163,26 @@ impl ExecArgs {
     }
 
     fn spawn(&self, values: &[Secret]) -> Outcome<Child> {
-        self.command(values).spawn().map_err(|error| self.cannot_run(&error))
+        let spawned = match self.command(&self.command, values).spawn() {
+            // exec(3) runs a script without `#!` in a shell, as all shells do. posix_spawn(3) does not.
+            Err(error) if error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+                let script = found(&self.command[0]);
+                let arguments = self.command[1..].iter().map(OsString::from);
+                let line: Vec<OsString> =
+                    ["/bin/sh".into(), script.into_os_string()].into_iter().chain(arguments).collect();
+                self.command(&line, values).spawn()
+            }
+            spawned => spawned,
+        };
+        spawned.map_err(|error| self.cannot_run(&error))
     }
+}
+
+/// Returns the path of a program: of a name without a slash, the first one in a folder of `PATH`.
+fn found(program: &str) -> PathBuf {
+    let folders = std::env::var_os("PATH").filter(|_| !program.contains('/')).unwrap_or_default();
+    let paths = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    paths.into_iter().find(|path| path.is_file()).unwrap_or_else(|| program.into())
 }
 
 fn pid(child: &Child) -> Option<Pid> {
