@@ -59,7 +59,7 @@ impl Presence {
         seen
     }
 
-    /// Queues contacts that could not be written again, unless a newer one is known.
+    /// Returns contacts to the queue after a failed write. A newer contact of the same agent takes precedence.
     pub(super) fn give_back(&self, seen: Vec<Contact>) {
         let mut state = self.0.lock();
         for (agent, at, facts) in seen {

@@ -37,7 +37,7 @@ impl PendingHeartbeats {
         pending.into_iter().map(|(node, until_us)| NodeLease { node, until_us }).collect()
     }
 
-    /// Queues leases that could not be written again, unless a newer one is known.
+    /// Returns leases to the queue after a failed write. A newer lease of the same node takes precedence.
     pub(super) fn give_back(&self, leases: Vec<NodeLease>) {
         let mut state = self.0.lock();
         for lease in leases {

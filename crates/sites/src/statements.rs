@@ -18,9 +18,9 @@ use crate::tables::{NewStatement, NodeRow};
 
 /// Lifetime of a statement in µs. Short, so that outdated statements expire soon.
 const LIFE_US: i64 = 3_600 * 1_000_000;
-/// Divisor of the lifetime that gives the earliest renewal: half.
+/// A statement is renewed after its lifetime divided by this number at the earliest: after half of it.
 const RENEW_AFTER: i64 = 2;
-/// Divisor of the lifetime that gives the spread of renewals after the earliest one, so that not all are in the same round.
+/// Renewals are spread over the lifetime divided by this number, so that not all are in the same round.
 const SPREAD: i64 = 8;
 /// Maximum number of statements signed in a round, at 20 µs each.
 const ROUND_MAX: usize = 1_000;

@@ -95,7 +95,7 @@ pub struct HeartbeatResponse {
 /// Changes of members.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Membership {
-    /// Number to send with the next heartbeat.
+    /// Version of the membership after this response. The node sends it with the next heartbeat, and gets later changes only.
     pub since: i64,
     /// Starts a full listing: nodes that are neither in this response nor in its continuations are no members.
     #[serde(default)]

@@ -19,13 +19,13 @@ pub enum Error {
     #[error("the client data is for another type of ceremony")]
     Type,
     /// The challenge belongs to another ceremony.
-    #[error("the challenge does not match")]
+    #[error("the response answers another challenge than the one that was sent")]
     Challenge,
     /// The origin is another site, or the page was in a frame of another site.
-    #[error("the origin does not match, or the page was in a frame of another site")]
+    #[error("the response was made for another site, or in a frame of another site")]
     Origin,
     /// The hash belongs to another relying party identifier.
-    #[error("the relying party identifier does not match")]
+    #[error("the response was made for another relying party identifier")]
     RelyingParty,
     /// The authenticator did not detect a user.
     #[error("the authenticator did not detect a user")]

@@ -64,7 +64,7 @@ pub struct NamePermissions<E = PermissionEntry> {
     /// Name of a credential, or all credentials below a path: `/team/*`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub credential_name: String,
-    /// The permissions.
+    /// Permissions at this name or path, one per actor.
     pub permissions: Option<Vec<E>>,
 }
 

@@ -172,8 +172,8 @@ fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8
     (chain, None)
 }
 
-/// Returns the chains through a cross-signed certificate of this CA or a CA above it, or through a certificate from before a
-/// renewal.
+/// Returns the other chains of a CA: through cross-signed certificates, and through certificates that a renewal has replaced, of this
+/// CA or of a CA above it.
 fn alternate_chains(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     let mut alternates = Vec::new();
     let mut below = Chain::new();

@@ -219,7 +219,7 @@ impl RoutedKey {
 struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
-    /// Remaining number of attempts on another path, after the connection was lost with the request.
+    /// Remaining attempts over another path, for a request whose connection broke before its response.
     other_ways: usize,
 }
 

@@ -52,7 +52,7 @@ pub enum ApprovalError {
     SamePerson(String),
     /// The plan changed after the approval was requested.
     #[error(
-        "the plan changed after this approval was requested, so the approval is void: another approval shows the current plan"
+        "the plan changed after this approval was requested, so the approval is void: decide the newer approval, which shows the current plan"
     )]
     PlanChanged,
     /// The approver already approved the plan.

@@ -43,8 +43,8 @@ pub use verdict::{Cause, NoCheckReason, Source, Verdict};
 
 /// Maximum CRL and OCSP URLs of one certificate that are tried. Certificates have one, some a second for the same CRL.
 const URLS_TRIED_MAX: usize = 4;
-/// Maximum concurrent checks in [`RevocationChecker::check_all`]: more than concurrent CRL fetches, so that a slow CRL delays only
-/// the checks that need it.
+/// Maximum concurrent checks in [`RevocationChecker::check_all`]. The maximum of concurrent CRL fetches is lower, so a slow CRL
+/// delays only the checks that need it.
 const CHECKS_IN_FLIGHT: usize = 4_096;
 /// Memory for OCSP responses and failures in bytes: about 50,000 of them.
 const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;

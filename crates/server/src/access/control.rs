@@ -450,7 +450,7 @@ fn unreadable(error: UnreadableAccess) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: UNKNOWN_REMEMBERED }
 }
 
-/// Returns a database error, which is not cached.
+/// Wraps a database error, so that the next request reads the database again instead of a cached error.
 pub(crate) fn at_once(error: store::StoreError) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: Duration::ZERO }
 }

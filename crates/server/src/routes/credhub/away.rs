@@ -77,8 +77,8 @@ pub(super) async fn versions(
     Ok(Json(VersionsView { name: history.name, kind: history.kind.to_string(), versions }))
 }
 
-/// Returns the view of a version. An ended version has its end, and the end of its retention period. A version that ends in the
-/// future has that end.
+/// Returns the view of a version. An expired or deleted version has the time of its deletion and the end of its retention period. A
+/// version that is still valid has its expiry, if any.
 fn listed(version: &VersionView, now_us: i64, days: u32) -> ListedVersion {
     let mut shown = ListedVersion {
         number: version.number,
