@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use governor::Quota;
 use governor::middleware::StateSnapshot;
@@ -212,6 +213,8 @@ pub(crate) struct Limits {
     sign_in: SignInLimits,
     /// Limiters by team; each team has its own rate.
     teams: RwLock<HashMap<String, (u32, Arc<Limiter<u8>>)>>,
+    /// Number of running servers that use the database. Each has an equal share of a team's rate.
+    servers: AtomicU32,
 }
 
 impl Limits {
@@ -232,7 +235,13 @@ impl Limits {
             roles: Named::new(&options.roles),
             sign_in: SignInLimits::new(&options.sign_in),
             teams: RwLock::default(),
+            servers: AtomicU32::new(1),
         }
+    }
+
+    /// Sets the number of running servers, this one included.
+    pub(crate) fn set_servers(&self, count: u32) {
+        self.servers.store(count.max(1), Ordering::Relaxed);
     }
 
     /// Returns the limits of password logins.
@@ -240,7 +249,13 @@ impl Limits {
         &self.sign_in
     }
 
-    /// Counts a request of this caller for each of its teams that has a rate.
+    /// Returns the number of running servers.
+    #[cfg(test)]
+    pub(crate) fn servers(&self) -> u32 {
+        self.servers.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request of this caller for each of its teams that has a rate. This server's share of a rate is rounded up.
     pub(crate) fn teams(&self, caller: &Caller) -> Result<(), Problem> {
         let ownership = caller.ownership();
         if !ownership.has_request_quota() {
@@ -248,7 +263,8 @@ impl Limits {
         }
         for team in caller.teams() {
             if let Some(per_second) = ownership.quota(team).requests_per_second {
-                self.team(team, per_second).take(&0).map_err(Problem::too_many)?;
+                let share = per_second.div_ceil(self.servers.load(Ordering::Relaxed));
+                self.team(team, share).take(&0).map_err(Problem::too_many)?;
             }
         }
         Ok(())

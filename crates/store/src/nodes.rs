@@ -31,10 +31,13 @@ ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at";
 const FORGET: &str = "-- server_nodes_forget
 DELETE FROM server_nodes WHERE seen_at < ?1";
 
+const LEAVE: &str = "-- server_node_leave
+DELETE FROM server_nodes WHERE id = ?1";
+
 const LIST: &str = "-- server_nodes
 SELECT id, host, version, started_at, seen_at FROM server_nodes ORDER BY started_at, id LIMIT 1000";
 
-pub(crate) const ALL: &[&str] = &[SEEN, FORGET, LIST];
+pub(crate) const ALL: &[&str] = &[SEEN, FORGET, LEAVE, LIST];
 
 crate::handle! {
     /// The servers that use this database.
@@ -56,6 +59,14 @@ impl ServerNodes<'_> {
         ];
         self.0.execute(SEEN, parameters).await?;
         self.0.execute(FORGET, vec![node.seen_at_us.saturating_sub(KEPT_US).into()]).await.map(drop)
+    }
+
+    /// Deletes a server that stops.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn leave(self, id: Uuid) -> Result<(), StoreError> {
+        self.0.execute(LEAVE, vec![id.into()]).await.map(drop)
     }
 
     /// Returns the servers seen within a day, longest running first.
