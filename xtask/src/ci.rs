@@ -319,8 +319,9 @@ fn clippy() -> Result<(), Failure> {
         source .ci/features
         lint() { cargo clippy "$@" -- -D warnings; }
         lint --workspace --all-targets "${FEATURES[@]: -2}"
-        lint -p cloud_apis -p bulla
-        for feature in aws azure gcp kubernetes; do lint -p cloud_apis --features "${feature}"; done"#;
+        # With the targets, and so with the features, of the tests: the other crates are not checked again.
+        lint -p cloud_apis -p bulla --all-targets
+        for feature in aws azure gcp kubernetes; do lint -p cloud_apis --all-targets --features "${feature}"; done"#;
     run_command(command("bash").args(["-euo", "pipefail", "-c", script]))
 }
 
