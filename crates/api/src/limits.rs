@@ -15,7 +15,7 @@ pub struct LimitView {
     #[cfg_attr(feature = "schemas", schema(example = "limit"))]
     pub kind: String,
     /// The value: a number, or a list of texts.
-    #[cfg_attr(feature = "schemas", schema(value_type = Object, example = 100))]
+    #[cfg_attr(feature = "schemas", schema(example = 100))]
     pub value: Value,
     /// Unit of a number, such as `seconds`; null for a count.
     pub unit: Option<String>,
