@@ -147,20 +147,10 @@ impl Proxy {
             return Ok(Admission::default());
         }
         let identity = identify(policy, &way.client);
-        let (method, path) = (request.method().as_str(), request.uri().path());
-        let port = way.origin.target.port;
-        let scheme = Some(if way.origin.server.is_some() { "https" } else { "http" });
-        let subject = Subject { client: &way.client, identity, host, port, method, path, scheme };
+        let subject = of_request(identity, way, request, host);
         let verified = verified_host(way, host).map_err(|mismatch| subject.host_mismatch(&mismatch))?;
         let subject = Subject { host: verified, ..subject };
-        let facts = RequestFacts {
-            method,
-            path,
-            query: request.uri().query(),
-            headers: request.headers(),
-            body_bytes: request.body().size_hint().exact(),
-        };
-        let decision = subject.decide(policy, Phase::Request(facts));
+        let decision = subject.decide(policy, Phase::Request(facts_of(request)));
         self.begin(policy, &subject, &decision, approval).map_err(|refusal| match refusal {
             NotAdmitted::Held(mut order) => {
                 order.request.credentials = subject.credentials(rules);
@@ -180,20 +170,10 @@ impl Proxy {
         let rules = self.rules.now();
         let policy = &rules.policy;
         let identity = identify(policy, &way.client);
-        let (method, path) = (request.method().as_str(), request.uri().path());
-        let port = way.origin.target.port;
-        let scheme = Some(if way.origin.server.is_some() { "https" } else { "http" });
-        let subject = Subject { client: &way.client, identity, host, port, method, path, scheme };
-        let facts = RequestFacts {
-            method,
-            path,
-            query: request.uri().query(),
-            headers: request.headers(),
-            body_bytes: request.body().size_hint().exact(),
-        };
+        let subject = of_request(identity, way, request, host);
         Foreseen {
             identity: identity.map(|identity| Arc::clone(&identity.name)),
-            decision: policy.is_active().then(|| subject.decide(policy, Phase::Request(facts))),
+            decision: policy.is_active().then(|| subject.decide(policy, Phase::Request(facts_of(request)))),
             credentials: subject.credentials(&rules),
         }
     }
@@ -604,6 +584,35 @@ pub(super) fn admits(
     let subject = connection(policy, client, target, name);
     let is_same = target.redirected || target.name == *name;
     !policy.is_active() || is_same && subject.decide(policy, phase).action.permits()
+}
+
+/// Returns the subject of a decision about a request to `host`.
+fn of_request<'a>(
+    identity: Option<&'a Arc<Identity>>,
+    way: &'a ConnectionContext,
+    request: &'a Request<ClientBody>,
+    host: &'a HostOrIp,
+) -> Subject<'a> {
+    Subject {
+        client: &way.client,
+        identity,
+        host,
+        port: way.origin.target.port,
+        method: request.method().as_str(),
+        path: request.uri().path(),
+        scheme: Some(if way.origin.server.is_some() { "https" } else { "http" }),
+    }
+}
+
+/// Returns what a policy may decide by about a request.
+fn facts_of(request: &Request<ClientBody>) -> RequestFacts<'_> {
+    RequestFacts {
+        method: request.method().as_str(),
+        path: request.uri().path(),
+        query: request.uri().query(),
+        headers: request.headers(),
+        body_bytes: request.body().size_hint().exact(),
+    }
 }
 
 /// Returns the subject of a decision about a connection to `target` as `name`.
