@@ -8,6 +8,7 @@ use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 use postgres_protocol::message::frontend;
 use tokio::io::{AsyncRead, AsyncWrite};
+use zeroize::Zeroize;
 
 use super::message::{
     AUTHENTICATION, Authentication, ERROR, NOTICE, SERVER_MESSAGE_BYTES_MAX, error_field, read, send,
@@ -15,6 +16,8 @@ use super::message::{
 
 /// Maximum messages of a login. SCRAM has four.
 const MESSAGES_MAX: usize = 20;
+/// Bytes of a response during a login, without the password.
+const ANSWER_BYTES: usize = 1 << 10;
 
 /// Reason why the server did not accept the login.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +78,8 @@ pub(super) async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
             ERROR => return Err(LoginError::Rejected(error_field(&message.body, b'C').map(str::to_owned))),
             _ => return Err(LoginError::Invalid),
         }
-        let mut answer = BytesMut::new();
+        // Large enough that the password is not copied when it grows.
+        let mut answer = BytesMut::with_capacity(ANSWER_BYTES + password.len());
         match (Authentication::parse(&message.body).ok_or(LoginError::Invalid)?, &mut scram) {
             (Authentication::Ok, Scram::NotBegun | Scram::Proven) => return Ok(()),
             (Authentication::Cleartext | Authentication::Md5(_), _) if !in_tls => {
@@ -109,7 +113,9 @@ pub(super) async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
             (Authentication::Other(_), _) => return Err(LoginError::Method),
             _ => return Err(LoginError::Invalid),
         }
-        send(stream, &answer).await?;
+        let sent = send(stream, &answer).await;
+        answer.as_mut().zeroize();
+        sent?;
     }
     Err(LoginError::Invalid)
 }
