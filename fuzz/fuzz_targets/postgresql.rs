@@ -1,4 +1,4 @@
-//! Any octets, read as the first packet of a PostgreSQL client and as messages of a server: no panic, and a startup message that was
+//! Any bytes, read as the first packet of a PostgreSQL client and as messages of a server: no panic, and a startup message that was
 //! read is written for the server with the same database. Mirrored on stable by the properties in `proxy::postgresql`.
 #![no_main]
 
@@ -6,8 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use proxy::postgresql::message::{Authentication, Message, error_field, password};
 use proxy::postgresql::packet::{Packet, cancel_request};
 
-fuzz_target!(|octets: &[u8]| {
-    match Packet::parse(octets) {
+fuzz_target!(|bytes: &[u8]| {
+    match Packet::parse(bytes) {
         Ok(Packet::Startup(startup)) => {
             let sent = startup.packet_as("app");
             assert_eq!(u32::from_be_bytes([sent[0], sent[1], sent[2], sent[3]]) as usize, sent.len());
@@ -20,7 +20,7 @@ fuzz_target!(|octets: &[u8]| {
         }
         Ok(Packet::Ssl | Packet::GssEncryption) | Err(_) => {}
     }
-    let _ = Authentication::parse(octets);
-    let _ = error_field(octets, b'C');
-    let _ = password(&Message { kind: b'p', body: octets.to_vec().into() });
+    let _ = Authentication::parse(bytes);
+    let _ = error_field(bytes, b'C');
+    let _ = password(&Message { kind: b'p', body: bytes.to_vec().into() });
 });

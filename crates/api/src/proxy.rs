@@ -89,7 +89,7 @@ pub struct ReplayPlanView {
     pub decision: Option<String>,
     /// The rule of the policy that decides.
     pub policy_rule: Option<String>,
-    /// Names of the credentials that are injected anew; never their values.
+    /// Names of the credentials that the proxy injects; never their values.
     #[serde(default)]
     pub credentials: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! Replays: the proxy sends a recent request again as its client, by the policy in effect, with credentials that are injected anew.
+//! Replays: the proxy sends a recent request again as its client, by the policy in effect, with the current values of
+//! the credentials.
 //!
 //! The proxy keeps no query, header and body, so only a request without query and body can be replayed, with headers of the proxy.
 

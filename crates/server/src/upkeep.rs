@@ -131,7 +131,7 @@ mod tests {
     use crate::access::{Caller, CallerKind, Granted, Permissions};
     use crate::limit::LimitOptions;
 
-    /// Returns how many requests of a team with a rate of 10 pass. The clock of the buckets stands still in unit tests.
+    /// Returns how many requests of a team with a rate of 10 pass. In unit tests the clock of the limiters does not advance.
     fn passed(limits: &Limits) -> usize {
         let quota = Quota { requests_per_second: Some(10), ..Quota::default() };
         let ownership = Arc::new(Ownership::new([], [("shop".to_owned(), quota)]));

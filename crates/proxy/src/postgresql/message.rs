@@ -182,8 +182,8 @@ mod tests {
 
     use super::*;
 
-    fn parsed(mut octets: &[u8]) -> io::Result<Message> {
-        read(&mut octets, SERVER_MESSAGE_BYTES_MAX).now_or_never().expect("it does not wait")
+    fn parsed(mut bytes: &[u8]) -> io::Result<Message> {
+        read(&mut bytes, SERVER_MESSAGE_BYTES_MAX).now_or_never().expect("it does not wait")
     }
 
     #[test]
@@ -228,10 +228,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_parsed_or_rejected(octets in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Authentication::parse(&octets);
-            let _ = error_field(&octets, b'C');
-            let _ = parsed(&octets);
+        fn any_bytes_are_parsed_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Authentication::parse(&bytes);
+            let _ = error_field(&bytes, b'C');
+            let _ = parsed(&bytes);
         }
 
         #[test]

@@ -227,9 +227,9 @@ impl DatabaseProxy {
             }
         };
         entry.answered(StatusCode::OK, &HeaderMap::new());
-        let octets = proxy.metrics.tunnel();
+        let counted_bytes = proxy.metrics.tunnel();
         let is_ended = tokio::select! {
-            ended = relay(counted(stream, Some(&*entry)), server, proxy.options.idle, &octets) => {
+            ended = relay(counted(stream, Some(&*entry)), server, proxy.options.idle, &counted_bytes) => {
                 tracing::debug!(%client, %target, ?ended, "a session ended");
                 if matches!(ended, RelayEnd::Closed) {
                     entry.complete();

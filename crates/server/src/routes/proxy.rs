@@ -167,7 +167,7 @@ async fn plan_replay(
     Ok(Json(proxy.replay_plan(&id).await))
 }
 
-/// Sends a recent request again as its client: by the policy in effect, with credentials that are injected anew.
+/// Sends a recent request again as its client: by the policy in effect, with the current values of the credentials.
 ///
 /// Returns the new request after its response, of which the body is discarded, or after 30 seconds. The proxy keeps no query, header and
 /// body: a request with a query or a body is refused with 409, and a replay has only `Host`, `Accept` and `User-Agent`. It is also

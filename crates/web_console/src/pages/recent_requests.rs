@@ -265,7 +265,7 @@ async fn confirm_replay(session: Session, Path(id): Path<String>) -> Result<Resp
         .danger()
         .facts(replay_facts(&plan))
         .says("The proxy sends a new request to the host. If the method changes something there, it changes it again.")
-        .says("The credentials above are injected anew, with their current values. No value of the first request is used.")
+        .says("The proxy injects the credentials above with their current values. It uses no value of the first request.")
         .says("The new request has only the headers `Host`, `Accept` and `User-Agent`: the proxy keeps no headers. The body of the response is discarded.")
         .says("It counts for the budget of the identity. The audit log has your name.");
     page.show(&body)

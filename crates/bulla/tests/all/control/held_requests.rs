@@ -461,7 +461,7 @@ fn request_that_the_proxy_cannot_send_as_the_client_is_not_replayed() {
     assert!(refused(&body).contains("does not keep bodies"));
     assert_eq!(gateway.api(&approver, "POST", "/api/v1/proxy/requests/9999/replay", None).0, 404);
 
-    // The token of the client is replaced, so nobody can prove to be the client of this request.
+    // The token of the client is replaced, so no client can authenticate as the one of this request.
     let request = gateway.sent(&approver, "ci", "/repos/o/token");
     assert_eq!(gateway.seen("/repos/o/token"), 1);
     let digest = |text: &str| x509::Fingerprint::of(text.as_bytes()).to_string();
