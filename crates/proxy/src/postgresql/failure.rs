@@ -148,7 +148,11 @@ impl From<NoLogin> for Failure {
         // Only the log has the cause: it may name files and paths.
         let (message, hint) = match error {
             NoLogin::Unavailable(_) => ("the credential of the database is not available".to_owned(), RETRY),
-            error => (error.to_string(), "Ask the operator of this proxy for a rule of [[proxy.rules]]."),
+            error => (
+                error.to_string(),
+                "Ask the operator of this proxy for a rule of [[proxy.rules]]. If the port of the database server is not 5432, `inject` of the \
+                 rule needs `port`.",
+            ),
         };
         Self::new((code, status, reason), message, hint)
     }
