@@ -114,7 +114,10 @@ async function withoutScript(browser, state, origin, paths) {
     const unusable = await page.locator('main form button[type="button"]:visible').count();
     if (unusable) problem(path, 'shows a button that needs script, without script');
   }
-  if (!process.env.BELOW) await renewByForm(page, origin);
+  if (!process.env.BELOW) {
+    await renewByForm(page, origin);
+    await policyByForm(page, origin);
+  }
   await context.close();
 }
 
@@ -135,9 +138,35 @@ async function renewByForm(page, origin) {
   if (!/renewal started|waiting for/i.test(said)) problem(path, `a renewal without script says ${JSON.stringify(said)}`);
 }
 
+// A policy created by its form, and changed by it.
+async function policyByForm(page, origin) {
+  const path = '/console/policies/new';
+  const field = (label) => page.getByLabel(label, { exact: true });
+  const lifetime = () => field('Maximum lifetime in days');
+  await page.goto(origin + path);
+  await field('Name').fill('by-form');
+  await lifetime().fill('many');
+  await field('p256').check();
+  await page.getByRole('button', { name: 'Create' }).click();
+  const said = await page.getByRole('alert').innerText();
+  if (!said.includes('Maximum lifetime in days: "many"')) problem(path, `a wrong number says ${JSON.stringify(said)}`);
+  if (!(await field('p256').isChecked())) problem(path, 'a rejected form loses what was entered');
+  await lifetime().fill('90');
+  await page.getByRole('button', { name: 'Create' }).click();
+  if (!/done=created/.test(page.url())) return problem(path, `the policy is not created: ${page.url()}`);
+  await page.goto(`${origin}/console/policies/by-form/edit`);
+  if ((await lifetime().inputValue()) !== '90') problem(path, 'the form to edit does not show the lifetime');
+  await lifetime().fill('47');
+  await field('p256').uncheck();
+  await page.getByRole('button', { name: 'Save' }).click();
+  const rules = await page.locator('main').innerText();
+  if (!rules.includes('47 days') || rules.includes('key types')) problem(path, `the changed policy shows ${JSON.stringify(rules)}`);
+}
+
 async function pictures(page, origin) {
   if (process.env.BELOW) return;
-  const taken = [['overview', '/console'], ['certificates', '/console/certificates'], ['held', '/console/proxy/held'], ['requests', '/console/proxy/requests']];
+  const taken = [['overview', '/console'], ['certificates', '/console/certificates'], ['held', '/console/proxy/held'], ['requests', '/console/proxy/requests'],
+    ['issuer-types', '/console/issuers/new'], ['issuer-form', '/console/issuers/new?form=acme'], ['profile-form', '/console/profiles/new']];
   await page.goto(`${origin}/console/certificates`, { waitUntil: 'load' });
   const one = await page.locator('table.list tbody a').first().getAttribute('href').catch(() => null);
   if (one) taken.push(['certificate', one]);

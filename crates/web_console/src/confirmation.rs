@@ -21,6 +21,7 @@ pub(crate) struct Confirmation {
     facts: Facts,
     tables: Vec<(&'static str, Table)>,
     fields: Fields,
+    alternative: Option<(String, &'static str)>,
 }
 
 impl Confirmation {
@@ -42,6 +43,7 @@ impl Confirmation {
             facts: Facts::default(),
             tables: Vec::new(),
             fields: Fields::default(),
+            alternative: None,
         }
     }
 
@@ -78,6 +80,18 @@ impl Confirmation {
     /// Adds a field.
     pub(crate) fn field(mut self, field: Field) -> Self {
         self.fields.extend([field]);
+        self
+    }
+
+    /// Adds several fields.
+    pub(crate) fn fields(mut self, fields: impl IntoIterator<Item = Field>) -> Self {
+        self.fields.extend(fields);
+        self
+    }
+
+    /// Sets a link to another form for the same action, below the fields.
+    pub(crate) fn alternative(mut self, page: impl Into<String>, label: &'static str) -> Self {
+        self.alternative = Some((page.into(), label));
         self
     }
 

@@ -37,6 +37,8 @@ enum Kind {
     Lines(u8),
     Choice(Vec<(String, String)>),
     Checkbox,
+    /// Values, each with whether it is checked.
+    Checkboxes(Vec<(&'static str, bool)>),
     Hidden,
 }
 
@@ -103,6 +105,18 @@ impl Field {
     /// Creates a checkbox.
     pub(crate) fn checkbox(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Checkbox)
+    }
+
+    /// Creates a checkbox for each of several values.
+    pub(crate) fn checkboxes(
+        name: &'static str,
+        label: &'static str,
+        values: &'static [&'static str],
+        checked: &[String],
+    ) -> Self {
+        let is_checked = |value: &&str| checked.iter().any(|known| known == value);
+        let boxes = values.iter().map(|value| (*value, is_checked(value))).collect();
+        Self::of(name, label, Kind::Checkboxes(boxes))
     }
 
     /// Creates a hidden field.

@@ -21,6 +21,7 @@ mod headers;
 mod history;
 mod json;
 mod listing;
+mod member_fields;
 mod metrics;
 mod names;
 mod pages;

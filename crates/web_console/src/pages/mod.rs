@@ -14,6 +14,8 @@ mod certificates;
 mod client_certificates;
 mod confirm;
 mod credentials;
+mod document_forms;
+mod document_kinds;
 mod documents;
 mod endpoints;
 mod held_requests;

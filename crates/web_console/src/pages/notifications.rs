@@ -83,7 +83,7 @@ async fn channel(session: Session, Path(id): Path<String>) -> Result<Response, F
     let (page, name) = (item(CHANNELS, &id), json::text(&one, "/name"));
     let actions = Actions::default()
         .button(format!("{page}/test"), session.csrf(), "Send a test notification")
-        .link(format!("{page}/document"), "Edit")
+        .link(format!("{page}/edit"), "Edit")
         .danger(format!("{page}/delete"), "Delete")
         .only_if(session.may("alert.manage"));
     let facts = Facts::default()
@@ -167,7 +167,7 @@ async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Fail
     let one = session.api.get(&path).await?;
     let (page, name) = (item(RULES, &id), json::text(&one, "/name"));
     let actions = Actions::default()
-        .link(format!("{page}/document"), "Edit")
+        .link(format!("{page}/edit"), "Edit")
         .danger(format!("{page}/delete"), "Delete")
         .only_if(session.may("alert.manage"));
     let facts = Facts::default()

@@ -5,15 +5,13 @@ use axum::Router;
 use axum::extract::{Path, RawQuery};
 use axum::response::Response;
 use axum::routing::get;
-use http::{Method, StatusCode};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::actions::Actions;
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form_data::{FormData, redirect};
 use crate::format::duration;
 use crate::json;
 use crate::listing::Listing;
@@ -25,14 +23,8 @@ use crate::table::Table;
 
 const PAGE: &str = "/console/profiles";
 
-/// Seconds in a day.
-const DAY: i64 = 86_400;
-
 pub(crate) fn routes() -> Router<Api> {
-    Router::new()
-        .route(PAGE, get(list))
-        .route("/console/profiles/{name}", get(one))
-        .route("/console/profiles/{name}/edit", get(edit).post(save))
+    Router::new().route(PAGE, get(list)).route("/console/profiles/{name}", get(one))
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
@@ -227,151 +219,16 @@ fn ca_facts(session: &Session, profile: &Value) -> Facts {
         .with("Changed", Cell::time(json::text(profile, "/updated_at"), session.now))
 }
 
-#[derive(Template)]
-#[template(path = "profile_edit.html")]
-struct ProfileEditForm {
-    name: String,
-    csrf: String,
-    revision: i64,
-    description: String,
-    days: String,
-    max_days: String,
-    /// Lists of names in the form: field, label, lines.
-    lists: Vec<(&'static str, &'static str, String)>,
-    followers: String,
-}
-
-/// The lists of names in the form: the field and member, its label, and whether a line can be a rule in JSON.
-const LISTS: &[(&str, &str, bool)] = &[
-    ("dns_allowed", "DNS names allowed", true),
-    ("dns_denied", "DNS names denied", true),
-    ("ip_allowed", "Addresses allowed", false),
-    ("ip_denied", "Addresses denied", false),
-    ("uri_allowed", "URIs allowed, by prefix", false),
-    ("email_allowed", "Mailboxes allowed", false),
-];
-
-async fn edit(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
-    let segment = api::path::segment(&name);
-    let path = format!("/api/v1/profiles/{segment}");
-    let profile = session.api.get(&path).await?;
-    let counted = format!("/api/v1/certificates?profile={segment}&limit=1&count=true");
-    let counted = session.api.get_if_allowed(&counted).await?.unwrap_or_default();
-    let raw = |member: &str| {
-        let lines = json::list(&profile, &format!("/names/{member}")).iter();
-        let lines: Vec<String> =
-            lines.map(|rule| rule.as_str().map_or_else(|| rule.to_string(), str::to_owned)).collect();
-        lines.join("\n")
-    };
-    let body = ProfileEditForm {
-        csrf: session.csrf().to_owned(),
-        revision: json::number(&profile, "/revision"),
-        description: json::text(&profile, "/description").to_owned(),
-        days: days(json::number(&profile, "/validity/default_seconds")),
-        max_days: days(json::number(&profile, "/validity/max_seconds")),
-        lists: LISTS.iter().map(|(member, label, _)| (*member, *label, raw(member))).collect(),
-        followers: crate::format::number(json::number(&counted, "/total/value")),
-        name: segment,
-    };
-    Page::new(&session, format!("Edit profile {name}"))
-        .command(format!("bulla profile update '{name}' --file profile.json"))
-        .reads(path)
-        .show(&body)
-}
-
-/// Formats seconds as days with a fraction; empty for 0.
-fn days(seconds: i64) -> String {
-    if seconds == 0 {
-        return String::new();
-    }
-    if seconds % DAY == 0 {
-        return (seconds / DAY).to_string();
-    }
-    let days = seconds as f64 / DAY as f64;
-    days.to_string()
-}
-
-/// Converts days from the form to seconds; `None` if the field is empty.
-fn seconds(days: Option<&str>) -> Result<Option<i64>, Failure> {
-    let Some(days) = days else { return Ok(None) };
-    let parsed = days.parse::<f64>().ok().filter(|days| (0.0..=36_500.0).contains(days) && *days > 0.0);
-    let seconds = parsed.map(|days| (days * 86_400.0).round() as i64);
-    seconds.map(Some).ok_or_else(|| bad(format!("{days:?} is not a number of days above 0 and up to 36500")))
-}
-
-fn bad(detail: String) -> Failure {
-    Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, detail, "go back and correct the field")
-}
-
-async fn save(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
-    let segment = api::path::segment(&name);
-    let path = format!("/api/v1/profiles/{segment}");
-    let mut profile = session.api.get(&path).await?;
-    let revision = form.field("revision").and_then(|text| text.parse().ok());
-    let revision = revision.ok_or_else(|| bad("the form has no revision".to_owned()))?;
-    profile["description"] = form.text("description").into();
-    if let Some(seconds) = seconds(form.field("days"))? {
-        profile["validity"]["default_seconds"] = seconds.into();
-    }
-    match (seconds(form.field("max_days"))?, profile.pointer_mut("/validity").and_then(Value::as_object_mut))
-    {
-        (Some(seconds), Some(validity)) => _ = validity.insert("max_seconds".to_owned(), seconds.into()),
-        (None, Some(validity)) => _ = validity.remove("max_seconds"),
-        (_, None) => {}
-    }
-    for (member, label, rules) in LISTS {
-        profile["names"][*member] = names_of(form.field(member).unwrap_or_default(), label, *rules)?;
-    }
-    let answer =
-        session.api.change_if_match(Method::PUT, &path, form.csrf(), revision, Some(&profile)).await?;
-    Ok(redirect(&format!("{PAGE}/{segment}"), "saved", &answer))
-}
-
-/// Parses names, one per line. With `rules`, a line that begins with `{` is a rule in JSON.
-fn names_of(text: &str, label: &str, rules: bool) -> Result<Value, Failure> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let rule = |line: &str| match line.starts_with('{') && rules {
-        true => {
-            serde_json::from_str(line).map_err(|error| bad(format!("{label}: {line} is not a rule: {error}")))
-        }
-        false => Ok(json!(line)),
-    };
-    lines.map(rule).collect::<Result<Vec<Value>, Failure>>().map(Value::Array)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde_json::json;
 
-    #[test]
-    fn lifetimes_roundtrip_as_days_and_invalid_ones_are_rejected() {
-        for seconds_of in [86_400, 4_060_800, 43_200, 100] {
-            assert_eq!(seconds(Some(&days(seconds_of))).unwrap(), Some(seconds_of));
-        }
-        assert_eq!(seconds(None).unwrap(), None);
-        for wrong in ["0", "-1", "x", "1e99", "NaN"] {
-            assert!(seconds(Some(wrong)).is_err(), "{wrong}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn name_rules_are_shown_without_json() {
         let profile =
             json!({ "names": [".example.net", { "suffix": "a.example", "itself": true }, { "suffix": "" }] });
         assert_eq!(rules(&profile, "/names"), [".example.net", "a.example (with conditions)", "every name"]);
-    }
-
-    #[test]
-    fn name_rules_roundtrip_through_their_form_field() {
-        let rules = json!([".example.net", { "suffix": "a.example", "itself": true }]);
-        let lines: Vec<String> = rules
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|rule| rule.as_str().map_or_else(|| rule.to_string(), str::to_owned))
-            .collect();
-        assert_eq!(names_of(&lines.join("\r\n"), "DNS", true).unwrap(), rules);
-        assert!(names_of("{x", "DNS", true).is_err());
-        assert_eq!(names_of("\n 10.0.0.0/8 \n", "IP", false).unwrap(), json!(["10.0.0.0/8"]));
     }
 }
