@@ -45,6 +45,6 @@ impl ApprovalSource for RunApprovals {
 
 impl fmt::Debug for RunApprovals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RunConsents")
+        f.write_str("RunApprovals")
     }
 }
