@@ -1,8 +1,8 @@
-//! How the library is linked.
+//! Linker options of the library.
 
 fn main() {
-    // Programs unload it at C_Finalize (nginx at each reload). The libraries below keep values for each thread, and what
-    // frees them at a thread's end is code in here: so it stays.
+    // Keep the library in memory. Programs unload it at C_Finalize (nginx at each reload), but its dependencies store thread-local
+    // values whose destructors are code of this library.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo::rerun-if-changed=build.rs");
 }

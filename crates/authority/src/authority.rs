@@ -31,8 +31,8 @@ pub struct AuthorityOptions {
     pub base_url: String,
     /// Lifetime of a CRL, from thisUpdate to nextUpdate. A new CRL is issued after half of it, or earlier after a revocation.
     pub crl_lifetime: Duration,
-    /// Number of CRLs among which the certificates of a CA are distributed; 0 for a single CRL. A certificate keeps its CRL number,
-    /// so the option may be increased at any time.
+    /// Number of CRL shards among which the certificates of a CA are distributed; 0 for a single CRL. A certificate stays in its
+    /// shard, so the option may be increased at any time.
     pub crl_shards: u32,
     /// Whether delta CRLs (RFC 5280 section 5.2.4) are issued in addition to full ones.
     pub delta_crls: bool,
@@ -85,7 +85,8 @@ struct AuthorityState {
     store: Store,
     keystore: KeyStore,
     ca_keys: Arc<dyn CaKeys>,
-    /// Keys of CAs that are credentials. The credential store can export these keys.
+    /// Keys of CAs whose key pair is a credential. They stay in this process, because the credential store must be able to export
+    /// them.
     credential_keys: LocalCaKeys,
     clock: Clock,
     options: AuthorityOptions,
@@ -151,23 +152,21 @@ impl Authority {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the database.
     pub(crate) fn store(&self) -> &Store {
         &self.inner.store
     }
 
-    /// Returns the key store.
     pub(crate) fn keystore(&self) -> &KeyStore {
         &self.inner.keystore
     }
 
-    /// Returns the private keys of this server's CAs.
+    /// Returns access to the CA keys, in this process or in a separate signer process.
     #[must_use]
     pub fn ca_keys(&self) -> &dyn CaKeys {
         &*self.inner.ca_keys
     }
 
-    /// Returns a signer with a CA key for one purpose.
+    /// Returns a signer that uses a CA key for one purpose only.
     pub(crate) fn signing<'a>(&'a self, key: CaKey<'a>, purpose: SigningPurpose<'a>) -> PurposeSigner<'a> {
         let keys: &dyn CaKeys = match key {
             CaKey::Of(ca) if ca.credential.is_some() => &self.inner.credential_keys,
@@ -176,7 +175,6 @@ impl Authority {
         PurposeSigner { keys, key, purpose }
     }
 
-    /// Returns the clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.inner.clock
     }
@@ -186,7 +184,6 @@ impl Authority {
         self.inner.node
     }
 
-    /// Returns the cache of CAs.
     pub(crate) fn cas_cache(&self) -> &CaCache {
         &self.inner.cas
     }
@@ -207,7 +204,7 @@ impl Authority {
         &self.inner.responders
     }
 
-    /// Returns the revocation statuses of client certificates.
+    /// Returns the cache of revocation statuses of client certificates.
     pub(crate) fn client_statuses(&self) -> &Arc<StatusCache> {
         &self.inner.client_statuses
     }
@@ -228,7 +225,7 @@ impl Authority {
         self.inner.counters.figures(self.inner.responders.answered())
     }
 
-    /// Returns the options.
+    /// Returns the options with which this authority was opened.
     #[must_use]
     pub fn options(&self) -> &AuthorityOptions {
         &self.inner.options
@@ -241,7 +238,7 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// Rejects a URL that clients could not fetch, because certificates contain it for years.
+/// Rejects a base URL that clients could not fetch: certificates contain the URL for years.
 fn check_base_url(text: &str) -> Result<(), OpenError> {
     let refuse = |reason| Err(OpenError::BaseUrl { text: text.to_owned(), reason });
     let Ok(uri) = text.parse::<http::Uri>() else { return refuse("not a URL") };

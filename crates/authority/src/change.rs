@@ -1,4 +1,4 @@
-//! Changes that wait for approval: of profiles that require approval, and of every object on which such a profile depends.
+//! Approval of changes to profiles that require approval, and to every object on which such a profile depends.
 //!
 //! This module stores the plan of a change, its approvals, and the encrypted change itself. The caller decides which changes need
 //! approval and applies them.
@@ -26,7 +26,8 @@ const OPEN_MAX: u32 = 1_000;
 const OPEN_FOR_US: i64 = 7 * 86_400 * 1_000_000;
 /// Microseconds for which an expired change is stored.
 const LAPSED_FOR_US: i64 = 90 * 86_400 * 1_000_000;
-/// Microseconds for which votes are stored, longer than every request that they concern. The audit log records approvals too.
+/// Microseconds for which votes are stored; longer than the lifetime of any request for approval. The audit log records approvals
+/// too.
 const VOTES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
 /// Maximum length of a note in characters.
 const NOTE_MAX: usize = 2_000;
@@ -147,7 +148,7 @@ pub struct ProposedChange {
     pub action: String,
     /// The object of the change.
     pub object: String,
-    /// Profiles that require approval and depend on the object; empty if the change affects all of them.
+    /// Profiles that require approval and depend on the object; empty if the change affects every profile that requires approval.
     pub profiles: Vec<String>,
     /// Number of people who must approve the change.
     pub needed: u32,
@@ -166,9 +167,9 @@ pub struct ProposedChange {
 pub struct PendingChange {
     /// Identifier of the change.
     pub id: Uuid,
-    /// Profiles that require approval and depend on the object; empty if the change affects all of them.
+    /// Profiles that require approval and depend on the object; empty if the change affects every profile that requires approval.
     pub profiles: Vec<String>,
-    /// State of the change.
+    /// State of the change: open, approved, rejected, void or applied.
     pub state: ChangeState,
     /// The plan to approve.
     pub plan: ChangePlan,
@@ -182,7 +183,7 @@ pub struct PendingChange {
     pub requested_at_us: i64,
     /// Expiry time in microseconds.
     pub expires_at_us: i64,
-    /// Actor that approved or rejected.
+    /// Actor that approved or rejected the change; `None` before the decision.
     pub decided_by: Option<String>,
     /// Time of the decision in microseconds.
     pub decided_at_us: Option<i64>,
@@ -246,13 +247,13 @@ pub enum ChangeError {
     /// The stored change does not match its plan.
     #[error("the stored change {0} does not match its plan and is not applied")]
     Mismatch(Uuid),
-    /// The note is too long.
+    /// The note has more than 2,000 characters, or contains a null character.
     #[error("the note is longer than {NOTE_MAX} characters")]
     NoteTooLong,
-    /// The change is too long.
+    /// The change with its secrets is larger than 1 MiB.
     #[error("the change is larger than {CONTENT_MAX} bytes")]
     TooLong,
-    /// Too many changes are waiting for approval.
+    /// 1,000 changes are already waiting for approval.
     #[error("{OPEN_MAX} changes already wait for approval: approve or reject some first")]
     TooMany,
     /// An error of the database.
@@ -386,8 +387,8 @@ impl Authority {
         Ok(Page { rows, next })
     }
 
-    /// Approves a change. `shown` is the SHA-256 of the plan that was shown to the approver, if known. If a change has all its
-    /// approvals but was not applied because the server stopped, it is returned again.
+    /// Approves a change. `shown` is the SHA-256 of the plan that was shown to the approver, if known. A change that has all its
+    /// approvals, but was not applied because the server stopped, is returned again.
     ///
     /// # Errors
     /// [`ChangeError`]

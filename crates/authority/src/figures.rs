@@ -9,7 +9,7 @@ use flight::Counts;
 pub struct Figures {
     /// Number of issued certificates.
     pub issued: u64,
-    /// Number of requests to which an existing certificate was returned, by their idempotency key.
+    /// Number of requests with a repeated idempotency key, for which the certificate of the first request was returned.
     pub repeated: u64,
     /// Number of rejected requests.
     pub refused: u64,

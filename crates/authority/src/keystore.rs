@@ -34,7 +34,7 @@ const OPEN_KEYS_MAX: u64 = 4_096;
 const OPEN_FOR: Duration = Duration::from_secs(60);
 /// Number of values that are re-wrapped in one transaction: about 100 KB, well under a second.
 const REWRAP_ROWS: usize = 500;
-/// Context of encrypted cursors, which are stored nowhere.
+/// Encryption context of pagination cursors. Encrypted cursors are never stored.
 const HIDDEN_CURSOR: Context<'static> = Context { table: "hidden", row: &[], column: "cursor" };
 /// Provider name in the rows of keys that are stored encrypted in the database.
 const SEALED: &str = "sealed";
@@ -110,7 +110,7 @@ pub enum RotateError {
     Store(#[from] StoreError),
 }
 
-/// Progress of a rotation.
+/// Progress of a rotation of the master key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationProgress {
     /// Column in progress, such as `keys.sealed`.
@@ -121,7 +121,7 @@ pub struct RotationProgress {
     pub total: u64,
 }
 
-/// Result of a rotation.
+/// Result of [`KeyStore::rotate_master`] or [`KeyStore::rewrap_all`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationResult {
     /// Current master key.
@@ -163,7 +163,7 @@ struct KeyStoreState {
     columns: RwLock<Vec<&'static SealedColumn>>,
 }
 
-/// A key to store in a transaction of the caller: see [`store::insert_key`].
+/// A new or imported key that the caller stores in its own transaction: see [`store::insert_key`].
 #[derive(Debug)]
 pub struct NewKey {
     /// Database row of the key.
@@ -194,7 +194,8 @@ impl KeyStore {
         &self.inner.keyring
     }
 
-    /// Encrypts a cursor after a row that its caller may not see. [`Self::reveal_cursor`] decrypts it.
+    /// Encrypts a pagination cursor that contains the key of a row which the caller may not see. [`Self::reveal_cursor`] decrypts
+    /// the cursor.
     #[must_use]
     pub fn hide_cursor(&self, cursor: &Cursor) -> Cursor {
         let sealed = self.keyring().seal(&HIDDEN_CURSOR, cursor.to_string().as_bytes());
@@ -222,7 +223,7 @@ impl KeyStore {
         Arc::clone(&self.inner.keyring)
     }
 
-    /// Adds a provider that stores keys elsewhere.
+    /// Adds a key provider, such as a security module. Keys in this provider are then available under the provider's name.
     pub fn add_provider(&self, provider: Arc<dyn KeyProvider>) {
         self.inner.providers.write().push(provider);
     }
@@ -450,8 +451,8 @@ impl KeyStore {
 /// Rotation of the master key.
 impl KeyStore {
     /// Makes `master` the current master key and re-wraps every encrypted value under it, without downtime: values that are not yet
-    /// re-wrapped are decrypted with the old master key. `progress` is called before each page. If the rotation is interrupted, the
-    /// next call continues it. If `master` is already current, only the remaining values are re-wrapped.
+    /// re-wrapped are decrypted with the old master key. `progress` is called before each batch of values. If the rotation is
+    /// interrupted, the next call continues it. If `master` is already current, only the remaining values are re-wrapped.
     ///
     /// The configuration must contain both master keys until `remaining` is 0.
     ///

@@ -1,4 +1,5 @@
-//! The operations of the protocols. The tables are also used for dispatch, or checked against it.
+//! Tables of the operations of each protocol: methods, path and required authentication. The protocols dispatch requests with these
+//! tables, or are checked against them.
 
 use coded::named;
 
@@ -7,7 +8,7 @@ named! {
     pub enum AccessRule: "access rule" {
         /// No authentication.
         Anybody => "anybody",
-        /// A signature with the key in the request, and what the profile requires for a new account.
+        /// A signature with the key in the request, and the conditions of the profile for a new account.
         NewAccountKey => "the key of a new account",
         /// A signature by the account.
         Account => "the account",
@@ -18,14 +19,14 @@ named! {
         RevokingKey => "the key of the certificate, its account, or proof of control of every name",
         /// A client certificate or an enrolment password.
         Enrolment => "an enrolment password or a client certificate",
-        /// The certificate to replace.
+        /// Authentication with the certificate that is replaced.
         Replaced => "the certificate that is replaced",
         /// A challenge password, or a signature with the certificate to renew.
         ScepMessage => "a challenge password, or the certificate to renew",
     }
 }
 
-/// An operation of a protocol.
+/// An operation of a protocol: its HTTP methods, its path and the authentication that it requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Operation {
     /// Allowed HTTP methods.

@@ -125,7 +125,7 @@ impl IssuancePlan {
             field("lifetime_seconds", self.lifetime_seconds.iter().map(ToString::to_string).collect()),
             field("targets", self.targets.clone()),
         ];
-        // Plans of external issuers, and those from before plans had a CA, have no such field.
+        // Plans of external issuers, and plans stored by earlier versions, have no field `ca`.
         fields.extend(self.ca.iter().map(|ca| field("ca", vec![ca.clone()])));
         fields
     }
@@ -183,7 +183,6 @@ impl PlannedKey {
     }
 }
 
-/// Computes the SHA-256 hash.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(bytes);
@@ -192,7 +191,6 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// Computes the SHA-256 hash, in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     x509::Fingerprint::from_bytes(sha256(bytes)).to_string()
 }

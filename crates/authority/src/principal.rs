@@ -70,7 +70,7 @@ impl Principal {
         marks.any(|mark| self.marks.contains(mark))
     }
 
-    /// Returns whether both are the same person.
+    /// Returns whether two principals are the same person, that is, whether they share an identifier.
     #[must_use]
     pub fn is_same_person(&self, other: &Self) -> bool {
         self.has_any_mark(other.marks())

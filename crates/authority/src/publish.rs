@@ -57,7 +57,7 @@ struct Document {
     media_type: &'static str,
     etag: String,
     modified: UnixTime,
-    /// Maximum age in seconds.
+    /// Maximum age of the document in HTTP caches, in seconds.
     max_age: i64,
 }
 
@@ -213,8 +213,8 @@ impl Publications {
         }
     }
 
-    /// Builds the HTTP response. If caches may store it, it has the header fields of RFC 5019 section 6.2. Caches store only
-    /// responses to GET.
+    /// Builds the HTTP response. A cacheable response to GET has the header fields of RFC 5019 section 6.2; every other response
+    /// has `no-store`.
     fn ocsp_response(&self, answer: OcspAnswer, asked: Option<&HeaderMap>) -> Response<Bytes> {
         if let (Some(freshness), Some(headers)) = (answer.freshness, asked) {
             let now = UnixTime(self.authority.clock().now_seconds());

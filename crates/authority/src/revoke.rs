@@ -20,8 +20,8 @@ use crate::tables::{IssuedFilter, MatchCounts, RevocationFields, RevocationTarge
 /// Maximum number of identifiers in one call.
 pub const IDS_MAX: usize = 10_000;
 
-/// Maximum number of certificates for which a revocation writes one audit event and outbox event each. Beyond it, only one event
-/// for the whole revocation is written, and the certificates refer to its identifier.
+/// Maximum number of certificates for which a revocation writes one audit event and outbox event each. For more certificates, one
+/// event for the whole revocation is written, and the certificates refer to its identifier.
 pub const REPORTED_EACH_MAX: u64 = 10_000;
 
 /// Maximum seconds by which a revocation date may precede the current time. No certificate of this CA is older.
@@ -68,7 +68,7 @@ pub struct RevocationFilter {
     pub issued_before: Option<UnixTime>,
 }
 
-/// The dates of a revocation.
+/// Revocation date in the CRL, and date of the suspected compromise.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RevocationDates {
     /// Revocation date in the CRL; now when `None`, never in the future.
@@ -121,7 +121,7 @@ impl From<StoreError> for RevokeError {
     }
 }
 
-/// The status of a certificate.
+/// Revocation and expiry status of a certificate that this server issued.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CertificateStatus {
     /// The certificate is neither revoked nor expired.
@@ -231,7 +231,7 @@ impl Authority {
             })
         });
         blocked.await?;
-        // After the block is committed: by now, every concurrent issuance with this key has stored its certificate.
+        // Revoke only after the block is committed: by now, every concurrent issuance with this key has stored its certificate.
         self.revoke(Selection::Key(spki), Reason::KeyCompromise, None, actor).await
     }
 
@@ -310,7 +310,7 @@ impl Authority {
     }
 }
 
-/// Returns the status of a certificate record.
+/// Returns the status of a certificate record at the time `now_us`.
 #[must_use]
 pub fn status_of(record: &IssuedRecord, now_us: i64) -> CertificateStatus {
     let seconds = |us: i64| UnixTime(us.div_euclid(1_000_000));

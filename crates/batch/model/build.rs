@@ -1,4 +1,4 @@
-//! Has the source of crate `batch` compiled with a model of the instructions.
+//! Compiles the source of crate `batch` with a model of the instructions.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(batch_model)");

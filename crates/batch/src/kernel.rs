@@ -1,11 +1,12 @@
-//! A token which proves that the processor has the needed instructions.
+//! A token which proves that the processor has the AVX-512 instructions that this crate uses.
 
-/// A token which proves that the processor has the needed instructions.
+/// A token which proves that the processor has the AVX-512 instructions that this crate uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel(());
 
 impl Kernel {
-    /// Detects whether the processor has the instructions and the operating system saves their registers.
+    /// Detects the AVX-512 instructions. Returns `None` if the processor does not have them, or if the operating system does not
+    /// save their registers.
     #[must_use]
     pub fn detect() -> Option<Self> {
         #[cfg(any(target_arch = "x86_64", batch_model))]

@@ -73,7 +73,7 @@ pub(crate) struct Side {
     pub(crate) r2: [u64; LIMBS],
     /// R³ modulo the prime.
     pub(crate) r3: [u64; LIMBS],
-    /// d modulo the prime less one, as words, which are read in windows of four bits.
+    /// d modulo (prime - 1), as words, which are read in windows of four bits.
     pub(crate) exponent: [u64; WORDS],
 }
 

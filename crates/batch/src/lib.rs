@@ -78,7 +78,8 @@ impl Kernel {
     ///   not its inverse.
     ///
     /// A signature with one such fault could reveal bits of k or d. Two simultaneous faults, and faults in a nonce before the call,
-    /// are not detected. Nonces with fresh randomness prevent that such a signature is compared with a sound one of the same nonce.
+    /// are not detected. Fresh randomness in each nonce ensures that an attacker never has a faulty and a correct signature with
+    /// the same nonce.
     #[must_use]
     pub fn p256_signatures(self, jobs: &[P256Job<'_>]) -> Vec<SignatureOutcome> {
         let mut results = Vec::with_capacity(jobs.len());

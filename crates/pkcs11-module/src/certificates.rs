@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::report;
 
-/// Maximum bytes of a file: a chain of ten certificates of the largest kind.
+/// Maximum bytes of a file: enough for a chain of ten of the largest certificates.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
 /// Maximum number of certificates in all directories. Programs iterate over all of them, more than once.
 pub(crate) const CERTIFICATES_MAX: usize = 10_000;
@@ -29,7 +29,7 @@ pub(crate) struct CertificateKey {
 /// A certificate with its file name, without the extension.
 pub(crate) type Named = (String, Arc<CertificateKey>);
 
-/// Reason why a file gives no certificate.
+/// Reason why a file contains no usable certificate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadCertificate {
     #[error("the file cannot be read: {0}")]
@@ -67,7 +67,7 @@ impl FileProblem for BadCertificate {
 
 impl CertificateKey {
     fn read(path: &Path) -> Result<Arc<Self>, BadCertificate> {
-        // The file may contain a private key.
+        // Wipe the text after use, because the file may contain a private key.
         let mut text = Zeroizing::new(Vec::new());
         std::fs::File::open(path)?.take(FILE_OCTETS_MAX + 1).read_to_end(&mut text)?;
         if text.len() as u64 > FILE_OCTETS_MAX {
@@ -107,8 +107,8 @@ impl Files {
     }
 
     /// Returns the current certificates by name. Unchanged files are not read again. For an unreadable file the previous
-    /// certificate is kept, or the one in `before`, which a parent process could read. The error is reported once, but not for a
-    /// file that this process never could read.
+    /// certificate is kept, or the one in `before`, which a parent process could read. Errors are reported once, except for a file
+    /// that only the parent process could read.
     ///
     /// # Errors
     /// The error of a directory. Nothing is changed then.

@@ -9,9 +9,9 @@ use keyless::client::ClientOptions;
 use crate::config::{ConfigError, Settings};
 use crate::report::{ThrottledMessage, say};
 
-/// Text for files that cannot be used.
+/// Beginning of the message for files that cannot be used.
 pub(crate) const KEPT: &str = "keeping the previous certificate for the key service";
-/// Text for files that this process may not read: a reload runs as a user that may.
+/// End of the message for files that this process may not read. After a reload of the program, a process with access reads them.
 const RELOAD: &str = "; this process cannot read the file: reload the program (`nginx -s reload`)";
 /// Seconds between two log lines about temporary errors, which are retried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
@@ -45,9 +45,9 @@ impl Identity {
         Self(ArcSwap::new(self.0.load_full()))
     }
 
-    /// Returns the current client identity. If its files cannot be used, the previous one stays, and each change is reported once:
-    /// of two files, one always changes first. After a temporary error the next call reads again. Files whose metadata cannot be
-    /// read count as unchanged.
+    /// Returns the current client identity. If its files cannot be used, the previous identity stays, and the error is reported
+    /// once for each change of the files. This happens while only one of two files has been replaced. After a temporary error the
+    /// next call reads the files again. Files whose metadata cannot be read count as unchanged.
     pub(crate) fn refresh(&self, settings: &Settings) -> Arc<Presented> {
         static NOT_READ: ThrottledMessage = ThrottledMessage::every(NOT_READ_PAUSE_S);
         let before = self.0.load_full();

@@ -9,7 +9,7 @@
 //! - `service`: the client of the key service, on its own threads.
 //! - `setup`: the settings and the content of their files.
 //! - `session`: sessions of a program. `module`: the functions without their C interface.
-//! - `process`: the module of this process. A forked process starts again.
+//! - `process`: the module of this process. A forked process must initialize its own module.
 //! - `ffi`: the C functions; the only unsafe code.
 
 mod certificates;

@@ -9,8 +9,8 @@ use x509::jwk::ecdsa_der_to_fixed;
 use crate::Outcome;
 use crate::signature::digest_of_info;
 
-/// Maximum bytes of a message that a key signs without a separate hash (Ed25519): what the Keyless protocol can carry besides a key
-/// and an opcode. TLS signs 200 bytes.
+/// Maximum bytes of a message that a key signs without a separate hash (Ed25519). The Keyless protocol cannot carry more in
+/// addition to a key and an opcode. TLS signs 200 bytes.
 pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
 
 /// The parameter of a mechanism.
@@ -40,7 +40,7 @@ pub(crate) enum InputMode {
     Message(Vec<u8>),
 }
 
-/// A requested mechanism.
+/// A signature mechanism that a program requested, with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mechanism {
     family: Family,
@@ -121,7 +121,7 @@ impl Mechanism {
         }
     }
 
-    /// Returns the destination of the input.
+    /// Returns how the program's input is processed.
     pub(crate) fn intake(self) -> InputMode {
         if self.family == Family::Eddsa {
             return InputMode::Message(Vec::new());

@@ -45,10 +45,11 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Creates the module.
+    /// Creates the module, and reads the certificates for the first time.
     ///
     /// # Errors
-    /// `CKR_GENERAL_ERROR`, when the first read of the certificates fails. The reason is written to standard error.
+    /// `CKR_GENERAL_ERROR`, when the certificates cannot be read and none were read before. The reason is written to standard
+    /// error.
     pub(crate) fn new(setup: Arc<Setup>) -> Outcome<Self> {
         let folders = setup.settings().folders().map_err(|_| CKR_GENERAL_ERROR)?;
         let ed25519 = setup.settings().ed25519;
@@ -71,7 +72,7 @@ impl Module {
     /// Updates the objects from the certificate files. Unreadable files keep their objects.
     fn refresh(&self) -> Arc<Objects> {
         static NOT_LOOKED_AT: ThrottledMessage = ThrottledMessage::new();
-        // For processes that are forked from this one and may not have access to the files.
+        // Update the client identity too, for forked processes that may not have access to its files.
         self.setup.presented();
         self.read_files().unwrap_or_else(|why| {
             NOT_LOOKED_AT.say(why);
@@ -281,8 +282,9 @@ impl Module {
     }
 }
 
-/// Takes the operation out of its session, if the buffer is large enough for the signature. Nothing is locked while signing, and
-/// the operation ends whatever the result. Otherwise the operation stays, and the returned output goes to the program.
+/// Takes the signing operation out of its session, if the buffer is large enough for the signature. The session is then not locked
+/// while signing, and the operation ends even if signing fails. If the buffer is too small, the operation stays in the session, and
+/// the output for the program is returned.
 fn begin(session: &Mutex<Session>, in_parts: bool, room: BufferSize) -> Outcome<Result<Signing, Output>> {
     let mut session = locked(session);
     let signing = session.signing.as_ref().ok_or(CKR_OPERATION_NOT_INITIALIZED)?;
@@ -299,7 +301,7 @@ fn begin(session: &Mutex<Session>, in_parts: bool, room: BufferSize) -> Outcome<
     session.signing.take().map(Ok).ok_or(CKR_OPERATION_NOT_INITIALIZED)
 }
 
-/// Checks the slot.
+/// Checks that a slot is [`SLOT`].
 ///
 /// # Errors
 /// `CKR_SLOT_ID_INVALID` for any other slot.

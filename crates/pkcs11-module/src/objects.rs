@@ -45,7 +45,7 @@ impl Object {
         }
     }
 
-    /// Returns whether the object has these attributes with these values, and they may be revealed.
+    /// Returns whether the object has these attributes with these values. Secret values never match.
     pub(crate) fn matches(&self, wanted: &[(CK_ATTRIBUTE_TYPE, Vec<u8>)]) -> bool {
         wanted.iter().all(|(kind, value)| self.attribute(*kind) == Ok(value))
     }
@@ -75,7 +75,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Returns the objects of these certificates.
+    /// Returns the objects of these certificates. Objects that already exist keep their handles.
     pub(crate) fn after(&self, certificates: Vec<Named>) -> Self {
         let mut next = Self { last: self.last, ..Self::default() };
         for (label, known) in &certificates {
@@ -208,8 +208,8 @@ impl Attributes {
         }
     }
 
-    /// Sets the attributes that both keys share. By the standard only the public key has the point, but programs read it from the
-    /// private key.
+    /// Sets the attributes that both keys share. By the standard only the public key has the point of the elliptic curve
+    /// (CKA_EC_POINT), but programs read it from the private key.
     fn key(&mut self, known: &CertificateKey) {
         for no in [CKA_DERIVE, CKA_LOCAL] {
             self.truth(no, false);

@@ -14,7 +14,7 @@ use crate::module::Module;
 use crate::setup::Setup;
 
 /// State of one process. States form a list that grows with each fork, so that a process never waits for a lock that a thread of
-/// its parent held. Other locks of the program, such as the one of standard error, are as the fork left them.
+/// its parent held. Other locks of the program, such as that of standard error, keep their state from the time of the fork.
 struct Process {
     id: u32,
     /// Start time of the process: process ids are reused.
@@ -41,13 +41,13 @@ impl Process {
         }
     }
 
-    /// Returns the state of this process, found by its id only, and the state of its parent.
+    /// Returns the state of this process, identified only by its process id, and the state of its parent.
     fn current() -> (&'static Self, Option<&'static Self>) {
         Self::found(|last| last.id == process::id())
     }
 
-    /// Same as `current`, where a process starts to use the module. Also compares the process' start time, which requires reading a
-    /// file.
+    /// Returns the same as `current`, for functions with which a process starts to use the module. Also compares the start time of
+    /// the process, which requires reading a file.
     fn verified() -> (&'static Self, Option<&'static Self>) {
         Self::found(|last| {
             let began = began();
@@ -83,7 +83,7 @@ pub(crate) fn module() -> Outcome<Arc<Module>> {
     module.ok_or(CKR_CRYPTOKI_NOT_INITIALIZED)
 }
 
-/// Same as `module`, for the functions that programs call first.
+/// Returns the same as `module`, after a check whether the process was forked. For the functions that programs call first.
 ///
 /// # Errors
 /// `CKR_CRYPTOKI_NOT_INITIALIZED`

@@ -1,5 +1,5 @@
-//! Messages for the operator. They go to the standard error of the program, where its operators look: nginx writes it to its error
-//! log.
+//! Messages for the operator, written to the standard error of the program. nginx, for example, redirects its standard error to its
+//! error log.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -15,8 +15,8 @@ pub(crate) fn say(what: impl Display) {
     let _ = std::io::stderr().write_all(format!("bulla-pkcs11: {what}\n").as_bytes());
 }
 
-/// A kind of message, and the time of the last one. Each kind has its own, so that none suppresses another. It uses no lock, unlike
-/// standard error.
+/// A kind of message, and the time of the last message of this kind. A message never suppresses messages of another kind. The time
+/// needs no lock, unlike standard error.
 pub(crate) struct ThrottledMessage {
     said: AtomicU64,
     pause_s: u64,

@@ -30,7 +30,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts to connect, without waiting.
+    /// Starts the client on its own thread and begins to connect, without waiting for a connection.
     ///
     /// # Errors
     /// `CKR_GENERAL_ERROR`, when no threads can be started.

@@ -16,13 +16,12 @@ pub(crate) const SESSIONS_MAX: usize = 4_096;
 pub(crate) struct Signing {
     pub(crate) key: Arc<CertificateKey>,
     pub(crate) mechanism: Mechanism,
-    /// Destination of the input.
+    /// How the program's input is processed.
     pub(crate) intake: InputMode,
     /// Whether parts of a message were received.
     pub(crate) is_in_parts: bool,
 }
 
-/// One session.
 #[derive(Default)]
 pub(crate) struct Session {
     pub(crate) may_write: bool,
@@ -31,7 +30,6 @@ pub(crate) struct Session {
     pub(crate) signing: Option<Signing>,
 }
 
-/// All sessions of a process.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Table>);
 

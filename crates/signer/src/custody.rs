@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use keys::{Context, KeyProvider, KeyRef, KeyType, Keyring, PrivateKey, ProvidedKey, SignError, Signer};
 use uuid::Uuid;
 
-/// The location that a sealed key is bound to.
+/// Table name in the encryption context of a sealed key.
 const TABLE: &str = "keys";
 const COLUMN: &str = "locator";
 
@@ -25,7 +25,7 @@ impl SealedKeys {
         Self { ring }
     }
 
-    /// Seals a key.
+    /// Encrypts a key under the current master key. The locator of the result contains the encrypted key.
     #[must_use]
     pub fn seal(&self, key: &PrivateKey) -> ProvidedKey {
         let id = Uuid::new_v4();

@@ -20,7 +20,6 @@ use crate::custody::PublicOnlyKey;
 #[error("the message is malformed: {0}")]
 pub(crate) struct Malformed(String);
 
-/// A request of a server.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -32,7 +31,6 @@ pub(crate) enum Request {
     Sign { key: Key, purpose: PurposeMessage, within_ms: u64 },
 }
 
-/// A response of the signer.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(crate) enum Response {
@@ -44,7 +42,7 @@ pub(crate) enum Response {
     Late,
 }
 
-/// Bytes in base64.
+/// Bytes that are written as base64 in JSON.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Bytes(String);

@@ -25,11 +25,11 @@ use crate::socket_access::SocketAccess;
 const CONNECTIONS_MAX: usize = 64;
 /// Timeout for receiving a message that has started, and for sending a response.
 const MESSAGE_FOR: Duration = Duration::from_secs(10);
-/// Maximum deadline of an order, whatever it requests.
+/// Maximum time to sign an order, even if the request allows more.
 const ORDER_FOR: Duration = Duration::from_secs(60);
 /// Time that orders in progress get on shutdown.
 const DRAIN_FOR: Duration = Duration::from_secs(5);
-/// Size in bytes from which a document counts as large: a CRL. Only one is in memory at a time.
+/// Size in bytes from which a document counts as large. Only CRLs are so large. Only one large document is in memory at a time.
 const LARGE: usize = 1 << 20;
 
 /// Options of a signer.

@@ -50,7 +50,7 @@ impl SocketAccess {
     }
 }
 
-/// The user does not exist.
+/// Error for a user that does not exist.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("unknown user {0:?} on this host; a numeric ID works too")]
 pub struct UnknownUser(String);

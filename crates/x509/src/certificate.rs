@@ -19,9 +19,9 @@ pub struct Certificate {
     pub version: u8,
     /// Serial number as encoded, even if it breaks rules.
     pub serial: SerialNumber,
-    /// Name of the issuer.
+    /// Distinguished name of the issuer.
     pub issuer: DistinguishedName,
-    /// Name of the subject.
+    /// Distinguished name of the subject.
     pub subject: DistinguishedName,
     /// First second of validity.
     pub not_before: UnixTime,
@@ -29,7 +29,7 @@ pub struct Certificate {
     pub not_after: UnixTime,
     /// Public key of the subject.
     pub public_key: PublicKey,
-    /// Signature algorithm.
+    /// Algorithm with which the issuer signed the certificate.
     pub signature: SignatureAlgorithm,
     /// Subject alternative names, in order; empty if the extension is absent.
     pub subject_alt_names: Vec<GeneralName>,
@@ -252,7 +252,7 @@ pub enum SignatureAlgorithm {
     Other(String),
 }
 
-/// The bytes are not a certificate. A certificate that only violates rules can be parsed.
+/// Reason why bytes are not a certificate. A certificate that only violates rules can be parsed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// The bytes are longer than [`Certificate::DER_MAX`].

@@ -1,7 +1,7 @@
 //! Certification requests (RFC 2986), PKCS #10.
 //!
-//! Unlike certificates they are parsed strictly: the requester can correct a request, and a CA must not sign what it could not
-//! read.
+//! Unlike certificates they are parsed strictly: the requester can correct a request, and a CA must not sign a request that it
+//! cannot read completely.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,7 +21,7 @@ const ATTRIBUTES_MAX: usize = 32;
 /// Maximum bytes of a challenge password: ub-pkcs9-challengePassword-length of RFC 2985.
 const PASSWORD_MAX: usize = 255;
 
-/// The bytes are not a valid request.
+/// Reason why bytes are not a valid certification request.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// The request is longer than [`CertificateRequest::DER_MAX`] bytes.
@@ -44,7 +44,7 @@ pub struct CertificateRequest {
     pub subject: DistinguishedName,
     /// The public key to certify.
     pub public_key: PublicKey,
-    /// The signature algorithm.
+    /// Algorithm with which the request is signed.
     pub signature: SignatureAlgorithm,
     /// Requested subject alternative names, unchanged and in order.
     pub subject_alt_names: Vec<GeneralName>,
@@ -103,8 +103,8 @@ impl CertificateRequest {
     /// Verifies proof of possession: the request is signed with the key to be certified.
     ///
     /// # Errors
-    /// [`SignatureError::Invalid`] if it is not; [`SignatureError::Unsupported`] if the signature cannot be verified, which proves
-    /// nothing either.
+    /// [`SignatureError::Invalid`] if the signature is wrong; [`SignatureError::Unsupported`] if the signature cannot be verified,
+    /// so that possession is not proven.
     pub fn verify(&self) -> Result<(), SignatureError> {
         verify_document(&self.public_key, &self.signature, self.tbs(), self.signature_value())
     }
@@ -184,7 +184,8 @@ impl CertificateRequest {
             if seen.len() == ATTRIBUTES_MAX {
                 return Err(DerError::Malformed("attributes: too many"));
             }
-            // Two identifiers of the same attribute: with both, the extension request would occur twice.
+            // Treats Microsoft's identifier as the standard one, so that a request with both counts as a repeated extension
+            // request.
             let kind = if kind == oid::MS_EXTENSION_REQUEST { oid::EXTENSION_REQUEST } else { kind };
             if seen.contains(&kind) {
                 return Err(DerError::Malformed("attributes: an attribute is repeated"));
@@ -265,7 +266,7 @@ pub fn names_of(subject: &DistinguishedName, alternative: &[GeneralName]) -> Vec
     alternative.iter().map(tidy).chain(common).filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// Name of the wrong part, and the error.
+/// Name of the malformed part, and the parsing error.
 type Misshapen = (&'static str, DerError);
 
 fn public_key(spki: Element<'_>) -> Result<PublicKey, DerError> {
@@ -284,7 +285,7 @@ fn password(value: Element<'_>) -> Result<String, DerError> {
     Ok(text)
 }
 
-/// Returns the common name if it is a host name. Names of people and devices are not.
+/// Returns the common name if it is a host name; `None` for the name of a person or device.
 fn common_name(text: &str) -> Option<GeneralName> {
     let name = GeneralName::parse(text).ok()?;
     match &name {

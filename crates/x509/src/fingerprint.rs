@@ -13,7 +13,7 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// The text is not 64 hexadecimal digits. Colons and spaces between digits are allowed.
+/// Error for text that is not 64 hexadecimal digits. Colons and spaces between digits are allowed.
 #[derive(Debug, thiserror::Error, Eq, PartialEq)]
 #[error("{0:?} is not a SHA-256: expected 64 hexadecimal digits")]
 pub struct InvalidSha256(String);
@@ -37,7 +37,7 @@ macro_rules! hash_name {
                 Self(bytes)
             }
 
-            /// Returns the 32 bytes.
+            /// Returns the hash as 32 bytes.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; 32] {
                 &self.0

@@ -14,7 +14,7 @@ pub enum HostOrIp {
     Ip(IpAddr),
 }
 
-/// The text is neither a host name nor an IP address.
+/// Error for text that is neither a host name nor an IP address.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{name:?} is not a host name: {reason}")]
 pub struct InvalidHostOrIp {

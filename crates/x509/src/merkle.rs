@@ -1,6 +1,6 @@
 //! The Merkle tree of RFC 6962 section 2.1: hashes, roots, proofs.
 //!
-//! Functions that need the hash of a subtree call a function of the caller, which can read it from stored tiles.
+//! Functions that need the hash of a subtree call a function of the caller, which can read the hash from stored tiles.
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
@@ -16,7 +16,7 @@ pub fn leaf_hash(leaf: &[u8]) -> Hash {
     leaf_hash_of(&[leaf])
 }
 
-/// Like [`leaf_hash`], for a leaf given in parts.
+/// Computes the same hash as [`leaf_hash`], for a leaf given in parts.
 #[must_use]
 pub fn leaf_hash_of(parts: &[&[u8]]) -> Hash {
     let mut context = Context::new(&SHA256);
@@ -56,8 +56,8 @@ fn taken(digest: &[u8]) -> Hash {
 /// Computes the root over `hashes`: hashes of leaves, or of perfect subtrees of the same size. The last subtree may be smaller.
 #[must_use]
 pub fn root_of(hashes: &[Hash]) -> Hash {
-    // Joins neighbours level by level. An unpaired node moves up unchanged, which gives the split at the largest power of two that
-    // RFC 6962 requires.
+    // Joins neighbours level by level. An unpaired node moves up unchanged. The tree is therefore split at the largest power of
+    // two, as RFC 6962 requires.
     let Some(first) = hashes.first() else { return empty_root() };
     if hashes.len() == 1 {
         return *first;
@@ -74,7 +74,7 @@ fn join(hashes: &[Hash]) -> Vec<Hash> {
     pairs.iter().map(|[left, right]| node_hash(left, right)).chain(rest.iter().copied()).collect()
 }
 
-/// Returns the largest power of two below `n`, which is at least 2.
+/// Returns the largest power of two that is less than `n`. `n` must be at least 2.
 fn split(n: u64) -> u64 {
     1 << (63 - (n - 1).leading_zeros())
 }

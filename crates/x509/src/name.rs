@@ -149,7 +149,7 @@ pub enum NameMatch {
     None,
 }
 
-/// Matches `certificate` with `name`.
+/// Returns whether a subject alternative name of `certificate`, or only a common name, matches `name`.
 #[must_use]
 pub fn matches(certificate: &Certificate, name: &ReferenceName) -> NameMatch {
     let matched = certificate.subject_alt_names.iter().any(|presented| match (presented, name) {

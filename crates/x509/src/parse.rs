@@ -1,8 +1,8 @@
 //! Parser for certificates, valid and invalid ones alike.
 //!
 //! Library parsers reject certificates that servers really send (negative serial numbers, invalid times, repeated extensions, text
-//! in the wrong alphabet), but a scanner must report what is there. Only the outer structure of RFC 5280 section 4.1 is required.
-//! Other parts that cannot be read become faults of the certificate.
+//! in the wrong alphabet), but a scanner must report them. Only the outer structure of RFC 5280 section 4.1 is required. Other
+//! parts that cannot be read become faults of the certificate.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Public suffixes of DNS names, from the list of publicsuffix.org.
 //!
-//! The list is 400 KB of compiled code. These functions are not generic, so that the program contains it only once.
+//! The list is 400 KB of compiled code. These functions are not generic, so that the program contains the list only once.
 
 /// Section of the Public Suffix List that contains a suffix.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -65,7 +65,7 @@ impl SerialNumber {
     }
 }
 
-/// The text is not 1 to 64 hexadecimal digits. Colons between digits are allowed.
+/// Error for text that is not 1 to 64 hexadecimal digits. Colons between digits are allowed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is not a serial number: expected 1 to 64 hexadecimal digits")]
 pub struct InvalidSerialNumber(String);

@@ -57,8 +57,8 @@ impl Certificate {
     }
 }
 
-/// Like [`verify_signature`], for signed documents (certificates, requests, CRLs, OCSP responses). For these, RFC 4055 permits any
-/// salt length of RSASSA-PSS, and OpenSSL uses the longest by default.
+/// Verifies a signature like [`verify_signature`], but on a signed document (certificate, request, CRL, OCSP response). For these,
+/// RFC 4055 permits any salt length of RSASSA-PSS, and OpenSSL uses the longest by default.
 ///
 /// # Errors
 /// As [`verify_signature`].

@@ -155,7 +155,7 @@ impl Server {
         Ok(outcome)
     }
 
-    /// Returns or updates an account.
+    /// Handles a request to an account URL: returns, updates or deactivates the account that signed the request.
     pub(crate) async fn account(
         &self,
         id: Uuid,

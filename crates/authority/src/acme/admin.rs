@@ -36,7 +36,7 @@ impl Acme {
         tables::Acme::of(&self.0.store).accounts(after, limit).await
     }
 
-    /// Returns an account.
+    /// Returns the account with this identifier; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -78,7 +78,7 @@ impl Acme {
         Ok(changed)
     }
 
-    /// Lists orders, newest first: all orders, or the orders of one account without rejected ones.
+    /// Lists orders, newest first: all orders, or the orders of one account except rejected orders.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -97,7 +97,7 @@ impl Acme {
         Ok(Page { rows: self.with_status(page.rows).await?, next: page.next })
     }
 
-    /// Returns an order.
+    /// Returns the order with this identifier; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -96,7 +96,7 @@ fn avoid_leading_hyphen(secret: &mut [u8; SECRET]) {
 }
 
 impl Acme {
-    /// Creates an external key.
+    /// Creates an external key. The returned secret is not available later.
     ///
     /// # Errors
     /// [`ExternalKeyError`].
@@ -167,7 +167,7 @@ impl Acme {
         tables::Acme::of(&self.0.store).external_keys(after, limit).await
     }
 
-    /// Returns an external key. Its secret is encrypted.
+    /// Returns the external key with this identifier; `None` if it does not exist. Its secret is encrypted.
     ///
     /// # Errors
     /// Fails if the database fails.

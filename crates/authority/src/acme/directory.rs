@@ -53,7 +53,7 @@ impl Server {
         respond::json(StatusCode::OK, &directory)
     }
 
-    /// Returns a profile of the CA.
+    /// Returns the profile with this name, or the ACME problem for the client.
     pub(crate) async fn profile(
         &self,
         name: &str,

@@ -12,7 +12,7 @@ use super::options::Limit;
 pub(crate) use crate::tables::acme::AcmeLimit as Kind;
 
 /// Maximum number of clients and names in memory, about 100 bytes each. When all are active, the entries that expire first are
-/// removed, so that their subjects are limited too little.
+/// removed; their clients and names may then exceed the limit.
 const ENTRIES_MAX: usize = 100_000;
 
 /// The subject of a rate limit.
@@ -43,7 +43,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Returns whether an event would be allowed, without counting it.
+    /// Checks that an event is allowed, without counting it. Returns the number of seconds to wait if it is not.
     pub(crate) fn check(&self, key: &Key, now_us: i64) -> Result<(), u64> {
         let full_at = self.full_at.lock().get(key).copied().unwrap_or(now_us);
         step(full_at, key.limit, now_us).map(drop)

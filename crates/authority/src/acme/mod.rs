@@ -123,7 +123,7 @@ impl Acme {
         self.0.finish(response, &request)
     }
 
-    /// Returns the options.
+    /// Returns the options of the server, after validation and normalization.
     #[must_use]
     pub fn options(&self) -> &AcmeOptions {
         &self.0.options

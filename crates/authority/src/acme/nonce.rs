@@ -77,7 +77,7 @@ impl Nonces {
             return false;
         }
         let mut window = self.window.lock();
-        // The word of the oldest counters may already be cleared for the newest counters.
+        // The oldest counters share a word of the bitmap with the newest ones, so their bits may already be cleared.
         if counter >= window.next || window.next - counter > WINDOW - 64 {
             return false;
         }

@@ -222,8 +222,8 @@ impl Server {
         if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
     }
 
-    /// Returns the team standing of an account's orders under a profile: the team of its external key. Without a team, it is
-    /// `Proven` if every name is validated, otherwise `Nobody`.
+    /// Returns the team standing for the orders of an account: the team of its external key. Without a team, the standing is
+    /// `Proven` if the profile requires validation of every name, otherwise `Nobody`.
     pub(crate) fn standing(&self, profile: &str, team: Option<&str>) -> Standing {
         if let Some(team) = team {
             return Standing::Team(team.to_owned());
@@ -232,7 +232,8 @@ impl Server {
         if trusted { Standing::Nobody } else { Standing::Proven }
     }
 
-    /// Checks that names and profile belong together and to no other team, and that the team has quota left today.
+    /// Checks the ownership of the names and the profile, and that the team has quota left today. Objects of two different teams,
+    /// or of a team other than the client's, are rejected.
     async fn check_teams(
         &self,
         names: &[Identifier],

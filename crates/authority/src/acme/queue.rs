@@ -14,7 +14,6 @@ pub(super) const WAITING_MAX: usize = 4_096;
 pub(crate) struct ValidationQueue {
     pub(super) queue: mpsc::Sender<AcmeAuthorization>,
     pub(super) waiting: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
-    /// Whether the queue is stopped.
     pub(super) stopped: AtomicBool,
     pub(super) running: AtomicU64,
     pub(super) proven: AtomicU64,

@@ -34,7 +34,7 @@ pub(crate) struct KeyRequest {
     payload: Vec<u8>,
 }
 
-/// A verified request of either kind.
+/// A verified request, signed by an account or with the key in its header.
 #[derive(Debug)]
 pub(crate) enum Of {
     Account(AccountRequest),

@@ -34,8 +34,8 @@ struct RevocationPayload {
 }
 
 impl Server {
-    /// Revokes a certificate. Allowed are the account that requested it, an account authorized for all its names, and the holder of
-    /// its private key.
+    /// Revokes a certificate. The signer must be the account that requested the certificate, an account authorized for all its
+    /// names, or the holder of its private key.
     pub(crate) async fn revoke(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, Problem> {
         let signed = self.signed(request).await?;
         let wanted: RevocationPayload = signed.json()?;

@@ -16,7 +16,7 @@ use crate::tables::acme::{
 };
 
 named! {
-    /// The `status` of an authorization.
+    /// The `status` of an authorization (RFC 8555 section 7.1.6).
     pub(crate) enum AuthorizationState: "ACME authorization status" {
         Pending => "pending",
         Valid => "valid",
@@ -43,7 +43,7 @@ impl AuthorizationState {
 }
 
 named! {
-    /// The `status` of an order.
+    /// The `status` of an order (RFC 8555 section 7.1.6).
     pub(crate) enum OrderState: "ACME order status" {
         Pending => "pending",
         Ready => "ready",
@@ -80,7 +80,7 @@ impl OrderState {
 }
 
 named! {
-    /// The `status` of a challenge.
+    /// The `status` of a challenge (RFC 8555 section 7.1.6).
     enum ChallengeState: "ACME challenge status" {
         Pending => "pending",
         Processing => "processing",
@@ -201,7 +201,7 @@ impl Server {
     }
 }
 
-/// Returns the error of the order, or the errors of its authorizations.
+/// Returns the stored error of an order. For an invalid order without a stored error, returns the errors of its authorizations.
 pub(super) fn order_error(
     order: &AcmeOrder,
     authorizations: &[AcmeAuthorization],

@@ -1,7 +1,7 @@
 //! Background work: validations, recovery after a crash, and deletion of expired rows.
 //!
-//! A challenge with a response and a finalized order contain the time until which their node has claimed them. After that time any
-//! node takes them over, so a crash blocks nothing. A node that shuts down releases its claims immediately.
+//! A node claims a validation or an issuance until a time that is stored in the row. After that time any node takes over the work,
+//! so a crash blocks nothing. A node that shuts down releases its claims immediately.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Tasks {
     }
 }
 
-/// Counters for metrics.
+/// Counters and queue lengths of the ACME server, for metrics.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
     /// Number of validations in the in-memory queue.
@@ -99,7 +99,7 @@ pub struct Figures {
 }
 
 impl Acme {
-    /// Runs validations, takes over expired claims and deletes expired rows until `stop` completes. It then releases the claims of
+    /// Runs validations, takes over expired claims and deletes expired rows until `stop` completes. Then releases the claims of
     /// unfinished work. Only one call processes the queue; a concurrent second call only takes over claims.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let inner = &self.0;
@@ -149,7 +149,7 @@ impl Acme {
         *inner.queue.waiting.lock() = queue;
     }
 
-    /// Returns counters for metrics.
+    /// Returns the counters and queue lengths of the ACME server on this node.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let queue = &self.0.queue;
@@ -201,7 +201,8 @@ impl Server {
         let now_us = self.now_us();
         let lapsed = if first && !self.store.is_postgres() { i64::MAX } else { now_us };
         let until = now_us + self.claim_duration_us();
-        // Takes over only as many as can start now. The claims of waiting ones could expire before they start.
+        // Take over only as many validations as can start now. If they waited for a permit, their claims could expire before they
+        // start.
         let free = room.available_permits().min(SWEEP_ROWS);
         match tables::Acme::of(&self.store).claim_validations(lapsed, until, free).await {
             Ok(ids) => {

@@ -36,10 +36,10 @@ pub(crate) struct Issued {
     pub(crate) event: NewEvent,
 }
 
-/// Whether the row was in the expected earlier state. An error means that nothing is known to be stored.
+/// Whether the row was in the expected earlier state and was therefore changed. After an error, this is unknown.
 type Outcome = Result<bool, WriteFailure>;
 
-/// The database write failed. The error was logged.
+/// A failed database write, whose error was logged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteFailure {
     passing: bool,

@@ -10,7 +10,7 @@ use crate::issue::IssueRequest;
 use crate::keystore::{KeyStoreError, NewKey};
 use crate::tree::Ca;
 
-/// Access to the private keys of CAs, which generates keys and signs.
+/// Access to the private keys of CAs: generates keys and signs documents.
 pub trait CaKeys: Send + Sync + fmt::Debug {
     /// Generates a key. The caller stores it in its own transaction.
     ///
@@ -18,7 +18,7 @@ pub trait CaKeys: Send + Sync + fmt::Debug {
     /// [`KeyStoreError`]
     fn make<'a>(&'a self, wanted: NewCaKey<'a>) -> BoxFuture<'a, Result<NewKey, KeyStoreError>>;
 
-    /// Signs a document. Returns at `deadline` or shortly after it, at the latest.
+    /// Signs a document. Returns shortly after `deadline` at the latest.
     ///
     /// # Errors
     /// [`SignError::Failed`] if the order is rejected; [`SignError::Unavailable`] and [`SignError::Late`] if the same order may
@@ -35,11 +35,11 @@ pub trait CaKeys: Send + Sync + fmt::Debug {
     /// [`SignError::Unavailable`], [`SignError::Late`].
     fn ready(&self) -> BoxFuture<'_, Result<(), SignError>>;
 
-    /// Returns the location of the keys.
+    /// Returns whether this process or only a separate signer process can use the keys.
     fn custody(&self) -> CaKeyLocation;
 }
 
-/// Location of the CA keys.
+/// Whether the CA keys are in this process or in a separate signer process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CaKeyLocation {
     /// This process can use the keys.
@@ -86,7 +86,7 @@ pub enum SigningPurpose<'a> {
     Certificate {
         /// The request for the certificate.
         request: &'a IssueRequest,
-        /// Time for which the certificate was planned.
+        /// Time at which the certificate was planned. A signer process compares this time with its own clock.
         planned_at: UnixTime,
     },
     /// A certificate revocation list.

@@ -66,7 +66,7 @@ pub struct SigningPlan {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Published {
-    /// URL of the CRL.
+    /// URL of the root's CRL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl_url: Option<String>,
     /// URL of the root certificate.
@@ -88,7 +88,7 @@ pub struct PlannedIntermediate {
     /// Subject that replaces the subject of the CSR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// Lifetime in seconds.
+    /// Lifetime of the intermediate's certificate in seconds.
     pub lifetime_seconds: i64,
     /// Maximum number of intermediate CAs below this CA in a chain; 0 by default.
     #[serde(default)]
@@ -111,9 +111,9 @@ pub struct PlannedCrl {
     /// CRL number, greater than the number of the previous CRL (RFC 5280 section 5.2.3).
     #[serde(default = "first")]
     pub number: u64,
-    /// Lifetime in seconds.
+    /// Lifetime of the CRL in seconds, until nextUpdate.
     pub lifetime_seconds: i64,
-    /// The revocations.
+    /// Certificates that the CRL lists as revoked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revoked: Vec<PlannedRevocation>,
 }

@@ -12,7 +12,7 @@ pub(crate) const FORMAT: &str = "bulla-ceremony/1";
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A root was created.
+    /// A new root was created, and signed the documents of the plan.
     CreateRoot,
     /// An existing root signed documents.
     Sign,
@@ -64,7 +64,7 @@ pub struct CertificateFacts {
     pub fingerprint: Fingerprint,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: SpkiHash,
-    /// Key algorithm.
+    /// Algorithm of the subject's key.
     pub key_algorithm: String,
     /// First second of validity.
     pub not_before: String,
@@ -89,7 +89,7 @@ pub struct FileFacts {
     pub name: String,
     /// Length in bytes.
     pub octets: u64,
-    /// The SHA-256 fingerprint.
+    /// SHA-256 of the content of the file.
     pub sha256: Fingerprint,
     /// Whether the file is secret. Copies of the directory may omit secret files.
     pub secret: bool,
@@ -122,7 +122,7 @@ impl CertificateFacts {
 }
 
 impl Transcript {
-    /// Formats the transcript for people, to be read aloud and signed on paper. The same transcript always gives the same text.
+    /// Formats the transcript for people, to be read aloud and signed on paper. The output is deterministic.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = String::new();

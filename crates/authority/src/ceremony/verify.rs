@@ -16,7 +16,7 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 /// A verified transcript.
 #[derive(Clone, Debug)]
 pub struct Verified {
-    /// The transcript.
+    /// The transcript that was verified against the root, the files and the certificates.
     pub transcript: Transcript,
     /// Secret files that are missing in this copy of the directory.
     pub absent: Vec<String>,
@@ -63,8 +63,8 @@ pub enum TranscriptError {
 }
 
 /// Verifies the output directory of a ceremony. The transcript must be signed by its root, every file must be unchanged (secret
-/// ones may be missing), and every certificate must be issued by the root. Only the fingerprint identifies the root: give it as
-/// `expected`, taken from paper, or compare it.
+/// ones may be missing), and every certificate must be issued by the root. Only the fingerprint identifies the root: pass the
+/// fingerprint from the paper record as `expected`, or compare it yourself.
 ///
 /// # Errors
 /// [`TranscriptError`] describes the first fault.
@@ -100,7 +100,8 @@ pub fn verify_transcript(folder: &Path, expected: Option<&Fingerprint>) -> Resul
     Ok(Verified { transcript, absent })
 }
 
-/// Returns whether a file is present. Returns false only for a missing secret file, and an error for a changed file.
+/// Checks that a file is unchanged. Returns false if a secret file is missing, and an error for a changed file or any other missing
+/// file.
 fn unchanged(folder: &Path, file: &FileFacts) -> Result<bool, TranscriptError> {
     match read(folder, &file.name) {
         Ok(content) if Fingerprint::of(&content) == file.sha256 => Ok(true),

@@ -81,7 +81,7 @@ impl VerifiedClient {
 #[derive(Clone)]
 pub struct ClientCertificates {
     clock: Clock,
-    /// The CA of this server, which knows the status of its own certificates.
+    /// The authority that has the revocation status of certificates from this server's CAs; `None` in a process without a CA.
     authority: Option<Authority>,
     statuses: Arc<StatusCache>,
 }
@@ -161,8 +161,8 @@ impl ClientCertificates {
         Ok(Some(VerifiedClient { chain, profile }))
     }
 
-    /// Returns whether names in certificates of this profile may identify a client. They may not if the profile is deleted, or if
-    /// any requester may obtain any hostname.
+    /// Returns whether names in certificates of this profile may identify a client. Names of a deleted profile, and of a profile
+    /// that gives any hostname to any requester, may not.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -181,8 +181,8 @@ impl ClientCertificates {
         }
     }
 
-    /// Checks the revocation status and returns the profile of a certificate of this server. The database has the status of the
-    /// server's own certificates; for other CAs, their CRLs have it.
+    /// Checks the revocation status and returns the profile of a certificate of this server. The database has the status of
+    /// certificates of this server. The status of other certificates is in the CRLs of their CAs.
     async fn check(
         &self,
         certificate: &Certificate,

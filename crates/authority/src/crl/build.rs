@@ -19,8 +19,8 @@ use crate::tree::{Ca, CaError, Urls};
 /// Timeout of a signature with the CA key.
 const SIGN_FOR: Duration = Duration::from_secs(30);
 
-/// Extra time in microseconds by which a delta CRL covers revocations before its base. A revocation is dated by its node but
-/// visible only after its commit, so clocks and transactions need a margin.
+/// Overlap of a delta CRL with its base in microseconds: the delta also lists revocations dated up to this time before its base. A
+/// node dates a revocation before the transaction commits, and clocks differ between nodes.
 const DELTA_MARGIN_US: i64 = 600_000_000;
 
 /// Number of entries up to which a delta CRL counts as small, about 25 KiB.
@@ -44,8 +44,8 @@ struct CrlScope<'a> {
 }
 
 impl CrlMetadata {
-    /// Ensures that thisUpdate is not before the newest entry. Otherwise a CRL backdated by [`SKEW_SECONDS`] could list revocations
-    /// of its future (RFC 5280 sections 5.1.2.4 to 5.1.2.6).
+    /// Ensures that thisUpdate is not before the newest entry. Otherwise a CRL backdated by [`SKEW_SECONDS`] could contain a
+    /// revocation later than its thisUpdate (RFC 5280 sections 5.1.2.4 to 5.1.2.6).
     fn raise_this_update<'a>(&mut self, entries: impl Iterator<Item = &'a RevocationRow>) {
         let newest = entries.map(|row| row.revoked_at_us.div_euclid(1_000_000)).max();
         self.this_update = self.this_update.max(UnixTime(newest.unwrap_or(i64::MIN)));
@@ -155,7 +155,7 @@ impl Authority {
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
         let before = UnixTime(state.this_update_us.div_euclid(1_000_000));
         let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before).max(before.min(now));
-        // An expired CA does not refresh its CRLs. Its last CRL stays, unless another revocation occurs.
+        // The CRL of an expired CA is not refreshed when it becomes due. Only a further revocation creates a new one.
         let ended = ca.certificate.not_after <= now;
         let end = if ended { i64::MAX } else { ca.certificate.not_after.0 };
         let next_update = UnixTime(now.plus(life).0.min(end));
@@ -168,8 +168,8 @@ impl Authority {
         }
     }
 
-    /// Returns the time before which certificates must have expired to be omitted from CRLs. Each is on one CRL issued after its
-    /// expiry (RFC 5280 section 3.3), because it stays listed for the lifetime of a CRL.
+    /// Returns the cut-off time: certificates that expired before it are omitted from CRLs. An expired certificate stays listed for
+    /// the lifetime of a CRL, so that a CRL issued after its expiry contains it (RFC 5280 section 3.3).
     fn expired_cutoff_us(&self, now_us: i64) -> i64 {
         let life = i64::try_from(self.options().crl_lifetime.as_micros()).unwrap_or(i64::MAX);
         now_us.saturating_sub(life)

@@ -18,7 +18,7 @@ use crate::tables::{
 use crate::tree::{Ca, CaChoice, planned_name};
 use crate::{Authority, quorum};
 
-/// Maximum number of enrolments that wait for approval. More indicate a flood.
+/// Maximum number of enrolments that wait for approval. A larger number indicates a flood of requests.
 const OPEN_MAX: u32 = 10_000;
 /// Microseconds until an undecided enrolment expires: two weeks.
 const OPEN_FOR_US: i64 = 14 * 86_400 * 1_000_000;
@@ -39,7 +39,7 @@ pub enum Decision {
 /// Reason why an enrolment was not decided.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
-    /// The enrolment does not wait for a decision. The caller must list the waiting ones.
+    /// The enrolment is not waiting for a decision. The caller must list the waiting enrolments again.
     #[error("no enrolment {0} is waiting for approval: it is decided, expired or unknown")]
     Unknown(Uuid),
     /// The caller requested the enrolment. Another person must decide.
@@ -63,7 +63,7 @@ pub enum DecideError {
         /// Number of people who must approve the enrolment.
         needed: u32,
     },
-    /// The note is too long. The caller must shorten it.
+    /// The note is longer than 2,000 characters. The caller must shorten it.
     #[error("the note is longer than {NOTE_MAX} characters")]
     NoteTooLong,
     /// An error of the database.
@@ -119,8 +119,9 @@ impl Authority {
         }
     }
 
-    /// Decides an enrolment. The certificate is issued when its client repeats the request. If the profile requires several
-    /// people, an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown, if known.
+    /// Approves or rejects an enrolment. The certificate is issued when the client of an approved enrolment repeats its request. If
+    /// the profile requires several people, an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown,
+    /// if known.
     ///
     /// # Errors
     /// [`DecideError`]
@@ -214,7 +215,7 @@ async fn approve(
     Ok(Some(Ok(())))
 }
 
-/// Returns the stored enrolment. Returns `None` if it was stored only now.
+/// Returns the enrolment if it is already stored. Otherwise stores it and returns `None`.
 pub(super) async fn of(
     authority: &Authority,
     enrolment: &Enrolment,
@@ -258,7 +259,7 @@ fn key_of(source: Source, key: &str) -> [u8; 32] {
     hash(&[source.name().as_bytes(), key.as_bytes()])
 }
 
-/// Returns whether the approver is the requester, by every identity known of both.
+/// Returns whether the approver and the requester share an identity.
 async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<bool, StoreError> {
     quorum::is_one_of(tx, vec![requester.to_owned()], by).await
 }
@@ -272,7 +273,7 @@ struct EnrolmentApprovalPlan {
 }
 
 impl EnrolmentApprovalPlan {
-    /// Builds the plan of a stored CSR. A CSR that cannot be parsed gives a plan without names.
+    /// Builds the plan of a stored CSR. If the CSR cannot be parsed, the plan has no names.
     fn of(id: Uuid, requester: &str, profile: &str, request: &[u8]) -> Self {
         Self { id, requester: requester.to_owned(), plan: plan_without_profile(id, profile, request) }
     }
@@ -292,8 +293,8 @@ impl EnrolmentApprovalPlan {
         Ok(EnrolmentPlan { text, sha256: plan.sha256(), needed })
     }
 
-    /// Returns the current plan if it is the plan that approval was requested for. Otherwise voids earlier decisions, and requests
-    /// approval for the current plan.
+    /// Returns the current plan if approval was requested for this plan. Otherwise voids earlier decisions and requests approval
+    /// for the current plan.
     async fn asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
         let plan = self.now(tx, now_us).await?;
         let now = plan.sha256;

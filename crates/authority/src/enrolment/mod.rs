@@ -1,4 +1,4 @@
-//! Common parts of EST and SCEP: authorization, renewal with a present certificate, approval and issuance.
+//! Common parts of EST and SCEP: authorization, renewal with the current certificate, approval and issuance.
 
 mod consent;
 mod error;
@@ -29,7 +29,7 @@ use consent::Waiting;
 
 /// Maximum size of a request body in bytes. A CSR with 2,000 names has 50,000, in base64 a third more.
 pub(crate) const BODY_MAX: usize = 64 * 1024;
-/// Maximum number of old certificates of the same request to skip before a new one is issued: see [`issue`].
+/// Maximum number of earlier certificates for the same request that are skipped because they are old or revoked: see [`issue`].
 const REPEATS_MAX: usize = 16;
 
 /// The result of an enrolment.
@@ -108,8 +108,8 @@ pub(crate) async fn resume(
     issue_approved(authority, source, profile, waiting, None).await.map(Some)
 }
 
-/// Issues the certificate of a request, idempotently. A client that soon repeats the same bytes receives the same certificate,
-/// because it missed the response. If that certificate is past half of its lifetime or revoked, the client receives a new one.
+/// Issues the certificate of a request, idempotently. A client that missed the response and repeats the same bytes receives the
+/// same certificate. If that certificate is past half of its lifetime or revoked, the client receives a new one.
 async fn issue(authority: &Authority, enrolment: &Enrolment) -> Result<Issued, EnrolmentError> {
     let mut request = issue_request(enrolment);
     for _ in 0..REPEATS_MAX {

@@ -8,7 +8,7 @@ use x509::csr::CertificateRequest;
 
 use crate::teams::Standing;
 
-/// Passwords cannot be checked at present.
+/// Reason why passwords cannot be checked at present.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot verify passwords now: {0}")]
 pub struct PasswordError(pub String);
@@ -33,8 +33,9 @@ pub trait EnrolmentPassword: Send + Sync {
         password: &'a str,
     ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>>;
 
-    /// Returns the user with this challenge password (RFC 8894 section 7.3, for SCEP); `None` as above. A single-use password is
-    /// used up by `request`. If the response was lost and the client repeats the same request, it must succeed again.
+    /// Returns the user with this challenge password (RFC 8894 section 7.3, for SCEP). Returns `None` if the password is wrong or
+    /// not allowed for this profile. A single-use password is used up by `request`. If the client lost the response, the same
+    /// request must succeed again.
     fn challenge<'a>(
         &'a self,
         profile: &'a str,
@@ -90,7 +91,7 @@ impl FixedPasswords {
         self
     }
 
-    /// Finds the entry with a password. It compares all entries, so that the duration does not reveal the match. An empty password
+    /// Finds the entry with a password. Compares all entries, so that the duration does not reveal the match. An empty password
     /// never matches.
     fn find(&self, profile: &str, user: Option<&str>, password: &str) -> Option<&Entry> {
         let mut found = None;

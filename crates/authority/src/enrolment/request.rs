@@ -25,7 +25,6 @@ pub(crate) struct Enrolment {
     pub(crate) asked: RequestedCertificate,
 }
 
-/// A requested certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestedCertificate {
     pub(crate) request: CertificateRequest,

@@ -76,7 +76,7 @@ fn ok(content_type: &'static str, body: Bytes) -> Response<Bytes> {
     response
 }
 
-/// Returns a response with a status and a reason.
+/// Returns a plain-text response with the reason of a failure.
 pub(super) fn text(status: StatusCode, reason: &str) -> Response<Bytes> {
     let mut response = Response::new(format!("{reason}\n").into());
     *response.status_mut() = status;

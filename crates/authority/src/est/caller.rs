@@ -77,8 +77,8 @@ impl Caller {
     }
 }
 
-/// Returns whether the subject claims no more than the certificate does. It must be the same, empty, or consist of common names
-/// that the certificate contains.
+/// Returns whether the client's certificate covers the requested subject. The subject must be empty, the same as in the
+/// certificate, or consist of common names that the certificate contains.
 fn is_subject_covered(
     request: &CertificateRequest,
     certificate: &Certificate,
@@ -96,8 +96,8 @@ fn is_subject_covered(
 }
 
 impl Est {
-    /// Authenticates the caller for a profile, which need not exist: by its password if one is given, otherwise by its client
-    /// certificate.
+    /// Authenticates the caller for a profile: by password if the request has an `Authorization` header, otherwise by client
+    /// certificate. The profile need not exist.
     pub(super) async fn caller(
         &self,
         profile: &str,
@@ -166,8 +166,8 @@ impl Est {
         verified(self.inner.authority.client_certificates().verify(peer).await)
     }
 
-    /// Returns the certificate to renew. It need not be for TLS clients: a server certificate is renewed by authenticating with
-    /// itself.
+    /// Returns the certificate to renew, with which the client authenticated. Certificates that are not for TLS clients are
+    /// accepted too, so that a server can renew its server certificate.
     pub(super) async fn renewing(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
         verified(self.inner.authority.client_certificates().verify_for_renewal(peer).await)
     }

@@ -52,7 +52,7 @@ pub struct EstOptions {
 pub struct ClientCa {
     /// Certificate of the CA: a root or an intermediate.
     pub certificate: Certificate,
-    /// Names of the profiles.
+    /// Names of the profiles to which certificates of this CA give access.
     pub profiles: Vec<String>,
 }
 
@@ -139,8 +139,8 @@ impl Est {
         Self { inner: Arc::new(EstState { authority, passwords, options }) }
     }
 
-    /// Handles a request under [`PREFIX`]. The request must come over TLS. The handshake must have verified a client certificate in
-    /// `peer`.
+    /// Handles a request under [`PREFIX`]. The request must arrive over TLS. If `peer` contains a client certificate, the handshake
+    /// must have verified its chain.
     #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
         match self.answer(&request, peer).await {
@@ -182,7 +182,8 @@ impl Est {
                 let profile = self.profile(name).await?;
                 Ok(body::base64("application/csrattrs", &attributes::of(&profile)))
             }
-            // These authenticate first: the answer to other callers does not depend on whether the profile is offered.
+            // The following operations authenticate first, so that an unauthenticated client cannot find out whether the profile is
+            // offered.
             "simpleenroll" => self.enroll(name, request, peer).await,
             "simplereenroll" => self.reenroll(name, request, peer).await,
             _ => self.generate(name, request, peer).await,

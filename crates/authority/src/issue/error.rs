@@ -42,7 +42,7 @@ pub enum IssueError {
     /// An extension is not allowed. The caller must omit it.
     #[error("the extension is not allowed: {0}")]
     Extension(String),
-    /// The request violates the preset of the profile. The caller must correct it.
+    /// The request violates the preset of the profile. The caller must correct the request.
     #[error("the Baseline Requirements do not allow the certificate: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Baseline(Vec<Violation>),
     /// The certificate would be faulty and clients would reject it. The operator must correct the profile.

@@ -155,7 +155,7 @@ impl Authority {
         self.rehearse(&granted).map(drop)
     }
 
-    /// Returns an issued certificate.
+    /// Returns the record of an issued certificate; `None` if this server did not issue the certificate.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -202,8 +202,8 @@ impl Authority {
         Ok(Granted { profile, ca, plan, planned_at: now, team })
     }
 
-    /// Checks that the names, including common names, belong together and to no other team. Returns the team to which the
-    /// certificate counts.
+    /// Checks that the profile and the names, including common names, do not belong to different teams or to a team other than the
+    /// requester's. Returns the team to whose quota the certificate counts.
     async fn check_teams(
         &self,
         plan: &Plan,

@@ -48,7 +48,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Builds the plan, or returns what is not allowed. `limits` are the name constraints of the CA and of all its parents.
+    /// Builds the plan, or returns the reason why the request is not allowed. `limits` are the name constraints of the CA and of
+    /// all its parents.
     pub(super) fn make(
         request: &IssueRequest,
         profile: &Profile,
@@ -118,7 +119,8 @@ impl Plan {
             organizational_unit: has_organizational_unit(&self.subject),
             key: &self.key,
             signature: &signature,
-            // The check needs a serial number. The generated ones always have 126 random bits.
+            // The check needs a serial number. Any number is valid for it, because generated serial numbers always have 126 random
+            // bits.
             serial: &SerialNumber::from_random([0; 16]),
             not_before: self.not_before,
             not_after: self.not_after,
@@ -271,8 +273,8 @@ fn check_common_name(name: &str, rule: CommonName, names: &[GeneralName]) -> Res
     }
 }
 
-/// Checks that every email address of the subject is one of the names, so that profiles and name constraints apply to it (RFC 5280
-/// section 4.1.2.6).
+/// Checks that every email address of the subject is also a subject alternative name, so that profiles and name constraints apply
+/// to it (RFC 5280 section 4.1.2.6).
 fn check_emails_in_names(subject: &DistinguishedName, names: &[GeneralName]) -> Result<(), IssueError> {
     let unnamed = subject.attributes().into_iter().find(|(kind, mailbox)| {
         let named = |name: &GeneralName| matches!(name, GeneralName::Email(known) if known.eq_ignore_ascii_case(mailbox));

@@ -43,8 +43,8 @@ pub struct IssueRequest {
     pub extensions: Vec<Extension>,
     /// Approval under which the certificate is issued, if there is one.
     pub consent: Option<ApprovalRef>,
-    /// Team on whose behalf the request is made. The server itself may use names of every team. Other callers may use no team's
-    /// names unless this field says so.
+    /// Team on whose behalf the request is made, or another right to use names that teams own. By default, the certificate may not
+    /// contain a name that a team owns.
     pub standing: Standing,
 }
 

@@ -25,7 +25,7 @@ const BATCH_MAX: usize = 256;
 const WAITING_MAX: usize = 4_096;
 /// Maximum number of concurrent transactions. While one commits, the next is sent.
 const AT_ONCE: usize = 2;
-/// Maximum number of CAs with cached name constraints. Beyond it, the cache is cleared.
+/// Maximum number of CAs with cached name constraints. When it is exceeded, the cache is cleared.
 const LIMITS_MAX: usize = 1_000;
 /// Maximum number of attempts of a transaction that conflicts with another.
 const ATTEMPTS: usize = 3;

@@ -64,7 +64,7 @@ impl KeyStore {
         let ring = &self.inner.keyring;
         let mut known = store::Keys::of(&self.inner.store).master().await?;
         if known.is_empty() {
-            // A database from before the canary values identifies its master keys by the encrypted keys.
+            // Databases of earlier versions have no canary values. Their encrypted keys identify the master keys.
             let sealed =
                 count_by_master_key(store::Keys::of(&self.inner.store).sealed_heads(&SEALED_KEYS).await?);
             if !sealed.is_empty() && !sealed.keys().any(|id| ring.masters().contains(id)) {
@@ -116,7 +116,7 @@ impl KeyStore {
     }
 
     /// Returns every master key that this node has, that the database lists, or under which a value is encrypted; the current one
-    /// first. It counts the values of every encrypted column, which reads the whole tables.
+    /// first. Counting the values reads all tables with encrypted columns.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -3,7 +3,7 @@
 
 use num_bigint::BigUint;
 
-/// Number of rounds of Fermat's method. BR section 6.1.1.3 requires to reject keys that these rounds factor.
+/// Number of rounds of Fermat's method. BR section 6.1.1.3 requires CAs to reject keys that these rounds factor.
 const ROUNDS: u32 = 100;
 
 /// Returns whether [`ROUNDS`] rounds factor the modulus (most significant byte first, odd), or whether it is a square.
@@ -30,7 +30,7 @@ fn fermat_factor_round(n: &BigUint, rounds: u32) -> Option<u32> {
 }
 
 fn is_square(n: &BigUint) -> bool {
-    // Few numbers are squares modulo these values. Only for such numbers the square root is computed.
+    // Most numbers are not squares modulo these values. Compute the square root only for the remaining ones.
     let may_be = [64, 63, 65, 11].into_iter().all(|modulus: u32| {
         let left = (n % modulus).iter_u32_digits().next().unwrap_or(0);
         (0..modulus).any(|root| root * root % modulus == left)

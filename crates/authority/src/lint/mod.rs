@@ -54,7 +54,7 @@ pub fn objections(certificate: &Certificate, now: UnixTime, required: LintRequir
         ..LintContext::for_private_leaf(now.max(certificate.not_before))
     };
     let matters = |finding: &Finding| {
-        // A short-lived, backdated certificate is near its end from the start.
+        // Ignore expiry warnings: a short-lived, backdated certificate is always close to its expiry.
         let soon = [&lint::EXPIRING, &lint::EXPIRING_FRACTION];
         let servers = [&lint::NO_SAN, &lint::COMMON_NAME_ONLY, &lint::NOT_SERVER_AUTH];
         finding.rule.severity >= SEVERITY_REFUSED

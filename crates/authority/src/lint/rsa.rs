@@ -55,9 +55,10 @@ pub(super) fn modulus(key: &PublicKey) -> Option<&[u8]> {
 }
 
 struct Tables {
-    /// Products of consecutive odd primes that fit in 32 bits, with their primes.
+    /// Groups of consecutive odd primes: their product, which fits in 32 bits, and the primes.
     groups: Vec<(u64, Vec<u32>)>,
-    /// For each prime from 3 to the largest one of the test: which residues are powers of the generator.
+    /// For each odd prime up to `ROCA_PRIME_MAX`, and for each residue modulo this prime: whether the residue is a power of
+    /// `ROCA_GENERATOR`.
     roca: Vec<Vec<bool>>,
 }
 
@@ -215,7 +216,7 @@ mod tests {
                 break;
             }
         }
-        // It has about 2,032 bits: the test uses the residues, not the length.
+        // The number has about 2,032 bits. The test uses the residues, not the length.
         let residues = TABLES.residues(&power);
         assert!(TABLES.roca.iter().zip(&residues).all(|(powers, (_, residue))| powers[*residue as usize]));
         let sound = TABLES.residues(&sound());

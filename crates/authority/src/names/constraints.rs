@@ -77,7 +77,8 @@ fn cover(subtree: &Subtree, name: &GeneralName) -> Option<Cover> {
     }
 }
 
-/// Returns a rule for a host and all its subdomains, including wildcards; with a leading dot only for the subdomains.
+/// Returns a rule for a host and all its subdomains, including wildcards. If `base` begins with a dot, the rule matches only the
+/// subdomains.
 fn subtree_rule(base: &str) -> DnsRule {
     let base = base.to_ascii_lowercase();
     DnsRule::Suffix(SuffixRule::wide(base.trim_start_matches('.').to_owned(), !base.starts_with('.')))
@@ -101,7 +102,8 @@ fn host_of(uri: &str) -> String {
     host.split(':').next().unwrap_or("").to_ascii_lowercase()
 }
 
-/// Returns the relation of a directory name: the base must be a prefix of the name, compared by relative names.
+/// Returns the relation of a directory subtree to a subject. The subject is in the subtree if its first relative names are those of
+/// the base. Returns `None` for other kinds of subtrees.
 fn directory(subtree: &Subtree, subject: &DistinguishedName) -> Option<Cover> {
     let Subtree::Directory(base) = subtree else { return None };
     let parts = |der: &[u8]| -> Vec<Vec<u8>> {

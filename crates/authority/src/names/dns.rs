@@ -64,7 +64,7 @@ impl DnsRule {
         matches!(self, Self::Suffix(rule) if rule.suffix.is_empty() || rule.suffix == ".")
     }
 
-    /// Returns the name at or below which all matching names are; empty for the root.
+    /// Returns the common suffix of all names that the rule matches; empty for the DNS root.
     pub(super) fn base(&self) -> &str {
         match self {
             Self::Exact(exact) => exact.strip_prefix("*.").unwrap_or(exact),

@@ -111,8 +111,8 @@ fn is_dns_related(one: &str, other: &str) -> bool {
 }
 
 impl NameRules {
-    /// Returns whether both rule sets may allow the same name. It may return true wrongly, because denied names and depths are not
-    /// evaluated.
+    /// Returns whether both rule sets may allow the same name. The result can be a false positive, because denied names and depths
+    /// are not evaluated.
     #[must_use]
     pub fn may_overlap(&self, other: &Self) -> bool {
         let pairs = |one: &DnsRule, other: &DnsRule| is_dns_related(one.base(), other.base());

@@ -28,11 +28,11 @@ pub struct OcspAnswer {
 /// Dates of a response without a nonce.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Freshness {
-    /// Time at which the status is correct.
+    /// Time at which the status was known to be correct (thisUpdate).
     pub this_update: UnixTime,
     /// Time at which a new response is signed.
     pub refresh_at: UnixTime,
-    /// Time until which newer information is available (nextUpdate).
+    /// Time by which newer information is available (nextUpdate).
     pub next_update: UnixTime,
 }
 

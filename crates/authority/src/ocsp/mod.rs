@@ -1,7 +1,8 @@
 //! The OCSP responder (RFC 6960). Each CA has a delegated responder with its own key.
 //!
-//! A response without a nonce is cached until half of its lifetime. A revocation by this node removes it immediately, a revocation
-//! by another node within one or two seconds. A response with a nonce is signed for each request.
+//! A response without a nonce is cached until half of its lifetime. A revocation by this node removes the cached response
+//! immediately; a revocation by another node removes it within one or two seconds. A response with a nonce is signed for each
+//! request.
 
 mod cache;
 mod error;
@@ -34,7 +35,8 @@ pub(crate) use renewal::responder_tbs;
 const SIGN_FOR: Duration = Duration::from_secs(10);
 
 impl Authority {
-    /// Returns the response to an OCSPRequest. Invalid requests and internal errors also give an OCSP response.
+    /// Returns the response to an OCSPRequest. For invalid requests and internal errors, the OCSP response contains an error
+    /// status.
     ///
     /// # Errors
     /// None: [`OcspAnswer::der`] is always an OCSPResponse.

@@ -184,7 +184,7 @@ fn is_reserved_label(label: &str) -> bool {
     label.get(2..4) == Some("--") && !label.starts_with("xn--")
 }
 
-/// Returns whether an address is public (special-purpose registries of IANA).
+/// Returns whether an address is public according to the special-purpose registries of IANA.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {

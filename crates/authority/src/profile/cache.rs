@@ -10,7 +10,6 @@ use super::error::ProfileError;
 /// Maximum number of cached profiles; few organizations have more than 100.
 const CACHED_MAX: u64 = 1_000;
 
-/// The cache of profiles.
 pub(crate) struct Profiles(pub(super) Cache<String, Arc<Profile>, ProfileError>);
 
 impl Default for Profiles {

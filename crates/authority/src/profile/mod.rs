@@ -1,4 +1,4 @@
-//! Certificate profiles: what may be issued.
+//! Certificate profiles: the rules for the certificates that may be issued.
 
 pub mod baseline;
 mod cache;
@@ -67,7 +67,7 @@ pub struct Profile {
     /// Certificate policies, as dotted OIDs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
-    /// Whether the server must staple (RFC 7633).
+    /// Presence of the must-staple extension (RFC 7633).
     #[serde(default)]
     pub must_staple: MustStaple,
     /// URLs for revocation status (CRL, OCSP).
@@ -105,7 +105,7 @@ pub struct Validity {
     pub backdate_seconds: i64,
 }
 
-/// Rules for the subject.
+/// Rules for the subject (the distinguished name) of certificates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectRules {
@@ -370,8 +370,9 @@ impl Profile {
         Some(format!("this profile does not allow keys of type {found}: use {}", allowed.join(", ")))
     }
 
-    /// Returns whether this profile bypasses the approval of `guarded`: compared with its earlier version `before`, it newly issues
-    /// names without approval that `guarded` issues only with approval. A profile without a CA counts as a profile of every CA.
+    /// Returns whether this profile bypasses the approval of `guarded`: it may issue names without approval that `guarded` issues
+    /// only with approval. Returns false if its earlier version `before` already issued the same names from the same CA without
+    /// approval. A profile without a CA counts as a profile of every CA.
     #[must_use]
     pub fn bypasses_approval(&self, before: Option<&Self>, guarded: &Self) -> bool {
         let one_ca = self.ca.is_none() || guarded.ca.is_none() || self.ca == guarded.ca;

@@ -208,7 +208,7 @@ impl Outgoing {
         Self { content, attributes }
     }
 
-    /// Returns the signed message.
+    /// Combines the reply, the signature and the certificate of the signer into the message for the client.
     pub(super) fn signed(&self, by: &Certificate, signature: &[u8]) -> Vec<u8> {
         signed_data(&SignedSpec {
             content_type: DATA,

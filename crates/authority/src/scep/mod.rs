@@ -35,8 +35,8 @@ pub const PREFIX: &str = "/scep";
 /// Maximum number of cached recipients, one for each CA.
 const RECIPIENTS_MAX: u64 = 1_024;
 
-/// Response to GetCACaps (RFC 8894 section 3.5.2). SCEPStandard implies AES, POST and SHA-256; the others are for clients that do
-/// not know it.
+/// Response to GetCACaps (RFC 8894 section 3.5.2). SCEPStandard implies AES, POST and SHA-256. The other keywords are for clients
+/// that do not know SCEPStandard.
 const CAPABILITIES: &[u8] = b"SCEPStandard\nAES\nPOSTPKIOperation\nRenewal\nSHA-256\nSHA-512\n";
 
 /// Options of the SCEP server.
@@ -207,7 +207,7 @@ fn refused(status: StatusCode, reason: &str) -> Response<Bytes> {
     response
 }
 
-/// Returns the profile name in a path, if any; `None` for another path.
+/// Returns the profile name in a SCEP path; `Some(None)` for the default profile, and `None` for a path that is not a SCEP path.
 fn label(path: &str) -> Option<Option<&str>> {
     /// Path segment that clients append to the configured URL.
     const PROGRAM: &str = "pkiclient.exe";

@@ -172,8 +172,8 @@ impl Scep {
         };
         let who = self.who(signer).await?;
         let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];
-        // A poll contains only the transaction identifier, so it must be unique if approval is required. Otherwise several requests
-        // may have the same identifier, because many clients derive it from their key.
+        // A poll contains only the transaction identifier, which must therefore be unique if approval is required. Without
+        // approval, several requests may have the same identifier, because many clients derive it from their key.
         if !profile.requires_approval {
             parts.push(request.tbs());
         }
@@ -222,8 +222,8 @@ impl Scep {
         }
     }
 
-    /// Returns the scope in which transaction identifiers are unique for a client: its certificate if it was issued here, otherwise
-    /// its key. A renewal with the same key is therefore a separate transaction.
+    /// Returns the scope in which the transaction identifiers of a client are unique: the signer's certificate if this server
+    /// issued it, otherwise the signer's key. A renewal with the same key is therefore a separate transaction.
     async fn who(&self, signer: &Certificate) -> Result<[u8; 32], Trouble> {
         let known = self.inner.authority.issued(&IssuedRef::Fingerprint(signer.fingerprint)).await?;
         Ok(match known {

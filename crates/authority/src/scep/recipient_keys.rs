@@ -69,7 +69,7 @@ impl Scep {
             Some((certificate, key)) if !is_due(&certificate, ca, now) => {
                 return Ok(Recipient { certificate, key: key.private });
             }
-            // An old recipient is better than none.
+            // The CA issues no more certificates, so the old recipient stays in use.
             Some((certificate, key)) if !ca.may_issue(now) => {
                 return Ok(Recipient { certificate, key: key.private });
             }

@@ -24,7 +24,7 @@ pub trait ApprovalSource: Send + Sync + fmt::Debug {
     fn of_run<'a>(&'a self, run: &'a str) -> BoxFuture<'a, Result<Option<ApprovedPlan>, StoreError>>;
 }
 
-/// No approvals exist. Documents that need one are not signed.
+/// An approval source without approvals: documents that need an approval are not signed.
 #[derive(Clone, Copy, Debug)]
 pub struct NoApprovals;
 
@@ -34,7 +34,7 @@ impl ApprovalSource for NoApprovals {
     }
 }
 
-/// An approved plan.
+/// An approved plan, with the actors that approved it and the actors that must not.
 #[derive(Clone, Debug)]
 pub struct ApprovedPlan {
     /// The plan as stored.

@@ -110,7 +110,7 @@ impl KnownCrls {
             check_delta(&crl, &known)?;
             return Ok(CheckedCrl { all, key: (ca.id, full), known: None, path: None });
         }
-        // The newest CRL may have been lost before it was stored. Then the same number is used again.
+        // The same number is allowed again: if a signed CRL is lost before it is stored, the server reuses its number.
         if is_greater_number(&known.number, &number_of(&crl)?) {
             return Err(Refusal::Crl("its number is below the number of the newest CRL".to_owned()));
         }

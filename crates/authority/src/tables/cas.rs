@@ -43,24 +43,24 @@ pub struct CaRow {
 /// The row of a CA with the public properties of its key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaWithKey {
-    /// Row of the CA.
+    /// Row of the CA in the table `cas`.
     pub ca: CaRow,
-    /// Key type.
+    /// Type of the CA key.
     pub key_type: String,
     /// SubjectPublicKeyInfo of the key in DER.
     pub spki: Vec<u8>,
-    /// Time in microseconds since when the CA is the default.
+    /// Time in microseconds at which the CA was last made the default; `None` if it never was.
     pub default_since_us: Option<i64>,
 }
 
 named! {
-    /// Role of a certificate for its CA.
+    /// Role of a certificate among the certificates of a CA.
     pub enum CaCertificateRole: "role of a CA certificate" {
         /// The CA's own certificate.
         Own => "own",
         /// A certificate for the same name and key by another issuer (cross-signature).
         Cross => "cross",
-        /// A certificate of an external parent CA or above.
+        /// A certificate of the external parent CA, or of a CA above it.
         Above => "above",
     }
 }
@@ -72,7 +72,7 @@ pub struct CaCertificateRow {
     pub ca_id: Uuid,
     /// SHA-256 of `der`.
     pub sha256: [u8; 32],
-    /// Role of the certificate for its CA.
+    /// Role of the certificate among the certificates of the CA.
     pub role: CaCertificateRole,
     /// Position among the certificates of the same role, from 0.
     pub position: i64,
@@ -166,7 +166,7 @@ pub(crate) const ALL: &[&str] = &[
 ];
 pub(crate) const BULKS: &[&BulkStatement] = &[&INSERT, &CERTIFICATES_INSERT];
 
-/// All CAs and their certificates at one time.
+/// A snapshot of all CAs and their certificates.
 #[derive(Clone, Debug)]
 pub struct CaRows {
     /// Change counter at the time of reading.
@@ -214,7 +214,7 @@ impl CaCache<'_> {
     }
 }
 
-/// The properties of a CA that decide which CA issues.
+/// The properties of a CA from which the issuing CA is chosen.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaChoiceRow {
     /// Identifier of the CA.
@@ -227,7 +227,7 @@ pub struct CaChoiceRow {
     pub parent_id: Option<Uuid>,
     /// Specification from which the CA was created, JSON.
     pub specification: String,
-    /// Time in microseconds since when the CA is the default.
+    /// Time in microseconds at which the CA was last made the default; `None` if it never was.
     pub default_since_us: Option<i64>,
     /// The CA's certificate in DER.
     pub der: Vec<u8>,

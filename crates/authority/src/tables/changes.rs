@@ -11,7 +11,7 @@ store::handle! {
 }
 
 coded! {
-    /// The state of a pending change.
+    /// State of a change that needs approval.
     pub enum ChangeState: "state of a pending change" {
         /// The change waits for approvals.
         Open = 0 => "open",
@@ -158,7 +158,7 @@ pub async fn insert_change(tx: &mut Tx, new: NewChange, open_max: u32) -> Result
     Ok(tx.bulk(&INSERT, columns).await?.len() == 1)
 }
 
-/// Returns a pending change, read within the transaction.
+/// Returns the change with this identifier, read within the transaction; `None` if it does not exist.
 ///
 /// # Errors
 /// Fails if the database fails.
@@ -172,7 +172,7 @@ pub async fn change_row(tx: &mut Tx, id: Uuid) -> Result<Option<ChangeRow>, Stor
 pub struct ChangeDecision {
     /// Identifier of the change.
     pub id: Uuid,
-    /// The present state.
+    /// State that the change must have. In any other state, nothing is changed.
     pub from: ChangeState,
     /// New state. Only an approved change keeps its encrypted contents.
     pub to: ChangeState,
@@ -204,7 +204,7 @@ pub async fn decide_change(tx: &mut Tx, step: ChangeDecision) -> Result<bool, St
 }
 
 impl Changes<'_> {
-    /// Returns a pending change.
+    /// Returns the change with this identifier; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.

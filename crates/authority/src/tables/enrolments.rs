@@ -12,7 +12,7 @@ store::handle! {
 }
 
 coded! {
-    /// State of an enrolment.
+    /// Approval state of an enrolment.
     pub enum EnrolmentState: "enrolment state" {
         /// Not yet decided.
         Open = 0 => "open",
@@ -48,7 +48,7 @@ pub struct NewEnrolment {
     pub plan: EnrolmentPlan,
 }
 
-/// The plan to approve.
+/// The plan of an enrolment, to which approvals refer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EnrolmentPlan {
     /// The plan, JSON.
@@ -76,7 +76,7 @@ pub struct EnrolmentRow {
     pub request: Vec<u8>,
     /// Summary of the request.
     pub summary: String,
-    /// State of the enrolment.
+    /// Approval state of the enrolment.
     pub state: EnrolmentState,
     /// Time of the request in microseconds.
     pub requested_at_us: i64,
@@ -249,7 +249,7 @@ pub struct EnrolmentDecision {
     pub until_us: i64,
 }
 
-/// Decides an enrolment. Returns false if it does not exist or is not open.
+/// Stores the decision on an enrolment. Returns false if the enrolment does not exist or is not open.
 ///
 /// # Errors
 /// Fails if the database fails.
@@ -267,8 +267,8 @@ pub async fn decide_enrolment(tx: &mut Tx, decision: EnrolmentDecision) -> Resul
     Ok(tx.execute(DECIDE, parameters).await? == 1)
 }
 
-/// Stores the recipient of a CA, in place of the one with the certificate `replaces` or as the first one. Returns false if another
-/// one is stored.
+/// Stores the SCEP recipient of a CA. It replaces the recipient with the certificate `replaces`; with `None`, no recipient may be
+/// stored yet. Returns false if a different recipient is stored.
 ///
 /// # Errors
 /// Fails if the database fails.

@@ -18,7 +18,7 @@ pub struct OwnedRow {
     pub object: String,
     /// Team that owns the object.
     pub team: String,
-    /// Time in microseconds at which the object came from another team; `None` if it never did.
+    /// Time in microseconds at which the object was moved from another team to this team; `None` if it never was.
     pub moved_at_us: Option<i64>,
 }
 
@@ -112,7 +112,7 @@ pub async fn count_certificate(tx: &mut Tx, team: &str, day: i64, most: u32) -> 
 }
 
 impl Teams<'_> {
-    /// Returns every object that a team owns.
+    /// Returns all objects that teams own.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -120,7 +120,7 @@ impl Teams<'_> {
         self.0.rows(Cost::Walk, OWNED, Vec::new()).await?.into_iter().map(owned).collect()
     }
 
-    /// Returns the number of certificates of a team that count on a day.
+    /// Returns the number of certificates that count against the quota of a team on a day.
     ///
     /// # Errors
     /// Fails if the database fails.

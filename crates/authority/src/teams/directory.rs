@@ -26,7 +26,7 @@ struct DirectoryParts {
     generation: AtomicU64,
 }
 
-/// The team has used its daily quota of certificates.
+/// Error of a request that exceeds a team's daily quota of certificates.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the team {team} has reached its quota of {most} certificates for today (UTC)")]
 pub struct OverQuota {
@@ -106,7 +106,7 @@ impl TeamDirectory {
 }
 
 impl TeamDirectory {
-    /// Checks that the team has quota left for a certificate today. A concurrent request may use it first.
+    /// Checks that the team has quota left for a certificate today. A concurrent request may use the rest of the quota first.
     ///
     /// # Errors
     /// [`QuotaError`]

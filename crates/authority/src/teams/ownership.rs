@@ -8,7 +8,7 @@ use api::access::{Object, Scope, address, host_of};
 use super::owns::{OwnedKind, Quota};
 use super::standing::Standing;
 
-/// All objects that teams own, at one time.
+/// A snapshot of all objects that teams own.
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
     objects: HashMap<(OwnedKind, String), Owner>,
@@ -36,7 +36,7 @@ enum OwnsNames {
 /// Reason why objects do not belong together. The messages reveal nothing about other teams.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OwnershipMismatch {
-    /// A name belongs to another team, or to a team while the caller has none.
+    /// The name belongs to another team, or the caller has no team and the name belongs to one.
     #[error("{0}: this name does not belong to the team of the request")]
     Name(String),
     /// The name does not belong to the team.
@@ -75,7 +75,7 @@ impl Ownership {
         new
     }
 
-    /// Returns the quota of a team.
+    /// Returns the quota of a team; without limits if the team has no quota.
     #[must_use]
     pub fn quota(&self, team: &str) -> Quota {
         self.quotas.get(team).copied().unwrap_or_default()
@@ -161,11 +161,12 @@ impl Ownership {
         }
     }
 
-    /// Checks that a certificate may be issued. Returns the team to which it counts.
+    /// Checks that a certificate may be issued. Returns the team to whose quota the certificate counts.
     ///
     /// All objects of a certificate must belong to one team: its profile, its issuer, its targets and its label. A team that owns
-    /// names gets certificates only for these names. Other callers may not use a name of a team, unless they have validated control
-    /// of the name or held it before the team owned it.
+    /// names gets certificates only for these names. Other callers may not use a name of a team, with two exceptions: they have
+    /// validated control of the name, or they hold a certificate for the name and none of its objects has moved between teams since
+    /// its issue.
     ///
     /// # Errors
     /// [`OwnershipMismatch`]

@@ -53,7 +53,8 @@ pub struct Ca {
     pub credential: Option<Arc<str>>,
     /// Parent CA on this server.
     pub parent: Option<Uuid>,
-    /// Time in microseconds since when the CA is the chosen default: see [`crate::Authority::issuing_ca`].
+    /// Time in microseconds at which the CA was last made the default; `None` if it never was. See
+    /// [`crate::Authority::issuing_ca`].
     pub default_since_us: Option<i64>,
     /// Time of creation or import in microseconds.
     pub created_at_us: i64,

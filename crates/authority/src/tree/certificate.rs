@@ -25,7 +25,8 @@ pub(crate) struct Issuer<'a> {
     pub(crate) points: Points,
 }
 
-/// URLs at which an issuer publishes, for its certificates. Each list may be empty.
+/// Publication URLs of an issuer: CRLs, OCSP responders and the issuer's certificate. The certificates that it signs contain these
+/// URLs. Each list may be empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Points {
     pub(crate) crl: Vec<String>,
@@ -34,7 +35,7 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// Returns the URLs of a CA that this server publishes for.
+    /// Returns the URLs under which this server publishes the documents of a CA.
     pub(crate) fn of(urls: &Urls<'_>) -> Self {
         Self { crl: vec![urls.crl()], ocsp: vec![urls.ocsp()], issuer: vec![urls.certificate()] }
     }
@@ -102,8 +103,8 @@ impl Dates {
         Self { from: now.plus(-new.backdate_seconds), until: now.plus(new.lifetime_seconds - 1) }
     }
 
-    /// Limits the dates to the issuer's. An earlier start is moved. A later end is an error, because a chain expires with
-    /// its first certificate, and clients report that poorly.
+    /// Limits the dates to those of the issuer. An earlier start is moved to the issuer's start. A later end is an error: a chain
+    /// is invalid once any of its certificates has expired, and clients report this poorly.
     pub(crate) fn within(self, issuer: &Certificate, now: UnixTime) -> Result<Self, NewCaError> {
         if self.until > issuer.not_after {
             return Err(NewCaError::Outlives {

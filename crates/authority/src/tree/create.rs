@@ -66,8 +66,8 @@ impl Authority {
     }
 
     /// Signs the name and key of `ca` with the key of `by` (each an identifier or name). Clients that trust the root of `by` then
-    /// also trust certificates issued by `ca`. The new certificate has the contents of the certificate of `ca`, and expires with
-    /// the earlier of the two.
+    /// also trust certificates issued by `ca`. The new certificate has the contents of the certificate of `ca`. It expires with the
+    /// certificate of `ca` or `by`, whichever expires first.
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.

@@ -98,9 +98,9 @@ impl Authority {
     }
 }
 
-/// Returns the CA name of a credential, such as `credential deploy.cf.ca 01f3a2b4` for `/deploy/cf/ca`: the end of the path that
-/// fits, with dots for characters that CA names do not allow, and the beginning of the certificate's fingerprint, which
-/// distinguishes versions.
+/// Returns the CA name of a credential, such as `credential deploy.cf.ca 01f3a2b4` for `/deploy/cf/ca`. It consists of the end of
+/// the path that fits, with dots for characters that CA names do not allow, and of the beginning of the certificate's fingerprint,
+/// which distinguishes versions.
 fn name_of(path: &str, certificate: &Fingerprint) -> String {
     let tag = HEXLOWER.encode(&certificate.as_bytes()[..4]);
     let plain = |c: char| if c.is_alphanumeric() || "_-".contains(c) { c } else { '.' };

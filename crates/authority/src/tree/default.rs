@@ -56,7 +56,7 @@ async fn make_default_and_audit(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Res
     Ok(made)
 }
 
-/// The properties of an own CA that decide which CA is the default.
+/// The properties of a CA of this server that decide whether it is the default.
 struct Candidate {
     id: Uuid,
     parent: Option<Uuid>,
@@ -65,7 +65,7 @@ struct Candidate {
     issues: bool,
 }
 
-/// Returns the default among own CAs (oldest first).
+/// Returns the default CA. `own` are the CAs of this server, oldest first.
 fn default_of(own: &[Candidate]) -> Option<Uuid> {
     let active: Vec<&Candidate> = own.iter().filter(|ca| ca.issues).collect();
     let all: Vec<&Candidate> = own.iter().collect();

@@ -76,7 +76,7 @@ pub enum NewCaError {
         /// Maximum lifetime from now in seconds.
         seconds: i64,
     },
-    /// A CA cannot cross-sign itself, a CA above it, or a CA with the same key.
+    /// A CA cannot cross-sign itself, a CA directly below it, or a CA with the same key.
     #[error("{0} and {1} are the same CA or have the same key")]
     SameKey(String, String),
     /// The parent CA cannot be found or read.

@@ -19,8 +19,8 @@ const PATH_MAX: usize = 16;
 /// Maximum number of alternate chains of one CA.
 const ALTERNATES_MAX: usize = 8;
 
-/// Cache of all CAs. It is read again after a change on this node, or if the change counter differs, which is checked every
-/// [`crate::AuthorityOptions::cache_lifetime`].
+/// Cache of all CAs. It is read again after a change on this node, or when the change counter in the database differs. The counter
+/// is checked every [`crate::AuthorityOptions::cache_lifetime`].
 pub struct CaCache {
     pub(super) cache: Cache<(), Arc<CaSnapshot>, CaError>,
     /// The last cached state, perhaps out of date. It avoids reading unchanged data again.
@@ -33,7 +33,7 @@ impl Default for CaCache {
     }
 }
 
-/// All CAs at one time.
+/// A snapshot of all CAs.
 #[derive(Debug, Default)]
 pub(crate) struct CaSnapshot {
     pub(super) generation: i64,

@@ -34,7 +34,7 @@ impl Authority {
         Ok(self.forest().await?.all.clone())
     }
 
-    /// Returns the CA with this certificate.
+    /// Returns the CA whose own certificate has this fingerprint; `None` if there is no such CA.
     ///
     /// # Errors
     /// [`CaError::Store`].

@@ -33,7 +33,7 @@ const PROFILES_PAGE: usize = 100;
 impl Authority {
     /// Retires a CA (identifier or name) one step further: an active CA then issues no more certificates, and a retiring CA no
     /// longer signs anything. The first step requires another CA that issues, and that no profile names this CA. The second step
-    /// requires that all its certificates are expired or revoked.
+    /// requires that all issued certificates have expired; certificates of retired CAs do not count.
     ///
     /// # Errors
     /// [`RetireError`]

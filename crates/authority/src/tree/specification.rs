@@ -259,7 +259,7 @@ fn host(text: &str) -> Result<x509::HostName, String> {
     x509::HostName::parse(&ascii).map_err(|error| error.to_string())
 }
 
-/// Returns the path of the credential that a CA is, from its specification.
+/// Returns the credential path in the specification of a CA; `None` if the CA is not a credential.
 pub(super) fn credential_path(specification: &str) -> Option<Arc<str>> {
     let specification: Value = serde_json::from_str(specification).ok()?;
     Some(specification.get(CREDENTIAL)?.as_str()?.into())

@@ -112,7 +112,7 @@ fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     let sound = verified_lanes(&input, jobs, &mut scratch);
     let limbs = scratch.result.map(|limb| lanes(limb));
     std::array::from_fn(|lane| {
-        // A faulty result need not be hidden in time: it is not returned.
+        // This step need not run in constant time: a faulty result is never returned.
         let result = || number::octets::<WIDE, OCTETS>(&limbs.map(|limb| limb[lane]));
         (sound >> lane & 1 == 1).then(result)
     })

@@ -60,8 +60,8 @@ macro_rules! rows {
     };
 }
 
-/// Adds `by`·`of` to the sums of a position and the next. The model must not inline it: LLVM's time for moves of vectors in memory grows
-/// with the square of their number in a function, and a product has 6,500 (80 s).
+/// Adds `by`·`of` to the sums of a position and the next. The model must not inline this function: the compile time of LLVM grows
+/// with the square of the number of vector moves in a function, and a product has 6,500 (80 s).
 #[cfg_attr(batch_model, inline(never))]
 #[cfg_attr(not(batch_model), inline, target_feature(enable = "avx512f,avx512ifma"))]
 fn add_product(window: &mut [__m512i; WINDOW], position: usize, by: &__m512i, of: &__m512i) {

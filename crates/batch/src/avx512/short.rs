@@ -70,7 +70,7 @@ impl Modulus {
     }
 }
 
-/// Returns the same number in each lane.
+/// Copies a number to every lane.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn broadcast(limbs: &[u64; LIMBS]) -> EightShort {

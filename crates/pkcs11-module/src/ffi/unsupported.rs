@@ -14,7 +14,7 @@ macro_rules! functions_that_say {
             guarded(|| process::module().and(Err($value)))
         })*)*
 
-        /// A function list with only these functions.
+        /// A function list that contains only the unsupported functions.
         pub(super) const NONE: CK_FUNCTION_LIST = CK_FUNCTION_LIST {
             version: CK_VERSION { major: 2, minor: 40 },
             $($($field: Some($name),)*)*

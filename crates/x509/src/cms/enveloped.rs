@@ -71,7 +71,7 @@ impl ContentCipher {
     }
 }
 
-/// Encryption of the content key.
+/// Algorithm that encrypts the content key for a recipient.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum KeyTransport {
     /// RSAES-PKCS1-v1_5 (RFC 3370 section 4.2.1), used by SCEP clients.
@@ -142,7 +142,7 @@ fn oaep_hash(mut fields: Reader<'_>) -> Result<Digest, DerError> {
 pub struct Recipient {
     /// Identity of the recipient's certificate.
     pub id: Identity,
-    /// Encryption of the content key.
+    /// Algorithm with which [`Self::encrypted_key`] is encrypted.
     pub transport: KeyTransport,
     /// The encrypted content key.
     pub encrypted_key: Vec<u8>,
@@ -153,7 +153,7 @@ pub struct Recipient {
 pub struct EnvelopedData {
     /// Recipients with RSA keys. Other recipients are left out.
     pub recipients: Vec<Recipient>,
-    /// Cipher of the content.
+    /// Cipher with which the content is encrypted.
     pub cipher: ContentCipher,
     /// The initialization vector, one block long.
     pub iv: Vec<u8>,

@@ -6,7 +6,7 @@ use crate::der::{self, DerError, Reader, Writer, tag};
 /// Maximum bytes of a message. A request has 2,000 to 5,000 bytes, a bundle of a root program 200,000.
 pub const MESSAGE_MAX: usize = 1024 * 1024;
 
-/// Maximum certificates, and maximum lists, of a message.
+/// Maximum number of certificates in a message, and maximum number of CRLs.
 pub const ITEMS_MAX: usize = 512;
 
 /// id-data, as a dotted object identifier.
@@ -50,7 +50,7 @@ pub(super) fn parse<T>(message: &[u8], read: impl Fn(&[u8]) -> Result<T, DerErro
     read(message).or_else(|error| read(&ber::to_definite_der(message).map_err(|_| error)?))
 }
 
-/// Writes the implicitly tagged SET of certificates or lists. Writes nothing if there are none.
+/// Writes the implicitly tagged SET of certificates or CRLs. Writes nothing if there are none.
 pub(super) fn write_items(w: &mut Writer, number: u8, items: &[&[u8]]) {
     if !items.is_empty() {
         w.element(tag::context_constructed(number), &items.concat());

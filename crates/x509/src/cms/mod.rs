@@ -18,8 +18,8 @@ pub use signed::{Attribute, SignedData, SignedSpec, Signer, signed_attributes, s
 use self::message::{content_info, write_items};
 use crate::der::DerError;
 
-/// Encodes certificates and lists without a signature: the "certs-only" message (RFC 8551 section 3.8) in which EST and SCEP
-/// deliver certificates. The given order is kept, because some clients use the first certificate.
+/// Encodes certificates and CRLs without a signature: the "certs-only" message (RFC 8551 section 3.8) in which EST and SCEP deliver
+/// certificates. The given order is kept, because some clients use the first certificate.
 #[must_use]
 pub fn certs_only(certificates: &[&[u8]], crls: &[&[u8]]) -> Vec<u8> {
     content_info(SIGNED_DATA, |w| {

@@ -34,11 +34,11 @@ pub struct Signer {
     pub digest: Digest,
     /// The signed attributes.
     pub attributes: Vec<Attribute>,
-    /// The signature algorithm.
+    /// Algorithm of [`Self::signature`].
     pub algorithm: SignatureAlgorithm,
-    /// The signature.
+    /// Signature over the signed attributes, or over the content if there are no attributes.
     pub signature: Vec<u8>,
-    /// The signed data if there are attributes: their DER SET OF.
+    /// The bytes that the signature covers if there are attributes: the DER SET OF attributes.
     signed_attributes: Option<Vec<u8>>,
 }
 
@@ -148,7 +148,7 @@ fn set_of(list: Reader<'_>) -> Result<Vec<u8>, DerError> {
     }))
 }
 
-/// A message with certificates, lists and signatures.
+/// A message with certificates, CRLs and signatures.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SignedData {
     /// Type of the signed content as a dotted object identifier; usually [`DATA`].
@@ -254,13 +254,13 @@ pub struct SignedSpec<'a> {
     pub content: Option<&'a [u8]>,
     /// DER certificates to include.
     pub certificates: &'a [&'a [u8]],
-    /// The signer.
+    /// Identifier of the signer's certificate.
     pub signer: &'a Identity,
     /// Hash of the content in [`Self::attributes`].
     pub digest: Digest,
     /// The output of [`signed_attributes`].
     pub attributes: &'a [u8],
-    /// Signature algorithm.
+    /// Algorithm of [`Self::signature`].
     pub algorithm: &'a SignatureAlgorithm,
     /// Signature over the attributes.
     pub signature: &'a [u8],

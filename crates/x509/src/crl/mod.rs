@@ -12,7 +12,7 @@ use crate::build::{Extension, write_extensions};
 use crate::der::{self, Writer, tag};
 use crate::{SerialNumber, SignatureAlgorithm, UnixTime, oid};
 
-/// Certificates that a list covers (RFC 5280 section 5.2.5).
+/// Certificates that a CRL covers (RFC 5280 section 5.2.5).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Scope {
     /// All certificates of the issuer, or of one distribution point.
@@ -22,7 +22,7 @@ pub enum Scope {
     EndEntities,
     /// CA certificates only.
     Authorities,
-    /// Attribute certificates only. Such lists are never written here.
+    /// Attribute certificates only. Bulla never issues such CRLs.
     Attributes,
 }
 
@@ -33,22 +33,22 @@ pub struct CrlSpec<'a> {
     pub signature: SignatureAlgorithm,
     /// DER `Name` of the issuer.
     pub issuer: &'a [u8],
-    /// Time of issuance of the list.
+    /// Time of issuance of the CRL.
     pub this_update: UnixTime,
-    /// Latest time at which the next list is issued.
+    /// Latest time at which the next CRL is issued.
     pub next_update: UnixTime,
-    /// The CRL number (section 5.2.3), which increases with every list of the same scope.
+    /// The CRL number (section 5.2.3), which increases with every CRL of the same scope.
     pub number: u64,
     /// The issuer's subject key identifier (section 5.2.1).
     pub authority_key_id: &'a [u8],
-    /// For a delta CRL: number of the complete list that it extends (section 5.2.4).
+    /// For a delta CRL: number of the complete CRL that it extends (section 5.2.4).
     pub base: Option<u64>,
-    /// For a sharded list: the URL in the distribution points of the certificates it covers. It is written into a critical issuing
-    /// distribution point (section 5.2.5).
+    /// For a sharded CRL: the URL in the distribution points of the certificates that it covers. It is written into a critical
+    /// issuing distribution point (section 5.2.5).
     pub distribution_point: Option<&'a str>,
     /// Scope, written into the issuing distribution point unless it is [`Scope::All`].
     pub scope: Scope,
-    /// For a complete list: URL of its delta CRLs (section 5.2.6).
+    /// For a complete CRL: URL of its delta CRLs (section 5.2.6).
     pub freshest: Option<&'a str>,
 }
 
@@ -65,7 +65,7 @@ pub struct Revoked {
     pub invalidity_date: Option<UnixTime>,
 }
 
-/// Encodes the tbsCertList of a version 2 list, which the issuer signs. Then call [`crate::build::signed`]. Entries keep the given
+/// Encodes the tbsCertList of a version 2 CRL, which the issuer signs. Then call [`crate::build::signed`]. Entries keep the given
 /// order. Takes a single pass, and mostly copies bytes.
 #[must_use]
 pub fn tbs_crl<'e>(spec: &CrlSpec<'_>, entries: impl IntoIterator<Item = &'e Revoked>) -> Vec<u8> {
@@ -147,7 +147,7 @@ fn issuing_distribution_point(spec: &CrlSpec<'_>) -> Vec<u8> {
     })
 }
 
-/// Computes lengths before writing, so that a list of a million entries needs only one buffer.
+/// Computes lengths before writing, so that a CRL with a million entries needs only one buffer.
 fn write_entry(w: &mut Writer, entry: &Revoked) {
     /// Bytes before the one-byte reason: `SEQUENCE { reasonCode, OCTET STRING { ENUMERATED`.
     const REASON: [u8; 11] = [0x30, 10, 0x06, 3, 0x55, 0x1d, 21, 0x04, 3, 0x0a, 1];

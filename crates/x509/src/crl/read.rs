@@ -1,4 +1,4 @@
-//! Parsing of lists. It is strict: a list that cannot be read completely is rejected.
+//! Parsing of CRLs. The parser is strict: it rejects a CRL that it cannot read completely.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::{
     verify_document,
 };
 
-/// The bytes are not a certificate revocation list.
+/// Reason why bytes are not a certificate revocation list (CRL).
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// The list is longer than [`Crl::DER_MAX`] bytes.
+    /// The CRL is longer than [`Crl::DER_MAX`] bytes.
     #[error("the CRL has {0} bytes; at most {max} are supported", max = Crl::DER_MAX)]
     TooLong(usize),
     /// The bytes are not the DER of RFC 5280 section 5.1, or a part is malformed.
@@ -29,31 +29,31 @@ pub struct Crl {
     pub der: Arc<[u8]>,
     /// Distinguished name of the issuer.
     pub issuer: DistinguishedName,
-    /// Signature algorithm.
+    /// Algorithm with which the issuer signed the CRL.
     pub signature: SignatureAlgorithm,
-    /// Creation time.
+    /// Time of issuance (thisUpdate).
     pub this_update: UnixTime,
-    /// Latest time at which the next list is issued.
+    /// Latest time at which the next CRL is issued.
     pub next_update: Option<UnixTime>,
     /// The CRL number, of up to 20 bytes.
     pub number: Option<SerialNumber>,
-    /// For a delta CRL: number of the list that it extends.
+    /// For a delta CRL: number of the CRL that it extends.
     pub base: Option<SerialNumber>,
     /// Key identifier of the issuer.
     pub authority_key_id: Option<Vec<u8>>,
     /// URLs in the issuing distribution point.
     pub distribution_points: Vec<String>,
-    /// Whether the issuing distribution point has names, but no URL: it cannot be matched with a certificate then.
+    /// Whether the issuing distribution point has names, but no URL. Such a CRL cannot be matched with a certificate.
     pub unnamed_distribution_point: bool,
-    /// Certificates that the list covers.
+    /// Certificates that the CRL covers.
     pub scope: Scope,
-    /// Whether the list also covers certificates of other issuers. Their names are not read.
+    /// Whether the CRL also covers certificates of other issuers. Their names are not read.
     pub indirect: bool,
-    /// Whether the list covers some revocation reasons only.
+    /// Whether the CRL covers some revocation reasons only.
     pub some_reasons: bool,
     /// URLs of the delta CRLs.
     pub freshest: Vec<String>,
-    /// Unknown critical extensions as dotted object identifiers. A list with any of them must not be used.
+    /// Unknown critical extensions as dotted object identifiers. A CRL with any of them must not be used.
     pub unknown_critical: Vec<String>,
     count: usize,
     entries_range: Range<usize>,
@@ -62,14 +62,14 @@ pub struct Crl {
 }
 
 impl Crl {
-    /// Maximum bytes of a list. A million entries have 40 MB.
+    /// Maximum bytes of a CRL. A million entries have 40 MB.
     pub const DER_MAX: usize = 64 * 1024 * 1024;
 
-    /// Parses a list. Does not verify its signature.
+    /// Parses a CRL. Does not verify its signature.
     ///
     /// # Errors
     /// [`ParseError::TooLong`] beyond [`Self::DER_MAX`]; [`ParseError::NotCrl`] if any part or entry cannot be read, or bytes
-    /// follow the list.
+    /// follow the CRL.
     pub fn parse(der: &[u8]) -> Result<Self, ParseError> {
         if der.len() > Self::DER_MAX {
             return Err(ParseError::TooLong(der.len()));
@@ -77,7 +77,7 @@ impl Crl {
         Self::read(der).map_err(|(part, error)| ParseError::NotCrl(format!("{part}: {error}")))
     }
 
-    /// Verifies that `issuer` signed the list.
+    /// Verifies that `issuer` signed the CRL.
     ///
     /// # Errors
     /// As [`crate::verify_signature`].
@@ -97,13 +97,13 @@ impl Crl {
         self.der.get(self.signature_range.clone()).unwrap_or_default()
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries, that is, of revoked certificates on the CRL.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns whether the list has no entries.
+    /// Returns whether the CRL has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -117,7 +117,7 @@ impl Crl {
     }
 
     /// Returns the entry with this serial number, compared as a number. If there are several, returns the last one. Searches the
-    /// whole list.
+    /// whole CRL.
     #[must_use]
     pub fn find(&self, serial: &SerialNumber) -> Option<Revoked> {
         self.entries().filter(|entry| entry.serial.is_number(serial)).last()
@@ -235,7 +235,7 @@ impl Crl {
     }
 }
 
-/// Name of the wrong part, and the error.
+/// Name of the malformed part, and the parsing error.
 type Misshapen = (&'static str, DerError);
 
 fn entry(element: Element<'_>) -> Result<Revoked, DerError> {
@@ -255,8 +255,8 @@ fn entry(element: Element<'_>) -> Result<Revoked, DerError> {
                 oid::INVALIDITY_DATE => {
                     revoked.invalidity_date = Some(value.expect(tag::GENERALIZED_TIME)?.time()?);
                 }
-                // certificateIssuer, a critical extension of entries in indirect lists, is known but not stored: `indirect` is set
-                // for such lists.
+                // certificateIssuer, a critical extension of entries in indirect CRLs, is known but not stored: `indirect` is set
+                // for such CRLs.
                 oid::CERTIFICATE_ISSUER => {}
                 _ if extension.critical => {
                     return Err(DerError::Malformed("entry: unknown critical extension"));

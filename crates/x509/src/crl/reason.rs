@@ -9,13 +9,13 @@ coded! {
         Unspecified = 0 => "unspecified",
         /// 1: the subject's key is, or may be, known to others.
         KeyCompromise = 1 => "keyCompromise",
-        /// 2: an authority's key is, or may be, known to others.
+        /// 2: a CA's key is, or may be, known to others.
         CaCompromise = 2 => "cACompromise",
         /// 3: the subject's name or other facts changed.
         AffiliationChanged = 3 => "affiliationChanged",
-        /// 4: another certificate replaced it.
+        /// 4: another certificate replaced this one.
         Superseded = 4 => "superseded",
-        /// 5: no longer needed.
+        /// 5: the certificate is no longer needed.
         CessationOfOperation = 5 => "cessationOfOperation",
         /// 6: on hold, the only reason that can be withdrawn.
         CertificateHold = 6 => "certificateHold",

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::{Crl, ParseError};
 use crate::{Certificate, UnixTime};
 
-/// Serial numbers, in their shortest form, from the lists of one issuer name.
+/// Serial numbers, in their shortest form, from the CRLs of one issuer name.
 type Serials = HashSet<Box<[u8]>>;
 
-/// CRLs of several CAs. Of several lists of the same CA and distribution point, only the newest is used.
+/// CRLs of several CAs. If there are several CRLs for the same CA and distribution point, only the newest is used.
 #[derive(Clone, Debug, Default)]
 pub struct CrlSet {
     lists: Vec<Crl>,
@@ -22,19 +22,19 @@ pub struct CrlSet {
 /// Status of a certificate by a set of CRLs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CrlVerdict {
-    /// A list of the issuer contains the certificate.
+    /// A CRL of the issuer contains the certificate.
     Revoked,
-    /// The issuer's lists do not contain the certificate.
+    /// The issuer's CRLs do not contain the certificate.
     NotRevoked,
-    /// The set has no list of the issuer.
+    /// The set has no CRL of the issuer.
     NoList,
 }
 
 impl CrlSet {
-    /// Parses DER lists. Does not verify their signatures: the source must be trusted.
+    /// Parses CRLs in DER. Does not verify their signatures: the source must be trusted.
     ///
     /// # Errors
-    /// [`ParseError`] of the first list that cannot be read.
+    /// [`ParseError`] of the first CRL that cannot be read.
     pub fn parse(ders: &[Vec<u8>]) -> Result<Self, ParseError> {
         let mut set = Self::default();
         let lists: Result<Vec<Crl>, ParseError> = ders.iter().map(|der| Crl::parse(der)).collect();
@@ -62,24 +62,24 @@ impl CrlSet {
         }
     }
 
-    /// Returns whether the set has no lists.
+    /// Returns whether the set has no CRLs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lists.is_empty()
     }
 
-    /// Returns the lists in use, newest first.
+    /// Returns the CRLs in use, newest first.
     pub fn lists(&self) -> impl Iterator<Item = &Crl> {
         self.lists.iter()
     }
 
-    /// Returns the issuers of lists that are not used because there is a newer one.
+    /// Returns the issuers of CRLs that are not used because there is a newer one.
     #[must_use]
     pub fn superseded(&self) -> &[String] {
         &self.superseded
     }
 
-    /// Returns the number of lists whose nextUpdate has passed.
+    /// Returns the number of CRLs whose nextUpdate has passed.
     #[must_use]
     pub fn outdated(&self, now: UnixTime) -> usize {
         self.lists.iter().filter(|list| list.next_update.is_some_and(|next| next < now)).count()

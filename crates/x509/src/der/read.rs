@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use super::tag;
 use crate::UnixTime;
 
-/// The bytes are not the expected DER.
+/// Reason why bytes are not the expected DER.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DerError {
     /// The bytes end inside an element.

@@ -182,7 +182,7 @@ impl Writer {
     }
 
     /// Appends an OBJECT IDENTIFIER from its dotted text, or from the text that [`super::oid_text`] returns for invalid content.
-    /// Other text gives an empty identifier, which readers reject: see [`super::oid_content`].
+    /// Other text results in an empty identifier, which readers reject: see [`super::oid_content`].
     pub fn oid_text(&mut self, dotted: &str) -> &mut Self {
         self.element(tag::OID, &super::oid_content(dotted).unwrap_or_default())
     }

@@ -27,7 +27,7 @@ const P384: [u64; 5] = [1, 3, 132, 0, 34];
 const P521: [u64; 5] = [1, 3, 132, 0, 35];
 const ED25519: [u64; 4] = [1, 3, 101, 112];
 
-/// The JWK is not accepted.
+/// Reason why a JWK is not accepted.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadJwk(String);

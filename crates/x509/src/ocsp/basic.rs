@@ -9,7 +9,7 @@ use crate::{
     oid, verify_document,
 };
 
-/// The bytes are not a usable OCSP response.
+/// Reason why bytes are not a usable OCSP response.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResponseError {
     /// The bytes are not an OCSPResponse, are longer than [`RESPONSE_MAX`], do not contain a basic response, or have an unknown

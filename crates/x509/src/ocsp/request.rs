@@ -11,7 +11,7 @@ use crate::{Certificate, SerialNumber, extension, oid};
 /// Hash that identifies the issuer in a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum OcspHash {
-    /// SHA-1, used by nearly all clients (RFC 5019; RFC 9654 section 2.1.1 keeps it for old ones).
+    /// SHA-1, used by nearly all clients (RFC 5019; RFC 9654 section 2.1.1 keeps SHA-1 for old clients).
     Sha1,
     /// SHA-256, preferred by RFC 9654.
     Sha256,

@@ -38,7 +38,7 @@ pub struct Response {
     pub produced_at: Option<UnixTime>,
     /// Time from which the status is known to be correct.
     pub this_update: Option<UnixTime>,
-    /// Time of the next update.
+    /// Time by which newer information is available (nextUpdate).
     pub next_update: Option<UnixTime>,
     /// Responder that signed the response.
     pub responder: Option<Responder>,

@@ -132,7 +132,8 @@ fn host_under(host: &str, base: &str) -> bool {
         && !(head.is_empty() && base.starts_with('.'))
 }
 
-/// Matches as in mail and URI constraints: a host matches only itself, a leading dot matches all hosts below.
+/// Returns whether `host` matches the base of a mail or URI constraint. A base without a leading dot matches only that host; a base
+/// with a leading dot matches all hosts below it.
 fn matches_host_constraint(host: &str, base: &str) -> bool {
     if base.starts_with('.') { host_under(host, base) } else { host.eq_ignore_ascii_case(base) }
 }

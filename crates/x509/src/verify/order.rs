@@ -15,7 +15,8 @@ pub struct ChainOrder {
     pub strays: Vec<Arc<Certificate>>,
     /// Repeated certificates, including repetitions of the leaf.
     pub duplicates: Vec<Arc<Certificate>>,
-    /// A self-issued certificate at the top was sent. It is harmless but wastes bytes, because clients must have it anyway.
+    /// Whether the server sent the self-issued certificate at the top. It is harmless but wastes bytes, because clients must
+    /// already have this certificate to trust it.
     pub anchor_included: bool,
 }
 

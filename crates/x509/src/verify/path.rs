@@ -131,7 +131,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         None
     }
 
-    /// Extends the path by `issuer`, and records the rule that this breaks, if any.
+    /// Extends the path by `issuer`, and records the first rule that the extended path breaks, if any.
     fn step(&mut self, path: &mut Path<'a>, issuer: &'a Arc<Certificate>, unchecked: Option<SignatureError>) {
         if path.fault.is_none() {
             path.fault = match (unchecked, path.certificates.last()) {

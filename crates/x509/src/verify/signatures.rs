@@ -8,7 +8,8 @@ use crate::{Fingerprint, SpkiHash};
 /// Cache of whether a key signed a certificate. The two hashes cover all bytes that the result depends on, so entries never become
 /// stale.
 pub trait SignatureCache {
-    /// Returns the cached result.
+    /// Returns the cached result of a check: whether the key of `issuer` signed `certificate`. Returns `None` if the cache has no
+    /// result.
     fn get(&self, issuer: &SpkiHash, certificate: &Fingerprint) -> Option<bool>;
     /// Stores a result. An implementation may ignore it.
     fn put(&self, issuer: &SpkiHash, certificate: &Fingerprint, signed: bool);

@@ -6,7 +6,7 @@ use super::{Failure, Question};
 use crate::acme::options::Method;
 use crate::acme::problem::Kind;
 
-/// Tags that this CA evaluates, or that do not concern it (the IANA registry of CAA properties).
+/// CAA tags in the IANA registry, which this CA either evaluates or may ignore.
 const KNOWN_TAGS: [&str; 7] =
     ["issue", "issuewild", "iodef", "contactemail", "contactphone", "issuemail", "issuevmc"];
 

@@ -59,7 +59,7 @@ impl Validator {
             [] => Resolver::system()?,
             servers => Resolver::with_upstreams(servers.to_vec()),
         };
-        // The usable address families are determined only here; a change needs a restart.
+        // The usable address families are detected once, at startup. A later change needs a restart.
         let hosts =
             Arc::new(Hosts { resolver, guard: Guard::new(&validation), families: Families::usable() });
         let ports = (validation.http_port, validation.https_port);
@@ -75,7 +75,7 @@ impl Validator {
         })
     }
 
-    /// Makes one attempt, including the CAA check.
+    /// Makes one validation attempt, including the CAA check.
     pub(crate) async fn prove(&self, question: &Question, now_us: i64) -> Result<Proven, Failure> {
         let limit = self.options.attempt_timeout();
         let trying = async {

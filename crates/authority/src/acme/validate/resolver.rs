@@ -11,7 +11,7 @@ use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 use outbound::{Deadline, resolve};
 
-/// Maximum number of aliases to follow.
+/// Maximum number of aliases (CNAME records) to follow.
 const ALIASES_MAX: usize = 8;
 /// Maximum number of records of a response to evaluate. A zone with more records is considered hostile.
 const RECORDS_MAX: usize = 512;
@@ -28,7 +28,7 @@ pub(crate) enum DnsError {
     /// The DNS servers returned an error.
     #[error("the DNS servers returned {code} for {name}")]
     Refused {
-        /// Name of the lookup.
+        /// Name that was looked up.
         name: String,
         /// DNS response code.
         code: String,
@@ -120,7 +120,7 @@ impl Dns {
         Err(DnsError::Aliases(text.to_owned()))
     }
 
-    /// Queries one server after the other, each time starting with a different one.
+    /// Queries the servers one after the other until one returns a usable response. Each lookup starts with a different server.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<Message, DnsError> {
         let mut worst = DnsError::Silent(name.to_ascii());
         let first = self.turn.fetch_add(1, Ordering::Relaxed);

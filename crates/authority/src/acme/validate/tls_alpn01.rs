@@ -136,8 +136,8 @@ fn acme_identifier(certificate: &[u8]) -> Option<Vec<u8>> {
     found
 }
 
-/// A certificate verifier that accepts any certificate but checks the handshake signature. Otherwise, a copy of the certificate
-/// would suffice. The check of the library parses the certificate first and would reject the critical extension.
+/// A verifier that accepts any certificate but checks the handshake signature: without this check, a copy of a certificate would
+/// suffice. The default verifier is unsuitable, because it parses the certificate first and rejects the critical extension.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

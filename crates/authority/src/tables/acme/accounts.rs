@@ -60,7 +60,7 @@ pub struct AcmeAccount {
     pub team: Option<String>,
 }
 
-/// An account to create.
+/// A new account, to be stored by [`insert_acme_account`].
 #[derive(Clone, Debug)]
 pub struct NewAcmeAccount {
     /// Identifier of the account.
@@ -179,7 +179,7 @@ pub async fn insert_acme_account(
     Ok(NewAcmeAccountOutcome::ExternalKeySpent)
 }
 
-/// A change to an account.
+/// New values for an account, to be stored by [`set_acme_account`].
 #[derive(Clone, Debug)]
 pub struct AcmeAccountChange {
     /// New status.
@@ -243,7 +243,7 @@ pub async fn note_acme_preauthorization(tx: &mut Tx, id: Uuid, until_us: i64) ->
 }
 
 impl Acme<'_> {
-    /// Returns an account.
+    /// Returns the account with this identifier; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -251,7 +251,7 @@ impl Acme<'_> {
         self.0.row(ACCOUNT, vec![id.into()]).await?.map(account).transpose()
     }
 
-    /// Returns the account with this key.
+    /// Returns the account whose current key has this thumbprint; `None` if there is no such account.
     ///
     /// # Errors
     /// Fails if the database fails.

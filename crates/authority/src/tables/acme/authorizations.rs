@@ -334,7 +334,7 @@ pub(super) fn ids(rows: Vec<Row>) -> Result<Vec<Uuid>, StoreError> {
 }
 
 impl Acme<'_> {
-    /// Returns an authorization.
+    /// Returns the authorization with this identifier; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.

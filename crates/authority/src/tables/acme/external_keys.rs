@@ -129,7 +129,7 @@ pub async fn delete_acme_external_key(tx: &mut Tx, id: Uuid) -> Result<bool, Sto
 }
 
 impl Acme<'_> {
-    /// Returns an external key.
+    /// Returns the external key with this identifier; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -137,7 +137,7 @@ impl Acme<'_> {
         self.0.row(KEY, vec![id.into()]).await?.map(external_key).transpose()
     }
 
-    /// Returns the external key with a key identifier.
+    /// Returns the external key with this `kid`, the key identifier that clients send.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -13,7 +13,7 @@ use super::place::{place, placed};
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
-    /// Stored status of an order. The states ready, invalid (by an authorization) and expired are derived when it is read.
+    /// Stored status of an order. The states ready, invalid (by an authorization) and expired are derived when the order is read.
     pub enum AcmeOrderStatus: "ACME order status" {
         /// The order is not finalized.
         Pending = 0 => "pending",
@@ -111,7 +111,7 @@ pub(super) const ORDERS_OF: &str = with_statuses!(concat!(
 pub(super) const ORDERS: &str =
     concat!("-- acme_orders\n", columns!(), " WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
 
-/// Selects an order that has replaced a certificate or will replace it.
+/// Selects a processing or valid order that replaces a certificate.
 pub(super) const REPLACEMENT: &str = with_statuses!(
     "-- acme_replacement
 SELECT id FROM acme_orders WHERE replaces = ?1 AND replaces IS NOT NULL
@@ -219,7 +219,7 @@ pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssuanceResult]) -> Re
 }
 
 impl Acme<'_> {
-    /// Returns an order.
+    /// Returns the order with this identifier; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -290,7 +290,7 @@ impl Acme<'_> {
         page(self.0.rows(Cost::Walk, ORDERS, vec![place, asked.into()]).await?, limit, "acme-orders", keyed)
     }
 
-    /// Returns an order that has replaced a certificate or will replace it.
+    /// Returns the processing or valid order that replaces a certificate.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -70,7 +70,7 @@ pub struct NewIssued {
 pub struct IdempotencyHashes {
     /// SHA-256 of the idempotency key and its scope.
     pub key_sha256: [u8; 32],
-    /// SHA-256 of the request.
+    /// SHA-256 of the request, which detects an idempotency key that is reused for another request.
     pub request_sha256: [u8; 32],
 }
 
@@ -99,7 +99,7 @@ pub struct UsedIdempotencyKey {
 pub struct IssuedRow {
     /// Public identifier.
     pub id: Uuid,
-    /// The CA that signed it.
+    /// CA that issued the certificate.
     pub ca: Uuid,
     /// Content bytes of the serial number.
     pub serial: Vec<u8>,

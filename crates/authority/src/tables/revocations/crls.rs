@@ -246,7 +246,7 @@ impl Revocations<'_> {
         self.0.rows(Cost::Point, DUE, vec![now_us.into()]).await?.into_iter().map(state_of).collect()
     }
 
-    /// Returns the state of a CRL.
+    /// Returns the state of the CRL of a shard; `None` if the CA has no such CRL.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -327,7 +327,7 @@ impl Revocations<'_> {
         found.map(|mut row| Ok((row.int()?, row.int()?))).transpose()
     }
 
-    /// Returns the OCSP responder of a CA.
+    /// Returns the OCSP responder of a CA; `None` if none is stored.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -31,7 +31,7 @@ pub struct RevocationEntry {
     pub action: Uuid,
 }
 
-/// A blocked key.
+/// A public key for which no certificates are issued.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BlockedKey {
     /// SHA-256 of the SubjectPublicKeyInfo.

@@ -40,7 +40,7 @@ pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [SignatureOu
     made
 }
 
-/// Makes the signatures. A separate function, so that its stack frame can be wiped.
+/// Computes the signatures. A separate function, so that its stack frame can be wiped.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
@@ -148,7 +148,7 @@ fn valid_signatures(
         let positive = _mm512_add_epi64(_mm512_add_epi64(rest[limb], rest[limb]), right[limb]);
         rest[limb] = _mm512_sub_epi64(positive, digests[limb]);
     }
-    // Divide the rest by R, like s·k: what was below 4·n is then at most n, and the sum is below 2.1·n.
+    // Divide the rest by R, like s·k. A rest below 4·n is then at most n, so the sum is below 2.1·n.
     let rest = ORDER.multiply(&carried(&rest), &broadcast(&[1, 0, 0, 0, 0]));
     let sum = sum(&ORDER.multiply(s, &opaque_number(nonces)), &rest);
     is_zero(&ORDER.canonical(&ORDER.canonical(&sum)))
