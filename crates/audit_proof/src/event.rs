@@ -33,8 +33,8 @@ pub struct Event {
 }
 
 impl Event {
-    /// Returns the hash of the event after the one with the hash `before`: SHA-256 over that hash and every field, each text
-    /// preceded by its length.
+    /// Returns the hash of this event, if the previous event of the chain has the hash `before`: SHA-256 over that hash and every
+    /// field, each text preceded by its length.
     #[must_use]
     pub fn hash_after(&self, before: &Fingerprint) -> Fingerprint {
         let mut input = before.as_bytes().to_vec();

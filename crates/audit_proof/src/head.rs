@@ -15,7 +15,7 @@ pub enum HeadError {
     /// The format is unknown: another version wrote the head, or it is no head.
     #[error("the format is {0:?}, not {FORMAT}")]
     Format(String),
-    /// The signature is invalid.
+    /// The signature is invalid, or made with another key.
     #[error(transparent)]
     Signature(#[from] SignatureFault),
     /// A point of a chain is malformed.

@@ -8,7 +8,7 @@ use crate::segment;
 
 /// Builds the proof that line `index` is in a segment. `None` when the segment has no such line, or a line is malformed.
 ///
-/// `later`: the heads of all segments after it, in order.
+/// `later`: the heads of all later segments, in order.
 #[must_use]
 pub fn prove(
     head: SegmentHead,
@@ -27,11 +27,11 @@ pub fn prove(
     Some(InclusionProof { segment: head, index: index as u64, line, path, later })
 }
 
-/// Checks a proof against `key` (a DER SubjectPublicKeyInfo) or, without one, the keys in the segment heads. Also checks it against
-/// signed heads, whose signatures the caller has verified.
+/// Checks a proof against `key` (a DER SubjectPublicKeyInfo) or, without one, the keys in the segment heads. Also checks the proof
+/// against signed heads, whose signatures the caller has verified.
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// A description of the fault.
 pub fn check(proof: &InclusionProof, kept: &[SignedHead], key: Option<&[u8]>) -> Result<(), String> {
     let leaf = merkle::leaf_hash(segment::line_text(&proof.line).as_bytes());
     let hash = |text: &String| {

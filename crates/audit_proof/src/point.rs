@@ -12,7 +12,7 @@ pub struct ChainPoint {
     pub shard: i64,
     /// Position of the event in the chain.
     pub sequence: i64,
-    /// Hash of the event.
+    /// Hash of the event at this position.
     pub hash: Fingerprint,
 }
 

@@ -71,7 +71,7 @@ pub fn signed_text(head: &SegmentHead) -> String {
 /// Checks the signature of a head, with `key` (a DER SubjectPublicKeyInfo) or, without one, with the key in the head.
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// A description of the fault.
 pub fn check_signature(head: &SegmentHead, key: Option<&[u8]>) -> Result<(), String> {
     signature::check(&signed_text(head), &head.key, &head.signature, key)
         .map_err(|fault| format!("segment {}: {fault}", head.segment))
@@ -95,7 +95,7 @@ struct ReadCount {
     last_us: i64,
 }
 
-/// Builds a segment from the events of one chain, which are added in order.
+/// Builder of a segment from the events of one chain, which are added in order.
 pub struct SegmentBuilder<W> {
     body: W,
     reads: Reads,
@@ -266,7 +266,7 @@ pub fn break_between(before: Option<&SegmentHead>, next: &SegmentHead) -> Option
 /// Checks the lines of a segment against its head. Returns the points of the chain that the lines prove.
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// A description of the fault.
 pub fn check_lines<'a>(
     head: &SegmentHead,
     lines: impl Iterator<Item = &'a str>,

@@ -47,15 +47,15 @@ impl std::fmt::Debug for HttpClient {
 /// A complete response.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The HTTP status.
+    /// HTTP status code of the response.
     pub status: StatusCode,
-    /// The header fields.
+    /// Header fields of the response.
     pub headers: HeaderMap,
     /// The complete body, at most 1 MiB.
     pub body: Bytes,
 }
 
-/// A request to send.
+/// An HTTP request to a configured service.
 #[derive(Debug)]
 pub struct Request<'a> {
     /// HTTP method.

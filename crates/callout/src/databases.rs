@@ -32,7 +32,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(60);
 pub struct DatabaseTarget<'a> {
     /// Revision of the configuration. Every change sets a new revision. Sessions are reused by revision.
     pub revision: Uuid,
-    /// Port of the server.
+    /// TCP port of the PostgreSQL server.
     pub port: u16,
     /// Host and credentials.
     pub login: RemoteLogin<'a>,
@@ -67,7 +67,7 @@ impl fmt::Debug for Databases {
 }
 
 impl Databases {
-    /// Creates the sessions' owner, which resolves names with this resolver and checks addresses against the guard.
+    /// Creates an empty set of sessions. `resolver` resolves the names of servers, and `guard` checks their addresses.
     #[must_use]
     pub fn new(resolver: Resolver, guard: Guard) -> Self {
         Self { resolver, guard, servers: Arc::default() }

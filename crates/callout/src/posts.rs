@@ -29,7 +29,7 @@ pub struct Service<'a> {
     pub roots: Option<&'a str>,
 }
 
-/// Posts signed JSON, like issuer webhooks: with `x-bulla-timestamp` and `x-bulla-signature`. Cheap to clone.
+/// Sender of signed JSON, as for issuer webhooks: with `x-bulla-timestamp` and `x-bulla-signature`. Cheap to clone.
 #[derive(Clone)]
 pub struct Posts {
     resolver: Resolver,

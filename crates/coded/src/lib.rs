@@ -1,16 +1,16 @@
 //! Enums whose values have names and, in the database, integer codes.
 //!
 //! [`named!`](crate::named!) declares an enum of names, [`coded!`](crate::coded!) one of names and codes. Each declaration
-//! gives `ALL`, `name`, `Display`, `FromStr`, `Serialize` and `Deserialize` by name; with codes also `code` and `from_code`.
-//! A code or a name that two values share does not compile.
+//! generates `ALL`, `name`, `Display`, `FromStr`, `Serialize` and `Deserialize` by name; with codes also `code` and `from_code`.
+//! Two values with the same code or name do not compile.
 //!
 //! ```
 //! coded::coded! {
-//!     /// Progress of a scan.
+//! Progress of a scan.
 //!     pub enum ScanState: "scan state" {
-//!         /// It runs.
+//! It runs.
 //!         Running = 0 => "running",
-//!         /// It ended.
+//! It ended.
 //!         Finished = 1 => "finished",
 //!     }
 //! }
@@ -22,11 +22,11 @@
 //!
 //! ```compile_fail
 //! coded::coded! {
-//!     /// Two values with one code.
+//! Two values with one code.
 //!     pub enum Twice: "value" {
-//!         /// One.
+//! One.
 //!         One = 1 => "one",
-//!         /// The other.
+//! The other.
 //!         Other = 1 => "other",
 //!     }
 //! }
@@ -34,11 +34,11 @@
 //!
 //! ```compile_fail
 //! coded::named! {
-//!     /// Two values with one name.
+//! Two values with one name.
 //!     pub enum Twice: "value" {
-//!         /// One.
+//! One.
 //!         One => "one",
-//!         /// The other.
+//! The other.
 //!         Other => "one",
 //!     }
 //! }

@@ -24,8 +24,8 @@ macro_rules! named {
 
 /// Declares an enum whose values have names and codes: `pub enum State: "noun for errors" { Variant = 0 => "name", … }`.
 ///
-/// The noun takes the same additions as in [`named!`](crate::named!). Codes are in the database: a code is never given to
-/// another value.
+/// The noun takes the same additions as in [`named!`](crate::named!). The database stores the codes, so a code must never be reused
+/// for another value.
 #[macro_export]
 macro_rules! coded {
     (

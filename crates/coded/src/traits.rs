@@ -28,14 +28,14 @@ pub trait Named: Copy + 'static {
 
 /// An enum whose values have integer codes in the database.
 pub trait Coded: Named {
-    /// Returns the code of this value.
+    /// Returns the code that the database stores for this value.
     fn code(self) -> i64;
 
-    /// Returns the value with this code.
+    /// Returns the value with this code; `None` if no value has it.
     fn from_code(code: i64) -> Option<Self>;
 }
 
-/// Returns the value with this name.
+/// Returns the value with this name, in any spelling that `T` accepts.
 #[doc(hidden)]
 #[must_use]
 pub fn find<T: Named>(text: &str) -> Option<T> {

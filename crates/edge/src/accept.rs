@@ -36,7 +36,7 @@ pub enum StartError {
     /// Another process listens on the address, or the process lacks the permission.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// The address of the listener.
+        /// Address on which the terminator cannot listen.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
@@ -69,7 +69,7 @@ pub enum StartError {
 
 /// A running terminator. It runs until [`Running::stop`].
 pub struct Running {
-    /// Address of the listener.
+    /// Address of the listener, with the actual port if port 0 was configured.
     pub address: SocketAddr,
     now: Arc<Notify>,
     routes: LiveRoutes,
@@ -208,7 +208,7 @@ fn requesting(
 }
 
 impl Running {
-    /// Checks the files immediately, and reopens the access log.
+    /// Checks the files of certificates and ticket keys immediately, and reopens the access log.
     pub fn reload(&self) {
         self.now.notify_one();
         self.reopen.notify_one();

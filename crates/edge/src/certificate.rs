@@ -27,7 +27,7 @@ pub struct CertificateFile {
     pub name: String,
     /// Identifier of the key that signs for this chain.
     pub ski: Ski,
-    /// Type of that key.
+    /// Type of the key that signs for this chain.
     pub kind: KeyType,
     /// Host names of the certificate; `*.NAME` covers the names one label below.
     pub names: Vec<String>,

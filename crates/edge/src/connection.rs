@@ -25,7 +25,7 @@ use super::requests::ConnectionClient;
 use super::terminator::{Stream, Terminator};
 use super::upstream::{Reach, UpstreamPreamble};
 
-/// Creates TLS connections that store the outcome of their handshakes.
+/// Builder of TLS connections that store the outcome of their handshakes.
 #[derive(Clone)]
 struct ConnectionBuilder {
     config: Config,
@@ -93,7 +93,6 @@ impl Terminator {
         }
     }
 
-    /// Performs the handshake.
     async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, SelectedSite)> {
         let began = Instant::now();
         let greeting = HandshakeState::default();
@@ -128,7 +127,7 @@ impl Terminator {
                 let resumed = tls.as_ref().resumed();
                 self.metrics
                     .handshake(if resumed { Handshake::Resumed } else { Handshake::Full }, began.elapsed());
-                // Flushes the last data that was held back: in TLS 1.2 it ends the handshake.
+                // Flushes the last data that was held back. In TLS 1.2, this data ends the handshake.
                 tls.flush().await.ok()?;
                 Some((tls, greeting.chosen.get().cloned()?))
             }
@@ -140,7 +139,7 @@ impl Terminator {
     }
 }
 
-/// The error text of the TLS library or, for an error of this crate's callbacks, of that error.
+/// The text of a TLS error: from the TLS library or, if a callback of this crate failed, from the callback's error.
 struct TlsErrorText<'a>(&'a Error);
 
 impl std::fmt::Display for TlsErrorText<'_> {

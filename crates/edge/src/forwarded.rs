@@ -10,7 +10,7 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Prefixes of header fields that reverse proxies set and servers trust: client address, client certificate, scheme, host and path.
-/// `-` also matches the characters that upstreams treat like it.
+/// `-` also matches other characters that upstreams treat as `-`.
 const SET_BY_PROXIES: [&str; 43] = [
     "x-forward",
     "x-real-ip",

@@ -36,7 +36,7 @@ coded::named! {
 pub struct HealthOptions {
     /// Time between two checks of a server. `None` disables checks.
     pub interval: Option<Duration>,
-    /// Timeout of a check.
+    /// Timeout of a health check.
     pub timeout: Duration,
     /// Path of the HTTP check (GET); a status of 200 to 399 is healthy. `None` checks only that a connection, with TLS if
     /// configured, succeeds.

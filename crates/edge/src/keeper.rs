@@ -52,7 +52,7 @@ pub struct LoadedCertificates {
     pub not_stapled: Vec<(String, String)>,
 }
 
-/// The files in use, and what is needed to reload changed ones.
+/// The files in use, and the state for reloading changed files.
 pub(super) struct Keeper {
     options: Options,
     client: Client,

@@ -42,7 +42,7 @@ mod terminator;
 mod tickets;
 mod upstream;
 
-/// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
+/// Boxes the future of a public `async fn`. Otherwise every crate that awaits the function compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use accept::{Running, StartError, start};

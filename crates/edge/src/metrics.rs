@@ -231,7 +231,7 @@ impl Default for EdgeMetrics {
 }
 
 impl EdgeMetrics {
-    /// Registers all metrics.
+    /// Registers all metrics of the terminator in `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         let gauges = [
@@ -341,7 +341,7 @@ impl EdgeMetrics {
         );
     }
 
-    /// Sets the gauges of server state to exactly these upstreams.
+    /// Sets the gauges of server state, and removes the gauges of all other upstreams.
     pub(super) fn servers(&self, groups: &[Arc<Group>]) {
         let mut watched = self.0.watched.lock();
         let is_same = watched.len() == groups.len()

@@ -18,8 +18,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Folder of certificate chains (`NAME.pem`, leaf first) and their OCSP responses (`NAME.ocsp`, DER).
     pub certificates: PathBuf,
-    /// The file name of the certificate for clients that send no server name and, with [`Self::unknown_names_get_default`], for
-    /// clients that send a name for which there is no certificate. Default: none.
+    /// The file name of the default certificate, which clients without a server name get. With [`Self::unknown_names_get_default`],
+    /// clients also get it for a name without a certificate. Default: none.
     pub default_certificate: Option<String>,
     /// Whether clients that send an unknown name get the default certificate. Default: false, which sends them the alert
     /// unrecognized_name (RFC 6066 section 3).

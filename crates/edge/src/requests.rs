@@ -318,7 +318,7 @@ impl Connection {
         entry: Option<Box<Entry>>,
     ) {
         let shared = Arc::clone(&self.shared);
-        // With HTTP/2, a reset stream looks like an ended one. A short half-close timeout frees the server's connection.
+        // With HTTP/2, a reset stream looks like an ended one, so a short half-close timeout frees the server's connection.
         let is_http2 = client.version == Version::HTTP_2;
         let half = if is_http2 { shared.requesting.head_timeout } else { shared.idle };
         client.spawn(upstream, &self.shared.requesting.tasks, move |client, upstream| async move {

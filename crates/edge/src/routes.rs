@@ -79,7 +79,7 @@ impl Route {
         Self { proxy_protocol: true, ..self }
     }
 
-    /// Sets the mode. In HTTP mode, the upstream is used by the first of its protocols.
+    /// Sets the mode. In HTTP mode, requests use the first of the upstream's ALPN protocols.
     ///
     /// # Errors
     /// [`BadRoute`]
@@ -132,7 +132,7 @@ pub(super) fn origin(group: &Group, at: usize, http2: bool) -> Result<Arc<Origin
     }))
 }
 
-/// The routes of a terminator.
+/// Routes of a terminator from server names to upstreams, with an optional default route.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Routes {
     exact: HashMap<String, Arc<Route>>,

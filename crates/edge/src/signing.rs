@@ -25,7 +25,7 @@ pub(super) struct RemoteKey {
     pub(super) trace: Option<TraceParent>,
 }
 
-/// Requests signatures by the key of the chosen chain.
+/// Source of remote signatures by the key of the chosen chain.
 pub(super) struct RemoteSigning {
     timeout: Duration,
     metrics: EdgeMetrics,

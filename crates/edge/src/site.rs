@@ -10,9 +10,9 @@ use x509::HostOrIp;
 /// Chains for the same names, at most one for each key type, with their TLS configuration.
 pub(super) struct Site {
     pub(super) config: Config,
-    /// The files to watch for changes.
+    /// Names of the certificate files, for logs.
     pub(super) files: Vec<String>,
-    /// Host names of the certificate; `*.NAME` covers all names below.
+    /// Host names that all certificates of the site have; `*.NAME` covers the names one label below.
     pub(super) names: BTreeSet<String>,
     /// The trace of the managed certificate, if it is one.
     pub(super) trace: Option<TraceParent>,

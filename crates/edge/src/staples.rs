@@ -40,7 +40,7 @@ const SKEW_S: i64 = 300;
 const AGAIN_MIN_S: i64 = 60;
 /// Maximum pause after a failure, in seconds.
 const AGAIN_MAX_S: i64 = 3_600;
-/// Maximum pause between checks, in seconds: someone may set the clock meanwhile.
+/// Maximum pause between checks, in seconds, because the clock may be set meanwhile.
 const PAUSE_MAX_S: i64 = 3_600;
 /// File extension of stored responses.
 const ENDING: &str = "ocsp";
@@ -241,7 +241,8 @@ impl Staples {
         failed.or_else(refresh).unwrap_or(now)
     }
 
-    /// Checks a response; returns what to store or delete.
+    /// Updates the fetched responses with a result. Returns the change to the folder: a response to store, or none to delete the
+    /// stored one.
     fn take(
         &self,
         file: &CertificateFile,

@@ -31,7 +31,7 @@ pub enum BadTicketKeys {
     /// The file cannot be read.
     #[error("cannot read the ticket keys in {path}: {source}", path = .path.display())]
     Io {
-        /// Path of the file.
+        /// Path of the file with ticket keys.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,

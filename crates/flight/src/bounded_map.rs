@@ -85,7 +85,7 @@ where
         self
     }
 
-    /// Creates the map.
+    /// Creates the map with these settings.
     #[must_use]
     pub fn build(self) -> BoundedMap<K, V> {
         BoundedMap { values: ErasedMap::new(self.bounds), hasher: RandomState::new(), types: PhantomData }
@@ -139,7 +139,7 @@ where
         self.values.remove(self.key_ref(key))?.downcast().ok()
     }
 
-    /// Removes `key`.
+    /// Removes the entry of `key`, if there is one.
     pub fn invalidate(&self, key: &K) {
         self.values.invalidate(self.key_ref(key));
     }

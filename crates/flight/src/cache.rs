@@ -19,7 +19,7 @@ use crate::flying::{Ending, Entry, Joined, WorkInFlight};
 pub struct Fresh<V> {
     /// The result that waiters get.
     pub value: V,
-    /// Lifetime from now.
+    /// Time from now for which the value is cached.
     pub lifetime: Duration,
 }
 
@@ -28,11 +28,11 @@ pub struct Fresh<V> {
 pub struct Failed<E> {
     /// The error that waiters get.
     pub error: E,
-    /// Lifetime from now.
+    /// Time from now for which the error is cached.
     pub lifetime: Duration,
 }
 
-/// A cache entry.
+/// A cached value or failure, with its creation and expiry times.
 #[derive(Clone, Debug)]
 pub struct Cached<V, E> {
     /// The cached value or failure.
@@ -199,7 +199,7 @@ where
         self.0.values.invalidate(key);
     }
 
-    /// Returns the counters.
+    /// Returns the counters since the cache was created.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let counters = &self.0.counters;

@@ -40,7 +40,7 @@ pub struct JwtClaims {
     pub claims: Value,
 }
 
-/// Signals that a password or a token was removed or changed. Clones share the signal.
+/// Signal that a password or a token was removed or changed. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub struct Ended(CancellationToken);
 
@@ -128,7 +128,7 @@ impl Client {
                 if left <= 0 {
                     return;
                 }
-                // Check at least every minute: someone may set the clock meanwhile.
+                // Checked at least once a minute, because the clock may be set meanwhile.
                 tokio::time::sleep(Duration::from_secs(left.clamp(1, 60) as u64)).await;
             },
             Credential::None | Credential::Certificate(_) => std::future::pending().await,

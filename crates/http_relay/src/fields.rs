@@ -87,7 +87,7 @@ pub fn address(
     } else {
         request.headers_mut().insert(HOST, authority.clone());
         join_cookies(request.headers_mut());
-        // Otherwise the library drops a body of unknown length for methods that usually have none.
+        // Without this field, the library drops a body of unknown length for methods that usually have no body.
         if !request.body().is_end_stream() && request.body().size_hint().exact().is_none() {
             request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
@@ -182,8 +182,8 @@ pub fn clean(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    // `strict` rejects messages with both fields. Otherwise the transfer coding wins (RFC 9112 section 6.3), and the body is framed
-    // again.
+    // `strict` rejects messages with both `Transfer-Encoding` and `Content-Length`. Otherwise the transfer coding wins (RFC 9112
+    // section 6.3), and the body is framed again.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }

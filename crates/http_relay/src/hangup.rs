@@ -72,7 +72,7 @@ mod tests {
         assert!(early.is_err(), "the connection is open");
         drop(client);
         signal.closed().await;
-        // A signal whose connection is gone stays silent, as one without a connection.
+        // A signal whose connection was dropped never completes.
         drop(watch);
         let late = tokio::time::timeout(Duration::from_millis(50), signal.closed()).await;
         assert!(late.is_err());

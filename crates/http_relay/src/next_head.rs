@@ -42,7 +42,6 @@ impl HeadTimer {
         Self { timeouts, awaited: None, sleep: None }
     }
 
-    /// Stops the timer.
     pub(crate) fn stop(&mut self) {
         self.awaited = None;
     }

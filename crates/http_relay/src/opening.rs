@@ -26,7 +26,7 @@ const PREFACE_ALONE: usize = 3;
 const METHOD_OCTETS: usize = 32;
 /// Timeout for closing the write side, after all written bytes were sent.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// Start of an SSH connection (RFC 4253 section 4.2), which is no HTTP method in use.
+/// Start of an SSH connection (RFC 4253 section 4.2). No HTTP method in use starts with these bytes.
 const SSH: &[u8] = b"SSH-";
 
 /// A stream that returns its first bytes again. Writes, flush and shutdown have timeouts.
@@ -129,7 +129,7 @@ pub enum Opening {
     Other,
 }
 
-/// Fields of a ClientHello.
+/// Fields of a ClientHello: server name, and support of ECDSA and HTTP versions.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClientHelloFields {
     /// The server's name, in lower case.
@@ -151,7 +151,7 @@ pub enum OpeningError {
     /// The client closed the connection without sending a byte.
     #[error("the client sent no data")]
     Nothing,
-    /// The ClientHello is too long.
+    /// The ClientHello has more than 64 KiB.
     #[error("the ClientHello is longer than {HELLO_OCTETS_MAX} bytes")]
     TooLong,
     /// The first bytes look like TLS but are not a ClientHello.

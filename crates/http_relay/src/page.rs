@@ -54,7 +54,7 @@ pub fn unrequested_upgrade_page() -> Response<Body> {
     )
 }
 
-/// Returns the class of a status for metrics.
+/// Returns the class of a status for metrics: `1xx` to `5xx`.
 pub fn class_of(status: StatusCode) -> &'static str {
     match status.as_u16() / 100 {
         1 => "1xx",

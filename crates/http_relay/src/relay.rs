@@ -146,7 +146,7 @@ pub async fn relay_with(
     let activity = Activity { began: Instant::now(), at_ms: AtomicU64::new(0) };
     let (from_client, to_client) = tokio::io::split(client);
     let (from_upstream, to_upstream) = tokio::io::split(upstream);
-    // Set when one side has ended. After that, an abrupt close of this side is no error.
+    // Set when one side has ended. After that, an abrupt close is no error.
     let ended = CancellationToken::new();
     let both = async {
         tokio::try_join!(

@@ -58,7 +58,8 @@ impl RequestBody {
         Self::new(ClientBody::empty(), None, upload, |_| {})
     }
 
-    /// Reads the body now and keeps it, so that the request can be sent again, if its length is known and at most `most` bytes.
+    /// Reads the body now and keeps it, if its length is known and at most `most` bytes. A request with a kept body can be sent
+    /// again.
     ///
     /// # Errors
     /// The client stopped sending, or sent something invalid.
@@ -99,7 +100,7 @@ impl RequestBody {
     /// Replaces the body. Trailers of a kept body stay.
     pub fn replace(&mut self, data: Bytes) {
         let trailers = self.kept.take().and_then(|kept| kept.trailers);
-        // What remains of the client's body is read and discarded.
+        // The rest of the client's body is read and discarded.
         self.body = ClientBody::empty();
         let is_sent = data.is_empty();
         self.kept = Some(BufferedBody { data, trailers, is_sent, _place: None });
@@ -124,7 +125,7 @@ impl RequestBody {
         let kept = self.kept.clone().filter(|kept| !kept.is_sent);
         (kept.is_some() || self.is_end_stream()).then(|| Self {
             body: ClientBody::empty(),
-            // Bytes are counted when they arrive from the client.
+            // The bytes were already counted when they arrived from the client.
             tee: None,
             upload: self.upload.restarted(),
             clean_trailers: self.clean_trailers,

@@ -26,7 +26,8 @@ const STREAMS_MAX: u32 = 256;
 const SEND_OCTETS_MAX: usize = 64 << 10;
 /// Maximum bytes of a request body or WebSocket that wait for an upstream to read, for each HTTP/2 stream.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// Maximum of these bytes for all streams of a connection. A slow upstream must leave a part of this window to the other requests.
+/// Maximum bytes of request bodies and WebSockets that wait for upstreams to read, for all streams of a connection. A slow upstream
+/// must leave a part of this window to the other requests.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Maximum pending streams that the client reset before they were processed (CVE-2023-44487, "rapid reset").
 const RESETS_MAX: usize = 64;

@@ -79,7 +79,7 @@ pub struct UploadTimer {
     known: Arc<UploadState>,
 }
 
-/// Status of a request's upload.
+/// Status of a request's upload: whether the body stalled or failed, and whether the response is in progress.
 #[derive(Debug)]
 pub struct UploadStatus(Arc<UploadState>);
 

@@ -58,7 +58,7 @@ impl Streams {
         Self(Arc::new(StreamsState { limit, under_way: Mutex::new(0), idle }))
     }
 
-    /// Completes when there were no streams for the limit.
+    /// Completes when the connection has had no streams for the limit of [`Self::new`].
     pub async fn idle(&self) {
         self.0.idle.wait_held_for(self.0.limit).await;
     }
@@ -102,8 +102,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// A guard that keeps the current task's stream in use after its response (CONNECT, WebSocket). After the drop, the client has
-/// the time of the limit to read the rest.
+/// A guard that keeps the current task's stream in use after its response (CONNECT, WebSocket). After the guard is dropped, the
+/// client must read the rest within the limit.
 pub struct TunnelGuard(Option<Arc<ConditionStart>>);
 
 impl TunnelGuard {
@@ -121,7 +121,7 @@ impl Drop for TunnelGuard {
     }
 }
 
-/// Body of an HTTP/2 response. Notes when the client must read before more can be sent.
+/// Body of an HTTP/2 response. Records since when the client must read before more data can be sent.
 pub(crate) struct TrackedBody(pub(crate) Body);
 
 impl hyper::body::Body for TrackedBody {

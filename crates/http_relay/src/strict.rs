@@ -187,7 +187,7 @@ impl<S> ClientStream<S> {
         }
     }
 
-    /// Parses more of the next write, up to a place for trailers.
+    /// Parses more of the next write, up to a position where trailers may have to be inserted.
     fn parse_written(&mut self, slices: &[IoSlice<'_>]) {
         let mut before = self.followed;
         for slice in slices {

@@ -12,7 +12,7 @@ use x509::HostOrIp;
 pub struct Target {
     /// The host, as a DNS name or an IP address.
     pub name: HostOrIp,
-    /// The TCP port.
+    /// TCP port of the host.
     pub port: u16,
     /// Whether the target is the original destination of a redirected connection.
     pub redirected: bool,
@@ -29,10 +29,10 @@ pub struct Origin {
     pub tls: Option<UpstreamTls>,
     /// Whether HTTP/2 is offered by ALPN. Without TLS, whether HTTP/2 is used without negotiation (RFC 9113 section 3.3).
     pub http2: bool,
-    /// Whether the client requests it with absolute URLs, rather than through CONNECT or SOCKS5.
+    /// Whether clients send requests with absolute URLs to the proxy, rather than through CONNECT or SOCKS5.
     pub in_full: bool,
-    /// Whether its clients may reach addresses of this machine. Part of the pool's key, so that a connection for such a client
-    /// never serves another.
+    /// Whether the clients of this origin may reach addresses of this machine. Part of the pool's key, so that a connection for
+    /// such a client never serves another.
     pub may_be_here: bool,
 }
 

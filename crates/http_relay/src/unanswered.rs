@@ -26,13 +26,13 @@ pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// Returns the error response for the client.
+/// Returns the response to a client whose upstream failed: status, RFC 9209 error type, and reason.
 pub fn unanswered(error: &NoAnswer) -> Response<Body> {
     let (status, reason) = reason_of(error);
     page::problem(status, reason, &error.to_string())
 }
 
-/// Returns a status and the error type of RFC 9209.
+/// Returns the status for the client, and the error type of RFC 9209.
 pub fn reason_of(error: &NoAnswer) -> (StatusCode, &'static str) {
     match error {
         NoAnswer::Late => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
@@ -70,7 +70,7 @@ fn unconnected(error: &UpstreamConnectError) -> (StatusCode, &'static str) {
     }
 }
 
-/// Returns whether the upstream violated the HTTP version, rather than sending an incomplete response.
+/// Returns whether the upstream violated the HTTP protocol, rather than sending an incomplete response.
 fn is_protocol_error(error: &hyper::Error) -> bool {
     let of_http2 =
         error.source().and_then(|source| source.downcast_ref::<h2::Error>()).and_then(h2::Error::reason);

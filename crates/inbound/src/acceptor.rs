@@ -56,7 +56,7 @@ impl Refusal {
     }
 }
 
-/// Handles the connections of a listener.
+/// Handler of the connections of a listener.
 pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
     /// Serves a connection until it ends. `slot` is released at the end, or earlier by [`Slot::release`].
     fn serve(
@@ -94,7 +94,7 @@ where
     }
 }
 
-/// Accepts connections while slots are free, and serves each in its own task.
+/// An accept loop. Accepts connections while slots are free, and serves each in its own task.
 #[derive(Clone, Debug)]
 pub struct Acceptor {
     tasks: ServiceTasks,

@@ -46,7 +46,7 @@ pub enum Flood {
     Updates,
 }
 
-/// Counts the frames of one HTTP/2 connection. Performs no I/O.
+/// Counter of the frames of one HTTP/2 connection. Performs no I/O.
 #[derive(Debug)]
 pub struct FrameCounter {
     /// Bytes until the next header begins.

@@ -50,8 +50,8 @@ impl SilentConnections {
         Self { of_network_max, waiting: Arc::default() }
     }
 
-    /// Adds a silent connection of a client in `network`; `None` if no network counts. Beyond the network's limit, evicts its
-    /// oldest silent connection.
+    /// Adds a silent connection of a client in `network`. Beyond the network's limit, evicts the network's oldest silent
+    /// connection. Without a network, there is no such limit.
     pub(crate) fn enter(&self, network: Option<IpAddr>) -> Silence {
         let entry = Entry {
             place: Mutex::new(QueuePosition { network, number: None }),

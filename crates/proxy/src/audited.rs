@@ -1,4 +1,4 @@
-//! Events of the audit log: the decision about a request or a connection, and the credentials that it gets.
+//! Audit events: the decision about a request or a connection, and the credentials that are injected into the request.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ const METHOD_OCTETS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct AuditedDecision {
     event: AuditEvent,
-    /// Id that joins the event of the decision and the event of the outcome.
+    /// ID that the event of the decision and the event of the outcome have in common.
     id: Arc<str>,
-    /// Decisions of hooks about the response, for the event of the outcome.
+    /// Decisions of hooks about the response. The event of the outcome includes them.
     of_response: Arc<Mutex<Vec<HookDecision>>>,
 }
 
@@ -48,7 +48,7 @@ impl Lasting for Outcome {
         details["bytes_from_client"] = how.octets_up.into();
         details["bytes_to_client"] = how.octets_down.into();
         details["complete"] = how.is_complete.into();
-        // An integer: the hash covers the text, and not every parser returns the same fraction.
+        // Rounded: the hash covers the JSON text, and not every parser reads the same value from a fraction.
         details["duration_ms"] = (how.duration_ms.round() as u64).into();
         set_hooks(details, &of_response.lock());
         details["reason"] = how.reason.into();
@@ -68,14 +68,13 @@ impl AuditedDecision {
         let name = way.origin.server.as_ref().unwrap_or(&way.origin.target.name);
         let audited = Self::of("request", &way.client, name, way.origin.target.port, judgement);
         let mut audited = audited.of_object(request.method().as_str(), request.uri().path());
-        // The client did not send this request.
+        // A replay: a person sent this request, not the client.
         if let Some(replay) = request.extensions().get::<Replay>() {
             audited.event.details["replayed_by"] = (*replay.by).into();
         }
         audited
     }
 
-    /// Adds method and path.
     pub(super) fn of_object(mut self, method: &str, path: &str) -> Self {
         let details = &mut self.event.details;
         details["method"] = cut(method, METHOD_OCTETS_MAX).into();
@@ -83,7 +82,8 @@ impl AuditedDecision {
         self
     }
 
-    /// Describes a connection to `target` for the host `name`, which is tunneled (`tunnel`) or refused (`connection`).
+    /// Describes a connection to `target` for the host `name`. `kind` is the event: `tunnel`, `session` (of a database) or
+    /// `connection` (refused).
     pub(super) fn connection(
         kind: &'static str,
         client: &Client,
@@ -119,7 +119,6 @@ impl AuditedDecision {
         Self { event: AuditEvent { actor, action, resource, details }, id, of_response: Arc::default() }
     }
 
-    /// Adds the decisions of hooks.
     pub(super) fn of_hooks(mut self, decisions: &[HookDecision]) -> Self {
         set_hooks(&mut self.event.details, decisions);
         self
@@ -145,12 +144,12 @@ impl AuditedDecision {
         self
     }
 
-    /// Returns the id that joins the events of the request.
+    /// Returns the ID that all events of the request share.
     pub(super) fn id(&self) -> Arc<str> {
         Arc::clone(&self.id)
     }
 
-    /// Returns the event of a refusal, of the same kind as this decision.
+    /// Returns the event of a refusal, with the same event kind as this decision.
     pub(super) fn denied(&self, reason: &'static str) -> AuditEvent {
         let mut event = self.refused(reason);
         if let Some((kind, _)) = event.action.rsplit_once('.') {
@@ -182,7 +181,6 @@ impl AuditedDecision {
         self.event.clone()
     }
 
-    /// Returns the event of a refusal.
     pub(super) fn refused(&self, reason: &'static str) -> AuditEvent {
         let mut event = self.event.clone();
         event.details["reason"] = reason.into();
@@ -190,14 +188,14 @@ impl AuditedDecision {
     }
 }
 
-/// Sets the decisions of hooks, if hooks were asked.
+/// Adds the decisions of hooks to the event, if a hook was called.
 fn set_hooks(details: &mut serde_json::Value, decisions: &[HookDecision]) {
     if !decisions.is_empty() {
         details["hooks"] = json!(decisions);
     }
 }
 
-/// Returns the actor of a client's events.
+/// Returns the actor of an event: the client's identity, else its user, else its address.
 pub(super) fn actor_of(identity: Option<&str>, client: &Client) -> String {
     match (identity, &client.user) {
         (Some(identity), _) => format!("identity:{identity}"),

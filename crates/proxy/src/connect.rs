@@ -98,7 +98,7 @@ impl Proxy {
             return self.metrics.handshake(Handshake::NoLeaf);
         }
         let mirrored = match action {
-            // No connection is opened to a server that the policy denies, or of which it holds all requests.
+            // The proxy does not probe a server if the policy denies or holds all requests to it.
             Action::Mirror if self.may_be_probed(&client, &target, &name) => {
                 self.mirrors.of(&target, &name, hello.http2, &client).await
             }

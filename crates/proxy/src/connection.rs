@@ -98,8 +98,8 @@ impl Proxy {
         }
     }
 
-    /// Waits for a TLS handshake of a client with the proxy. Returns the client with the user that its certificate names, and the
-    /// certificate; `None` if the handshake fails or is late.
+    /// Waits for a client's TLS handshake with the proxy. Returns the client, with the user that its certificate names, and the
+    /// certificate. Returns `None` if the handshake fails or times out.
     pub(super) async fn accepted<S>(
         &self,
         handshake: impl Future<Output = io::Result<AcceptedClient<S>>>,

@@ -12,7 +12,6 @@ use crate::mint::MirrorTemplate;
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionContext {
     pub(super) origin: Arc<Origin>,
-    /// The client of the connection.
     pub(super) client: Client,
     /// The mirrored certificate that was presented; the client may request any of its names. `None` if the leaf has one name.
     pub(super) mirrored: Option<Arc<MirrorTemplate>>,

@@ -12,7 +12,7 @@ const NETWORKS_MAX: usize = 1_000_000;
 /// Prefix bits of an IPv4-mapped address before the IPv4 address.
 const MAPPED_BITS: u8 = 96;
 
-/// The destination of a pattern.
+/// A destination pattern of a rule, parsed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Destination<'a> {
     /// A name, `NAME` or `*.NAME`, with an optional port.
@@ -98,8 +98,8 @@ impl<T> Networks<T> {
         self.values.insert((network, port), value).is_none()
     }
 
-    /// Returns the value of the smallest network that contains `address`. Within a network, the value for the port wins over that
-    /// for all ports.
+    /// Returns the value of the smallest network that contains `address`. Within a network, the value for the port wins over the
+    /// value for all ports.
     pub(crate) fn get(&self, address: IpAddr, port: u16) -> Option<&T> {
         self.lengths.iter().find_map(|length| {
             let network = IpNet::new(address, *length).ok()?.trunc();

@@ -41,7 +41,7 @@ use super::rules::Action;
 /// Maximum bytes of a request body that the proxy keeps, so that it can send the request again after a rotation of the
 /// credential.
 const REPEATED_OCTETS_MAX: usize = 64 << 10;
-/// Maximum wait for the body of a response that cannot be searched. If the body is empty, the response is passed on.
+/// Maximum wait for the end of a response body that cannot be searched for credentials. A response with an empty body is passed on.
 const EMPTY_WITHIN: Duration = Duration::from_secs(1);
 
 impl Proxy {
@@ -104,7 +104,7 @@ impl Proxy {
         entry.iter_mut().for_each(|entry| admission.note(entry));
         let grantee = admission.grantee;
         let response = match authority {
-            // Applies to every request, whatever host it names.
+            // If the rules reject the connection, all of its requests are rejected, whatever host they name.
             _ if self.rejects_connection(&rules, &way.origin).await => self.rejected(way),
             Ok((_, host)) if self.rejects(&rules, &way.origin.target, &host).await => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules).await => misdirected_page(&host),
@@ -157,8 +157,8 @@ impl Proxy {
     }
 
     /// Returns whether a request names another host than its connection, so that the wrong rules would apply. A client may use a
-    /// connection for all names of the presented certificate (RFC 9113 section 9.1.1), unless such a name is tunneled, or has
-    /// another verification or route. A client that gets status 421 opens another connection.
+    /// connection for all names of the presented certificate (RFC 9113 section 9.1.1). Exceptions are names that are tunneled, or
+    /// that have another verification or route. A client that gets status 421 opens another connection.
     async fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
         let origin = &way.origin;
         match &origin.server {
@@ -171,7 +171,8 @@ impl Proxy {
             }
             // Only the address of the connection is known: see `Origin::is_unverified`.
             None if origin.target.redirected => false,
-            // Without TLS, a client that resolved the name itself sends requests for the name to the address.
+            // Without TLS, a client that resolves names itself may connect to an address and name the host only in the request. The
+            // name must then resolve to this address.
             None => origin.target.name != *host && !self.upstreams.leads_to(host, &origin.target.name).await,
         }
     }
@@ -300,7 +301,7 @@ impl Proxy {
                 injected.iter().for_each(|one| {
                     entry.hide(one.header(), one.needles());
                     entry.credential(one.name());
-                    // The trace of a stored version has the version's ID. A lease has no trace.
+                    // The trace ID of a stored version is the version's ID. A lease has no trace.
                     let version = one.version().filter(|_| !one.is_leased());
                     let version = version.and_then(|version| version.parse::<Uuid>().ok());
                     version.iter().for_each(|id| entry.link(TraceParent::of_object(id.as_u128())));
@@ -391,7 +392,7 @@ impl Proxy {
             let mut entry = entry.take();
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
-            // With HTTP/2, a reset stream looks like an ended one. A short half-close timeout frees the server's connection.
+            // With HTTP/2, a reset stream looks like an ended one, so a short half-close timeout frees the server's connection.
             let is_websocket = response
                 .headers()
                 .get(UPGRADE)
@@ -416,7 +417,7 @@ impl Proxy {
             return response.map(Either::Left);
         }
         clean(response.headers_mut());
-        // A client that follows it would use HTTP/3, which bypasses the proxy.
+        // A client that follows `Alt-Svc` would use HTTP/3, which bypasses the proxy.
         response.headers_mut().remove(ALT_SVC);
         if let Some(answer) = judged.and_then(|judged| judged.answered(&mut response)) {
             self.requests.metrics().answered();
@@ -438,17 +439,17 @@ struct ExchangeContext<'a> {
     upgrade: Option<HeaderValue>,
     /// The WebSocket that the client requested by extended CONNECT.
     websocket: Option<&'a Websocket>,
-    /// Context of the client's connection.
     way: &'a ConnectionContext,
     /// The host that the request names.
     host: &'a HostOrIp,
-    /// The decision of the policy, if there is one.
+    /// The decision of the policy; `None` without a policy.
     judgement: Option<&'a Judgement>,
     /// The decision to audit, if an audit log is configured.
     audited: Option<AuditedDecision>,
 }
 
-/// Returns the filter that removes the `injected` values from the response. Removes them from its header, and the reason phrase.
+/// Removes the `injected` values from the response header and the reason phrase, and returns the filter that removes them from the
+/// body.
 async fn take_response_filter(
     response: &mut Response<UpstreamResponseBody>,
     injected: &[Injected],
@@ -461,7 +462,7 @@ async fn take_response_filter(
     let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let has_body = is_upgrade || !response.body().is_end_stream();
     let filter = match ResponseFilter::new(injected, searched, response.headers_mut(), has_body) {
-        // Without a body, as of a response to HEAD, the coding does not matter.
+        // If the response has no body, for example the response to HEAD, its content coding does not matter.
         Err(_) if !is_upgrade && response.body_mut().keep(0, EMPTY_WITHIN).await => {
             ResponseFilter::new(injected, searched, response.headers_mut(), false)
         }

@@ -27,7 +27,7 @@ use super::policy_page::{PolicyRefusal, shown};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
 
-/// Attributes of an admitted request.
+/// The result of admitting a request or tunnel: grantee, policy decision and budget use.
 #[derive(Default)]
 pub(super) struct Admission {
     pub(super) grantee: Grantee,
@@ -45,7 +45,7 @@ impl Admission {
         self.spending.is_some() || self.outcome.is_some()
     }
 
-    /// Adds the decision to `entry`, which also keeps the request counted for its identity's budget.
+    /// Moves the decision, the budget use and the outcome to `entry`, so that the budget use and the outcome end with the request.
     pub(super) fn note(&mut self, entry: &mut Entry) {
         if let Some(judgement) = self.judgement.take() {
             entry.set_judgement(judgement);
@@ -71,7 +71,6 @@ pub(super) struct Refused {
 
 /// Reason why a request is not admitted now.
 pub(super) enum NotAdmitted {
-    /// The request is refused.
     Refused(Box<Refused>),
     /// A rule holds the request until a person approves it.
     Held(Box<HoldOrder>),
@@ -83,7 +82,7 @@ impl From<Box<Refused>> for NotAdmitted {
     }
 }
 
-/// Order to hold a request.
+/// Order to hold a request: its identity among equal requests, its data for people, and its deadline.
 pub(super) struct HoldOrder {
     pub(super) key: HoldKey,
     pub(super) request: HeldRequest,
@@ -110,7 +109,6 @@ impl Refused {
 
 /// The decision about a request that is not sent yet.
 pub(super) struct Foreseen {
-    /// Identity of the client.
     pub(super) identity: Option<Arc<str>>,
     /// Decision of the policy; `None` without a policy.
     pub(super) decision: Option<Decision>,
@@ -118,7 +116,7 @@ pub(super) struct Foreseen {
     pub(super) credentials: Vec<String>,
 }
 
-/// Subject of a decision, for pages and logs.
+/// Client and destination that a decision is about, for pages and logs.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     client: &'a Client,
@@ -235,7 +233,7 @@ impl Proxy {
         }
     }
 
-    /// Decides about a session with a database of `target`, and asks the hooks. Audits and logs a refusal.
+    /// Decides whether a client may open a session with a database of `target`, and asks the hooks. Audits and logs a refusal.
     pub(super) async fn admit_session(
         &self,
         client: &Client,
@@ -472,7 +470,6 @@ impl Subject<'_> {
         refused
     }
 
-    /// Returns the order to hold the request.
     fn hold_order(&self, decision: &Decision) -> HoldOrder {
         let Self { client, host, port, method, path, .. } = *self;
         let rule = decision.rule.as_deref().unwrap_or_default();
@@ -604,7 +601,7 @@ fn of_request<'a>(
     }
 }
 
-/// Returns what a policy may decide by about a request.
+/// Returns the attributes of a request that policy rules can match.
 fn facts_of(request: &Request<ClientBody>) -> RequestFacts<'_> {
     RequestFacts {
         method: request.method().as_str(),

@@ -9,7 +9,7 @@ use super::gateway::Refused;
 use super::holds::{Answer, TooManyHeld};
 use super::policy_page::PolicyRefusal;
 
-/// Reason of a request whose client left.
+/// Reason in logs of a held request whose client disconnected.
 pub(super) const CLIENT_GONE: &str = "hold-client-gone";
 const REJECTED: &str = "A person rejected the request";
 const NOT_AGAIN: &str =
@@ -21,7 +21,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) enum HoldEnd {
     Answered(Answer),
-    /// There was no decision in time.
+    /// The deadline passed without a decision.
     Deadline,
     /// The client closed its connection.
     ClientGone,
@@ -63,7 +63,7 @@ impl HoldEnd {
         }
     }
 
-    /// Returns the person who decided.
+    /// Returns the person who approved or rejected the request, if a person did.
     pub(super) fn by(&self) -> Option<Arc<str>> {
         match self {
             Self::Answered(Answer::Approved { by } | Answer::Rejected { by, .. }) => Some(Arc::clone(by)),
@@ -73,7 +73,7 @@ impl HoldEnd {
 }
 
 impl Refused {
-    /// Sets status and texts of a request whose hold ended without an approval.
+    /// Sets status and texts of the refusal, after a hold that ended without an approval.
     pub(super) fn after(&mut self, end: &HoldEnd, hold_for: Duration) {
         let (page, seconds) = (&mut self.page, hold_for.as_secs());
         let rule = page.rule.as_deref().unwrap_or_default().to_owned();

@@ -38,7 +38,7 @@ impl Proxy {
                 Err(NotAdmitted::Held(order)) => order,
             };
             let audited = AuditedDecision::request(request, way, Some(&order.judgement()));
-            // For a client that leaves while its request is held.
+            // Set before the wait, so that the access log has the decision if the client disconnects meanwhile.
             entry.iter_mut().for_each(|entry| entry.set_judgement(order.judgement()));
             let arrived = Instant::now();
             // Boxed: few requests are held.
@@ -130,7 +130,7 @@ impl Proxy {
     }
 }
 
-/// Records that a client abandoned a request, if the future is dropped while the request is held.
+/// Guard that records an abandoned request, if the future is dropped while the request is held.
 struct Abandoned<'a> {
     proxy: &'a Proxy,
     event: Option<AuditEvent>,

@@ -64,7 +64,7 @@ impl Proxy {
             scheme: if way.origin.server.is_some() { "https" } else { "http" },
             id: audited.as_ref().map(AuditedDecision::id).unwrap_or_default(),
         };
-        // A client may claim another host in plain HTTP: a hook for any of these gets the request.
+        // In plain HTTP, a client may name another host than its connection. A hook for either host gets the request.
         let hosts: Vec<&HostOrIp> =
             [Some(host), way.origin.server.as_ref(), Some(&target.name)].into_iter().flatten().collect();
         // Boxed: most proxies have no hooks.
@@ -95,7 +95,7 @@ impl Proxy {
     /// Asks the hooks about a response, and applies their changes. A hook gets the body after `filter`.
     ///
     /// # Errors
-    /// The response that replaces one which a hook ends.
+    /// The response that the client gets if a hook ends the original response.
     pub(super) async fn pass_response_hooks(
         &self,
         (session, filter): (&mut HookSession, &mut Option<impl BodyFilter + 'static>),

@@ -12,13 +12,13 @@
 //! 8. `exchange`: one request and its response; [`requests`]: the rules on requests.
 //!
 //! `gateway` applies the [`policy`], if there is one, to every request, CONNECT and tunnel; `budgets` counts the usage of
-//! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] has the last requests, and
-//! [`replay`] sends one of them again.
+//! identities. `holding` waits for a person's decision about requests that a rule holds ([`holds`]). [`recent`] keeps the last
+//! requests, and [`replay`] sends one of them again.
 //!
 //! [`postgresql`]: sessions with databases, with a policy decision and a credential, but without HTTP.
 //!
-//! [`leases`] of dynamic credentials: each identity has its own. [`minting`] issues leaf certificates from the same store to other TLS servers. [`revocation`] checks client certificates against
-//! CRLs.
+//! [`leases`]: leases of dynamic credentials, one for each identity. [`minting`] issues leaf certificates from the same store to
+//! other TLS servers. [`revocation`] checks client certificates against CRLs.
 
 mod access;
 mod audited;
@@ -73,7 +73,7 @@ mod transparent;
 mod tunnel;
 mod url_path;
 
-/// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
+/// Boxes the future of a public `async fn`. Otherwise every crate that awaits the function compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::{AccessOptions, BadUsers, IssuerKeys, IssuerOptions, OwnTls, ProxyTlsError, Token, Users};

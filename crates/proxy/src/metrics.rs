@@ -176,7 +176,7 @@ impl Drop for Open {
 }
 
 impl ProxyMetrics {
-    /// Registers all metrics.
+    /// Registers all metrics of the proxy in `registry`.
     pub fn register(&self, registry: &mut Registry) {
         let inner = &self.0;
         registry.register_collector(Box::new(StoreFigures(Arc::clone(&inner.store))));
@@ -234,17 +234,14 @@ impl ProxyMetrics {
         &self.0.rules
     }
 
-    /// Adds the metrics of the certificate store.
     pub(super) fn watch(&self, store: &CertificateStore) {
         let _ = self.0.store.set(store.clone());
     }
 
-    /// Returns the metrics of minting for consumers.
     pub(super) fn minting(&self) -> MintingMetrics {
         self.0.minting.clone()
     }
 
-    /// Returns the metrics of permission requests.
     pub(super) fn permission(&self) -> PermissionMetrics {
         self.0.permission.clone()
     }
@@ -292,7 +289,7 @@ impl ProxyMetrics {
         self.0.denied.get_or_create(&WhyLabel { why: denied.name() }).inc();
     }
 
-    /// Counts a request while it is held.
+    /// Counts a held request until the returned value is dropped.
     pub(super) fn held(&self) -> Open {
         self.0.held.inc();
         Open(self.0.held.clone())

@@ -146,7 +146,7 @@ async fn look(
     let shown = introduced.certificate.ok_or(MirrorError::Nothing)?;
     let now = now();
     let likeness = MirrorTemplate::of(&shown, name, now)?;
-    // A mirrored leaf must be valid for some time.
+    // The cached template is used only while a mirrored leaf would be valid for at least `VALIDITY_MIN`.
     let left =
         Duration::from_secs(likeness.not_after().since(now).max(0) as u64).saturating_sub(VALIDITY_MIN);
     let seen = MirroredServer { likeness: Arc::new(likeness), http2: introduced.http2 };

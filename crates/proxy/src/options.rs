@@ -55,11 +55,11 @@ pub struct Options {
     pub leaf_key_life: Duration,
     /// Maximum bytes of leaf certificates in memory. Default: 64 MiB.
     pub store_octets_max: u64,
-    /// The second level behind memory, which other proxies may share. Default: none.
+    /// Second-level store of leaf certificates behind the memory cache, which other proxies may share. Default: none.
     pub second_level: Option<SecondLevel>,
     /// Rate limit of each client: new names per minute. A name is new if no leaf for it exists yet. Default: 600.
     pub new_names_per_minute: u32,
-    /// Burst of that rate limit: new names that a client may request in one burst. Default: 2,000.
+    /// Burst of [`Self::new_names_per_minute`]: new names that a client may request in a short time. Default: 2,000.
     pub new_names_burst: u32,
     /// Trust anchors (DER) for the certificates of upstreams. Default: none; the proxy does not start without any.
     pub upstream_roots: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! The origin of a request, for a replay.
+//! Data about a request that a later replay needs.
 
 use http_relay::access_log::{METHOD_OCTETS_MAX, Original, PATH_OCTETS_MAX, Replay};
 use http_relay::client_body::ClientBody;
@@ -9,7 +9,7 @@ use hyper::header::UPGRADE;
 
 use super::connection_context::ConnectionContext;
 
-/// Returns the client of a request, and whether the request can be sent again without its query, headers and body.
+/// Returns the client of a request, the reason why the request cannot be replayed (if any), and the replay that sent it (if any).
 pub(super) fn original_of(
     request: &Request<ClientBody>,
     way: &ConnectionContext,

@@ -72,7 +72,7 @@ mod tests {
         for (by_tls, uri, host, wanted) in [
             (false, "/proxy.pac", Some("p.example:3128"), "PROXY p.example:3128"),
             (true, "/proxy.pac", Some("p.example:3128"), "HTTPS p.example:3128"),
-            // HTTP/2, and requests with absolute URLs.
+            // The host is in the URL: HTTP/2, and requests with absolute URLs.
             (true, "https://p.example:3128/proxy.pac", None, "HTTPS p.example:3128"),
             (false, "http://bulla.proxy/proxy.pac", Some("bulla.proxy"), "PROXY 10.0.0.7:3128"),
             (false, "http://Bulla.Proxy:80/proxy.pac", None, "PROXY 10.0.0.7:3128"),

@@ -30,7 +30,7 @@ impl Proxy {
         !is_another || self.permits(&way.origin.target, host, &way.client).await.is_ok()
     }
 
-    /// Checks the permission for a leaf for `name` at `target`. Logs a denial in both logs.
+    /// Checks the permission for a leaf for `name` at `target`. Writes a denial to the access log and to the process log.
     pub(super) async fn permits(
         &self,
         target: &Target,

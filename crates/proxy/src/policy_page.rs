@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::page::escaped;
 
-/// Maximum characters of a text from the client.
+/// Maximum characters of one text from the client that a response shows.
 const SENT_CHARS_MAX: usize = 300;
 
 /// A refusal, as an RFC 9457 problem.
@@ -22,7 +22,7 @@ pub(crate) struct PolicyRefusal {
     /// Advice for the user: how to get the request permitted.
     pub(crate) advice: String,
     pub(crate) reason: &'static str,
-    /// The rule that decided.
+    /// Name of the rule that decided, if one did.
     pub(crate) rule: Option<Arc<str>>,
     pub(crate) identity: Option<Arc<str>>,
     pub(crate) host: String,

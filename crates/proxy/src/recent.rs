@@ -28,7 +28,7 @@ pub struct RecentRequest {
     pub id: u64,
     /// Arrival of the request.
     pub time: Timestamp,
-    /// Address of the client.
+    /// IP address of the client.
     pub client: IpAddr,
     /// Name of the authenticated user.
     pub user: Option<Arc<str>>,
@@ -46,19 +46,19 @@ pub struct RecentRequest {
     pub path: String,
     /// Decision of the policy; `None` without a policy.
     pub decision: Option<&'static str>,
-    /// The rule of the policy that decided.
+    /// Name of the policy rule that decided, if one did.
     pub policy_rule: Option<Arc<str>>,
-    /// Reason of a refusal.
+    /// Reason of a refusal; `None` if the request was not refused.
     pub reason: Option<&'static str>,
     /// Names of the rules on requests that apply.
     pub rules: Vec<Arc<str>>,
     /// Names of the injected credentials, never their values.
     pub credentials: Vec<Arc<str>>,
-    /// Status of the response.
+    /// HTTP status of the response, if there was one.
     pub status: Option<u16>,
-    /// Bytes from the client.
+    /// Bytes from the client: of the request's body, or of a tunnel.
     pub bytes_from_client: u64,
-    /// Bytes to the client.
+    /// Bytes to the client: of the response's body, or of a tunnel.
     pub bytes_to_client: u64,
     /// Milliseconds since the arrival; `None` until the exchange ends.
     pub duration_ms: Option<u64>,
@@ -68,7 +68,7 @@ pub struct RecentRequest {
     pub replayed_by: Option<Arc<str>>,
 }
 
-/// Which recent requests are listed.
+/// A filter for recent requests. A request must meet all conditions.
 #[derive(Clone, Debug, Default)]
 pub struct RecentFilter {
     /// Name of an identity or user, or address of a client; empty: all.
@@ -86,7 +86,7 @@ pub struct RecentRequests(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     next: AtomicU64,
-    /// In the order in which their responses began.
+    /// Ordered by the start of their responses.
     requests: Mutex<VecDeque<KeptRequest>>,
 }
 
@@ -154,7 +154,7 @@ impl RecentRequest {
         let judgement = line.judgement.as_ref();
         let destination = line.destination.as_ref();
         let replay = line.original.as_ref().and_then(|original| original.replay.as_ref());
-        // The access log may have the query.
+        // The path in the access log may include the query.
         let path = line.path.split('?').next().unwrap_or_default();
         Self {
             id,
@@ -201,7 +201,7 @@ impl RecentRequest {
     }
 }
 
-/// Comment of an exported log.
+/// Comment in an exported HAR log.
 const EXPORTED: &str =
     "the proxy keeps no query, header and body of recent requests: a rule with record = true records them";
 

@@ -15,13 +15,13 @@ use crate::certificate_store::RateLimitKey;
 
 /// Maximum remembered pairs of client and host name; the oldest are forgotten first.
 const REMEMBERED_MAX: u64 = 65_536;
-/// Number of handshakes without a TLS alert that together count as one rejection. A single one does not count, because a client
-/// may have other reasons to disconnect.
+/// Number of handshakes that a client breaks off without a TLS alert and that together count as one rejection. A single one does
+/// not count, because a client may have other reasons to disconnect.
 const BROKEN_OFF: u8 = 3;
 /// Period after the first broken handshake within which [`BROKEN_OFF`] broken handshakes must occur.
 const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
 
-/// Number of rejections, and time of the first.
+/// Rejections by one client of one host: their weighted number, and the time of the first.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     times: u8,
@@ -128,7 +128,7 @@ mod tests {
         assert!(!note() && !note(), "those before are long ago");
         assert!(!refusals.has(&client, &name));
         assert!(note() && refusals.has(&client, &name));
-        // A handshake that began earlier and ends now changes nothing, nor does time.
+        // Neither a successful handshake that began earlier nor the passing of time cancels the rejection.
         refusals.accepted(&client, &name);
         tokio::time::advance(BROKEN_OFF_WITHIN + Duration::from_secs(1)).await;
         assert!(note() && refusals.has(&client, &name));

@@ -26,12 +26,12 @@ use crate::proxy::Proxy;
 use crate::recent::RecentRequest;
 use crate::rules::Action;
 
-/// Timeout of a replay, until the end of the response. After it the rest of the response is not read.
+/// Timeout of a replay, including the body of its response. The proxy does not read the rest of the response after the timeout.
 pub const REPLAY_WITHIN: Duration = Duration::from_secs(30);
 /// `User-Agent` of a replay. Some servers require one.
 const USER_AGENT_VALUE: &str = "bulla-replay";
 
-/// Replays recent requests of a proxy, once it [runs](crate::Running::serve_replays). Clones share it.
+/// Replayer of the recent requests of a proxy, once the proxy [runs](crate::Running::serve_replays). Clones share it.
 #[derive(Clone, Default)]
 pub struct Replays(Arc<Mutex<Weak<Proxy>>>);
 
@@ -44,15 +44,15 @@ impl std::fmt::Debug for Replays {
 /// The request that a replay would send, by the rules in effect.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReplayPlan {
-    /// Method.
+    /// HTTP method of the original request.
     pub method: String,
-    /// URL.
+    /// Complete URL, without a query.
     pub url: String,
     /// Identity of the client, if the policy has one for it.
     pub identity: Option<Arc<str>>,
     /// Decision of the policy; `None` without a policy.
     pub decision: Option<&'static str>,
-    /// The rule of the policy that decides.
+    /// Name of the policy rule that decides, if one does.
     pub policy_rule: Option<Arc<str>>,
     /// Names of the credentials that are injected, never their values.
     pub credentials: Vec<String>,
@@ -61,7 +61,7 @@ pub struct ReplayPlan {
 /// Reason why a request cannot be replayed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReplayError {
-    /// The request is not kept.
+    /// The proxy has no request with this number, or no longer keeps it.
     #[error("the proxy does not keep a request {0}")]
     NotKept(String),
     /// The proxy does not run, or keeps no requests.
@@ -76,7 +76,7 @@ pub enum ReplayError {
     /// The client is no longer the same identity.
     #[error("the client has another identity now: {}", .0.as_deref().unwrap_or("none"))]
     OtherIdentity(Option<Arc<str>>),
-    /// The client could not authenticate today.
+    /// The client may no longer use the proxy, or can authenticate only on its own connection.
     #[error("the client may no longer use the proxy: {0}")]
     Client(&'static str),
     /// The proxy does not intercept connections to the host.
@@ -96,7 +96,7 @@ pub enum ReplayError {
     NoResponse,
 }
 
-/// A replay that may be sent.
+/// A replay that passed all checks and may be sent.
 struct Prepared {
     plan: ReplayPlan,
     request: Request<ClientBody>,
@@ -109,7 +109,7 @@ impl Replays {
         *self.0.lock() = proxy;
     }
 
-    /// Returns what a replay of the request `id` would send.
+    /// Returns the request that a replay of the request `id` would send, and the decision about it.
     ///
     /// # Errors
     /// [`ReplayError`]
@@ -137,7 +137,7 @@ impl Replays {
             let mut body = std::pin::pin!(proxy.exchange(request, &way).await.into_body());
             while let Some(Ok(_)) = body.frame().await {}
         };
-        // The end of the time has the effect of a client that leaves.
+        // The timeout drops the future, with the same effect as a client that disconnects.
         let _ = tokio::time::timeout(REPLAY_WITHIN, Box::pin(sent)).await;
         let recent = proxy.options.recent.as_ref().ok_or(ReplayError::NotRunning)?;
         recent.replayed(&replay).ok_or(ReplayError::NoResponse)
@@ -187,7 +187,7 @@ impl Proxy {
         Ok(Prepared { plan, request, way })
     }
 
-    /// Checks that the client could still authenticate, as far as the proxy can know without it.
+    /// Checks that the client could still authenticate, as far as the proxy can determine this without a connection of the client.
     fn check_client(&self, client: &Client) -> Result<(), ReplayError> {
         let reason = match &client.credential {
             _ if !self.lets_in(client) => "its network is not in proxy.clients",
@@ -209,7 +209,7 @@ fn request_of(kept: &RecentRequest, client: Client) -> Option<(Request<ClientBod
     let target = Target { name: name.clone(), port: kept.port?, redirected: false };
     let uri: Uri = kept.url().parse().ok()?;
     let host = uri.authority().map(Authority::as_str)?.to_owned();
-    // In a TLS connection, a request has only its path.
+    // Inside TLS, the URI of a request has only the path.
     let uri = match is_tls {
         true => uri.path_and_query().map_or("/", PathAndQuery::as_str).parse().ok()?,
         false => uri,

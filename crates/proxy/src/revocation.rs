@@ -220,7 +220,6 @@ pub(crate) struct RevocationMetrics {
 }
 
 impl RevocationMetrics {
-    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("bulla_intercept_client_crls");
         registry.register("reloads", "CRL reloads that found new CRLs", self.reloads.clone());

@@ -12,8 +12,8 @@ use super::audited::AuditedDecision;
 use super::proxy::Proxy;
 use super::requests::{CredentialSources, Destination, Injected, MatchedRules, record_credential_outcome};
 
-/// Maximum number of times that a request is sent again: once with the version that the source has now, and once with the
-/// previous one. A server may switch between two tries, so that the version of the first try is right then.
+/// Maximum retries of a request: one with the version that the source has now, and one with the previous version. If the server
+/// switches versions between two tries, the version of the first try becomes valid.
 const MORE_TRIES: usize = 2;
 /// Maximum bytes of a 401 response that are read before the next try. The response is kept for the client, if the next try cannot
 /// be sent.
@@ -58,14 +58,14 @@ impl Proxy {
             let Some(fresh) = self.other_credentials(&mut request, injected, entry, sending).await else {
                 break;
             };
-            // The connection of the 401 is free for the next try, or closed.
+            // Reading the 401 to its end frees the connection for the next try. Otherwise the connection is closed.
             let is_kept = response.body_mut().keep(REFUSAL_OCTETS_MAX, REFUSAL_WITHIN).await;
             let refusal = is_kept.then_some(response);
             response = match (self.try_send(request, sending.place).await, refusal) {
                 (Ok(other), _) => other,
-                // Nothing was sent, so the server's last word is its 401.
+                // Nothing was sent, so the client gets the server's 401.
                 (Err(Unanswered { unsent: Some(_), .. }), Some(refusal)) => return Ok(refusal),
-                // The server may have processed the request, so the client must not take it for refused.
+                // The server may have processed the request, so the client gets an error instead of the 401.
                 (Err(unanswered), _) => return Err(unanswered.error),
             };
             record_credential_outcome(response.status(), &fresh, sending.sources.secrets);

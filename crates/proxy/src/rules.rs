@@ -78,8 +78,8 @@ impl Rules {
         self.listed(name, port).unwrap_or(self.default)
     }
 
-    /// Decides about `target` before the client has sent anything. A redirected connection has no host name: it is decided now only
-    /// if a list contains its address, else after the client's name is known.
+    /// Returns the action for `target` before the client has sent anything. `None` if the connection is redirected and no list
+    /// contains its address: the action then depends on the host name, which the client has not sent yet.
     pub(crate) fn of_target(&self, target: &Target) -> Option<Action> {
         let listed = self.listed(&target.name, target.port);
         if target.redirected { listed } else { listed.or(Some(self.default)) }
@@ -92,7 +92,7 @@ impl Rules {
             HostOrIp::Dns(_) => {
                 let at = self.names_at.get(&port).and_then(|names| names.nearest(name));
                 let of_any = self.names.nearest(name);
-                // Of equal matches, the last one: that with the port.
+                // `max_by_key` returns the last of equal matches: the pattern with the port.
                 of_any.into_iter().chain(at).max_by_key(|(near, _)| *near).map(|(_, action)| *action)
             }
         }
@@ -107,8 +107,8 @@ impl Rules {
         }
     }
 
-    /// Decides about `name` with its `addresses`. Rejected addresses are not dialled. If the rules for the others differ, the
-    /// connection is intercepted.
+    /// Decides about `name` with its `addresses`. Rejected addresses are not dialled. If the rules for the other addresses differ,
+    /// the connection is intercepted.
     pub(crate) fn action_at_addresses(&self, name: &HostOrIp, addresses: &[IpAddr], port: u16) -> Action {
         let each = addresses.iter().map(|address| self.action_at_address(name, *address, port));
         let left: Vec<Action> = each.filter(|action| *action != Action::Reject).collect();
@@ -119,7 +119,7 @@ impl Rules {
         }
     }
 
-    /// Returns whether a decision about a name that is in no list needs the addresses of the name.
+    /// Returns whether the addresses of a name are needed to decide about it, if no list contains the name.
     pub(crate) fn needs_address(&self) -> bool {
         !self.networks.is_empty()
     }

@@ -33,12 +33,12 @@ use crate::{access, minting, mirror, postgresql, redirect, refusals, requests, t
 /// Maximum users with their own leaf keys in memory, about 8 MiB. Beyond it, the least recently active user gets a new key.
 pub const USERS_MAX: u64 = 8_192;
 
-/// Number of RSA keys generated in advance. As many new users or consumers get an RSA leaf without waiting.
+/// Number of RSA keys generated in advance: so many new users or consumers get an RSA leaf without waiting for a key.
 const RSA_STOCK: usize = 16;
 
 /// A running proxy. It runs until [`Running::stop`].
 pub struct Running {
-    /// Address of the listener.
+    /// Address of the listener, with the actual port if port 0 was configured.
     pub address: SocketAddr,
     /// Addresses of the listeners for redirected connections.
     pub redirected: Vec<SocketAddr>,

@@ -19,7 +19,7 @@ pub enum StartError {
     /// The address is in use, or not permitted.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Address of the listener.
+        /// Address on which the proxy cannot listen.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,

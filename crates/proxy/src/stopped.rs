@@ -15,8 +15,7 @@ use super::policy::{Identity, Phase};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
 
-/// Maximum wait for the expiry of an identity before the clock is read again. The limit matters if the clock is set forward
-/// meanwhile.
+/// Maximum time between two reads of the clock while waiting for the expiry of an identity, in case the clock is set forward.
 const CLOCK_READ_AFTER: Duration = Duration::from_secs(60);
 
 /// A client with an open connection, and its identity when the connection was admitted.
@@ -26,7 +25,7 @@ pub(super) struct Served {
     identity: Option<Arc<str>>,
 }
 
-/// The clients of one connection to the proxy, because each request may have another client. Clones share them.
+/// The clients of one connection to the proxy, because each request may authenticate as another client. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServedClients(watch::Sender<Vec<Served>>);
 

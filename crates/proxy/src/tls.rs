@@ -49,7 +49,7 @@ pub(super) enum NotIntercepted {
     Handshake(std::io::Error),
 }
 
-/// Performs intercepted handshakes with clients.
+/// The TLS server for intercepted connections.
 pub(super) struct Interception {
     minter: Minter,
     trusted: Authority,

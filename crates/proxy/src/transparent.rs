@@ -77,7 +77,7 @@ impl Proxy {
                 }
             },
         }
-        // Checked after the first data: by then the upstream connection that it may come from is registered.
+        // Checked after the first data: by then the proxy has registered its own upstream connection, which this connection may be.
         if self.is_ours(&client, destination) {
             return End::Loop;
         }

@@ -8,8 +8,8 @@ pub(crate) fn plain_path(path: &str) -> Cow<'_, str> {
     settled(path, is_pchar)
 }
 
-/// Returns the path for the server that corresponds to the path in rules. Escaped delimiters stay, because some servers interpret
-/// them differently (RFC 3986 section 2.2).
+/// Returns the path to send to the server. Like [`plain_path`], but keeps escaped delimiters, because some servers interpret them
+/// differently (RFC 3986 section 2.2).
 pub(crate) fn sent_path(path: &str) -> Cow<'_, str> {
     settled(path, is_unreserved)
 }
@@ -30,7 +30,8 @@ pub(crate) fn hides_dots(path: &str) -> bool {
     }
 }
 
-/// Returns whether servers interpret a [`plain_path`] differently: some decode these escapes before matching, some decode twice.
+/// Returns whether servers may interpret a [`plain_path`] differently, because it has an escaped slash, backslash or NUL, an escape
+/// that was escaped again, or hidden dot segments.
 pub(crate) fn is_ambiguous(path: &str) -> bool {
     const SOME_UNDO: [&str; 7] = ["%2F", "%5C", "%00", "%252E", "%252F", "%255C", "%2500"];
     let is_escaped = path.contains('%') && {
@@ -43,8 +44,8 @@ pub(crate) fn is_ambiguous(path: &str) -> bool {
 /// Maximum number of times that a server is assumed to decode a path.
 const DECODINGS_MAX: usize = 4;
 
-/// Returns the other paths that some server may see in place of a [`plain_path`]: it decodes escaped slashes, backslashes and
-/// escapes that were escaped again, ends the path at a NUL, or removes parameters after `;`. Returns `None` if the path is escaped
+/// Returns the other paths that some server may see in place of a [`plain_path`]. Servers may decode escaped slashes and
+/// backslashes, decode repeatedly, end the path at a NUL, or remove parameters after `;`. Returns `None` if the path is escaped
 /// more often than [`DECODINGS_MAX`] times.
 pub(crate) fn other_readings(path: &str) -> Option<Vec<String>> {
     let mut readings = Vec::new();
@@ -180,7 +181,7 @@ mod tests {
             ("/a/%2e%2E/admin/.", "/admin/"),
             ("/../../x", "/x"),
             ("/a%2fb%zz%", "/a%2Fb%25zz%25"),
-            // Decoded once: the result is not an escape.
+            // The path is decoded only once, so the result `%2e` stays text.
             ("/%%32e%%32e/x", "/%252e%252e/x"),
             ("/%+f", "/%25+f"),
             ("//admin", "/admin"),

@@ -15,14 +15,14 @@ pub struct Metrics {
 type Labels = Vec<(String, String)>;
 
 impl Metrics {
-    /// Adds one metric.
+    /// Adds a gauge with one value.
     pub fn figure(&mut self, name: &str, help: &str, value: f64) {
         let gauge = Gauge::<f64, AtomicU64>::default();
         gauge.set(value);
         self.registry.register(name, help, gauge);
     }
 
-    /// Adds a metric with a value for each value of one label. The number of label values must stay small.
+    /// Adds a gauge with one value for each value of a label. The number of label values must stay small.
     pub fn figures<'a>(
         &mut self,
         name: &str,

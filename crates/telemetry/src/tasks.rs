@@ -12,7 +12,7 @@ struct Kind {
 // One entry per kind. Kinds are literals in the code, so there are at most a few dozen.
 static KINDS: Mutex<Vec<Kind>> = Mutex::new(Vec::new());
 
-/// Counts one task of a kind until dropped. Keep the guard inside the task.
+/// Guard that counts one task of a kind until dropped. Keep the guard inside the task.
 #[derive(Debug)]
 pub struct TaskGuard(&'static AtomicI64);
 

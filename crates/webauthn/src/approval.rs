@@ -13,7 +13,7 @@ use crate::error::Error;
 /// Prefix that separates challenges of approvals from challenges of other ceremonies and versions.
 const DOMAIN: &[u8] = b"Bulla approval, version 1\0";
 
-/// Bytes of a nonce.
+/// Length of the random nonce in a statement, in bytes.
 pub const NONCE_BYTES: usize = 32;
 
 /// Statement that an approver signs.
@@ -21,7 +21,7 @@ pub const NONCE_BYTES: usize = 32;
 pub struct Statement<'a> {
     /// Identifier of the approval, pending change or enrolment: the bytes of its UUID.
     pub subject: [u8; 16],
-    /// SHA-256 of the plan.
+    /// SHA-256 of the plan that the approver signs.
     pub plan_sha256: [u8; 32],
     /// The approver, such as `user:ann`.
     pub actor: &'a str,
@@ -50,7 +50,7 @@ pub struct ApprovalSignature {
     pub origin: String,
     /// The nonce of the challenge.
     pub nonce: Base64Url,
-    /// The signed assertion.
+    /// Assertion of the security key over the challenge.
     #[serde(flatten)]
     pub assertion: Assertion,
 }

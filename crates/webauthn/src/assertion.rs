@@ -12,15 +12,15 @@ use crate::{CREDENTIAL_ID_BYTES, SIGNATURE_MAX, USER_HANDLE_MAX};
 /// The browser's response to `navigator.credentials.get`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Assertion {
-    /// The credential id.
+    /// ID of the credential that signed.
     pub credential_id: Base64Url,
-    /// The client data, as JSON.
+    /// JSON of the client data, whose SHA-256 the signature covers.
     pub client_data_json: Base64Url,
-    /// The authenticator data.
+    /// Authenticator data (WebAuthn Level 3 section 6.1), which the signature covers.
     pub authenticator_data: Base64Url,
     /// The signature over authenticator data and the SHA-256 of the client data.
     pub signature: Base64Url,
-    /// The user's id, where the authenticator stores it.
+    /// User handle of the credential, if the authenticator stores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_handle: Option<Base64Url>,
 }
@@ -28,24 +28,24 @@ pub struct Assertion {
 /// The stored part of a credential that an assertion is checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// The credential id.
+    /// ID of the registered credential. An assertion by another credential is rejected.
     pub id: &'a [u8],
     /// The public key as `COSE_Key`.
     pub public_key: &'a [u8],
     /// The last seen signature counter.
     pub sign_count: u32,
-    /// Whether the credential can be copied to other devices, as it said at registration.
+    /// Whether the credential can be copied to other devices, as the authenticator reported at registration.
     pub backup_eligible: bool,
     /// The user handle that was given to the authenticator.
     pub user_handle: &'a [u8],
 }
 
-/// A verified assertion.
+/// Results of a verified assertion.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Verified {
     /// The new signature counter.
     pub sign_count: u32,
-    /// Whether the authenticator verified the user.
+    /// Whether the authenticator verified the user by PIN or biometrics.
     pub user_verified: bool,
     /// Whether the credential is stored outside its authenticator.
     pub backed_up: bool,

@@ -40,7 +40,7 @@ impl<'a> AuthenticatorData<'a> {
         let (rp_id_hash, rest) = input.split_first_chunk::<32>().ok_or(malformed)?;
         let (&[flags], rest) = rest.split_first_chunk::<1>().ok_or(malformed)?;
         let (count, mut rest) = rest.split_first_chunk::<4>().ok_or(malformed)?;
-        // A credential that is backed up can be backed up.
+        // A credential cannot be backed up without being eligible for backup.
         if flags & BACKED_UP != 0 && flags & BACKUP_ELIGIBLE == 0 {
             return Err(malformed);
         }

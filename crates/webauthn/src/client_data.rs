@@ -1,4 +1,4 @@
-//! Client data: what the browser says about a ceremony, and what the server expects.
+//! Client data: the browser's statement about a ceremony, and its comparison with the server's expectations.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::Deserialize;

@@ -49,7 +49,7 @@ impl Algorithm {
     }
 }
 
-/// A public key of a credential.
+/// Public key of a credential, parsed from a `COSE_Key`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PublicKey {
     material: Material,
@@ -102,7 +102,7 @@ impl PublicKey {
         }
     }
 
-    /// Verifies a signature.
+    /// Verifies a signature over `message`.
     ///
     /// # Errors
     /// [`Error::Signature`].

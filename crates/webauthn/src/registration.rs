@@ -13,30 +13,30 @@ use crate::public_key::Algorithm;
 /// The browser's response to `navigator.credentials.create`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Registration {
-    /// The client data, as JSON.
+    /// Client data as JSON: type, challenge and origin of the ceremony.
     pub client_data_json: Base64Url,
-    /// The attestation object, in CBOR.
+    /// Attestation object in CBOR, which contains the authenticator data with the new credential.
     pub attestation_object: Base64Url,
 }
 
-/// A registered credential.
+/// A verified new credential, to be stored for its user.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Credential {
     /// The credential id, which the authenticator chose.
     pub id: Vec<u8>,
     /// The public key as `COSE_Key`.
     pub public_key: Vec<u8>,
-    /// Algorithm of the key.
+    /// Signature algorithm of the public key.
     pub algorithm: Algorithm,
     /// The signature counter. Zero if the authenticator has none.
     pub sign_count: u32,
-    /// Whether the authenticator verified the user.
+    /// Whether the authenticator verified the user by PIN or biometrics.
     pub user_verified: bool,
     /// Whether the credential can be copied to other devices.
     pub backup_eligible: bool,
     /// Whether the credential is stored outside its authenticator.
     pub backed_up: bool,
-    /// Model of the authenticator; zeros if it does not say.
+    /// Model of the authenticator; zeros if the authenticator does not report it.
     pub aaguid: [u8; 16],
 }
 

@@ -79,7 +79,7 @@ pub struct CapturedBody {
     pub text: Vec<u8>,
 }
 
-/// Origin of the upstream connection that a request was sent on.
+/// Whether a request was sent on a pooled or a new upstream connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ConnectionReuse {
     /// A connection from the pool.
@@ -103,7 +103,7 @@ pub struct Timings {
 
 /// A recording of a request and its response, written while the request is in progress.
 pub trait Recording: Send + Sync {
-    /// Records that a credential was put into `header`. The recording shows neither the header's value nor any of `secrets`.
+    /// Records that a credential was injected into `header`. The recording shows neither the header's value nor any of `secrets`.
     fn hide(&mut self, header: &HeaderName, secrets: &mut dyn Iterator<Item = &[u8]>);
 
     /// Records the response's header, as sent to the client.
@@ -140,9 +140,9 @@ pub struct Ended {
     pub reason: Option<&'static str>,
 }
 
-/// A value that lives until an exchange ends, and then learns how it ended.
+/// A value that is kept until an exchange ends, and then gets the outcome.
 pub trait Lasting: Send + Sync {
-    /// Ends the exchange.
+    /// Called with the outcome when the exchange ends.
     fn ended(self: Box<Self>, how: &Ended);
 }
 
@@ -221,12 +221,12 @@ impl Entry {
         entry
     }
 
-    /// Sets the span of a sampled request.
     pub(super) fn set_span(&mut self, span: Option<RequestSpan>) {
         self.span = span;
     }
 
-    /// Returns the field `traceparent` for the upstream, if the client sampled the request: this exchange is its parent.
+    /// Returns the field `traceparent` for the upstream, with the span of this exchange as parent. `None` unless the client sent a
+    /// sampled trace.
     pub fn traceparent(&self) -> Option<HeaderValue> {
         self.span.as_ref()?.traceparent()
     }
@@ -265,7 +265,7 @@ impl Entry {
         }
     }
 
-    /// Sets the client and the completeness of the request, if there is an observer.
+    /// Sets the data for a replay of the request, if there is an observer.
     pub fn set_original(&mut self, make: impl FnOnce() -> Original) {
         if self.observed.is_some() {
             self.line.original = Some(make());
@@ -330,7 +330,7 @@ impl Entry {
         Arc::clone(&self.down)
     }
 
-    /// Sets the connection that the request went out on.
+    /// Sets whether the request was sent on a pooled or a new connection.
     pub fn upstream(&mut self, connection: ConnectionReuse) {
         self.line.upstream = Some(match connection {
             ConnectionReuse::Kept => "kept",
@@ -353,7 +353,7 @@ impl Entry {
         self.is_complete = true;
     }
 
-    /// Sets the server that the request was sent to, of an upstream that may have several.
+    /// Sets the server that the request was sent to, for an upstream with several servers.
     pub fn upstream_server(&mut self, server: Arc<str>) {
         self.line.upstream_server = Some(server);
     }

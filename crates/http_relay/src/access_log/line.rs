@@ -16,7 +16,7 @@ pub const PATH_OCTETS_MAX: usize = 2_048;
 /// The decision of a policy about a request.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Judgement {
-    /// The identity of the client.
+    /// Identity of the client in the policy, if it has one.
     pub identity: Option<Arc<str>>,
     /// Decision of the policy: `allow`, `deny`, `log` or `hold`.
     pub decision: &'static str,
@@ -29,24 +29,24 @@ pub struct Judgement {
 pub struct Destination {
     /// The host, never an unverified claim of the client.
     pub host: HostOrIp,
-    /// The port.
+    /// TCP port of the host.
     pub port: u16,
-    /// Whether the proxy reaches it by TLS; `None` for a tunnel, whose bytes the proxy does not read.
+    /// Whether the proxy connects to the host by TLS; `None` for a tunnel, whose bytes the proxy does not read.
     pub is_tls: Option<bool>,
 }
 
-/// The origin of a request: its client, and what a replay of the request needs to know.
+/// The origin of a request: data that a replay of the request needs.
 #[derive(Clone, Debug)]
 pub struct Original {
-    /// The client.
+    /// Client that sent the request.
     pub client: Client,
-    /// Why a line is not enough to send the request again; `None` if it is.
+    /// Reason why the request cannot be sent again from its log line; `None` if it can.
     pub incomplete: Option<&'static str>,
     /// Set if the request is itself a replay.
     pub replay: Option<Replay>,
 }
 
-/// Marks a request that a person replays. It is an extension of the request.
+/// Mark of a replayed request, in the extensions of the request.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// ID of the request that is replayed.
@@ -55,7 +55,7 @@ pub struct Replay {
     pub by: Arc<str>,
 }
 
-/// Observes requests while their responses are sent. The line has the query of the URL only if the access log has it.
+/// Observer of requests while their responses are sent. The line includes the query of the URL only if the access log does.
 pub trait Observer: Send + Sync {
     /// Returns a new ID for a request.
     fn next_id(&self) -> u64;
@@ -69,7 +69,7 @@ pub trait Observer: Send + Sync {
 pub struct Line {
     /// Arrival of the request.
     pub time: Timestamp,
-    /// Address of the client.
+    /// IP address of the client.
     pub client: IpAddr,
     /// Name of the authenticated user (by password, token or certificate).
     pub user: Option<Arc<str>>,
@@ -96,7 +96,7 @@ pub struct Line {
     /// Server of the upstream, `HOST:PORT`, if the upstream may have several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_server: Option<Arc<str>>,
-    /// The applied rules.
+    /// Names of the rules that the request or its response matched.
     pub rules: Vec<Arc<str>>,
     /// Decision of the policy, if a policy is configured.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ pub struct Line {
     /// The verified destination, which only an [`Observer`] gets.
     #[serde(skip)]
     pub destination: Option<Destination>,
-    /// The client and the completeness of the request, which only an [`Observer`] gets.
+    /// Data for a replay of the request, which only an [`Observer`] gets.
     #[serde(skip)]
     pub original: Option<Original>,
 }
@@ -149,7 +149,7 @@ pub enum LoggedQuery {
     /// Only the path: queries may contain secrets.
     #[default]
     Omitted,
-    /// The whole query.
+    /// Path and whole query, which may contain secrets.
     Whole,
 }
 

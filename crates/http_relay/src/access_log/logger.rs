@@ -19,7 +19,7 @@ use inbound::ServiceTasks;
 /// Maximum queued lines: some megabytes, about one second of a proxy under load.
 const LINES_MAX: usize = 8_192;
 
-/// Creates entries of the access log. Clones share the log.
+/// Source of access log entries. Clones share the log.
 #[derive(Clone)]
 pub struct AccessLogger {
     log: Arc<Log>,

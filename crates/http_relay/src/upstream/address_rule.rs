@@ -8,7 +8,7 @@ use x509::HostOrIp;
 
 type AddressPredicate = dyn Fn(&HostOrIp, IpAddr, u16) -> bool + Send + Sync;
 
-/// Decides whether an address may be dialled for a name and a port. The default permits all addresses.
+/// Rule that decides whether an address may be dialled for a name and a port. The default permits all addresses.
 #[derive(Clone, Default)]
 pub struct AddressRule(Option<Arc<AddressPredicate>>);
 

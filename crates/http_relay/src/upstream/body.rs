@@ -51,12 +51,12 @@ impl ReturningConnection {
     }
 }
 
-/// Changes the body and the trailers of a response while they are forwarded.
+/// Filter that changes the body and the trailers of a response while they are forwarded.
 pub trait BodyFilter: Send + Sync {
-    /// Returns whether the body that leaves the filter is as long as the one that enters it.
+    /// Returns whether the filter leaves the length of the body unchanged.
     fn keeps_length(&self) -> bool;
 
-    /// Gives the next bytes of the body to the filter, after [`Self::pull`] has returned `None`.
+    /// Adds the next bytes of the body. Called only after [`Self::pull`] has returned `None`.
     fn push(&mut self, data: Bytes);
 
     /// Ends the body.
@@ -81,7 +81,7 @@ pub trait BodyFilter: Send + Sync {
     /// Returns whether all of an ended body has been pulled.
     fn is_over(&self) -> bool;
 
-    /// Changes the trailers.
+    /// Removes or changes trailers before they are forwarded.
     fn trailers(&mut self, trailers: &mut HeaderMap);
 
     /// Returns the number of values that were removed from the response so far.
@@ -169,7 +169,7 @@ impl UpstreamResponseBody {
         self
     }
 
-    /// Tells `upload` that the response is in progress, until the body ends.
+    /// Marks the response as in progress in `upload`, until the body ends.
     pub fn beside(mut self, upload: &UploadStatus) -> Self {
         self.answering = (!self.body.is_end_stream()).then(|| upload.answering());
         self
@@ -181,8 +181,8 @@ impl UpstreamResponseBody {
         self
     }
 
-    /// Reads the whole body now, to forward it later, if it has at most `most` bytes and arrives within `within`. Then its
-    /// connection is free for the next request. If it returns false, the rest of the body is lost.
+    /// Reads the whole body now, to forward it later, if it has at most `most` bytes and arrives within `within`. The connection is
+    /// then free for the next request. Otherwise returns false, and the rest of the body is lost.
     pub async fn keep(&mut self, most: usize, within: Duration) -> bool {
         tokio::time::timeout(within, self.read_whole(most)).await.unwrap_or(false)
     }
@@ -190,7 +190,7 @@ impl UpstreamResponseBody {
     async fn read_whole(&mut self, most: usize) -> bool {
         let whole = matches!(self.read_to_end(most).await, Buffered::Whole { .. });
         if let Some(returning) = self.returning.take().filter(|_| whole) {
-            // The sender is dropped at the end.
+            // The task sends nothing: it drops the sender when it ends.
             let _ = returning.await;
         }
         whole
@@ -280,7 +280,7 @@ impl UpstreamResponseBody {
         }
     }
 
-    /// Returns what the filter held back, after a pause of the upstream.
+    /// Returns the bytes that the filter held back, after a pause of the upstream.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Frame<Bytes>>> {
         let Some(filter) = &mut self.filter else { return Poll::Pending };
         let held = ready!(filter.poll_held(cx));
@@ -301,7 +301,7 @@ impl UpstreamResponseBody {
         error
     }
 
-    /// Gives a frame to the filter; returns it if there is no filter.
+    /// Passes a frame to the filter; returns the frame if there is no filter.
     fn feed_filter(
         &mut self,
         frame: Option<Result<Frame<Bytes>, hyper::Error>>,

@@ -103,8 +103,7 @@ fn key_of(certificate: &CertificateDer<'_>) -> Option<ServerKey> {
 
 type Http2Connection<S> = http2::Connection<TokioIo<S>, RequestBody, SlotExecutor>;
 
-/// Opens connections to upstreams directly or through a parent proxy. Contains the resolver, the rules for addresses, and the
-/// slots.
+/// Connector to upstreams, directly or through a parent proxy: resolver, rules for addresses, and slots.
 pub(super) struct Dialler {
     resolver: Resolver,
     policies: Policies,

@@ -35,7 +35,7 @@ pub enum UpstreamConnectError {
     /// The address is a listener of this process.
     #[error("the address is this proxy itself")]
     Loop,
-    /// The address belongs to this machine, but the client does not.
+    /// The address is on this machine, but the client is not.
     #[error("the address is local to the proxy's machine, and only clients on that machine may reach it")]
     NotAllowed,
     /// The guard blocks every address.
@@ -53,7 +53,7 @@ pub enum UpstreamConnectError {
     /// A parent proxy did not connect.
     #[error("cannot connect through the parent proxy {parent}: {why}")]
     Parent {
-        /// The parent's URL.
+        /// URL of the parent proxy.
         parent: String,
         /// Reason why the parent proxy cannot be used.
         why: ParentProxyError,

@@ -27,7 +27,7 @@ use inbound::ServiceTasks;
 /// Maximum bytes of a parent's response to CONNECT.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
 
-/// A parent proxy.
+/// A parent proxy that upstreams are reached through: its address and credentials.
 #[derive(Clone)]
 pub struct Parent {
     pub(super) target: Target,
@@ -74,7 +74,7 @@ impl Parent {
         Ok(Self { target, tls, authorization })
     }
 
-    /// Converts an unencrypted request for `target` to the form for a proxy.
+    /// Converts an unencrypted request for `target` to the form for a proxy: with an absolute URL and the parent's credentials.
     pub(super) fn address<B>(&self, request: &mut Request<B>, target: &Target) {
         let path = request.uri().path_and_query().cloned();
         let whole = Uri::builder()

@@ -45,7 +45,7 @@ pub enum UpstreamRoute {
     Parent(Arc<Parent>),
 }
 
-/// All policies, by host.
+/// Policies for upstreams, by host name or address.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamPolicies {
     /// Route to hosts without a policy.
@@ -70,8 +70,8 @@ impl UpstreamPolicies {
     }
 }
 
-/// TLS configurations and route of one policy: one offers HTTP/1.1 only, the other HTTP/2 first. They share sessions only with each
-/// other.
+/// TLS configurations and route of one policy. One configuration offers HTTP/1.1 only, the other HTTP/2 first. They share TLS
+/// sessions only with each other.
 pub(super) struct Compiled {
     pub(super) http1: TlsConnector,
     pub(super) http2: TlsConnector,

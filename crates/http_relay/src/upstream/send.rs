@@ -36,8 +36,8 @@ impl From<NoAnswer> for Unanswered {
 }
 
 impl Upstreams {
-    /// Sends a request to `origin`. Retries on another connection if no part of the request was sent, or if it has no body and the
-    /// upstream did not process it (RFC 9113 section 8.7).
+    /// Sends a request to `origin`. Retries on another connection if no part of the request was sent. Also retries a request
+    /// without a body that the upstream did not process (RFC 9113 section 8.7).
     pub async fn send(
         &self,
         origin: &Arc<Origin>,

@@ -24,8 +24,8 @@ impl Upstreams {
         }
         let own = RequestedConnection::default();
         let deadline = Deadline::within(self.0.connect_timeout);
-        // In each iteration a connection was opened and others took all of its slots. The loop ends when no more connections may be
-        // opened.
+        // Each iteration means that a connection was opened, but other requests took all of its slots. The loop ends when no more
+        // connections may be opened.
         while !deadline.remaining().is_zero() {
             let (pool, wanted, own_made) = (self.clone(), Arc::clone(origin), Arc::clone(&own));
             let making = move || async move { pool.make(&wanted, &own_made).await };

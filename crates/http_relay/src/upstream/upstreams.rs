@@ -43,7 +43,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Limits and options of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Policies for certain upstreams.
+    /// Routes and TLS verification of certain upstreams.
     pub policies: UpstreamPolicies,
     /// Addresses that may be connected to.
     pub guard: Guard,
@@ -86,7 +86,7 @@ impl Reuse {
 
 /// Result of connecting to a server before there is a request for it.
 pub struct ProbedServer {
-    /// The upstream's certificate.
+    /// Certificate that the upstream presented; `None` if it presented none.
     pub certificate: Option<CertificateDer<'static>>,
     /// Whether the connection uses HTTP/2.
     pub http2: bool,

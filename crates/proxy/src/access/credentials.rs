@@ -1,4 +1,4 @@
-//! A version of users and tokens, which a reload replaces.
+//! Users and tokens of one version of the configuration, which a reload replaces.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,14 +23,14 @@ pub struct Token {
     pub digest: [u8; DIGEST],
 }
 
-/// An authenticated user, with the end of its password or token.
+/// An authenticated user, with the signal that the password or token was removed or changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Proven {
     pub(crate) user: Arc<str>,
     pub(crate) ended: Ended,
 }
 
-/// A version of users and tokens.
+/// Users and tokens of one version of the configuration.
 pub(super) struct Credentials {
     pub(super) users: Arc<Users>,
     by_password: HashMap<Arc<str>, Proven>,
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// Replaces `old`: credentials that are in both versions continue, all others of `old` end.
+    /// Replaces `old`. Credentials that are in both versions stay valid; all other credentials of `old` end.
     pub(super) fn replace(&mut self, old: &Self) {
         for (name, proven) in &old.by_password {
             match self.by_password.get_mut(name).filter(|_| self.users.has_same_hash(name, &old.users)) {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!([user("alice"), user("bob"), user("carol")], [true, false, true]);
         let token = |value: &str| old.token(value.as_bytes(), &key()).unwrap().ended.has_ended();
         assert_eq!(["1", "2", "3", "4", "5"].map(token), [true, false, true, true, false]);
-        // A third version still ends the credentials of the first.
+        // The next version ends the credentials that the first two versions have in common.
         let mut newest = credentials(&[], &[]);
         newest.replace(&new);
         assert!(user("bob") && token("2") && token("5"));

@@ -30,9 +30,9 @@ const KEYS_STALE: Duration = Duration::from_secs(86_400);
 const KEYS_AGAIN: Duration = Duration::from_secs(30);
 /// Pause after a failed fetch of keys.
 const KEYS_RETRY: Duration = Duration::from_secs(5);
-/// Timeout of a fetch.
+/// Timeout of a request for an issuer's configuration or keys.
 const FETCH_WITHIN: Duration = Duration::from_secs(5);
-/// Tolerated difference between clocks, in seconds: for `nbf`.
+/// Tolerated clock difference in seconds, for the `nbf` claim.
 const SKEW_S: i64 = 60;
 
 /// An issuer whose tokens are accepted.

@@ -59,9 +59,9 @@ const USER_CHARS_MAX: usize = 255;
 /// Users of the proxy. If there are none, all clients of permitted networks may use it.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
-    /// Users with passwords.
+    /// Users with passwords. Default: none.
     pub users: Users,
-    /// Access tokens.
+    /// Access tokens, each with the name of its owner. Default: none.
     pub tokens: Vec<Token>,
     /// Issuers of accepted JSON Web Tokens.
     pub issuers: Vec<IssuerOptions>,
@@ -71,7 +71,7 @@ pub struct AccessOptions {
     pub confined_user: Option<Arc<str>>,
 }
 
-/// Authenticates clients and checks their access.
+/// Authentication of clients, and checks of their access.
 pub(super) struct Access {
     credentials: RwLock<Arc<Credentials>>,
     /// Whether authentication was required at startup. It then stays required, even if a reload removes all users.
@@ -149,7 +149,7 @@ impl Access {
         !self.credentials.read().is_empty()
     }
 
-    /// Returns the TLS acceptor of the proxy itself.
+    /// Returns the TLS acceptor of the proxy itself; `None` without [`AccessOptions::tls`].
     pub(super) fn door(&self) -> Option<&ProxyTlsAcceptor> {
         self.door.as_ref()
     }
@@ -244,7 +244,8 @@ impl Access {
         if let Some(cached) = credentials.remembered.get(&key) {
             return cached.outcome.clone();
         }
-        // For an unknown name, the hash of another user is used. The choice is always the same for a name, and secret.
+        // For an unknown name, the hash of another user is checked. A name always selects the same user, and clients cannot predict
+        // which.
         let stand_in = under(&self.key, &[b"stand-in", &[0], name.as_bytes()]);
         let (user, hash) = credentials.users.hash_of(name, &stand_in).ok_or(Denied::Wrong)?;
         let user = user.and_then(|user| credentials.user(&user).cloned());
@@ -266,10 +267,10 @@ impl Access {
             }
             let looked = tokio::task::spawn_blocking(move || {
                 let _worker = worker;
-                // Also for an unknown name, so that it takes the same time.
+                // Checked also for an unknown name, so that both cases take the same time.
                 let fits = hash.fits(&password);
                 let user = user.filter(|_| fits);
-                // Counted here, so that it is counted even if the caller has disconnected.
+                // Recorded in this task, so that a success counts even if the client has disconnected.
                 if user.is_some() {
                     attempts.succeeded(client);
                 }

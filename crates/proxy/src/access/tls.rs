@@ -38,7 +38,7 @@ pub enum ProxyTlsError {
     /// The verifier of client certificates cannot be created.
     #[error("cannot set up the verification of client certificates: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// The CRLs are invalid.
+    /// The CRLs cannot be read or parsed.
     #[error(transparent)]
     LoadedCrls(#[from] BadCrls),
 }
@@ -52,7 +52,7 @@ pub(crate) struct CertifiedUser {
 /// A client's TLS stream, with the user that its certificate names, and the certificate.
 pub(crate) type AcceptedClient<S> = (TlsStream<S>, Option<CertifiedUser>, Option<CertificateDer<'static>>);
 
-/// Accepts TLS connections to the proxy itself.
+/// Acceptor of TLS connections to the proxy itself.
 pub(crate) struct ProxyTlsAcceptor {
     tls: Arc<RevocationGuard>,
     pub(crate) only: bool,
@@ -86,7 +86,7 @@ impl ProxyTlsAcceptor {
         &self.tls
     }
 
-    /// Performs a handshake with a client of another protocol than HTTP, which has the name `alpn` in TLS.
+    /// Performs a handshake with a client whose protocol is not HTTP. `alpn` is the ALPN name of the protocol.
     pub(crate) async fn accept_as<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
@@ -97,8 +97,8 @@ impl ProxyTlsAcceptor {
         accept(Arc::new(config), stream).await
     }
 
-    /// Performs a handshake; the caller sets the timeout. Returns the client's certificate, and the user that it names: its subject
-    /// or fingerprint, and its URI names.
+    /// Performs a handshake; the caller sets the timeout. Returns the client's certificate, and the user that the certificate
+    /// names: subject or fingerprint, and URI names.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,

@@ -1,4 +1,4 @@
-//! Errors that prevent a leaf certificate.
+//! Errors of fetching a leaf certificate from the store.
 
 use super::new_name_limit::TooManyNames;
 use crate::mint::MintError;
@@ -6,7 +6,7 @@ use crate::mint::MintError;
 /// Reason why no leaf certificate is available for a host.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FetchError {
-    /// Minting failed.
+    /// Minting failed, for example because the CA did not sign.
     #[error(transparent)]
     Mint(#[from] MintError),
     /// The client has requested too many new names.

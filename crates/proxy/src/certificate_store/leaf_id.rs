@@ -9,21 +9,21 @@ use crate::mint::{LeafKeyKind, LeafKeySharing};
 /// All properties that distinguish leaves.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct LeafId {
-    /// Host name of the leaf.
+    /// Host name or address that the leaf is for.
     pub name: HostOrIp,
     /// Fingerprint of the CA certificate.
     pub authority: Fingerprint,
-    /// The key's type.
+    /// Key type of the leaf.
     pub kind: LeafKeyKind,
     /// Scope in which leaf certificates share a key.
     pub keys: LeafKeySharing,
     /// The user whose leaves share the key ([`LeafKeySharing::ByUser`]).
     pub user: Option<Arc<str>>,
-    /// The profile of the leaf.
+    /// Text of all minter settings that affect the leaf. Leaves with different profiles are never shared.
     pub profile: Arc<str>,
     /// Fingerprint of the upstream certificate that the leaf mirrors, if any.
     pub mirrored: Option<Fingerprint>,
-    /// Whether another process gets the leaf's key.
+    /// The other processes that get the leaf's key, if any.
     pub key_goes_to: KeyRecipients,
 }
 

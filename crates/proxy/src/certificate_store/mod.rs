@@ -44,15 +44,15 @@ const FAILURE_LIFE: Duration = Duration::from_secs(1);
 const RENEWALS_MAX: u64 = 65_536;
 /// Bytes of a cache entry in addition to its leaf: the cache's nodes and the key.
 const ENTRY_OCTETS: usize = 320;
-/// Bytes of a P-256 key that a leaf owns: PKCS#8 text, the library's form, and the public key. Also used for a user's key, because
-/// the other leaves of that key may no longer exist.
+/// Memory of a P-256 key in bytes: PKCS#8 text, parsed key, and public key. Also counted for each leaf of a user's key, because the
+/// store may hold no other leaf of that key.
 const KEY_OCTETS: usize = 1_024;
-/// Bytes of a user's RSA key.
+/// Memory of a user's RSA key in bytes.
 const RSA_KEY_OCTETS: usize = 4_096;
 /// A leaf is renewed when less than one part in `RENEW_PARTS` of its lifetime remains.
 const RENEW_PARTS: u32 = 3;
 
-/// Counters of the store.
+/// Counters of a certificate store since its creation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StoreCounts {
     /// Requests answered from memory.
@@ -61,7 +61,7 @@ pub struct StoreCounts {
     pub joined: u64,
     /// Minted leaves, including renewals.
     pub minted: u64,
-    /// Failed mintings.
+    /// Mintings that failed, including renewals.
     pub failed: u64,
     /// Requests refused by the rate limit of new names.
     pub refused: u64,
@@ -140,7 +140,7 @@ impl CertificateStore {
         W: Future<Output = Result<Leaf, MintError>> + Send + 'static,
     {
         match self.0.leaves.get(id) {
-            // The cache's clock stops while the machine sleeps, and is never set, so the leaf's own validity is checked too.
+            // The cache uses a monotonic clock, which stops while the machine sleeps, so the leaf's own validity is checked too.
             Some(cached) if cached.outcome.as_ref().is_ok_and(|leaf| !leaf.holds_at(now)) => {
                 self.0.leaves.invalidate(id);
                 self.fetch_new(id, client.into(), now, mint).await
@@ -158,8 +158,8 @@ impl CertificateStore {
         }
     }
 
-    /// Mints a new leaf, counted against the requester's limit on new names. A request that joined a refused one starts its
-    /// own.
+    /// Mints a new leaf, counted against the requester's limit on new names. If a shared request fails because of another client's
+    /// limit, starts a new one.
     async fn fetch_new<W>(
         &self,
         id: &LeafId,
@@ -228,13 +228,13 @@ impl CertificateStore {
         self.0.leaves.entries()
     }
 
-    /// Returns whether the store is empty.
+    /// Returns whether no leaf is in memory.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the counters.
+    /// Returns the counters since the store was created.
     #[must_use]
     pub fn counts(&self) -> StoreCounts {
         let flight = self.0.leaves.counts();

@@ -17,7 +17,7 @@ pub(crate) const LOOKS_PER_NAME: u32 = 10;
 /// Key of a rate limit: the user name or, if unknown, the address (for IPv6, the /64, because one machine may use all of it).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum RateLimitKey {
-    /// A user name.
+    /// Name of the authenticated user.
     User(Arc<str>),
     /// A client network, as returned by [`inbound::network`].
     Address(IpAddr),
@@ -51,7 +51,7 @@ impl fmt::Display for RateLimitKey {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{client} requests too many new names: at most {per_minute} per minute, with a burst of {burst}")]
 pub struct TooManyNames {
-    /// The client.
+    /// User or address that has exceeded the limit.
     pub client: RateLimitKey,
     /// Permitted new names per minute.
     pub per_minute: u32,
@@ -90,7 +90,7 @@ impl NewNameLimit {
         Err(TooManyNames { client: client.clone(), per_minute: self.per_minute, burst: self.burst })
     }
 
-    /// Returns the token of a name that the second level had. The lookup stays charged.
+    /// Refunds a name whose leaf the second level had, because this name is not new. The lookup stays charged.
     pub(super) fn give_back(&self, client: &RateLimitKey) {
         self.buckets.give_back(client);
     }

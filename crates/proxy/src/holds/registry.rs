@@ -61,19 +61,19 @@ struct RememberedApproval {
 pub(crate) enum Answer {
     /// The request may be sent.
     Approved {
-        /// The person.
+        /// The person who approved the request.
         by: Arc<str>,
     },
     /// The request is refused.
     Rejected {
-        /// The person.
+        /// The person who rejected the request.
         by: Arc<str>,
         /// The reason that the client gets.
         reason: Option<String>,
     },
 }
 
-/// A held request in the audit log.
+/// Data about a held request for the audit log.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldRecord {
     /// Id of the held request.
@@ -105,7 +105,7 @@ pub enum ApprovalError {
     /// No request with this id is held.
     #[error(transparent)]
     NoSuchHold(#[from] NoSuchHold),
-    /// The approval is to be remembered for too long.
+    /// The time for which to remember the approval is too long.
     #[error("an approval lasts for 1 s to 24 h")]
     Duration,
 }
@@ -140,9 +140,9 @@ impl Holds {
         self.0.news.subscribe()
     }
 
-    /// Approves a held request as the person `by`: once, or with `remember` also equal requests within this time. Equal are requests
-    /// of the same client and user with the same rule, method, host, port and path. Returns the request, and the number of requests that are
-    /// sent now.
+    /// Approves a held request as the person `by`: once, or with `remember` also equal requests within this time. Equal requests
+    /// have the same client, user, rule, method, scheme, host, port and path. Returns the request, and the number of requests that
+    /// are sent now.
     ///
     /// # Errors
     /// [`ApprovalError`]
@@ -252,7 +252,6 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Returns the id.
     pub(crate) fn id(&self) -> &Arc<str> {
         &self.id
     }
@@ -271,7 +270,7 @@ impl Hold {
         (&mut self.answer).await.ok()
     }
 
-    /// Ends the hold. Returns the decision, if there was one meanwhile.
+    /// Ends the hold. Returns the decision if a person has decided meanwhile.
     pub(crate) fn end(mut self) -> Option<Answer> {
         self.holds.0.state.lock().held.remove(&self.id);
         self.answer.try_recv().ok()

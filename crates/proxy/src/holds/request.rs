@@ -68,7 +68,7 @@ impl HeldRequest {
     }
 }
 
-/// A request that a rule is made of.
+/// A request from which a policy rule is generated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AllowedRequest<'a> {
     pub(crate) identity: Option<&'a str>,
@@ -123,15 +123,16 @@ impl AllowedRequest<'_> {
     }
 }
 
-/// Identifies equal requests: client, user, rule, method, scheme, host, port and the exact path. A remembered approval applies to these.
+/// Identifies equal requests: client, user, rule, method, scheme, host, port and the exact path. A remembered approval applies to
+/// all requests with the same key.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct HoldKey(Fingerprint);
 
 impl HoldKey {
-    /// Creates the key of a request. `url` is complete, without the query. Users of one identity are different: one of them who
-    /// approves a request of another must not approve own requests with it.
+    /// Creates the key of a request. `url` is complete, without the query. Users of one identity have different keys: otherwise a
+    /// user who approves another user's request would also approve own requests.
     pub(crate) fn new(client: (&str, Option<&str>), rule: &str, method: &str, url: &str) -> Self {
-        // As escaped texts, so that no part can contain another.
+        // The parts are escaped and quoted, so that their boundaries are unambiguous.
         Self(Fingerprint::of(format!("{client:?} {rule:?} {method:?} {url:?}").as_bytes()))
     }
 }

@@ -58,7 +58,7 @@ fn attributes(
         size: body.map_or(-1, |body| i64::try_from(body.len()).unwrap_or(i64::MAX)),
         protocol: head.protocol().to_owned(),
         body: text.unwrap_or_default().to_owned(),
-        // A field of text cannot carry other bytes.
+        // The field `body` is a UTF-8 text. Other bytes are sent in `raw_body`.
         raw_body: body.filter(|_| text.is_none()).map(|body| body.to_vec()).unwrap_or_default(),
     };
     let context = [("bulla.identity", facts.identity.as_deref()), ("bulla.rule", facts.rule.as_deref())];

@@ -25,7 +25,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 /// Timeout of a keep-alive ping.
 const PING_WITHIN: Duration = Duration::from_secs(5);
 
-/// The address of a service.
+/// Address of a hook's service, with the resolver and TLS options to reach it.
 struct Service {
     host: HostOrIp,
     port: u16,

@@ -1,5 +1,5 @@
-//! Messages, clients and servers, generated from the definitions of the protocols. They are checked in so that a build needs no
-//! compiler for them; a test generates them again and compares.
+//! Messages, clients and servers, generated from the definitions of the protocols. They are checked in, so that a build needs no
+//! protobuf compiler. A test generates them again and compares.
 
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 

@@ -1,4 +1,4 @@
-//! What a request has for its hooks, and what a hook answers.
+//! Data about a request that hooks get, and the verdicts that hooks return.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl HookFacts<'_> {
         }
     }
 
-    /// Returns the pseudo fields of a request.
+    /// Returns `:method`, `:scheme`, `:authority` and `:path` of a request.
     pub(super) fn pseudo_fields(&self, head: &RequestHead) -> [(&'static str, String); 4] {
         [
             (":method", head.method.clone()),
@@ -80,7 +80,7 @@ impl RequestHead {
     }
 }
 
-/// A response that a hook gives to the client.
+/// A response from a hook, which the client gets instead of the server's response.
 #[derive(Debug)]
 pub(crate) struct HookReply {
     pub(super) status: StatusCode,
@@ -89,7 +89,7 @@ pub(crate) struct HookReply {
 }
 
 impl HookReply {
-    /// Returns the status of a reply; `fallback` if the hook gave none.
+    /// Returns the status of a reply; `fallback` if the hook sent none.
     pub(super) fn status(code: Option<i32>, fallback: StatusCode) -> Result<StatusCode, HookFault> {
         let code = code.filter(|code| *code != 0);
         let status =
@@ -102,13 +102,13 @@ impl HookReply {
         self.status
     }
 
-    /// Returns whether the hook refuses the request and says nothing more.
+    /// Returns whether the reply is an error status without header fields and body.
     pub(crate) fn is_bare_refusal(&self) -> bool {
         let is_error = self.status.is_client_error() || self.status.is_server_error();
         is_error && self.fields.is_empty() && self.body.is_empty()
     }
 
-    /// Returns the response.
+    /// Converts the reply to the HTTP response for the client.
     pub(crate) fn response(self) -> Response<Body> {
         let mut response = page::text(self.status, "text/plain; charset=utf-8", self.body);
         apply(response.headers_mut(), &self.fields);
@@ -134,7 +134,7 @@ pub(super) struct Changes {
     /// Changes of the response that follows.
     pub(super) response_fields: Vec<FieldChange>,
     pub(super) body: Option<Bytes>,
-    /// Whether the message is final, so that its body is not sent to the hook.
+    /// Whether the hook needs no more of the message. The body is then not sent to the hook.
     pub(super) is_final: bool,
 }
 
@@ -143,7 +143,6 @@ impl Changes {
         self.fields.is_empty() && self.response_fields.is_empty() && self.body.is_none()
     }
 
-    /// Applies the changes of the header.
     pub(super) fn apply(&self, headers: &mut HeaderMap) {
         apply(headers, &self.fields);
     }

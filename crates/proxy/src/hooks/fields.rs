@@ -88,7 +88,7 @@ fn set_field(
     let action = match (&one.append, one.append_action()) {
         (Some(append), _) if append.value => HeaderAppendAction::AppendIfExistsOrAdd,
         (Some(_), _) => HeaderAppendAction::OverwriteIfExistsOrAdd,
-        // This value is 0, as if the hook had sent no action.
+        // The enum value is 0, which is also the value if the hook sends no action.
         (None, HeaderAppendAction::AppendIfExistsOrAdd) => plain,
         (None, action) => action,
     };
@@ -207,7 +207,7 @@ mod tests {
             let read = changes(&[option(name, value, None, plain)], &[], plain);
             assert!(matches!(read, Err(HookFault::Invalid(_))), "{name:?}: {read:?}");
         }
-        // The proxy computes it.
+        // The proxy computes `Content-Length` itself.
         assert_eq!(changes(&[option("content-length", "7", None, plain)], &[], plain), Ok(Vec::new()));
         let many = vec![option("x-a", "b", None, plain); CHANGES_MAX + 1];
         assert!(changes(&many, &[], plain).is_err());

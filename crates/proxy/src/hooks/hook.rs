@@ -17,7 +17,7 @@ use super::options::{
 use crate::rule_index::HostPattern;
 use crate::setting::{InvalidSetting, invalid};
 
-/// A hook.
+/// A configured hook, with the channel to its service.
 pub(super) struct Hook {
     pub(super) name: Arc<str>,
     pub(super) protocol: HookProtocol,
@@ -60,13 +60,13 @@ impl Hook {
             || hosts.iter().any(|host| self.hosts.iter().any(|pattern| pattern.is_for(host)))
     }
 
-    /// Takes a slot for a request. Its body counts until the slot is free.
+    /// Takes one of the hook's slots for concurrent requests. The caller holds the slot while the body of the request is in memory.
     pub(super) fn slot(&self) -> Result<OwnedSemaphorePermit, HookFault> {
         Arc::clone(&self.calls).try_acquire_owned().map_err(|_| HookFault::Busy)
     }
 }
 
-/// Checks the settings of a hook that need no connection.
+/// Validates the settings of a hook that can be checked without a connection.
 fn check(options: &HookOptions) -> Result<(), InvalidSetting> {
     let name = &options.name;
     if name.is_empty() || name.len() > 100 || !name.bytes().all(|byte| byte.is_ascii_graphic()) {

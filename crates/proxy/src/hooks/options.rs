@@ -8,21 +8,21 @@ use crate::setting::InvalidSetting;
 
 /// Default timeout of each message to a hook.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(500);
-/// Minimum and maximum of that timeout.
+/// Permitted timeouts of a message to a hook.
 pub(super) const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
 /// Default maximum bytes of a body that a hook gets.
 pub(super) const BODY_OCTETS: usize = 64 << 10;
-/// Limit of that maximum: each concurrent call may hold a body of the request and one of the response.
+/// Maximum of [`HookOptions::body_octets_max`]: each concurrent call may hold a body of the request and one of the response.
 pub(super) const BODY_OCTETS_MAX: usize = 4 << 20;
 /// Default maximum of concurrent requests at one hook.
 pub(super) const CALLS: usize = 256;
-/// Limit of that maximum.
+/// Maximum of [`HookOptions::calls_max`].
 pub(super) const CALLS_MAX: usize = 10_000;
 /// Maximum hooks. Each one adds a round trip to its requests.
 pub(super) const HOOKS_MAX: usize = 16;
 
-/// The protocol of a hook.
+/// The protocol between the proxy and the service of a hook.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookProtocol {
@@ -32,7 +32,7 @@ pub enum HookProtocol {
     ExtProc,
 }
 
-/// What happens to a request whose hook does not answer, or answers something invalid.
+/// Decision about a request if its hook does not answer, or sends an invalid answer.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnError {
@@ -43,12 +43,12 @@ pub enum OnError {
     Allow,
 }
 
-/// Options of a hook.
+/// Options of a hook: its service, hosts, limits, and the decision on errors.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HookOptions {
     /// Name of the hook in logs, metrics and the audit log.
     pub name: String,
-    /// The protocol of the service.
+    /// The protocol that the service implements.
     pub protocol: HookProtocol,
     /// URL of the service: `https://HOST:PORT`, or `http://` on this machine.
     pub url: String,
@@ -56,9 +56,9 @@ pub struct HookOptions {
     pub hosts: Vec<String>,
     /// Trust anchors (DER) of the service's certificate; `None` uses the system's trust anchors.
     pub roots: Option<Vec<Vec<u8>>>,
-    /// Timeout of each message.
+    /// Timeout of each message to the hook. Default: 500 ms.
     pub timeout: Duration,
-    /// What happens without an answer.
+    /// Decision about a request if the hook does not answer, or sends an invalid answer.
     pub on_error: OnError,
     /// Whether the hook gets the bodies of requests.
     pub request_body: bool,
@@ -66,9 +66,9 @@ pub struct HookOptions {
     pub response_headers: bool,
     /// Whether the hook gets the bodies of responses. Only for [`HookProtocol::ExtProc`].
     pub response_body: bool,
-    /// Maximum bytes of a body that the hook gets. Larger ones are refused.
+    /// Maximum bytes of a body that the hook gets. A request or response with a larger body is refused.
     pub body_octets_max: usize,
-    /// Maximum concurrent requests at the hook. More requests are treated as errors.
+    /// Maximum concurrent requests at the hook. [`Self::on_error`] decides about further requests.
     pub calls_max: usize,
 }
 
@@ -93,11 +93,11 @@ impl HookOptions {
     }
 }
 
-/// An invalid hook.
+/// An error in the options of a hook: setting, reason and fix.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("hook {name:?}: {key}: {why}")]
 pub struct BadHook {
-    /// Name of the hook.
+    /// Name of the invalid hook.
     pub name: String,
     /// Key of the invalid setting.
     pub key: &'static str,

@@ -60,7 +60,7 @@ impl Processor {
         let messages = stream::poll_fn(move |cx| queued.poll_recv(cx));
         let mut client =
             ExternalProcessorClient::new(channel).max_decoding_message_size(message_octets(octets_max));
-        // A service may send its header with the first answer, so that both belong to one timeout.
+        // A service may send its header with the first answer, so one timeout covers both.
         let opened = async {
             let answers = client.process(with_facts(messages, facts)).await?.into_inner();
             let mut opened = Self { queue, answers, timeout, octets_max, has_answered: false };
@@ -130,7 +130,7 @@ pub(super) const fn message_octets(body_octets_max: usize) -> usize {
     body_octets_max + (256 << 10)
 }
 
-/// Returns the request that opens the stream. Its metadata has what the messages have no field for.
+/// Returns the request that opens the stream. Its metadata contains the facts for which the messages have no field.
 fn with_facts<S>(messages: S, facts: &HookFacts<'_>) -> Request<S> {
     let mut request = Request::new(messages);
     let address = facts.client.ip().to_string();
@@ -140,7 +140,7 @@ fn with_facts<S>(messages: S, facts: &HookFacts<'_>) -> Request<S> {
         ("x-bulla-rule", facts.rule.as_deref()),
         ("x-bulla-request", Some(&*facts.id)),
     ] {
-        // A name of another character set is sent escaped.
+        // Metadata values are ASCII, so other characters are percent-encoded.
         let value = value
             .filter(|value| !value.is_empty())
             .map(|value| outbound::http::percent_encoded(value).to_string());

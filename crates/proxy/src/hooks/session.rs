@@ -21,7 +21,7 @@ use super::hook::{Hook, Hooks};
 use super::options::{HookProtocol, OnError};
 use super::processor::{Part, Processor, body_message, header_message, message_octets};
 
-/// What a hook decided, for the audit log.
+/// Decision of one hook, for the audit log.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct HookDecision {
     pub(crate) decision: &'static str,
@@ -59,7 +59,7 @@ impl HookEnd {
     }
 }
 
-/// Whether a request changes the protocol of its connection. Hooks get the header of such a request only.
+/// Kind of a request: whether it changes the protocol of its connection. Hooks get only the header of a request that does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestKind {
     Plain,
@@ -128,7 +128,7 @@ impl HookSession {
         Ok(())
     }
 
-    /// Records what a hook decided. A hook without a decision ends the request, unless its configuration allows it.
+    /// Records what a hook decided. If the hook made no decision, ends the request, unless the hook's [`OnError`] allows it.
     fn settle(
         &mut self,
         hook: &Hook,
@@ -179,7 +179,7 @@ impl HookSession {
         Ok(named(&changed))
     }
 
-    /// Applies what a hook decided about a request.
+    /// Applies a hook's verdict about a request.
     fn apply(
         &mut self,
         request: &mut Request<RequestBody>,
@@ -213,7 +213,7 @@ impl HookSession {
         self.open.is_empty() && self.response_fields.is_empty()
     }
 
-    /// Returns what the hooks decided since the last call.
+    /// Takes the decisions of hooks since the last call.
     pub(crate) fn take_decisions(&mut self) -> Vec<HookDecision> {
         std::mem::take(&mut self.decisions)
     }
@@ -315,7 +315,7 @@ async fn buffer(
     let filter = filter.take().map(|filter| Box::new(filter) as Box<dyn BodyFilter>);
     match response.body_mut().buffer(filter, most).await {
         Buffered::Whole { removed } => {
-            // The length of the decoded body.
+            // The length may be that of the encoded or unfiltered body.
             response.headers_mut().remove(CONTENT_LENGTH);
             Ok(removed)
         }
@@ -324,7 +324,7 @@ async fn buffer(
     }
 }
 
-/// Applies what a hook decided about a response.
+/// Applies a hook's verdict about a response.
 fn apply_to_response(
     response: &mut Response<UpstreamResponseBody>,
     filter: &mut Option<impl BodyFilter + 'static>,

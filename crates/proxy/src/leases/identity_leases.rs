@@ -1,4 +1,4 @@
-//! The leases in use.
+//! All leases of a proxy that are in use, by identity and role.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use tokio_util::sync::CancellationToken;
 use super::issuer::{LeaseError, LeaseIssuer};
 use super::slot::{Held, Leased, Slot, SlotRef, SlotState};
 
-/// Maximum leases that exist at the same time, also those that wait for their revocation. The store allows 1,000 for one caller, so
-/// that a proxy that was killed can start again.
+/// Maximum concurrent leases, including leases that wait for their revocation. The store allows 1,000 for one caller, so that a
+/// proxy can restart while the leases of a killed one still exist.
 pub const LEASES_MAX: usize = 500;
 /// Time for which a request waits for a new lease. The creation continues without the request.
 const WAIT: Duration = Duration::from_secs(10);
 /// Interval between rounds of renewals and revocations.
 const ROUND_INTERVAL: Duration = Duration::from_secs(1);
-/// Time for which a failed creation is the answer to further requests.
+/// Time for which a failed creation is cached: requests in this time get the same error.
 const FAILURE_KEPT: Duration = Duration::from_secs(1);
 /// Minimum time between two checks of a lease that servers reject.
 const CHECK_AGAIN: Duration = Duration::from_secs(10);
-/// Delay after a renewal without an answer.
+/// Delay before the next attempt to renew a lease, if the store did not respond.
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
 /// Maximum delay between two attempts to revoke a lease.
 const REVOKE_AGAIN_MAX: Duration = Duration::from_secs(30);
-/// Maximum concurrent calls of one round, for each kind.
+/// Maximum concurrent calls of one round: renewals, and separately revocations.
 const CALLS_AT_ONCE: usize = 8;
 
-/// Returns whether an identity may still have leases of a role.
+/// Function that returns whether an identity may still have leases of a role.
 pub(crate) type Entitled = dyn Fn(&str, &str) -> bool + Send + Sync;
 
 /// Identity and role.
@@ -66,7 +66,7 @@ struct Ending {
 }
 
 impl IdentityLeases {
-    /// Creates the leases of one proxy.
+    /// Creates an empty set of leases. `issuer` creates, renews and revokes the leases.
     pub fn new(issuer: Arc<dyn LeaseIssuer>) -> Self {
         Self(Arc::new(Leases {
             issuer,
@@ -78,7 +78,8 @@ impl IdentityLeases {
         }))
     }
 
-    /// Returns the lease of an identity, and creates it if there is none. `ended` is the end of the client's token or password.
+    /// Returns the lease of an identity, and creates it if there is none. `ended` signals that the client's token or password was
+    /// removed.
     ///
     /// # Errors
     /// [`LeaseError`]
@@ -120,12 +121,12 @@ impl IdentityLeases {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(ROUND_INTERVAL) => {}
             }
-            // Not cancelled: a lease that a round revokes is in no list.
+            // A round is not cancelled: a lease that it is revoking is in no list and would be lost.
             self.round(&*is_entitled).await;
         }
     }
 
-    /// Runs one round.
+    /// Runs one round of renewals and revocations.
     pub(super) async fn round(&self, is_entitled: &Entitled) {
         let leases = &self.0;
         let slots: Vec<(Key, Arc<Slot>)> =
@@ -145,7 +146,7 @@ impl IdentityLeases {
         join(run(renewals), leases.revoke_due()).await;
     }
 
-    /// Revokes all leases. New ones are not created. Waits at most `within`; what remains expires.
+    /// Revokes all leases, and creates no new ones. Waits at most `within`; leases that are not revoked by then expire.
     pub(crate) async fn close(&self, within: Duration) {
         let leases = &self.0;
         leases.is_closed.store(true, Release);
@@ -172,7 +173,7 @@ impl IdentityLeases {
 }
 
 impl Slot {
-    /// Returns the lease if no call is necessary.
+    /// Returns the lease if this requires no call to the store.
     fn at_once(&self) -> Option<Leased> {
         let state = self.state.try_lock().ok()?;
         let held = state.held.as_ref().filter(|held| held.is_usable())?;
@@ -275,7 +276,7 @@ impl Leases {
         self.over.lock().push((key, slot));
     }
 
-    /// Takes the leases out of slots that are over. A slot with a call in progress is tried again.
+    /// Moves the leases of ended slots to the list of leases to revoke. A slot with a call in progress stays for the next round.
     fn collect_ended(&self) {
         let over = std::mem::take(&mut *self.over.lock());
         for (key, slot) in over {
@@ -335,7 +336,7 @@ impl Leases {
     }
 }
 
-/// Runs calls, a few at a time.
+/// Runs calls, at most [`CALLS_AT_ONCE`] concurrently.
 async fn run(calls: Vec<BoxFuture<'_, ()>>) {
     futures_util::stream::iter(calls).buffer_unordered(CALLS_AT_ONCE).collect::<()>().await;
 }

@@ -1,4 +1,4 @@
-//! The store of leases.
+//! Interface of the store that creates, renews and revokes leases.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,17 +7,17 @@ use jiff::Timestamp;
 use keys::Secret;
 use uuid::Uuid;
 
-/// Future of a call.
+/// Future of a call to a [`LeaseIssuer`].
 pub type Issuing<'a, T> = Pin<Box<dyn Future<Output = Result<T, LeaseError>> + Send + 'a>>;
 
-/// A new lease with its user.
+/// A new lease: a user with a password and an expiry.
 #[derive(Clone, Debug)]
 pub struct NewLease {
-    /// ID of the lease.
+    /// ID of the lease, for its renewal and revocation.
     pub id: Uuid,
     /// Name of the user.
     pub username: Secret,
-    /// Password of the user.
+    /// Password of the new user.
     pub password: Secret,
     /// Creation time, by the clock of the store.
     pub created_at: Timestamp,
@@ -37,7 +37,7 @@ pub trait LeaseIssuer: fmt::Debug + Send + Sync {
     fn revoke(&self, lease: Uuid) -> Issuing<'_, ()>;
 }
 
-/// Error of a call. Contains no part of a password.
+/// Error of a call to the store of leases. Contains no part of a password.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LeaseError {
     /// The store does not respond. A retry is safe.

@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use super::issuer::{LeaseError, NewLease};
 
-/// Maximum tokens and passwords of one identity that are remembered. Beyond it, a removed one does not end the lease.
+/// Maximum tokens and passwords that are remembered for one lease. If more have used the lease, their removal does not end it.
 const HOLDERS_MAX: usize = 64;
-/// A lease is not given to requests in the last part of its life: a tenth, at most this time.
+/// Requests get no lease that expires within a tenth of its lifetime. This is the maximum of that margin.
 const MARGIN_MAX: Duration = Duration::from_secs(30);
 
-/// A lease that exists.
+/// A lease that the store has created.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) id: Uuid,
@@ -30,7 +30,7 @@ pub(super) struct Held {
     life: Duration,
     username: Secret,
     password: Secret,
-    /// The place among [`LEASES_MAX`](super::LEASES_MAX).
+    /// Permit of one of the [`LEASES_MAX`](super::LEASES_MAX) leases.
     _place: OwnedSemaphorePermit,
 }
 
@@ -54,7 +54,7 @@ impl Held {
         Leased { id: self.id, username: self.username.clone(), password: self.password.clone() }
     }
 
-    /// Returns whether a request may get the lease.
+    /// Returns whether requests may get the lease: it does not expire soon.
     pub(super) fn is_usable(&self) -> bool {
         Instant::now() + (self.life / 10).min(MARGIN_MAX) < self.expires
     }
@@ -77,11 +77,11 @@ fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
-/// The lease of one identity and role, and its end.
+/// Slot for the leases of one identity and role, with the clients that have used the lease.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) state: tokio::sync::Mutex<SlotState>,
-    /// Ends of the tokens and passwords that have used the lease.
+    /// End signals of the tokens and passwords that have used the lease.
     holders: Mutex<Vec<Ended>>,
     /// Whether a client without a token or password has used the lease.
     is_unbound: AtomicBool,
@@ -128,13 +128,13 @@ impl Slot {
 }
 
 impl SlotState {
-    /// Takes all leases out.
+    /// Removes and returns all leases of the slot.
     pub(super) fn take_all(&mut self) -> Vec<Held> {
         self.retired.drain(..).chain(self.held.take()).collect()
     }
 }
 
-/// A lease that a request has got.
+/// Reference to the lease that a request uses.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotRef(pub(super) Arc<Slot>);
 

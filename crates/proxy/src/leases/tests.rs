@@ -55,7 +55,7 @@ fn at(seconds: i64) -> Timestamp {
 impl LeaseIssuer for Store {
     fn create<'a>(&'a self, role: &'a str) -> Issuing<'a, NewLease> {
         Box::pin(async move {
-            // Callers meet here.
+            // The delay lets concurrent callers overlap.
             tokio::time::sleep(Duration::from_millis(100)).await;
             self.here()?;
             assert_eq!(role, ROLE);
@@ -112,7 +112,8 @@ async fn user(leases: &IdentityLeases, identity: &str) -> Result<String, LeaseEr
     Ok(leased.username.expose().to_owned())
 }
 
-/// Lets the time pass, with a round each second, while `identity` sends a request every second if there is one.
+/// Advances the time by `seconds`, with one round each second. With `identity`, also sends one request each second. Returns the
+/// user names of its leases.
 async fn pass(leases: &IdentityLeases, seconds: u64, identity: Option<&str>) -> Vec<String> {
     let mut users = Vec::new();
     for _ in 0..seconds {
@@ -145,7 +146,7 @@ async fn lease_is_renewed_while_it_is_used_and_replaced_at_its_maximum() {
     // The old lease stays until it expires: requests in progress may use it.
     assert_eq!(pass(&leases, 45, Some("a")).await, ["user-1", "user-2"], "replaced");
     assert_eq!(store.ids().len(), 2);
-    // Without requests it is renewed no more, after the renewal for the last request.
+    // Without requests, the lease is renewed once more, for the last request, and then no longer.
     pass(&leases, 80, None).await;
     let before = store.live.lock()[&Uuid::from_u128(2)].1;
     pass(&leases, 110, None).await;
@@ -178,7 +179,7 @@ async fn stopped_identity_loses_its_lease_and_others_keep_theirs() {
     fetch("b", &other).await.unwrap();
     leases.round(&|_: &str, _: &str| true).await;
     assert_eq!(store.ids().len(), 2);
-    // Its token is removed. While the store does not answer, the revocation waits.
+    // The token of identity `a` is removed. While the store does not answer, the revocation waits.
     token.end();
     store.is_away.store(true, SeqCst);
     leases.round(&|_: &str, _: &str| true).await;
@@ -186,10 +187,10 @@ async fn stopped_identity_loses_its_lease_and_others_keep_theirs() {
     store.is_away.store(false, SeqCst);
     pass(&leases, 3, Some("b")).await;
     assert_eq!(store.ids(), [Uuid::from_u128(2)]);
-    // The policy no longer names the other one.
+    // The policy no longer grants the role to identity `b`.
     leases.round(&|identity: &str, role: &str| (identity, role) != ("b", ROLE)).await;
     assert!(store.ids().is_empty());
-    // With another token, an identity goes on.
+    // An identity with a second token keeps its lease.
     let (one, two) = (Ended::default(), Ended::default());
     fetch("c", &one).await.unwrap();
     fetch("c", &two).await.unwrap();
@@ -214,7 +215,7 @@ async fn lease_that_the_store_denies_to_revoke_is_tried_again_until_it_expires()
     tokio::time::sleep(Duration::from_secs(2)).await;
     round("a").await;
     assert_eq!(store.ids(), [Uuid::from_u128(2)]);
-    // Without it, the proxy stops to try when the lease has expired.
+    // Without the permission, the proxy stops retrying when the lease has expired.
     store.denies.store(true, SeqCst);
     round("b").await;
     tokio::time::sleep(Duration::from_secs(LIFE_S as u64)).await;

@@ -60,7 +60,7 @@ impl Authority {
         self.certificate.fingerprint
     }
 
-    /// Returns the CA certificate.
+    /// Returns the certificate of the CA that signs the leaves.
     #[must_use]
     pub fn certificate(&self) -> &Certificate {
         &self.certificate

@@ -20,10 +20,11 @@ use super::validity::{CLOCK_SKEW_S, VALIDITY_MIN};
 
 /// An intermediate is replaced when less than one part in `RENEW_PARTS` of its lifetime remains.
 const RENEW_PARTS: i64 = 3;
-/// Interval of checks of the clock, which continues while the machine sleeps, and of retries.
+/// Interval of checks whether a new intermediate is due, and of retries. Short, because the validity continues while the machine
+/// sleeps, but a timer does not.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Creates intermediates below a CA.
+/// Source of short-lived intermediate CAs below a CA.
 #[derive(Clone, Debug)]
 pub struct Intermediates {
     above: Authority,

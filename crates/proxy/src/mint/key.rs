@@ -28,7 +28,7 @@ impl LeafKeyKind {
     }
 }
 
-/// The key of a leaf certificate.
+/// Private key of one or more leaf certificates.
 #[derive(Clone)]
 pub struct LeafKey {
     kind: LeafKeyKind,
@@ -101,14 +101,14 @@ impl LeafKey {
         self.of == LeafKeyScope::Leaf
     }
 
-    /// Returns whether the key is stored only as long as its leaves, because there are many such keys: keys of a user, a consumer
-    /// or a single leaf.
+    /// Returns whether the key is stored only as long as its leaves. This applies to keys of a user, a consumer or a single leaf,
+    /// because there are many of them.
     #[must_use]
     pub fn expires_with_leaves(&self) -> bool {
         self.of != LeafKeyScope::Process
     }
 
-    /// Returns the same key, marked as permitted or not permitted for another process.
+    /// Returns the same key, with or without the permission to send it to another process.
     pub(crate) fn with_export_permission(self, is_handed_out: bool) -> Self {
         Self { is_handed_out, ..self }
     }
@@ -124,7 +124,7 @@ impl LeafKey {
         Fingerprint::of(&self.spki)
     }
 
-    /// Returns the type of the key.
+    /// Returns the type of the key: P-256 or RSA 2048.
     #[must_use]
     pub fn kind(&self) -> LeafKeyKind {
         self.kind

@@ -12,9 +12,9 @@ use super::key::LeafKey;
 /// A leaf certificate, ready for handshakes.
 #[derive(Clone, Debug)]
 pub struct Leaf {
-    /// The chain and the key.
+    /// Chain and private key, in the form that rustls uses for handshakes.
     pub certified: Arc<CertifiedKey>,
-    /// The key of the leaf.
+    /// Key of the leaf. Other leaves may share it ([`LeafKeySharing`](super::LeafKeySharing)).
     pub key: LeafKey,
     /// Start of the validity.
     pub not_before: UnixTime,

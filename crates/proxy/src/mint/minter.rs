@@ -24,7 +24,7 @@ const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 /// Maximum length of a common name (RFC 5280 appendix A.1, ub-common-name).
 const COMMON_NAME_MAX: usize = 64;
 
-/// Mints leaf certificates below a CA.
+/// Issuer of leaf certificates below a CA. Clones share the CA.
 #[derive(Clone, Debug)]
 pub struct Minter {
     /// The current CA, shared by all clones.
@@ -47,7 +47,7 @@ impl Minter {
         Self { keys, ..self.clone() }
     }
 
-    /// Returns a text of all settings that affect leaves. Minters with other settings have another profile.
+    /// Returns a text of all settings that affect leaves. Minters with different settings have different profiles.
     #[must_use]
     pub fn profile(&self) -> String {
         let urls = self.authority().crl_urls().join(" ");

@@ -46,8 +46,8 @@ impl Consumer {
         self.until.is_none()
     }
 
-    /// Identifies a consumer by subject and names of its certificate, so that a renewed certificate is the same consumer. With
-    /// other `roots` it is another consumer even with equal names, because other proxies of the store may trust other CAs.
+    /// Identifies a consumer by subject and names of its certificate, so that a renewed certificate is the same consumer. Consumers
+    /// with equal names but different `roots` are different, because other proxies of the store may trust other CAs.
     pub(super) fn of_chain(
         chain: Option<&[CertificateDer<'_>]>,
         roots: &Fingerprint,

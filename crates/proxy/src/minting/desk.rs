@@ -1,4 +1,4 @@
-//! Decides whether a consumer gets a leaf, and which.
+//! Selection of the leaf for a consumer, by configuration and permission.
 
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -59,7 +59,7 @@ pub(crate) struct LeafSource {
     pub(crate) stock: RsaStock,
 }
 
-/// Issues leaves to consumers.
+/// Issuer of leaves to consumers.
 pub(super) struct LeafIssuer {
     leaves: LeafSource,
     names: Rules,

@@ -24,15 +24,15 @@ use crate::mint::LeafKeyKind;
 
 /// Path for Caddy (`get_certificate http`).
 const CERTIFICATE: &str = "/certificate";
-/// Path of the gRPC methods.
+/// Path prefix of the gRPC methods.
 const SDS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
 /// Number of ecdsa_secp256r1_sha256 (RFC 8446 section 4.2.3) in Caddy's notation.
 const P256: &str = "403";
-/// Numbers of the signature schemes for an RSA certificate in the same notation: rsa_pkcs1_sha256 to sha512, rsa_pss_rsae_sha256 to
+/// Numbers of the signature schemes for an RSA certificate in Caddy's notation: rsa_pkcs1_sha256 to sha512, rsa_pss_rsae_sha256 to
 /// sha512.
 const RSA: [&str; 6] = ["401", "501", "601", "804", "805", "806"];
 
-/// Serves one connection of a consumer.
+/// HTTP and gRPC service for one connection of a consumer.
 pub(super) struct ConsumerService {
     shared: Arc<MintingService>,
     consumer: Consumer,
@@ -67,7 +67,7 @@ impl ConsumerService {
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         }
-        // A consumer identified only by a loopback address may be a browser, with DNS rebinding by another site.
+        // A consumer identified only by a loopback address may be a browser that another site misuses by DNS rebinding.
         if self.consumer.is_local() && !is_host_loopback(&request) {
             return text(StatusCode::MISDIRECTED_REQUEST, "use 127.0.0.1, [::1] or localhost as the host\n");
         }

@@ -22,7 +22,7 @@ use super::http;
 use super::listener::{ConsumerTls, Listener};
 use super::service::MintingService;
 
-/// Timeout of a handshake.
+/// Timeout of a TLS handshake with a consumer.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Timeout of a request's header.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Accepts connections until the shutdown begins.
 pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, slots: Slots) {
-    // Consumers without TLS are identified immediately, by loopback address or socket, so none is silent.
+    // Consumers without TLS are identified immediately, by loopback address or socket, so their connections never count as silent.
     let evicts = matches!(&listener, Listener::Tcp(_, Some(_)));
     let when_full = if evicts { WhenFull::EvictSilent } else { WhenFull::Refuse };
     let acceptor = Acceptor::new(&shared.tasks, slots, when_full);

@@ -68,7 +68,6 @@ impl Drop for Streaming {
 }
 
 impl MintingMetrics {
-    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         self.0.revocation.register(registry);
         let registry = registry.sub_registry_with_prefix("bulla_intercept_minting");

@@ -1,8 +1,9 @@
 //! Leaves for other programs: TLS servers get leaves from the same store, by HTTP for Caddy (`get_certificate http`) or by Envoy's
 //! secret discovery service (SDS).
 //!
-//! Responses contain private keys. They are only sent over loopback, a Unix socket, or TLS with client certificates. They are
-//! never the keys of the proxy itself: each consumer has its own leaf key, which rotates equally often, and an RSA key if configured.
+//! Responses contain private keys. They are only sent over loopback, a Unix socket, or TLS with client certificates. They are never
+//! the keys of the proxy itself: each consumer has its own leaf key, which is replaced after [`Options::key_life`], and an RSA key
+//! if configured.
 
 mod consumer;
 mod desk;
@@ -33,7 +34,7 @@ use service::MintingService;
 /// An open listener; removes its socket when dropped.
 #[derive(Debug)]
 pub(crate) struct Open {
-    /// The address, for TCP.
+    /// Address of a TCP listener; `None` for a Unix socket.
     pub(crate) address: Option<SocketAddr>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) async fn start(
         tasks: tasks.clone(),
         metrics,
     });
-    // One host may use all slots, with half of them silent.
+    // One host may use all slots. At most half of its connections may be silent.
     let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.connections_max));
     tasks.spawn(listening::accept(shared, listener, slots));
     Ok(Open { address })

@@ -13,7 +13,7 @@ use crate::revocation::{BadCrls, RevocationLists};
 /// Maximum names of all streams together, about 1 KiB each.
 pub const NAMES_MAX: usize = 262_144;
 
-/// Address or socket for consumers.
+/// Address or socket for consumers. Each kind protects the private keys in another way.
 #[derive(Clone, Debug)]
 pub enum ConsumerAddress {
     /// Loopback address, without TLS.
@@ -65,7 +65,7 @@ pub enum StartError {
     /// The certificates for the listener are invalid.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] TlsError),
-    /// The CRLs are invalid.
+    /// The CRLs cannot be read or parsed.
     #[error(transparent)]
     LoadedCrls(#[from] BadCrls),
 }

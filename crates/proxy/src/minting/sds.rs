@@ -25,8 +25,8 @@ use proto::{
     Resource, Secret, TlsCertificate,
 };
 
-/// Messages, client and server, generated from the protocol's definition. They are checked in so that a build needs no compiler for
-/// it; a test generates them again and compares.
+/// Messages, client and server, generated from the protocol's definition. They are checked in, so that a build needs no protobuf
+/// compiler. A test generates them again and compares.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("envoy.service.secret.v3.rs");
@@ -80,7 +80,7 @@ struct SecretStream<R> {
     _place: OwnedSemaphorePermit,
 }
 
-/// Events of a stream.
+/// Event of a stream: a request of the consumer, or a change of a leaf.
 enum Event<R> {
     Asked(R),
     Changed(Change),
@@ -137,7 +137,7 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
     Some(Any { type_url: TYPE_URL.to_owned(), value })
 }
 
-/// A stream of responses about changes.
+/// A stream of responses in one variant of the protocol: delta, or state of the world.
 trait DiscoveryStream: Sized + Send + 'static {
     type Notification: 'static;
 

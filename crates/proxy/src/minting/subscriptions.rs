@@ -22,8 +22,7 @@ const RETRY: Duration = Duration::from_secs(10);
 const RETRY_LAST: Duration = Duration::from_secs(160);
 /// Maximum bytes of a name; a host name has at most 253.
 pub(super) const NAME_MAX: usize = 255;
-/// One part in `RENEW_PARTS` of a leaf's remaining validity is left when the leaf is requested again. By then the store has
-/// renewed it.
+/// A leaf is requested again when one part in `RENEW_PARTS` of its remaining validity is left. By then the store has renewed it.
 const RENEW_PARTS: u32 = 4;
 
 /// A notification for a consumer.
@@ -116,7 +115,7 @@ impl Subscriptions {
             let Some(asked) = self.asking.next().await else {
                 return std::future::pending().await;
             };
-            // Otherwise the consumer has unsubscribed from the name.
+            // An error means that the consumer has unsubscribed from the name.
             if let Ok((name, asked)) = asked
                 && let Some(change) = self.take(name, asked)
             {
@@ -154,13 +153,13 @@ impl Subscriptions {
                 self.names.remove(&name);
                 Some(Change::Gone(name))
             }
-            // A leaf that the consumer has is withdrawn.
+            // Without permission, the consumer's leaf is withdrawn.
             (Err(NoLeaf::NotPermitted), _) if !held.told_none => {
                 held.version.clear();
                 held.told_none = true;
                 Some(Change::Gone(name))
             }
-            // A leaf that the consumer has stays valid.
+            // After any other error, the consumer keeps the leaf that it has.
             (Err(_), _) if held.version.is_empty() && !held.told_none => {
                 held.told_none = true;
                 Some(Change::Gone(name))
@@ -183,7 +182,8 @@ impl Subscriptions {
     }
 }
 
-/// Returns a random pause between half and all of the retry pause, so that names that failed together are not retried together.
+/// Returns a pause between half and all of the retry pause, derived from `name` and `failures`, so that names that failed together
+/// are not retried together.
 fn retry_after(failures: u32, name: &str) -> Duration {
     let pause = RETRY.saturating_mul(1 << (failures.clamp(1, 8) - 1)).min(RETRY_LAST);
     let mut hasher = DefaultHasher::new();

@@ -58,7 +58,6 @@ impl fmt::Debug for PermissionMetrics {
 }
 
 impl PermissionMetrics {
-    /// Registers all metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register_collector(Box::new(Remembered(Arc::clone(&self.0.answers))));
         let registry = registry.sub_registry_with_prefix("bulla_intercept_permission");

@@ -64,7 +64,7 @@ impl NotPermitted {
     }
 }
 
-/// Decides whether a leaf is permitted. Clones share the cache.
+/// The permission check before a leaf is minted. Clones share the cache.
 #[derive(Clone, Default)]
 pub(crate) struct Permission(Option<Arc<PermissionState>>);
 
@@ -128,7 +128,7 @@ impl Permission {
             let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
             let making = move || async move { this.put(&asked, charged_for_it).await };
             match inner.answers.fetch(&question, making).await {
-                // The limit of another client, whose request was shared. Start again.
+                // The shared request failed at the limit of another client: start again.
                 Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
                     if client != charged =>
                 {

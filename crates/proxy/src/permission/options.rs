@@ -33,7 +33,7 @@ pub enum WhenAway {
 pub struct Token(pub(super) Zeroizing<String>);
 
 impl Token {
-    /// Creates a token.
+    /// Wraps the text of a bearer token.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
@@ -55,7 +55,7 @@ pub struct Options {
     pub token: Option<Token>,
     /// Trust anchors (DER) of the service's certificate; `None` uses the system's.
     pub roots: Option<Vec<Vec<u8>>>,
-    /// Timeout of a request.
+    /// Timeout of a request. Default: [`TIMEOUT`].
     pub timeout: Duration,
     /// Decision if the service does not respond.
     pub when_away: WhenAway,
@@ -63,7 +63,7 @@ pub struct Options {
     pub yes_for: Duration,
     /// Time for which a denial is cached.
     pub no_for: Duration,
-    /// Maximum cached decisions.
+    /// Maximum cached decisions. Default: [`ANSWERS_MAX`].
     pub answers_max: u64,
     /// Maximum concurrent requests. One client may use a quarter of them.
     pub questions_max: usize,

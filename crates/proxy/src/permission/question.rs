@@ -10,7 +10,6 @@ use crate::certificate_store::{RateLimitKey, TooManyNames};
 /// The client or consumer that a leaf is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafRequester<'a> {
-    /// Address of the client.
     pub(crate) address: IpAddr,
     /// The authenticated user, if any.
     pub(crate) user: Option<&'a str>,

@@ -38,8 +38,8 @@ impl QuestionSlots {
         }
     }
 
-    /// Takes a slot. Waits up to `limit` for a slot of the client's own share, but does not wait if the slots of all clients are
-    /// taken. Returns `None` if there is no slot.
+    /// Takes a slot. Waits up to `limit` for a slot of the client's own share, but does not wait if all slots are in use. Returns
+    /// `None` if there is no slot.
     pub(super) async fn enter(&self, client: &RateLimitKey, limit: Duration) -> Option<QuestionSlot> {
         let own = self.of.get_with_by_ref(client, || Arc::new(Semaphore::new(self.share)));
         let own = tokio::time::timeout(limit, own.acquire_owned()).await.ok()?.ok()?;

@@ -21,7 +21,7 @@ use crate::setting::{InvalidSetting, invalid, methods};
 pub const POLICY_RULES_MAX: usize = 100_000;
 /// Maximum identities of one policy.
 pub const IDENTITIES_MAX: usize = 100_000;
-/// Maximum bytes of a name.
+/// Maximum bytes of the name of an identity, team, tag or rule.
 const NAME_BYTES_MAX: usize = 255;
 
 /// A compiled policy. Clones share it. The default has no identities and no rules, and allows all requests.
@@ -153,7 +153,7 @@ impl Policy {
         self.0.recognition.identify(presented)
     }
 
-    /// Returns the identity with a name.
+    /// Returns the identity with this name, if the policy has one.
     #[must_use]
     pub fn identity(&self, name: &str) -> Option<&Arc<Identity>> {
         self.0.identities.iter().find(|identity| *identity.name == *name)

@@ -10,7 +10,7 @@ use super::identity::Identity;
 use super::path::AmbiguousPath;
 use super::text::Action;
 
-/// The request to decide.
+/// A request about which a policy decides.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyRequest<'a> {
     /// Identity of the client, if it has one.
@@ -42,24 +42,24 @@ pub enum Phase<'a> {
 /// A request, as the client sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFacts<'a> {
-    /// The method.
+    /// HTTP method, as the client sent it. Rules compare it case-sensitively.
     pub method: &'a str,
     /// The path, without the query.
     pub path: &'a str,
-    /// The query.
+    /// The query without `?`; `None` if the URL has none.
     pub query: Option<&'a str>,
-    /// The headers.
+    /// Header fields, before the proxy injects credentials.
     pub headers: &'a HeaderMap,
     /// Size of the body in bytes, if known.
     pub body_bytes: Option<u64>,
 }
 
-/// A decision.
+/// The decision of a policy about a request or a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decision {
     /// Decision about the request.
     pub action: Action,
-    /// The rule that decided.
+    /// Name of the rule that decided, if one did.
     pub rule: Option<Arc<str>>,
     /// Kind of reason for the decision, such as a rule or the default.
     pub reason: Reason,
@@ -74,7 +74,7 @@ pub enum Reason {
     Rule,
     /// No rule matches.
     Default,
-    /// The identity has expired.
+    /// The identity has expired, so its requests are denied.
     Expired,
     /// The decision depends on the path, and the path is ambiguous.
     Path(AmbiguousPath),

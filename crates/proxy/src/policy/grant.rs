@@ -10,11 +10,11 @@ use super::text::Grants;
 /// Client of a request, as needed for grants.
 #[derive(Clone, Debug, Default)]
 pub struct Grantee {
-    /// The identity of the client.
+    /// Identity of the client; `None` if no identity of the policy matches.
     pub identity: Option<Arc<Identity>>,
     /// Whether a credential needs an explicit grant. False if no identities are configured: then all clients may use it.
     pub needs_grant: bool,
-    /// The end of the token or password by which the client has authenticated.
+    /// Signals that the client's token or password was removed or changed; `None` if the client has neither.
     pub ended: Option<Ended>,
 }
 

@@ -21,7 +21,7 @@ pub enum Evidence<'a> {
     User(&'a str),
     /// A client certificate with this subject.
     Certificate {
-        /// The subject, as text.
+        /// Subject of the certificate, such as `CN=ci`.
         subject: &'a str,
         /// URI names of the certificate, such as a SPIFFE ID.
         uris: &'a [Arc<str>],
@@ -30,7 +30,7 @@ pub enum Evidence<'a> {
     Jwt {
         /// Name of the token's issuer in the configuration.
         issuer: &'a str,
-        /// Claims of the token.
+        /// Claims of the token, as a JSON object.
         claims: &'a Value,
     },
 }
@@ -38,7 +38,7 @@ pub enum Evidence<'a> {
 /// Evidence about a client: how it has authenticated, and its address.
 #[derive(Clone, Copy, Debug)]
 pub struct Presented<'a> {
-    /// The evidence of authentication.
+    /// How the client has authenticated.
     pub evidence: Evidence<'a>,
     /// Address of the client.
     pub address: IpAddr,
@@ -49,15 +49,15 @@ pub struct Presented<'a> {
 pub struct Identity {
     /// Name of the identity in the policy.
     pub name: Arc<str>,
-    /// Teams of the identity.
+    /// Teams that the identity belongs to. Rules and grants may name them.
     pub teams: Vec<Arc<str>>,
-    /// Tags of the identity.
+    /// Tags of the identity. Rules and grants may name them.
     pub tags: Vec<Arc<str>>,
     /// Expiry in seconds since 1970-01-01 UTC; requests are denied from this second on.
     pub expires: Option<i64>,
     /// Limits of the identity.
     pub budget: BudgetText,
-    /// Index numbers of its name, teams and tags.
+    /// Index numbers of the identity's name, teams and tags.
     pub(super) keys: Vec<u32>,
 }
 

@@ -16,7 +16,7 @@ use super::text::Action;
 const USUAL_PORT: u16 = 443;
 /// Default port of rules about databases.
 pub(crate) const POSTGRESQL_PORT: u16 = 5432;
-/// Name of a PostgreSQL session in logs, where requests have their method.
+/// Text in place of the HTTP method, for PostgreSQL sessions in logs.
 pub(crate) const SESSION_METHOD: &str = "POSTGRESQL";
 
 /// A compiled rule, without its host and identity, which are only in the index. It is small, because a decision reads it from
@@ -76,8 +76,8 @@ fn standard_method_bit(method: &str) -> u16 {
 }
 
 impl Rule {
-    /// Returns whether the rule applies to the port. Without configured ports, a rule that denies or holds applies to all, and one
-    /// that permits only to 443; a rule about databases only to 5432.
+    /// Returns whether the rule applies to the port. Without configured ports, a rule that denies or holds applies to all ports. A
+    /// rule that permits applies only to port 443, or to 5432 if it is about databases.
     pub(super) fn is_for_port(&self, port: u16) -> bool {
         match (self.ports.is_empty(), self.action) {
             (true, Action::Deny | Action::Hold) => true,
@@ -95,8 +95,8 @@ impl Rule {
         !self.databases().is_empty()
     }
 
-    /// Returns whether the rule applies to a session with a database. A rule without databases applies only if it denies or holds,
-    /// whatever the request.
+    /// Returns whether the rule applies to a session with a database. A rule without databases applies only if it denies or holds
+    /// and has no conditions on requests.
     pub(super) fn is_for_session(&self, database: &str) -> bool {
         match self.is_for_databases() {
             true => self.databases().iter().any(|pattern| star::matches(pattern, database)),
@@ -123,7 +123,8 @@ impl Rule {
             && rare.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
     }
 
-    /// Checks the size limit. A body of unknown size exceeds the limit only for a rule that permits immediately.
+    /// Returns whether a body meets the size limit. A body of unknown size meets the limit of a rule that denies or holds, but not
+    /// of a rule that permits immediately.
     fn has_size(&self, size: Option<u64>, most: u64) -> bool {
         size.map_or(!self.action.permits_immediately(), |size| size <= most)
     }
@@ -142,8 +143,8 @@ impl Rule {
         self.agree(values.map(|value| value.to_str().is_ok_and(|value| star::matches(pattern, value))))
     }
 
-    /// Combines the matches of several values with the same name. Servers use the first, the last or all of them. Therefore a rule
-    /// that permits needs all to match, and a rule that denies or holds needs one.
+    /// Combines the matches of several values with the same name. Servers use the first value, the last or all of them. Therefore
+    /// all values must match a rule that permits, and one value a rule that denies or holds.
     fn agree(&self, mut matches: impl Iterator<Item = bool>) -> bool {
         match self.action.permits_immediately() {
             true => matches.next().is_some_and(|first| first) && matches.all(|one| one),

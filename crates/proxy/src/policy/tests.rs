@@ -428,7 +428,7 @@ fn session_needs_a_rule_with_its_database() {
         assert_eq!((action, by.as_deref()), wanted, "{who} {host}:{port} {name}");
     }
     assert_eq!(decide(&policy, "ci", "held.example", 5432, Phase::Session("x")).2, Reason::NotHeld);
-    // Rules about databases allow neither requests nor connections for requests, and one that denies closes tunnels.
+    // Rules about databases allow neither requests nor intercepted connections. A rule that denies a database also denies tunnels.
     for phase in [Phase::Connect, Phase::Probe, Phase::Tunnel] {
         assert_eq!(decide(&policy, "alice", "db.example", 5433, phase).0, Action::Deny, "{phase:?}");
         assert_eq!(decide(&policy, "ci", "more.example", 5432, phase).0, Action::Deny, "{phase:?}");

@@ -53,11 +53,11 @@ impl Action {
 /// The identities, teams and tags that a credential is granted to.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Grants {
-    /// Names of identities.
+    /// Names of identities that get the credential.
     pub identities: Vec<String>,
-    /// Names of teams.
+    /// Names of teams whose identities get the credential.
     pub teams: Vec<String>,
-    /// Names of tags.
+    /// Tags whose identities get the credential.
     pub tags: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ pub struct JwtText {
 pub struct IdentityText {
     /// The name in rules and logs.
     pub name: String,
-    /// Teams of the identity.
+    /// Teams that the identity belongs to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
     /// Tags of the identity, for rules.
@@ -135,10 +135,10 @@ pub struct PolicyRuleText {
     /// Names of identities. `identities`, `teams` and `tags` are one condition: one entry of any of them must match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<String>,
-    /// Teams of identities.
+    /// Teams whose identities match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<String>,
-    /// Tags of identities.
+    /// Tags whose identities match.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Name of a preset, instead of conditions on the request. The rules of the preset replace this rule.
@@ -162,7 +162,7 @@ pub struct PolicyRuleText {
     /// Header fields, and globs for their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub header: BTreeMap<String, String>,
-    /// Maximum size of the request's body in bytes. A body of unknown size does not match.
+    /// Maximum size of the request's body in bytes. A body of unknown size matches only in a rule that denies or holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes_max: Option<u64>,
     /// Databases of PostgreSQL servers; `*` matches any text. A rule with databases is for sessions of `[[proxy.postgresql]]`.
@@ -205,7 +205,7 @@ impl PolicyRuleText {
 pub struct PolicyText {
     /// The decision about requests that no rule matches. Default: `deny` once there is an identity or a rule.
     pub default: Option<Action>,
-    /// The identities.
+    /// Identities; each needs a unique name.
     pub identities: Vec<IdentityText>,
     /// The rules, in the order of evaluation.
     pub rules: Vec<PolicyRuleText>,

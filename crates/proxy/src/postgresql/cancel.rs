@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 pub struct CancelKey {
     /// Number of the process that serves the session.
     pub process: i32,
-    /// The secret.
+    /// Secret that authorizes a client to cancel queries of the session.
     pub secret: i32,
 }
 
 impl CancelKey {
-    /// Parses the body of a message with a key; `None` if it has another length than 8 bytes.
+    /// Parses the body of a message with a key; `None` if its length is not 8 bytes.
     #[must_use]
     pub fn parse(body: &[u8]) -> Option<Self> {
         let (process, secret) = body.split_first_chunk::<4>()?;
@@ -36,7 +36,7 @@ impl CancelKey {
     }
 }
 
-/// How to cancel the query of a session at its server.
+/// Data with which the proxy cancels the query of a session at its server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CancelTarget {
     /// The server's key of the session.
@@ -49,7 +49,7 @@ pub(super) struct CancelTarget {
 #[derive(Clone, Debug, Default)]
 pub(super) struct CancelKeys(Arc<Mutex<HashMap<CancelKey, CancelTarget>>>);
 
-/// A key of an open session. Dropping it forgets the key.
+/// The key of an open session. Dropping the value deletes the key.
 pub(super) struct IssuedKey {
     keys: CancelKeys,
     pub(super) key: CancelKey,
@@ -61,7 +61,7 @@ impl CancelKeys {
         let mut random = [0; 8];
         loop {
             rand::fill(&mut random).ok()?;
-            // Clients show the number as a positive one.
+            // Clients display the process number as a positive number, so the sign bit is cleared.
             random[0] &= 0x7f;
             let key = CancelKey::parse(&random)?;
             let mut keys = self.0.lock();

@@ -1,4 +1,4 @@
-//! Errors as a client gets them: SQLSTATE, what happened, and what to do.
+//! Errors that PostgreSQL clients get: SQLSTATE, what happened, and what to do.
 
 use std::borrow::Cow;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) struct Failure {
     pub(super) code: Cow<'static, str>,
     pub(super) message: String,
     pub(super) hint: Cow<'static, str>,
-    /// Status in logs, where requests have the status of their response.
+    /// HTTP status that logs show for this failure.
     pub(super) status: StatusCode,
     /// Reason in logs.
     pub(super) reason: &'static str,
@@ -41,7 +41,7 @@ impl Failure {
         Self { code: code.into(), message: message.to_string(), hint: hint.into(), status, reason }
     }
 
-    /// Returns the message for the client.
+    /// Encodes the error as a message to the client.
     pub(super) fn encoded(&self) -> BytesMut {
         message::error(&self.code, &self.message, &self.hint)
     }
@@ -76,7 +76,7 @@ impl Failure {
         Self::new(kind, "the identity or token of this client was removed, or has expired", ASK_OPERATOR)
     }
 
-    /// An error of the server after the login.
+    /// Creates the error for a session that the server refused after the login.
     pub(super) fn of_server(code: Option<String>, text: &str) -> Self {
         let kind = ("08004", StatusCode::BAD_GATEWAY, "database");
         let failure =
@@ -145,7 +145,7 @@ impl From<NoLogin> for Failure {
                 ("57P03", StatusCode::BAD_GATEWAY, "credential")
             }
         };
-        // Only the log has the cause: it may name files and paths.
+        // The cause is only in the log, because it may contain file names and paths.
         let (message, hint) = match error {
             NoLogin::Unavailable(_) => ("the credential of the database is not available".to_owned(), RETRY),
             error => (

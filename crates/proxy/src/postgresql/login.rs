@@ -96,7 +96,7 @@ pub(super) async fn log_in<S: AsyncRead + AsyncWrite + Unpin>(
                 if !mechanisms.contains(&SCRAM_SHA_256) {
                     return Err(LoginError::Method);
                 }
-                // The certificate of the server is verified instead.
+                // Without channel binding: the certificate of the server is verified instead.
                 let begun = ScramSha256::new(password, ChannelBinding::unsupported());
                 frontend::sasl_initial_response(SCRAM_SHA_256, begun.message(), &mut answer)?;
                 scram = Scram::Begun(Box::new(begun));

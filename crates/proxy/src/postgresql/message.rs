@@ -33,7 +33,7 @@ const NEGOTIATE_VERSION: u8 = b'v';
 const CLEARTEXT: u32 = 3;
 const VERSION_3_0: u32 = 3 << 16;
 
-/// A message.
+/// A message of the PostgreSQL protocol.
 pub struct Message {
     /// Type of the message.
     pub kind: u8,
@@ -42,7 +42,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Returns the whole message.
+    /// Encodes the message: type, length and body.
     #[must_use]
     pub fn encoded(&self) -> BytesMut {
         encode(self.kind, &self.body)
@@ -117,7 +117,7 @@ pub(super) fn password_request() -> BytesMut {
     encode(AUTHENTICATION, &CLEARTEXT.to_be_bytes())
 }
 
-/// Returns the message that the login succeeded.
+/// Returns the message to the client after a successful login.
 pub(super) fn authenticated() -> BytesMut {
     encode(AUTHENTICATION, &[0; 4])
 }
@@ -127,7 +127,7 @@ pub(super) fn key(key: &CancelKey) -> BytesMut {
     encode(KEY, &key.bytes())
 }
 
-/// Returns the message that only version 3.0 of the protocol is supported, without `extensions`.
+/// Returns the message that the proxy supports only version 3.0 of the protocol, and none of these `extensions`.
 pub(super) fn version_3_0(extensions: &[&str]) -> BytesMut {
     let mut body = BytesMut::new();
     body.put_u32(VERSION_3_0);
@@ -139,7 +139,7 @@ pub(super) fn version_3_0(extensions: &[&str]) -> BytesMut {
     encode(NEGOTIATE_VERSION, &body)
 }
 
-/// Returns the password of a client's message; `None` if it is not one text that a zero byte ends.
+/// Returns the password in a client's message; `None` if the body is not a single zero-terminated string.
 #[must_use]
 pub fn password(message: &Message) -> Option<&[u8]> {
     let text = message.body.strip_suffix(&[0]).filter(|text| !text.contains(&0))?;

@@ -12,11 +12,11 @@ use crate::start_error::StartError;
 pub struct PostgresqlOptions {
     /// Address of the listener; port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Host of the server.
+    /// Host name or address of the PostgreSQL server.
     pub host: HostOrIp,
-    /// Port of the server.
+    /// TCP port of the PostgreSQL server.
     pub port: u16,
-    /// TLS to the server.
+    /// Whether the proxy uses TLS to the server.
     pub tls: UpstreamTlsMode,
 }
 
@@ -37,7 +37,6 @@ pub(crate) struct PostgresqlListener {
     pub(crate) options: PostgresqlOptions,
 }
 
-/// Opens the listeners.
 pub(crate) fn listen(all: &[PostgresqlOptions]) -> Result<Vec<PostgresqlListener>, StartError> {
     let open = |options: &PostgresqlOptions| {
         let failed = |source| StartError::Bind { address: options.listen, source };

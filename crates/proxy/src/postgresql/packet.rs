@@ -33,7 +33,7 @@ pub enum Packet {
     Startup(Startup),
 }
 
-/// A startup message.
+/// The startup message of a session: protocol version and parameters.
 #[derive(Debug, Eq, PartialEq)]
 pub struct Startup {
     /// Minor version of protocol 3.
@@ -84,7 +84,7 @@ impl Packet {
     }
 }
 
-/// Parses pairs of texts that a zero byte ends.
+/// Parses pairs of zero-terminated strings.
 fn parameters(mut rest: &[u8]) -> Result<Vec<(String, String)>, BadPacket> {
     let mut parameters = Vec::new();
     let mut names = BTreeSet::new();
@@ -93,7 +93,7 @@ fn parameters(mut rest: &[u8]) -> Result<Vec<(String, String)>, BadPacket> {
         if name.is_empty() {
             return if rest.is_empty() { Ok(parameters) } else { Err(BadPacket::Length) };
         }
-        // Servers use the last one. An earlier one must not be what the proxy decides by.
+        // Servers use the last of several parameters with one name, but the proxy would decide by the first.
         if !names.insert(name.clone()) {
             return Err(BadPacket::Parameter);
         }
@@ -101,7 +101,7 @@ fn parameters(mut rest: &[u8]) -> Result<Vec<(String, String)>, BadPacket> {
     }
 }
 
-/// Takes a text that ends with a zero byte.
+/// Takes a zero-terminated string.
 fn text(rest: &mut &[u8]) -> Result<String, BadPacket> {
     let end = rest.iter().position(|byte| *byte == 0).ok_or(BadPacket::Length)?;
     let (text, after) = rest.split_at(end);
@@ -123,7 +123,7 @@ impl Startup {
         self.parameters.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the user name.
+    /// Returns the name of the user that the client logs in as.
     #[must_use]
     pub fn user(&self) -> &str {
         self.get("user").unwrap_or_default()

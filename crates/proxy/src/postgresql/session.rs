@@ -37,9 +37,9 @@ const PACKETS_MAX: usize = 3;
 const SETTINGS_MAX: usize = 1_000;
 /// Maximum bytes of these messages together.
 const SETTINGS_BYTES_MAX: usize = 1 << 20;
-/// Maximum logins for a session: one more with a new version of the credential.
+/// Maximum login attempts for a session. The second attempt uses a newer version of the credential.
 const LOGINS_MAX: usize = 2;
-/// Answer to a request for encryption that the proxy accepts, and to one that it does not accept.
+/// Answers to a request for encryption: accepted, and not accepted.
 const ACCEPTED: u8 = b'S';
 const NOT_ACCEPTED: u8 = b'N';
 
@@ -50,7 +50,7 @@ pub(crate) struct DatabaseProxy {
     keys: CancelKeys,
 }
 
-/// What a client sends first.
+/// The first data of a client: a TLS handshake, or a packet.
 enum Opening {
     /// The client begins a TLS handshake.
     Tls,
@@ -199,7 +199,8 @@ impl DatabaseProxy {
         known.inspect_err(|denied| self.proxy.metrics.denied(*denied)).map_err(Failure::from)
     }
 
-    /// Serves a session of an authenticated client until its end. A failure is for the client: it comes before the first query.
+    /// Serves a session of an authenticated client until its end. Returns the error for the client if the session fails before its
+    /// first query.
     async fn session<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: &mut S,
@@ -242,7 +243,7 @@ impl DatabaseProxy {
         if !is_ended {
             tracing::info!(%client, %target, database, "closed a session: the policy no longer allows it");
             entry.set_refusal_reason("stopped");
-            // A server notices the end of a connection only after the running query.
+            // Cancels a running query, because the server notices the end of a connection only after the query.
             cancel.into_iter().for_each(|session| self.cancel_in_background(session));
         }
         Ok(())
@@ -351,7 +352,7 @@ impl DatabaseProxy {
                     (issued, cancel) = (Some(own), Some(target));
                 }
                 ERROR => {
-                    // Such as a database that does not exist: the text contains no credential.
+                    // For example, the database does not exist. The text contains no credential, so the client may get it.
                     let code = error_field(&message.body, b'C').map(str::to_owned);
                     let text = error_field(&message.body, b'M').unwrap_or_default();
                     return Err(Failure::of_server(code, text));

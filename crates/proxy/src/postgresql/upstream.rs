@@ -53,7 +53,7 @@ pub(super) enum DialError {
 }
 
 impl DatabaseServer {
-    /// Returns whether the server proves that it is the configured host, or the configuration has a connection without TLS.
+    /// Returns whether TLS verifies the server as the configured host, or the configuration disables TLS.
     pub(super) fn is_trusted(&self, proxy: &Proxy) -> bool {
         let origin = Origin {
             target: self.target.clone(),
@@ -74,7 +74,7 @@ impl DatabaseServer {
     ) -> Result<ServerConnection, DialError> {
         let (target, name) = (&self.target, &self.target.name);
         let is_meant = |address: IpAddr| only.is_none_or(|only| address.to_canonical() == only);
-        // The operator names the server, not the client, so that it may be on this machine.
+        // The operator configured the server, not the client, so the server may be on this machine.
         let (mut link, slot) = proxy.upstreams.link(target, name, true, &is_meant).await?;
         let address = link.peer();
         if self.tls == UpstreamTlsMode::Disable {
@@ -92,7 +92,7 @@ impl DatabaseServer {
     pub(super) async fn cancel(&self, proxy: &Proxy, session: CancelTarget) -> Result<(), DialError> {
         let mut connection = self.dial(proxy, session.address).await?;
         send(&mut connection.stream, &cancel_request(&session.key)).await?;
-        // The server sends nothing. It may close the connection without an end of TLS.
+        // The server sends nothing, and may close the connection without a close_notify.
         let _ = connection.stream.read_u8().await;
         Ok(())
     }

@@ -43,7 +43,7 @@ pub(crate) struct MatchedRules {
     grantee: Grantee,
 }
 
-/// The destination of a request.
+/// Destination of a request: origin, and value of `Host`. Rules may change both.
 pub(crate) struct Destination {
     pub(crate) origin: Arc<Origin>,
     pub(crate) authority: HeaderValue,
@@ -372,7 +372,6 @@ fn said(rule: &Rule, answer: &LocalReply) -> Response<Body> {
     }
 }
 
-/// Returns the response if a credential is missing: with an error type of RFC 9209, without the credential's path.
 /// Injects one credential. Reads the body first, if a signature needs its digest.
 async fn put(
     injection: &Arc<Injection>,

@@ -27,7 +27,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Maximum bytes of a line that the proxy writes.
 const LINE_MAX: u64 = 64 << 10;
 
-/// Options of the audit log.
+/// Options of the proxy's audit log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AuditOptions {
     /// Path of the file. It is created for its owner only.
@@ -50,7 +50,7 @@ pub(crate) struct AuditEvent {
 #[error("the audit log of the proxy cannot be written")]
 pub(crate) struct AuditWriteError;
 
-/// Writes events. Clones share the file.
+/// The audit log of the proxy. Clones share the file.
 #[derive(Clone)]
 pub(crate) struct AuditLog {
     queue: mpsc::Sender<Waiting>,
@@ -142,7 +142,7 @@ async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<
             let outcome = done.as_ref().map(drop).map_err(|_| AuditWriteError);
             for Waiting { event, written } in batch {
                 match written {
-                    // A request that no longer waits is not sent.
+                    // A request that no longer waits for its event will not be sent.
                     Some(written) => drop(written.send(outcome)),
                     None if outcome.is_ok() => {}
                     None if late.len() < QUEUE => late.push(Waiting { event, written: None }),
@@ -169,7 +169,7 @@ struct Chain {
     file: File,
     /// Bytes of complete lines.
     length: u64,
-    /// Whether the file may contain a partial line after these.
+    /// Whether the file may contain a partial line after the complete lines.
     is_torn: bool,
     shard: i64,
     sequence: i64,
@@ -177,7 +177,7 @@ struct Chain {
 }
 
 impl Chain {
-    /// Opens the file. Continues the chain of existing events, or starts a new chain with the time as its number.
+    /// Opens the file. Continues the chain of existing events, or starts a new chain with the current time as its shard number.
     fn open(options: AuditOptions) -> io::Result<Self> {
         let mut file = opened(&options)?;
         let length = truncate_torn_line(&mut file)?;
@@ -245,7 +245,7 @@ impl Chain {
             false => Ok(()),
         });
         if let Err(error) = written {
-            // No request has continued with these events.
+            // None of the requests that wait for these events has continued, so the events can be removed.
             self.cut()?;
             return Err(error);
         }
@@ -406,7 +406,7 @@ mod tests {
         let lost = Counter::default();
         let work = tokio::spawn(keep(chain, waiting, Arc::default(), lost.clone()));
         let log = AuditLog { queue, tasks: ServiceTasks::default(), lost: lost.clone() };
-        // An outcome waits for a disk that can be written again, and is counted if there is none.
+        // An outcome waits until the disk can be written again. Here this never happens, and the outcome is counted as lost.
         log.note(event("/ended"));
         assert_eq!(log.record(event("/")).await, Err(AuditWriteError));
         drop(log);

@@ -161,7 +161,7 @@ impl Compiled {
     }
 
     /// Returns the rules for a host and a [`plain_path`], and the rules that block another path which some server may see in its
-    /// place. If these paths cannot be determined, all rules that block paths of the host.
+    /// place. If these paths cannot be determined, includes all rules that block paths of the host.
     pub(super) fn met_or_blocking(&self, host: &HostOrIp, path: &str) -> Vec<u32> {
         let mut met = self.met(host, path);
         if !self.blocks_by_path {

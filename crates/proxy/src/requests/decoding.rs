@@ -32,7 +32,7 @@ impl Coding {
     }
 }
 
-/// Decodes a body in pieces.
+/// Streaming decoder of a response body.
 pub(super) struct Decoder {
     kind: Kind,
     /// Compressed bytes that are not decoded yet.

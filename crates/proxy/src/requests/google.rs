@@ -30,7 +30,7 @@ struct KeyFile {
     private_key: Secret,
 }
 
-/// A token in use.
+/// A cached token.
 #[derive(Debug)]
 pub(super) struct Token {
     /// SHA-256 of the key file.
@@ -59,7 +59,7 @@ impl Token {
     ) -> Result<Self, SecretUnavailable> {
         let unusable = |why: &str| SecretUnavailable::Unusable(format!("{name}: {why}"));
         let document = file.values.first().map(Secret::expose).unwrap_or_default();
-        // The error of the parser may quote the text.
+        // The parser's error is not shown, because it may quote the key file.
         let read: KeyFile = serde_json::from_str(document)
             .map_err(|_| unusable("not the JSON file of a service account's key"))?;
         if read.kind != "service_account" {

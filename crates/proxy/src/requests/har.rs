@@ -38,7 +38,7 @@ const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Options of recordings.
+/// Options of recordings: folder, limits, and values to redact.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// Folder of the recordings; created if missing.
@@ -84,7 +84,7 @@ impl Recorded {
     }
 }
 
-/// Writes recordings to the files.
+/// Folder of recordings, with the file that is being written.
 pub(super) struct HarFolder {
     options: RecordOptions,
     current: Option<Current>,
@@ -107,7 +107,7 @@ impl HarFolder {
 
     fn file(&mut self, hour: i64) -> io::Result<&mut Current> {
         let most = self.options.octets_max / PARTS;
-        // An exchange of the previous hour that ended in this one is written to the current file.
+        // An exchange that began in the previous hour is written to the current file.
         let hour = self.current.as_ref().map_or(hour, |current| current.hour.max(hour));
         if self.current.as_ref().is_some_and(|current| current.hour != hour || current.octets >= most) {
             self.finish();
@@ -345,13 +345,13 @@ fn searched(text: &[u8], needles: &mut RedactionTexts) -> String {
     }
 }
 
-/// Returns the number of a file of this hour.
+/// Returns the number in the name of a recording file of the hour `stamp`.
 fn number_of(path: &Path, stamp: &str) -> Option<u32> {
     let name = path.file_name()?.to_str()?.strip_prefix(NAMED)?.strip_prefix(stamp)?;
     name.strip_prefix('-')?.strip_suffix(".har")?.parse().ok().filter(|number| *number < NUMBERS_MAX)
 }
 
-/// Undoes a partial write: the end of the file is written at its old position, where there was space before.
+/// Undoes a partial write: writes [`TAIL`] at its old position `at`, which needs no new disk space.
 fn undo_write(file: &File, at: u64) -> io::Result<()> {
     file.write_all_at(TAIL.as_bytes(), at)?;
     file.set_len(at + TAIL.len() as u64)

@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Returns the program that wrote the file.
+/// Returns the `creator` member of a HAR log: this program and its version.
 pub(super) fn creator() -> Value {
     json!({ "name": "bulla", "version": env!("CARGO_PKG_VERSION") })
 }
@@ -14,7 +14,7 @@ pub(crate) fn log_of(entries: &[Value], comment: &str) -> Value {
     json!({ "log": { "version": "1.2", "creator": creator(), "entries": entries, "comment": comment } })
 }
 
-/// The request of an entry.
+/// The request of a HAR entry.
 pub(crate) struct RequestPart<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,
@@ -33,7 +33,7 @@ impl RequestPart<'_> {
     }
 }
 
-/// The response of an entry.
+/// The response of a HAR entry.
 pub(crate) struct ResponsePart<'a> {
     /// The status; `None` without a response.
     pub(crate) status: Option<StatusCode>,
@@ -54,7 +54,8 @@ impl ResponsePart<'_> {
     }
 }
 
-/// Returns an entry. `timings` are the milliseconds until the response began, and until it ended after that.
+/// Returns an entry. `timings`: milliseconds from the request to the start of the response, and from there to the end of the
+/// response.
 pub(crate) fn entry_of(began: Timestamp, timings: (f64, f64), request: Value, response: Value) -> Value {
     let (wait, receive) = timings;
     json!({

@@ -143,8 +143,8 @@ impl Version {
 }
 
 impl Versions {
-    /// Chooses the version to send after `read` was read. Also returns whether `read` is a new version. `refused`: the version that
-    /// the server has just rejected.
+    /// Chooses the version to send. `read` is the version that the source has now; also returns whether it is new. `refused`: the
+    /// version that the server has just rejected.
     fn choose(&mut self, read: Version, refused: Option<[u8; 32]>) -> (Version, bool) {
         let is_stale = self
             .previous
@@ -265,7 +265,8 @@ impl Injection {
             ports: text.port.clone(),
             databases: text.database.clone(),
             insecure: text.insecure,
-            // A signed request does not contain the key, and ranges of objects must stay possible.
+            // A signed request does not contain the key, so its response is not searched. A search would also prevent range
+            // requests.
             may_echo: text.allow_echo || text.form == Form::SigV4,
             signature_scope,
             token_scope: text.scope.clone().unwrap_or_else(|| GOOGLE_SCOPE.to_owned()),
@@ -294,7 +295,7 @@ impl Injection {
         self.form == Form::SigV4
     }
 
-    /// Returns whether signatures need a service and region that only a host of AWS names.
+    /// Returns whether service and region of signatures must come from the name of an AWS host.
     pub(super) fn needs_aws_host(&self) -> bool {
         self.signs() && self.signature_scope.is_none()
     }
@@ -396,7 +397,7 @@ impl Injection {
         let read = if self.form == Form::Google { self.google_token(&read)? } else { read };
         let refused = tried.iter().rev().find(|one| Arc::ptr_eq(&one.injection, self)).map(|one| one.digest);
         let read = Version::of(read);
-        // The values of other identities are not versions of this one.
+        // Each identity has its own lease, so the value read last may belong to another identity.
         let (chosen, is_new) =
             if lease.is_some() { (read, false) } else { self.versions.lock().choose(read, refused) };
         Ok((chosen, is_new, lease))
@@ -408,7 +409,7 @@ impl Injection {
         match (&self.user, texts.get(1)) {
             (Some(user), _) => Ok((user, first)),
             (None, Some(password)) => Ok((first, password.expose())),
-            // Only the user name has no colon (RFC 7617 section 2).
+            // A user name contains no colon, but a password may (RFC 7617 section 2).
             (None, None) => first.split_once(':').ok_or_else(|| {
                 SecretUnavailable::Unusable(format!("{} is not user:password", self.called()))
             }),
@@ -508,7 +509,7 @@ impl Injection {
         };
         let mut needles = vec![secret, octets(&[password]), escaped(password)];
         needles.retain(|needle| needle.len() >= NEEDLE_OCTETS_MIN);
-        // A text that contains another one comes first.
+        // Longer texts first, because they may contain shorter ones.
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         needles.dedup();
         Ok((value, needles, password.len() < EXACT_OCTETS))
@@ -536,7 +537,6 @@ fn has_user(form: Form) -> bool {
     matches!(form, Form::Basic | Form::Postgresql)
 }
 
-/// Returns the source of the credential.
 fn source(text: &InjectText) -> Result<Source, InvalidSetting> {
     const HINT: &str =
         "{ credential = \"/path\" } or { lease = \"/path\" } of the store, or { file = \"/path\" }";
@@ -578,7 +578,6 @@ fn fields(text: &InjectText) -> Result<Vec<Vec<String>>, InvalidSetting> {
     }
 }
 
-/// Returns the part of a lease.
 fn lease_part(text: &InjectText) -> Result<LeasePart, InvalidSetting> {
     let bad = |why: &str, hint| Err(invalid("inject", why, hint));
     let is_pair = has_user(text.form);
@@ -687,7 +686,7 @@ impl Injected {
         self.injection.called().into()
     }
 
-    /// Returns the name of the value's version.
+    /// Returns the name of the injected version for logs.
     pub(crate) fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
@@ -826,7 +825,7 @@ mod tests {
             let echo = String::from_utf8(echo.to_vec()).unwrap();
             assert!(!echo.contains("word") && !echo.contains("bWU6") && echo.contains("stays"), "{echo}");
             if is_basic {
-                // The password alone has a colon itself.
+                // The password is also masked without the user name, although it contains a colon.
                 let echo = injected.spellings().taken_out(b"it is pa ss:word.").unwrap().unwrap();
                 assert_eq!(String::from_utf8_lossy(&echo), "it is [redacted].");
             }
@@ -845,22 +844,22 @@ mod tests {
         };
         assert_eq!(sent(&mut versions, &one, None), "one");
         assert_eq!(sent(&mut versions, &one, Some(&one)), "one", "there is no other");
-        // The source has the new one, and the server does not.
+        // The source has the new version, but the server accepts only the old one.
         assert_eq!(sent(&mut versions, &two, None), "two");
         assert_eq!(sent(&mut versions, &two, Some(&two)), "one");
         versions.accepted(&one.digest);
         assert_eq!(sent(&mut versions, &two, None), "one", "without a request for each try");
-        // The server switches, also between two tries of a request.
+        // The server switches to the new version between two tries of a request.
         assert_eq!(sent(&mut versions, &two, Some(&one)), "two");
         versions.accepted(&two.digest);
         assert_eq!(sent(&mut versions, &two, None), "two");
-        // The proxy reads the next one after a rejection, and not before.
+        // After a rejection, the proxy reads the third version.
         assert_eq!(sent(&mut versions, &three, Some(&two)), "three");
         assert_eq!(sent(&mut versions, &three, Some(&three)), "two");
-        // A read that began before the change ends after it.
+        // A read that began before the change returns the old version after it.
         assert_eq!(sent(&mut versions, &two, None), "three");
         assert_eq!(sent(&mut versions, &two, Some(&three)), "two", "as the version before");
-        // Later, it is a change back.
+        // Later, the old version means that the source was changed back.
         let replaced = versions.previous.as_mut().unwrap();
         replaced.1 = replaced.1.checked_sub(STALE_READ).unwrap();
         assert_eq!(sent(&mut versions, &two, None), "two");

@@ -10,7 +10,7 @@ use super::options::Options;
 use crate::Rules;
 use crate::policy::Policy;
 
-/// A version of all rules. They are replaced together, so that a request never uses rules of two versions.
+/// One version of all rules. All rules are replaced together, so that a request never uses rules of two versions.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
     pub(crate) names: Rules,

@@ -17,7 +17,7 @@ use super::options::Options;
 use super::recording::Recorder;
 use crate::start_error::StartError;
 
-/// Logs and records requests. Clones share the files.
+/// Access log, audit log and recordings of requests. Clones share the files.
 #[derive(Clone)]
 pub(crate) struct RequestLog {
     lines: AccessLogger,
@@ -26,7 +26,7 @@ pub(crate) struct RequestLog {
     metrics: RequestMetrics,
 }
 
-/// Reopens the files of the access log, the audit log and the recordings.
+/// Signals to reopen the files of the access log, the audit log and the recordings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReopenSignals {
     log: Arc<Notify>,
@@ -89,12 +89,11 @@ impl RequestLog {
         }
     }
 
-    /// Returns an entry of `request`, even if requests are not logged: it also counts bytes.
+    /// Returns an entry of `request`, even if requests are not logged, because the entry also counts bytes.
     pub(crate) fn counted_entry<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
         self.lines.entry_of(request, client)
     }
 
-    /// Returns whether there is an audit log.
     pub(crate) fn has_audit_log(&self) -> bool {
         self.audit.is_some()
     }
@@ -127,7 +126,7 @@ impl RequestLog {
         self.lines.is_enabled().then(|| self.counted_tunnel(client, target, name))
     }
 
-    /// Returns the entry of a tunnel, even if requests are not logged: it also counts bytes.
+    /// Returns the entry of a tunnel, even if requests are not logged, because the entry also counts bytes.
     pub(crate) fn counted_tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Box<Entry> {
         let mut entry = self.lines.tunnel_entry(client, target.to_string());
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
@@ -135,7 +134,8 @@ impl RequestLog {
         entry
     }
 
-    /// Returns the entry of a session with a database of `target`. It counts bytes, even if requests are not logged.
+    /// Returns the entry of a session with a database of `target`, even if requests are not logged, because the entry also counts
+    /// bytes.
     pub(crate) fn session(&self, client: &Client, target: &Target, method: &str, path: &str) -> Box<Entry> {
         let mut entry = self.lines.session_entry(client, (method, path), target.to_string());
         entry.set_destination(|| Destination { host: target.name.clone(), port: target.port, is_tls: None });

@@ -14,12 +14,10 @@ use crate::policy::Grantee;
 /// A database, and the connection to its server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatabasePlace<'a> {
-    /// Host of the server.
     pub(crate) host: &'a HostOrIp,
     pub(crate) port: u16,
     pub(crate) database: &'a str,
-    /// Whether the server is an impostor at most with the operator's consent: its certificate is verified, or the configuration
-    /// has a connection without TLS.
+    /// Whether the server's certificate is verified, or the configuration disables TLS to the server.
     pub(crate) is_trusted: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Rules on requests.
 //!
-//! - `compile`: which rule matches; `apply`: what it does.
-//! - `inject`: credentials that are put into requests; `sigv4` and `google` for clouds.
+//! - `compile`: which rules match a request; `apply`: their actions.
+//! - `inject`: credentials that are injected into requests; `sigv4` and `google` for clouds.
 //! - `login`: credentials for sessions with databases.
 //! - `log`: the access log, the audit log (`audit`) and recordings (`recording`, `har`, `har_parts`).
 //! - `response_filter`: removal of injected values from responses: `decoding`, and `scrub` with `spellings`.

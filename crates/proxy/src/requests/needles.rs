@@ -63,7 +63,7 @@ impl RedactionTexts {
         self.put(text);
     }
 
-    /// Adds a value to redact elsewhere, both as written and percent-decoded.
+    /// Adds a value from client or server, to redact it wherever it appears: as written, and percent-decoded.
     pub(super) fn own(&mut self, text: &[u8]) {
         self.add_plain(text);
         if text.contains(&b'%') {
@@ -344,8 +344,8 @@ fn reference(rest: &[u8]) -> Option<(u32, usize)> {
     Some((meant, end + 1))
 }
 
-/// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may represent, so that the
-/// search compares as few texts as possible. The sequence must be complete.
+/// Calls `with` with the first byte of each character that the escape sequence at the start of `rest` may represent. The sequence
+/// must be complete. The search then compares only texts that begin with one of these bytes.
 pub(super) fn meant_by(rest: &[u8], with: &mut dyn FnMut(u8)) {
     match rest.first() {
         Some(b'%') => {

@@ -15,7 +15,7 @@ use super::needles::{REDACTED, RedactionTexts};
 /// Maximum recordings in progress or waiting to be written. Each has two bodies up to the configured limit in memory.
 const RECORDINGS_MAX: usize = 256;
 
-/// Records exchanges while slots are free.
+/// Recorder of exchanges, limited by a number of slots.
 pub(super) struct Recorder {
     spool: Spool<Recorded>,
     slots: Arc<Semaphore>,

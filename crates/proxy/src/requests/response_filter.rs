@@ -19,8 +19,9 @@ use super::spellings::ValueEncodings;
 /// Codings that are decoded here.
 const READ_HERE: [&str; 3] = ["gzip", "x-gzip", "identity"];
 
-/// Prepares a request with an injected credential, so that its response can be searched. The response must be complete, because a
-/// part of a value is not found, and uncompressed or compressed with gzip. WebSocket messages must be uncompressed.
+/// Prepares a request with an injected credential, so that its response can be searched. The response must be complete, because the
+/// search does not find a part of a value. It must be uncompressed, or compressed with gzip. WebSocket messages must be
+/// uncompressed.
 pub(crate) fn make_searchable(headers: &mut HeaderMap) {
     headers.remove(RANGE);
     headers.remove(IF_RANGE);
@@ -72,7 +73,7 @@ impl SearchedValues {
     }
 }
 
-/// Removes injected values from one response.
+/// Filter that removes injected values from one response.
 pub(crate) struct ResponseFilter {
     values: Vec<Arc<ValueEncodings>>,
     decoder: Decoder,

@@ -27,7 +27,7 @@ pub struct RuleText {
     /// Patterns for the whole path without its query; `*` matches any bytes, including none and slashes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
-    /// Networks of clients.
+    /// Networks that the client's address must be in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client: Vec<IpNet>,
     /// Media types of the request: `application/json`, `text/*`.
@@ -66,19 +66,19 @@ pub struct RuleText {
     /// Delay of the request in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// Whether to record the exchange.
+    /// Whether to record the exchange in a HAR file.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub record: bool,
-    /// Credential to inject.
+    /// Credential to inject into the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inject: Option<InjectText>,
 }
 
-/// `rewrite` of a rule.
+/// The action `rewrite` of a rule: sends the request to another path, another host, or both.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RewriteText {
-    /// Prefix of the path.
+    /// Prefix of the request's path that `to` replaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The new prefix of paths.
@@ -89,7 +89,7 @@ pub struct RewriteText {
     pub host: Option<String>,
 }
 
-/// `inject` of a rule.
+/// The action `inject` of a rule: the credential, its form in the request, and the identities that get it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct InjectText {
@@ -152,7 +152,7 @@ pub struct InjectText {
 }
 
 impl InjectText {
-    /// Returns the grants of the credential.
+    /// Returns the identities, teams and tags that the credential is granted to.
     #[must_use]
     pub fn grants(&self) -> Grants {
         let (identities, teams, tags) = (self.identities.clone(), self.teams.clone(), self.tags.clone());
@@ -173,13 +173,13 @@ pub enum Form {
     Header,
     /// A signature of the request with an access key of AWS (Signature Version 4).
     SigV4,
-    /// `Authorization: Bearer` with a token of a service account of Google Cloud, which the proxy makes of its key.
+    /// `Authorization: Bearer` with a token that the proxy signs with the key of a Google Cloud service account.
     Google,
     /// User and password of a PostgreSQL server, for sessions of `[[proxy.postgresql]]`.
     Postgresql,
 }
 
-/// An invalid rule.
+/// An error in a rule: position, setting, reason and fix.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("rule {number}{}: {key}: {why}", if name.is_empty() { String::new() } else { format!(" ({name})") })]
 pub struct BadRequestRule {

@@ -20,7 +20,7 @@ const PAUSE_LONG: Duration = Duration::from_secs(1);
 /// Byte that replaces each byte of a value. The length stays the same, because it may already have been sent.
 const MASK: u8 = b'*';
 
-/// Masks injected values in a stream of bytes.
+/// Filter that masks injected values in a stream of bytes.
 #[derive(Debug)]
 pub struct Scrubber {
     values: Vec<Arc<ValueEncodings>>,
@@ -175,7 +175,7 @@ impl Scrubber {
         clean
     }
 
-    /// Counts the values; ranges that overlap are one.
+    /// Counts the found values; overlapping ranges count as one.
     fn count(&mut self, found: &mut [(usize, usize)], mut until: usize) {
         found.sort_unstable();
         for (start, end) in found.iter() {
@@ -236,7 +236,7 @@ mod tests {
         Scrubber::new(vec![Arc::new(ValueEncodings::of([SECRET.as_bytes()].into_iter()))])
     }
 
-    /// Returns the stream as it is passed on in pieces of `size` bytes.
+    /// Returns what the scrubber forwards of `text`, received in pieces of `size` bytes, and the number of masked values.
     fn passed(text: &[u8], size: usize) -> (Vec<u8>, u64) {
         let mut scrubber = scrubber();
         let mut all = Vec::new();
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(pass(&mut scrubber, "login as h"), "login as ");
         assert_eq!(paused(&mut scrubber).await, ("h".to_owned(), PAUSE_SHORT));
         assert!(poll_fn(|cx| Poll::Ready(scrubber.poll_held(cx))).await.is_pending(), "nothing is left");
-        // The value goes on, by a part that must not be shown.
+        // The value continues with a part that must not be shown.
         assert_eq!(pass(&mut scrubber, "unter2-"), "");
         assert_eq!(paused(&mut scrubber).await, ("*******".to_owned(), PAUSE_LONG));
         assert_eq!(pass(&mut scrubber, "hunter3 is it, 100%"), "******* is it, 100");

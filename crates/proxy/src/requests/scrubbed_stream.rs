@@ -113,7 +113,8 @@ struct WebSocketFrames {
     left: u64,
     /// Whether the current frame is the last of its message.
     is_final: bool,
-    /// Opcode of the current or previous message: the rest of a value is searched in messages of the same kind.
+    /// Opcode of the current or previous message. A value may continue in the next message only if that message has the same
+    /// opcode.
     opcode: u8,
     /// The next pieces of the stream: headers, and lengths of payloads that the scrubber returns.
     order: VecDeque<Piece>,
@@ -148,7 +149,6 @@ impl WebSocketFrames {
         Ok(())
     }
 
-    /// Ends the stream.
     fn end(&mut self, scrubber: &mut Scrubber, ready: &mut VecDeque<Bytes>) -> Result<(), StreamFilterError> {
         self.clean.extend_from_slice(&scrubber.finish(Bytes::new())?);
         self.forward(ready);
@@ -190,7 +190,7 @@ impl WebSocketFrames {
             }
             return Ok(());
         }
-        // A longer form of the length is invalid, whatever the length.
+        // In a control frame, an extended length is invalid, whatever its value.
         if more != 0 || length > CONTROL_MAX {
             return Err(StreamFilterError::Frame);
         }
@@ -366,7 +366,7 @@ mod tests {
     async fn compressed_frames_are_rejected_and_other_protocols_searched_raw() {
         let compressed = frame(0xc1, b"..");
         let masked = [&[0x81, 0x82][..], b"mask.."].concat();
-        // Control frames with a longer form of their length, which leads beyond what was read.
+        // Control frames with the 16-bit form of the length, which is invalid for control frames.
         let control = [0, 1, 125, 126].map(|length| [0x89, 126, 0, length].to_vec());
         let wide = [[0x89, 127].as_slice(), &[0xff; 8]].concat();
         for mut sent in [compressed, masked, wide].into_iter().chain(control) {

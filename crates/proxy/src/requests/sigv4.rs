@@ -19,9 +19,9 @@ const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 const CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// Values of `x-amz-content-sha256` that are sent and signed as they are, beside a digest.
+/// Values of `x-amz-content-sha256` other than a digest. They are sent and signed unchanged.
 const UNSIGNED_PAYLOADS: [&str; 2] = ["UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
-/// All bytes are escaped except letters, digits and these four.
+/// Set of escaped bytes: all except letters, digits, `-`, `.`, `_` and `~`.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// As [`ESCAPED`], for paths.
 const ESCAPED_IN_PATHS: &AsciiSet = &ESCAPED.remove(b'/');
@@ -44,7 +44,7 @@ impl AccessKey {
         let unusable = |why: &str| SecretUnavailable::Unusable(format!("{name}: {why}"));
         let key = match values {
             [id, secret] => Self { id: id.expose().to_owned(), secret: secret.clone(), session: None },
-            // The error of the parser may quote the text.
+            // The parser's error is not shown, because it may quote the key.
             [document] => serde_json::from_str(document.expose()).map_err(|_| {
                 unusable("not a JSON document with AccessKeyId, SecretAccessKey and, for temporary credentials, SessionToken")
             })?,
@@ -199,7 +199,7 @@ fn payload_digest(headers: &HeaderMap, body: Option<&[u8]>) -> Result<String, &'
     }
 }
 
-/// Returns the names of the signed headers, and their lines: `Host`, `Content-Type` and all of AWS's own.
+/// Returns the names of the signed headers, and their lines: `Host`, `Content-Type` and all `X-Amz-*`.
 fn signed_fields(headers: &HeaderMap, host: &HeaderValue) -> Result<(String, String), &'static str> {
     let is_signed = |name: &HeaderName| *name == CONTENT_TYPE || name.as_str().starts_with("x-amz-");
     let mut names: Vec<&HeaderName> = headers.keys().filter(|name| is_signed(name)).collect();
@@ -323,7 +323,7 @@ mod tests {
             ),
         ] {
             let url = format!("https://example.amazonaws.com{target}");
-            // What the client sends is replaced.
+            // Signature fields of the client, which the proxy replaces.
             let mine = [
                 ("authorization", "AWS4-HMAC-SHA256 mine"),
                 ("x-amz-date", "old"),

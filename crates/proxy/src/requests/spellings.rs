@@ -99,7 +99,7 @@ impl ValueEncodings {
                 put(&hex, false);
             }
             add_base64_forms(text, &mut |coded| put(coded, true));
-            // UTF-16 of both byte orders, without the outer zero.
+            // UTF-16: without the last zero byte, the text matches both byte orders.
             let mut wide = Zeroizing::new(text.iter().flat_map(|octet| [*octet, 0]).collect::<Vec<u8>>());
             wide.pop();
             put(&wide, false);
@@ -171,11 +171,11 @@ impl ValueEncodings {
         Ok(text.len())
     }
 
-    /// Returns the texts that the escape sequence at the start of `rest` may begin. This filter avoids that a text of escape
-    /// characters is compared with every value at every byte.
+    /// Returns the texts that the escape sequence at the start of `rest` may begin. Without this filter, a text of escape
+    /// characters would be compared with every value at every byte.
     fn escaped(&self, rest: &[u8]) -> u64 {
         if rest.len() < ESCAPE_OCTETS_MAX {
-            // It may be incomplete.
+            // The escape sequence may be incomplete, so any value may begin here.
             return u64::MAX;
         }
         let mut mask = self.plain[usize::from(rest[0])];
@@ -183,7 +183,7 @@ impl ValueEncodings {
         mask
     }
 
-    /// Returns `text` without the value; `None` if it does not contain it.
+    /// Returns `text` without the value; `None` if `text` does not contain the value.
     ///
     /// # Errors
     /// [`TooMuch`]

@@ -42,7 +42,7 @@ pub struct LeafLeaseRequest<'a> {
 /// Result of a request for a leaf.
 #[derive(Clone, Eq, PartialEq)]
 pub enum LeafLookup {
-    /// The stored leaf.
+    /// A suitable leaf is stored.
     Stored(StoredLeaf),
     /// There is no suitable leaf; the holder now has the lease and must mint it.
     Leased,
@@ -53,7 +53,7 @@ pub enum LeafLookup {
 /// A stored leaf with its key.
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredLeaf {
-    /// The leaf, sealed.
+    /// The certificate chain, sealed under the master key.
     pub sealed: Vec<u8>,
     /// The sealed key; `None` if it was deleted.
     pub key: Option<Vec<u8>>,
@@ -79,9 +79,9 @@ impl std::fmt::Debug for LeafLookup {
 pub struct NewLeaf<'a> {
     /// Digest of the leaf's identity, as in [`LeafLeaseRequest`].
     pub id: &'a str,
-    /// The holder of the lease.
+    /// The proxy that has the lease to mint the leaf.
     pub holder: Uuid,
-    /// The leaf, sealed.
+    /// The certificate chain, sealed under the master key.
     pub sealed: &'a [u8],
     /// ID of the key: 64 hexadecimal digits.
     pub key_id: &'a str,

@@ -53,15 +53,15 @@ pub enum Kind {
 /// A span that has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Span {
-    /// Id of the trace.
+    /// Trace ID, which all spans of the trace have in common.
     pub trace: u128,
-    /// Id of the span.
+    /// Span ID, unique within the trace.
     pub id: u64,
     /// Id of the parent span; 0: none.
     pub parent: u64,
     /// Name of the span, one of a small fixed set.
     pub name: &'static str,
-    /// Kind of the span.
+    /// Kind of the span: server, client, or within the process.
     pub kind: Kind,
     /// Start, in nanoseconds since 1970.
     pub began_ns: u64,

@@ -36,7 +36,7 @@ pub fn samples_new_trace() -> bool {
 /// Queues spans. Drops them without an exporter.
 pub fn emit(spans: Vec<Span>) {
     let Some(exporter) = EXPORTER.get() else { return };
-    // The queue's limit counts entries, so an entry of a large transaction must not have all of its spans.
+    // The queue's limit counts entries, so the spans of a large transaction are split into several entries.
     let mut spans = spans.into_iter().peekable();
     while spans.peek().is_some() {
         exporter.put(spans.by_ref().take(ENTRY_MAX).collect());

@@ -31,7 +31,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Releases a lease, if the holder has it.
     fn release<'a>(&'a self, id: &'a str, holder: Uuid) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Deletes a batch of expired leaves, and of the oldest beyond `leaves_max`, unless another proxy did so within `every`.
+    /// Deletes a batch of expired leaves, and of the oldest leaves beyond `leaves_max`. Does nothing if another proxy did so within
+    /// `every`.
     fn tidy(
         &self,
         holder: Uuid,

@@ -38,11 +38,11 @@ use crate::tables::{LeafLeaseRequest, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US
 
 /// Default timeout of a request to the backend.
 pub const TRIP_TIMEOUT: Duration = Duration::from_secs(1);
-/// Default duration of a lease, for requests with the usual timeout.
+/// Default duration of a lease to mint a leaf, for the timeout [`TRIP_TIMEOUT`].
 pub const LEASE: Duration = lease_of(TRIP_TIMEOUT);
 
-/// Returns the duration of a lease. It covers the rest of the request that took it, the CA's signature, and the requests that store
-/// key and leaf.
+/// Returns the duration of a lease for requests with the timeout `trip`. It covers the CA's signature and three requests: to get
+/// the lease, to store the key, and to store the leaf.
 #[must_use]
 pub const fn lease_of(trip: Duration) -> Duration {
     SIGN_TIMEOUT.saturating_add(trip.saturating_mul(3))
@@ -65,9 +65,10 @@ const TIDY_BATCHES_MAX: usize = 100;
 const KEYS_OPEN_MAX: u64 = 1_024;
 /// Time after which a key is stored again with a later expiry.
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
-/// Time for which a key is stored: the time in which new leaves use it, plus the maximum validity of a leaf.
+/// Time for which a key is stored: the maximum validity of a leaf, the time in which new leaves use the key, and [`KEY_SAID_FOR`].
 const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);
-/// Maximum attempts to store a leaf after the lease was lost. After them, this proxy uses the leaf without sharing it.
+/// Maximum attempts to store a leaf; an attempt fails if the lease was lost. After them, this proxy uses the leaf without sharing
+/// it.
 const PUTS_MAX: usize = 2;
 
 /// Behaviour for names that are not in memory while the backend is unavailable.
@@ -80,14 +81,14 @@ pub enum WhenAway {
     Refuse,
 }
 
-/// Options of the second level.
+/// Options of the second level: timeouts, size, and behaviour while the backend is unavailable.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondLevelOptions {
     /// Behaviour while the storage is unavailable.
     pub when_away: WhenAway,
     /// Timeout of a request to the backend.
     pub trip_timeout: Duration,
-    /// Duration of a lease; after it another proxy may mint.
+    /// Duration of a lease to mint a leaf. After it, another proxy may mint the leaf.
     pub lease: Duration,
     /// Maximum stored leaves; the oldest are deleted first.
     pub leaves_max: u64,
@@ -107,7 +108,7 @@ impl Default for SecondLevelOptions {
     }
 }
 
-/// Counters of the second level.
+/// Counters of the second level since its creation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SecondLevelCounts {
     /// Leaves found in the backend.
@@ -149,7 +150,7 @@ struct LevelState {
     without: AtomicU64,
 }
 
-/// A leaf and its origin.
+/// A leaf that this proxy has minted, or has found in the backend.
 pub(super) enum Obtained {
     Minted(Leaf),
     Found(Leaf),
@@ -161,7 +162,7 @@ enum Turn {
     Ours,
 }
 
-/// A lease of this process to mint a leaf. Dropping the value releases the lease, if no request waits for the leaf any more.
+/// A lease of this process to mint a leaf. Dropping the value before the minting has ended releases the lease.
 struct Lease {
     level: Arc<LevelState>,
     id: String,
@@ -184,7 +185,6 @@ impl Drop for Lease {
     }
 }
 
-/// A request for one leaf.
 struct LeafRequest {
     /// Digest of the leaf's identity, 64 hexadecimal digits.
     id: String,
@@ -238,7 +238,7 @@ impl SecondLevel {
         }))
     }
 
-    /// Returns the counters.
+    /// Returns the counters since this level was created, and whether the backend is unavailable now.
     #[must_use]
     pub fn counts(&self) -> SecondLevelCounts {
         let level = &self.0;
@@ -373,7 +373,7 @@ impl LevelState {
             if self.put(asking, &leaf).await != Some(false) {
                 break;
             }
-            // The key's row was deleted, perhaps with all others.
+            // If the key's row was deleted, the rows of other keys may be missing too: store all keys again.
             self.said.invalidate_all();
             match self.turn(asking, ends_from_us).await {
                 Some(Turn::Found(theirs)) => return Ok(Obtained::Found(theirs)),
@@ -458,7 +458,7 @@ impl LevelState {
 
     async fn probe(&self) {
         let is_back = match self.backend.get() {
-            // A write that changes no row: a read-only server is not usable.
+            // Probes with a write that changes no row, because a read-only server is not usable.
             Some(opened) => self.trip("probe", opened.backend.release("", self.holder)).await.is_some(),
             None => match self.backend.open().await {
                 Ok(()) => true,

@@ -18,7 +18,7 @@ const LENGTH: usize = 4;
 /// Reason why a stored leaf cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredLeafError {
-    /// The row of its key is missing.
+    /// The row of the leaf's key is missing.
     #[error("the key of the leaf certificate was deleted")]
     NoKey,
     /// The chain or the key cannot be decrypted.
@@ -35,7 +35,7 @@ pub enum StoredLeafError {
     Leaf(#[from] BadLeaf),
 }
 
-/// Encrypts and decrypts chains and keys.
+/// Encryption of stored chains and keys under the master key.
 pub(super) struct LeafSealer(Arc<Keyring>);
 
 impl LeafSealer {
@@ -119,7 +119,7 @@ pub(super) fn digest_of(id: &LeafId) -> String {
         LeafKeyKind::Rsa2048 => b"rsa2048",
     });
     part(id.profile.as_bytes());
-    // Leaves with shared keys keep the ID from before other modes existed.
+    // Leaves with shared keys keep the IDs that they had before other modes were introduced.
     if id.keys == LeafKeySharing::ByHost {
         part(b"by-host");
     }
