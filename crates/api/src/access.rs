@@ -14,7 +14,7 @@ pub use crate::scope::{BadScope, Object, Scope};
 pub struct IdentityView {
     /// Identifier of the identity.
     pub id: Uuid,
-    /// Name of the identity.
+    /// Name of the identity, unique among identities of its kind.
     pub name: String,
     /// Text by which to recognise the identity: the first characters of a token, the subject of a person, or the matcher of a
     /// client certificate.
@@ -41,7 +41,7 @@ pub struct IdentityView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IdentityPatch {
-    /// New name.
+    /// New name, unique among identities of the same kind.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
     /// New email address of a person; null removes it.
@@ -63,7 +63,7 @@ pub struct IdentityPatch {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// Name of the role.
+    /// Name of a built-in or custom role, such as `operator`.
     #[cfg_attr(feature = "schemas", schema(example = "operator"))]
     pub role: String,
     /// Scope of the role: `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:*.a.example`, `target:NAME`, `path:/a/*`, or
@@ -119,7 +119,7 @@ pub struct NewUser {
     /// URL of the OIDC issuer; the configured one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// Email address.
+    /// Email address of the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
     /// Roles and scopes granted to the person, in addition to the grants of their groups.
@@ -183,11 +183,11 @@ pub struct SignIn {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub code: Option<String>,
-    /// Name of the user.
+    /// Name of the user, with `password`.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
-    /// Password of the user.
+    /// Password of the user, with `name`.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 256))]
     pub password: Option<String>,
@@ -256,15 +256,15 @@ pub struct NewClientCertificate {
     pub expires_at: Option<String>,
 }
 
-/// A role.
+/// A built-in or custom role, with its permissions.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RoleView {
-    /// Name of the role.
+    /// Name of the role, unique.
     pub name: String,
     /// Human-readable description.
     pub description: String,
-    /// The permissions of the role.
+    /// Permissions of the role, each as `noun.verb`.
     pub permissions: Vec<String>,
     /// Whether the role is built into Bulla and cannot be changed.
     pub built_in: bool,
@@ -334,7 +334,7 @@ pub struct MyGrant {
     pub permissions: Vec<String>,
 }
 
-/// Remaining step after logging out.
+/// Result of a logout.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LoggedOut {

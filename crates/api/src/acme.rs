@@ -64,8 +64,8 @@ pub struct NewExternalKeyBody {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!(["a.example"])))]
     pub names: Vec<String>,
-    /// Team on whose behalf the accounts of the key act. They may request names that the team owns and names that are shared, but
-    /// no names of other teams.
+    /// Team on whose behalf the accounts of the key act. The accounts may request names that the team owns and names that are
+    /// shared, but no names of other teams.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(nullable = false))]
     pub team: Option<String>,
@@ -120,7 +120,7 @@ pub struct AcmeOrderView {
     pub account: Uuid,
     /// Profile of the ACME directory of the order.
     pub profile: String,
-    /// State of the order: `pending`, `processing`, `valid` or `invalid`. A single order can also be `ready`.
+    /// State of the order: `pending`, `ready`, `processing`, `valid` or `invalid`.
     #[cfg_attr(feature = "schemas", schema(example = "valid"))]
     pub status: String,
     /// Names of the order, such as `dns:a.example` or `ip:10.0.0.1`.
@@ -196,6 +196,6 @@ pub struct LimitOverrideBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct AcmeOrderQuery {
-    /// Only orders of this account, without rejected ones.
+    /// Only orders of this account, without invalid orders.
     pub account: Option<Uuid>,
 }

@@ -49,7 +49,7 @@ pub struct FactsBody {
 pub struct EnrolledView {
     /// Identifier of the agent.
     pub agent: Uuid,
-    /// Name of the agent.
+    /// Name of the agent, unique.
     pub name: String,
     /// The certificate and its chain, PEM.
     pub certificate_pem: String,
@@ -71,11 +71,11 @@ pub struct RenewalBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CsrBody {
-    /// The CSR, PEM.
+    /// The CSR (PKCS #10), PEM.
     pub csr_pem: String,
 }
 
-/// The result of a job.
+/// The result of an agent's job.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -83,9 +83,9 @@ pub struct ResultBody {
     /// Outcome: `deployed`, `unchanged`, `failed`, `rolled_back` or `broken`.
     #[cfg_attr(feature = "schemas", schema(example = "deployed"))]
     pub outcome: String,
-    /// Id of the target; absent when the job failed before it reached one.
+    /// Id of the target; absent when the job failed before it reached a target.
     pub target: Option<Uuid>,
-    /// Error of the job.
+    /// Error message of a failed job.
     pub error: Option<String>,
     /// Error of the rollback, when the previous state could not be restored.
     pub rollback_error: Option<String>,

@@ -8,7 +8,7 @@ use uuid::Uuid;
 /// Labels by name, sorted.
 pub type Labels = BTreeMap<String, String>;
 
-/// An agent on a host.
+/// An agent: a program on a host that deploys certificates.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentView {
@@ -41,23 +41,23 @@ pub struct AgentView {
     pub retired_at: Option<String>,
 }
 
-/// A change to an agent.
+/// A change to an agent. Absent members keep their value.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentPatch {
-    /// New name.
+    /// New name, unique.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
     /// New labels. They replace all present labels.
     pub labels: Option<Labels>,
 }
 
-/// A group of agents.
+/// A group of agents, selected by their labels.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentGroupView {
-    /// Name of the group.
+    /// Name of the group, unique.
     #[cfg_attr(feature = "schemas", schema(example = "web"))]
     pub name: String,
     /// Labels that an agent must have to belong to the group. All of them must match.
@@ -75,7 +75,7 @@ pub struct AgentGroupView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewAgentGroup {
-    /// Name of the group.
+    /// Name of the group, unique.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: String,
     /// Labels that an agent must have to belong to the group, 1 to 8. All of them must match.

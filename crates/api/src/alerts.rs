@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// An alert.
+/// A raised alert, with its state and the number of occurrences.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AlertView {
@@ -48,7 +48,7 @@ pub struct AlertView {
 pub struct DeliveryView {
     /// Identifier of the notification. Receivers get the same identifier with every attempt.
     pub id: Uuid,
-    /// Channel of the notification.
+    /// Channel to which the notification is sent.
     pub channel: Uuid,
     /// Reason of the notification: `raised`, `escalated` or `resolved`.
     pub reason: String,
@@ -58,7 +58,7 @@ pub struct DeliveryView {
     pub attempts: i64,
     /// Time of the next attempt, while the notification is `waiting`.
     pub next_at: Option<String>,
-    /// Error of the last attempt.
+    /// Error of the last failed attempt.
     pub last_error: Option<String>,
     /// Creation time.
     pub created_at: String,
@@ -105,7 +105,7 @@ pub struct ChannelBody {
     pub enabled: bool,
 }
 
-/// An alert rule.
+/// A rule that selects alerts and the channels that they are sent to.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RuleView {
@@ -159,7 +159,7 @@ pub struct CreatedId {
     pub id: Uuid,
 }
 
-/// Filter by state.
+/// Filter of the list of alerts or notifications.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

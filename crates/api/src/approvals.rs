@@ -5,18 +5,18 @@ use uuid::Uuid;
 
 use crate::security_keys::{ApprovalSignatureView, SecurityKeyAssertion};
 
-/// A request for approval.
+/// A request to approve the plan of a certificate's run.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Approval))]
 pub struct ApprovalView {
     /// Identifier of the approval.
     pub id: Uuid,
-    /// Identifier of the certificate.
+    /// Managed certificate that the run issues or renews.
     pub certificate: Uuid,
-    /// Name of the certificate.
+    /// Name of the managed certificate.
     pub name: String,
-    /// Profile of the certificate.
+    /// Profile of the managed certificate.
     pub profile: String,
     /// Renewal run that waits for the approval.
     pub job: Uuid,
@@ -34,7 +34,7 @@ pub struct ApprovalView {
     pub decided_by: Option<String>,
     /// Time of the decision, RFC 3339.
     pub decided_at: Option<String>,
-    /// Note of the approver.
+    /// Note of the actor that approved or rejected.
     pub note: Option<String>,
     /// Fields of the certificate that is issued after the approval. The approval covers exactly this plan.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct ApprovalView {
     pub signatures: Vec<ApprovalSignatureView>,
 }
 
-/// A field of a plan.
+/// A field of a plan, with its values.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = PlanField))]
@@ -104,7 +104,7 @@ pub struct ApproveBody {
     pub security_key: Option<SecurityKeyAssertion>,
 }
 
-/// A request to reject.
+/// The rejection of a plan or change.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]

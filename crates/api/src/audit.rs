@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// An audit event.
+/// An event of the audit log, with its position in a hash chain.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuditView {
@@ -15,7 +15,7 @@ pub struct AuditView {
     /// The action, such as `profile.put`.
     #[cfg_attr(feature = "schemas", schema(example = "certificate.revoke"))]
     pub action: String,
-    /// Resource of the action.
+    /// Resource of the action, such as `certificate/UUID`.
     pub resource: String,
     /// Further details of the event.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
@@ -90,7 +90,7 @@ pub struct AuditKeyView {
     pub server: String,
     /// SHA-256 of the SubjectPublicKeyInfo, in hexadecimal.
     pub sha256: String,
-    /// The public key, PEM.
+    /// The public key that verifies signed heads, PEM.
     pub public_key_pem: String,
 }
 
@@ -157,7 +157,7 @@ pub enum SegmentLine {
         actor: String,
         /// The action, such as `profile.put`.
         action: String,
-        /// Resource of the action.
+        /// Resource of the action, such as `certificate/UUID`.
         resource: String,
         /// Further details of the event.
         #[cfg_attr(feature = "schemas", schema(value_type = Object))]
@@ -199,7 +199,7 @@ pub struct InclusionProof {
     pub segment: SegmentHead,
     /// Index of the line in the segment, from 0.
     pub index: u64,
-    /// The line to prove.
+    /// The line whose inclusion is proved.
     pub line: SegmentLine,
     /// Merkle path from the line to the root (RFC 6962 section 2.1.1), as hexadecimal hashes.
     pub path: Vec<String>,

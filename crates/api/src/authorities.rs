@@ -115,13 +115,13 @@ pub struct Retired {
     pub state: String,
 }
 
-/// A certification authority.
+/// A certification authority (CA) on this server, with its certificate and state.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuthorityView {
     /// Identifier of the CA. It is part of the URLs in issued certificates.
     pub id: Uuid,
-    /// Name of the CA.
+    /// Name of the CA, unique.
     pub name: String,
     /// State: `pending` (waits for the certificate from its parent), `active`, `retiring` (issues no more certificates) or
     /// `retired`.
@@ -136,7 +136,7 @@ pub struct AuthorityView {
     pub default: bool,
     /// Distinguished name of the CA.
     pub subject: Option<String>,
-    /// Key type.
+    /// Key type, such as `p384`.
     pub key_type: Option<String>,
     /// SHA-256 fingerprint of the certificate.
     pub fingerprint: Option<String>,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::endpoints::EndpointBody;
 use crate::problem::ProblemDocument;
 
-/// A certificate to manage.
+/// A managed certificate to create.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -25,7 +25,7 @@ pub struct NewCertificateBody {
     pub profile: String,
     /// Issuer; `internal`, the CA of this server, when absent.
     pub issuer: Option<String>,
-    /// Owner of the certificate.
+    /// Name of the owner, as in the list of owners.
     pub owner: Option<String>,
     /// Team that owns the certificate.
     pub team: Option<String>,
@@ -35,14 +35,14 @@ pub struct NewCertificateBody {
     /// Environment, such as `production`.
     #[cfg_attr(feature = "schemas", schema(example = "prod"))]
     pub environment: Option<String>,
-    /// New renewal policy; null for none.
+    /// Renewal policy; none when absent.
     pub policy: Option<String>,
     /// Location where the private key is generated and stored; this server when absent.
     pub key_location: Option<KeyLocationBody>,
     /// Key type; `p256` when absent.
     #[cfg_attr(feature = "schemas", schema(example = "p256"))]
     pub key_type: Option<String>,
-    /// The deployment targets.
+    /// Deployment targets, and endpoints that must present the certificate.
     #[serde(default)]
     pub targets: Vec<TargetBody>,
     /// Whether the certificate is renewed automatically; true when absent.
@@ -56,7 +56,7 @@ pub struct NewCertificateBody {
     pub lifetime_seconds: Option<i64>,
     /// Subject, such as `CN=…, O=…`; the subject of the profile when absent.
     pub subject: Option<String>,
-    /// Whether servers must staple (RFC 7633).
+    /// Whether servers must staple OCSP responses (RFC 7633).
     #[serde(default)]
     pub must_staple: bool,
     /// Profile or role at the external issuer.
@@ -121,9 +121,9 @@ pub struct CertificatePatch {
     /// New subject alternative names. They replace all present ones.
     #[cfg_attr(feature = "schemas", schema(min_items = 1, max_items = 100))]
     pub names: Option<Vec<String>>,
-    /// New profile.
+    /// Name of the new profile.
     pub profile: Option<String>,
-    /// New issuer.
+    /// Name of the new issuer.
     pub issuer: Option<String>,
     /// New owner; null for none.
     #[serde(deserialize_with = "crate::patch::given")]
@@ -145,7 +145,7 @@ pub struct CertificatePatch {
     pub policy: Option<Option<String>>,
     /// Location where the next key is generated and stored.
     pub key_location: Option<KeyLocationBody>,
-    /// Key type of the next key.
+    /// Type of the next key, such as `p256`.
     pub key_type: Option<String>,
     /// New deployment targets. They replace all present ones.
     pub targets: Option<Vec<TargetBody>>,
@@ -163,7 +163,7 @@ pub struct CertificatePatch {
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub subject: Option<Option<String>>,
-    /// Whether servers must staple.
+    /// Whether servers must staple OCSP responses (RFC 7633).
     pub must_staple: Option<bool>,
     /// Profile or role at the external issuer; null for none.
     #[serde(deserialize_with = "crate::patch::given")]
@@ -343,8 +343,8 @@ pub struct CertificateFilter {
     pub expires_before: Option<String>,
     /// Only certificates that expire at or after this time, RFC 3339.
     pub expires_after: Option<String>,
-    /// Only certificates whose name or subject alternative names contain this text. The search uses no index, so a rare text reads
-    /// many pages.
+    /// Only certificates whose name or subject alternative names contain this text. The search uses no index: a search for a rare
+    /// text is slow.
     pub contains: Option<String>,
     /// Only certificates with a name that ends with this text.
     #[cfg_attr(feature = "schemas", param(example = ".example.org"))]
@@ -428,7 +428,7 @@ pub struct GroupView {
     /// Value of the property; null for certificates without one. Days are RFC 3339 dates.
     #[cfg_attr(feature = "schemas", schema(example = "letsencrypt"))]
     pub value: Option<String>,
-    /// Number of certificates.
+    /// Number of certificates with this value.
     #[cfg_attr(feature = "schemas", schema(example = 310))]
     pub count: u64,
 }
@@ -438,7 +438,7 @@ pub struct GroupView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExportBody {
-    /// File format.
+    /// Format of the exported file.
     pub format: ExportKind,
     /// Password of the PKCS#12 file, at least 8 bytes.
     #[cfg_attr(feature = "schemas", schema(format = Password))]
@@ -470,7 +470,7 @@ pub struct RevokeBody {
     pub replace: bool,
 }
 
-/// A managed certificate.
+/// A managed certificate, with its settings, its newest version and its next run.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CertificateView {
@@ -478,13 +478,13 @@ pub struct CertificateView {
     pub id: Uuid,
     /// Name of the managed certificate.
     pub name: String,
-    /// The names in the certificate.
+    /// Subject alternative names.
     pub names: Vec<String>,
     /// State: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`, `deploying`, `active`, `failed`, `revoked` or `archived`.
     pub status: String,
     /// Profile with which the certificate is issued.
     pub profile: String,
-    /// The issuer.
+    /// Name of the issuer; `internal` for the CA of this server.
     pub issuer: String,
     /// Owner of the certificate.
     pub owner: Option<String>,
@@ -494,13 +494,13 @@ pub struct CertificateView {
     pub tags: BTreeMap<String, String>,
     /// Environment, such as `production`.
     pub environment: Option<String>,
-    /// The renewal policy.
+    /// Name of the renewal policy; null for none.
     pub policy: Option<String>,
     /// Location of the private key.
     pub key_location: KeyLocationBody,
-    /// Key type.
+    /// Key type, such as `p256`.
     pub key_type: String,
-    /// The deployment targets.
+    /// Deployment targets, and endpoints that must present the certificate.
     pub targets: Vec<TargetBody>,
     /// Whether the certificate is renewed automatically.
     pub auto_renew: bool,
@@ -509,9 +509,9 @@ pub struct CertificateView {
     pub renewal: Option<Value>,
     /// Requested lifetime of a version in seconds.
     pub lifetime_seconds: Option<i64>,
-    /// New subject; null for the subject of the profile.
+    /// Subject; null for the subject of the profile.
     pub subject: Option<String>,
-    /// Whether servers must staple.
+    /// Whether servers must staple OCSP responses (RFC 7633).
     pub must_staple: bool,
     /// Profile or role at the external issuer.
     pub issuer_profile: Option<String>,
@@ -540,7 +540,7 @@ pub struct CertificateView {
     pub run: Option<RunView>,
     /// Number of failed runs since the last successful one.
     pub failures: u32,
-    /// Error of the last attempt.
+    /// Error of the last failed attempt.
     pub last_error: Option<String>,
     /// Number that changes with every change of the object.
     pub revision: i64,
@@ -582,7 +582,7 @@ pub struct VerifiedView {
 pub struct RunView {
     /// Identifier of the job.
     pub job: Uuid,
-    /// State of the job.
+    /// State of the job: `queued`, `running`, `awaiting_approval` or `awaiting_csr`.
     pub state: String,
     /// Time of the first or next attempt, RFC 3339.
     pub next_attempt_at: String,
@@ -631,7 +631,7 @@ pub struct VersionView {
     pub not_before: String,
     /// End of validity, RFC 3339.
     pub not_after: String,
-    /// The issuer.
+    /// Name of the issuer; `internal` for the CA of this server.
     pub issuer: String,
     /// Whether this server stores the private key.
     pub key_here: bool,
@@ -649,7 +649,7 @@ pub struct VersionView {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ServedView {
-    /// The scanned endpoint.
+    /// The endpoint that a scan probed.
     pub endpoint: EndpointBody,
     /// SHA-256 of the version's leaf.
     pub fingerprint: String,
@@ -678,7 +678,7 @@ pub struct DeploymentView {
     pub fingerprint: String,
     /// SHA-256 of the leaf certificate that the endpoint presented after the deployment.
     pub served: Option<String>,
-    /// Number of attempts.
+    /// Number of deployment attempts.
     pub attempts: i64,
     /// Error of the last attempt.
     pub error: Option<String>,

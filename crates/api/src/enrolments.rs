@@ -28,7 +28,7 @@ pub struct EnrolmentView {
     pub id: Uuid,
     /// Protocol of the request: `est` or `scep`.
     pub protocol: String,
-    /// The profile of the request.
+    /// Name of the profile that the client requested.
     pub profile: String,
     /// Actor that requested the certificate.
     pub requester: String,
@@ -44,7 +44,7 @@ pub struct EnrolmentView {
     pub decided_by: Option<String>,
     /// Time of the decision, RFC 3339.
     pub decided_at: Option<String>,
-    /// The note of the decision.
+    /// Note of the actor that approved or rejected.
     pub note: Option<String>,
     /// Fields of the certificate that is issued after the approval. The approval covers exactly this plan.
     pub plan: Vec<PlanFieldView>,

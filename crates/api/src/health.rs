@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Health of the server.
+/// The result of a liveness or readiness check.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Health {
@@ -37,7 +37,7 @@ pub struct ServerNodeView {
     /// Hostname; empty if the system does not provide one.
     #[cfg_attr(feature = "schemas", schema(example = "bulla-1"))]
     pub host: String,
-    /// Version of the program.
+    /// Version of Bulla that the process runs.
     #[cfg_attr(feature = "schemas", schema(example = "0.1.0"))]
     pub version: String,
     /// State: `up`, or `gone` after one minute without a heartbeat.

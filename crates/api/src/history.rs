@@ -6,7 +6,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SeriesView {
-    /// Name of the series.
+    /// Name of the series, such as `scan.duration/1-9` or `provider.errors/aws`.
     #[cfg_attr(feature = "schemas", schema(example = "scan.duration/1000-9999"))]
     pub series: String,
     /// Unit of the values: `seconds`, `share` (0 to 1), `rows` or `tasks`.
@@ -14,7 +14,7 @@ pub struct SeriesView {
     /// Verdict: `steady`, `drifting` (an alert is raised), `learning` (too few measurements), or `shown` (no rule applies to the
     /// series).
     pub verdict: String,
-    /// Time since when the alert of the series is open.
+    /// Start of the open alert of the series, if one is open.
     pub since: Option<String>,
     /// Value that the rule judges: the median (of one node, if each node is judged); for `provider.errors` the share of failures.
     pub value: Option<f64>,

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Returns the host of a name: of a URI or an email address its host, otherwise the name itself.
+/// Returns the host in a URI or an email address; any other name is returned as the host itself.
 ///
 /// Two spellings of a host give the same text. Names are in lower case, without a dot at the end. Addresses are in the notation of
-/// RFC 5952, without brackets and zone ID; an IPv4 address in hexadecimal, in octal, with fewer parts, or mapped into IPv6 is the same
-/// as in dotted notation.
+/// RFC 5952, without brackets and zone ID. An IPv4 address in hexadecimal, in octal, with fewer parts, or mapped into IPv6 gives
+/// the same text as in dotted notation.
 #[must_use]
 pub fn host_of(name: &str) -> String {
     let host = spelled_host(name);
@@ -16,7 +16,7 @@ pub fn host_of(name: &str) -> String {
     address(host).map_or_else(|| host.to_owned(), |address| address.to_string())
 }
 
-/// Returns the address that a host is, in canonical form; `None` for a DNS name.
+/// Returns the IP address in canonical form, if the host is one; `None` for a DNS name.
 #[must_use]
 pub fn address(host: &str) -> Option<IpAddr> {
     let bare = host.strip_prefix('[').map_or(host, |rest| rest.strip_suffix(']').unwrap_or(rest));
@@ -50,7 +50,7 @@ fn host_of_authority(authority: &str) -> &str {
     host.split_once(':').map_or(host, |(host, _)| host)
 }
 
-/// Decodes the escapes of a host (RFC 3986 section 3.2.2). A zone ID keeps its own.
+/// Decodes the escapes of a host (RFC 3986 section 3.2.2), except in a zone ID.
 fn unescaped(host: &str) -> Cow<'_, str> {
     if !host.contains('%') || host.contains(':') {
         return Cow::Borrowed(host);
@@ -96,7 +96,7 @@ fn number(text: &str) -> Option<u32> {
     if digits.is_empty() {
         return (radix == 16).then_some(0);
     }
-    // A sign is no digit.
+    // Rejects a sign, which `from_str_radix` would accept.
     if !digits.bytes().all(|octet| octet.is_ascii_hexdigit()) {
         return None;
     }

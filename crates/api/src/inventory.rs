@@ -51,7 +51,7 @@ pub struct FoundView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = FoundLeaf))]
 pub struct LeafView {
-    /// The SHA-256 fingerprint.
+    /// SHA-256 fingerprint of the certificate.
     pub fingerprint: String,
     /// Subject as text (RFC 4514).
     pub subject: String,
@@ -63,7 +63,7 @@ pub struct LeafView {
     pub not_before: String,
     /// End of validity, RFC 3339.
     pub not_after: String,
-    /// Key algorithm.
+    /// Algorithm of the key, such as `RSA` or `P-256`.
     pub key_algorithm: String,
     /// Key size in bits.
     pub key_bits: u32,
@@ -79,7 +79,7 @@ pub struct ScanView {
     pub state: String,
     /// Start time, RFC 3339.
     pub started_at: String,
-    /// Time at which it finished or was interrupted, RFC 3339.
+    /// Time at which the scan finished or was interrupted, RFC 3339.
     pub finished_at: Option<String>,
     /// Targets and options, as they were given.
     pub spec: ScanSpecView,
@@ -97,7 +97,8 @@ pub struct ScanView {
     pub changes: u64,
     /// Number of certificates that this scan saw first.
     pub new_certificates: u64,
-    /// Time at which the retention first removed observations of the scan, RFC 3339; null while it has all. It can no longer be compared.
+    /// Time at which the retention first removed observations of the scan, RFC 3339; null while all are stored. After this time the
+    /// scan can no longer be compared.
     #[serde(default)]
     pub pruned_at: Option<String>,
 }
@@ -110,7 +111,7 @@ pub struct ScanSpecView {
     /// The first 20 targets. A file on the host of the scan has its name without the folder: `@hosts.txt`.
     #[cfg_attr(feature = "schemas", schema(example = json!(["example.com", "192.0.2.0/24"])))]
     pub targets: Vec<String>,
-    /// Clouds and clusters.
+    /// Clouds and clusters from which the scan read certificates.
     pub sources: Vec<String>,
     /// Ports of targets without a port; null for the ports of their protocols.
     #[cfg_attr(feature = "schemas", schema(example = "443,8443"))]
@@ -125,7 +126,8 @@ pub struct ScanSpecView {
     pub again: bool,
 }
 
-/// The scans to compare, or a time. Without any of them: the newest finished scan with the finished scan of the same targets before it.
+/// The scans to compare, or a time. Without parameters, the newest finished scan is compared with the previous finished scan of the
+/// same targets.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -134,7 +136,7 @@ pub struct DiffQuery {
     pub from: Option<Uuid>,
     /// Id of the later scan; with `from`.
     pub to: Option<Uuid>,
-    /// All changes since this time, RFC 3339, in whichever scan they were seen; not with `from` and `to`.
+    /// All changes since this time, RFC 3339, over all scans; not with `from` and `to`.
     pub since: Option<String>,
 }
 
@@ -145,7 +147,7 @@ pub struct DiffQuery {
 pub struct DiffListing {
     /// Differences on this page, at most `limit`.
     pub items: Vec<ChangeView>,
-    /// The `cursor` of the next page, which compares the same two scans; null when this one is the last.
+    /// The `cursor` of the next page, which compares the same two scans; null on the last page.
     pub next: Option<String>,
     /// Id of the earlier scan; null with `since`.
     pub from: Option<Uuid>,
@@ -197,7 +199,7 @@ pub struct ClaimBody {
     pub team: Option<String>,
     /// Environment; determined by the ownership rules when absent.
     pub environment: Option<String>,
-    /// The renewal policy.
+    /// Renewal policy; none when absent.
     pub policy: Option<String>,
     /// Location where the next private key is generated and stored; this server when absent.
     pub key_location: Option<KeyLocationBody>,
@@ -264,7 +266,7 @@ pub struct InventoryQuery {
     /// Whether to list only endpoints that presented a certificate in the last scan (`true`) or only those that did not (`false`).
     pub answering: Option<bool>,
     /// Only certificates that belong to this team according to the ownership rules. With `team`, `owner` or `nobody`, a page
-    /// examines at most 5,000 endpoints. The page may then have fewer items than requested, or none, and still a `next`.
+    /// examines at most 5,000 endpoints. The page may then have fewer items than requested, or none, although `next` is set.
     pub team: Option<String>,
     /// Only certificates that belong to this owner according to the ownership rules.
     pub owner: Option<String>,

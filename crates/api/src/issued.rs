@@ -28,7 +28,7 @@ pub struct NewIssued {
     pub ca: Option<String>,
 }
 
-/// A newly issued certificate.
+/// A newly issued certificate, with its chain.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuedCertificate {
@@ -68,11 +68,11 @@ pub struct IssuedView {
     pub source: String,
     /// Actor that requested the certificate.
     pub requester: String,
-    /// Subject of the certificate.
+    /// Subject of the certificate as text (RFC 4514).
     pub subject: String,
     /// Subject alternative names.
     pub names: Vec<String>,
-    /// Key algorithm.
+    /// Algorithm of the key, such as `RSA` or `P-256`.
     pub key_algorithm: String,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: String,

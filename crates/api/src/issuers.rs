@@ -25,7 +25,7 @@ pub struct NewIssuerBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IssuerPatch {
-    /// New name.
+    /// New name, unique.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 100))]
     pub name: Option<String>,
     /// New settings. They replace all current settings, except that absent secrets are kept. If the URL, the trusted roots or the
@@ -36,19 +36,19 @@ pub struct IssuerPatch {
     pub enabled: Option<bool>,
 }
 
-/// A configured issuer.
+/// A configured issuer, without its secrets.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuerView {
     /// Identifier of the issuer.
     pub id: Uuid,
-    /// Revision of the settings. A change with `If-Match: "REVISION"` fails if the settings changed meanwhile. The health changes without a
-    /// new revision, so that the `ETag` of this response is not the revision.
+    /// Revision of the settings. A change with `If-Match: "REVISION"` fails if the settings changed meanwhile. The health changes
+    /// without a new revision. Therefore the `ETag` of this response is not the revision.
     #[cfg_attr(feature = "schemas", schema(example = 3))]
     pub revision: i64,
-    /// Name of the issuer.
+    /// Name of the issuer, unique.
     pub name: String,
-    /// Type of the issuer.
+    /// Type of the issuer: `internal`, `acme`, `vault`, `step_ca`, `exec` or `webhook`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Settings without secrets.
@@ -70,7 +70,7 @@ pub struct IssuerView {
     pub updated_at: String,
 }
 
-/// Health of an issuer.
+/// Health of an issuer: the circuit breaker, and the last success and error.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct HealthView {
@@ -87,17 +87,17 @@ pub struct HealthView {
     pub last_error_at: Option<String>,
     /// Code of the last error: `refused`, `unavailable`, …
     pub last_error_code: Option<String>,
-    /// Description of the last error for people.
+    /// Human-readable description of the last error.
     pub last_error: Option<String>,
 }
 
-/// Result of a test.
+/// Result of a connection test of an issuer.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuerTest {
     /// Whether the issuer can issue certificates.
     pub ok: bool,
-    /// Result for people.
+    /// Human-readable result.
     pub message: String,
     /// Code of the error; null if there was none.
     pub code: Option<String>,

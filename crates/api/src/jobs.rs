@@ -11,15 +11,15 @@ use uuid::Uuid;
 pub struct JobView {
     /// Identifier of the run.
     pub id: Uuid,
-    /// Identifier of the certificate.
+    /// Identifier of the managed certificate.
     pub certificate: Uuid,
-    /// Name of the certificate.
+    /// Name of the managed certificate.
     pub name: String,
     /// Kind of run: `issuance`, `renewal`, `deployment` or `revocation`.
     pub kind: String,
     /// State: `planned`, `queued`, `running`, `awaiting_approval`, `awaiting_csr`, `done`, `failed` or `cancelled`.
     pub state: String,
-    /// Name of the issuer.
+    /// Name of the issuer; `internal` for the CA of this server.
     pub issuer: String,
     /// Agent that takes part in the run.
     pub agent: Option<Uuid>,
@@ -31,7 +31,7 @@ pub struct JobView {
     pub attempts: u32,
     /// Time of the first or next attempt, RFC 3339.
     pub next_attempt_at: String,
-    /// Error of the last attempt.
+    /// Error of the last failed attempt.
     pub last_error: Option<String>,
     /// Creation time, RFC 3339.
     pub created_at: String,
@@ -110,7 +110,7 @@ pub struct DueView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LeaseView {
-    /// Name of the job.
+    /// Name of the job that the lease protects.
     #[cfg_attr(feature = "schemas", schema(example = "alerts"))]
     pub name: String,
     /// Process that holds the lease, by the random identifier that it chose at startup.

@@ -175,7 +175,7 @@ pub struct WrapNewsView {
 pub struct KeyNewsView {
     /// SubjectPublicKeyInfo that identifies the key, DER, base64.
     pub spki: String,
-    /// The display name.
+    /// Display name of the key; not unique.
     pub name: String,
     /// Key type.
     pub kind: String,

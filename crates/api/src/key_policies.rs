@@ -57,7 +57,7 @@ pub struct DetailView {
     pub policy: RowView,
     /// Number of nodes that satisfy the policy.
     pub nodes: usize,
-    /// Key pairs of the policy, the newest last. The newest encrypts; all of them decrypt.
+    /// Key pairs of the policy, the newest last. New keys are encrypted to the newest pair; all pairs can decrypt.
     pub generations: Vec<PairView>,
 }
 

@@ -54,7 +54,7 @@ pub struct MasterKeysView {
     pub keys: Vec<MasterKeyView>,
 }
 
-/// A master key.
+/// A master key, with the number of values encrypted under it.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MasterKeyView {
@@ -76,6 +76,6 @@ pub struct MasterKeyView {
 pub struct SealedColumnView {
     /// Table and column, such as `credential_versions.sealed`.
     pub column: String,
-    /// Number of values.
+    /// Number of encrypted values in this column.
     pub values: u64,
 }

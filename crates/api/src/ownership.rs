@@ -68,7 +68,7 @@ pub struct FromTagsBody {
     pub environment: Option<String>,
 }
 
-/// An ownership rule.
+/// An ownership rule: conditions, and the values that it assigns.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipRule))]

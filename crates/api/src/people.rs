@@ -10,7 +10,7 @@ pub struct ContactBody {
     /// Kind of contact: `email`, `slack`, `phone`, …
     #[cfg_attr(feature = "schemas", schema(example = "email", min_length = 1, max_length = 500))]
     pub kind: String,
-    /// Address of the contact.
+    /// Address of the contact, such as an email address or a phone number.
     #[cfg_attr(feature = "schemas", schema(example = "ann@example.org", min_length = 1, max_length = 500))]
     pub address: String,
 }
@@ -23,11 +23,11 @@ pub struct OwnsBody {
     /// DNS suffixes (`a.example` is that name and all its subdomains) and IP addresses.
     #[cfg_attr(feature = "schemas", schema(example = json!(["a.example"])))]
     pub names: Vec<String>,
-    /// Names of profiles.
+    /// Names of profiles that belong to the team.
     pub profiles: Vec<String>,
-    /// Names of issuers.
+    /// Names of issuers that belong to the team.
     pub issuers: Vec<String>,
-    /// Names of deployment targets.
+    /// Names of deployment targets that belong to the team.
     pub targets: Vec<String>,
     /// Credential paths: `/a` is that credential and all credentials below it.
     pub paths: Vec<String>,
@@ -61,7 +61,7 @@ pub struct PersonBody {
     pub contacts: Vec<ContactBody>,
     /// Resources that the team owns; not for owners.
     pub owns: OwnsBody,
-    /// Quotas of the team.
+    /// Quotas of the team; not for owners.
     pub quota: QuotaBody,
 }
 
@@ -86,7 +86,7 @@ pub struct NewPerson {
     /// Resources that the team owns; not for owners.
     #[serde(default)]
     pub owns: OwnsBody,
-    /// Quotas of the team.
+    /// Quotas of the team; not for owners.
     #[serde(default)]
     pub quota: QuotaBody,
 }
@@ -106,7 +106,7 @@ pub struct PersonView {
     pub contacts: Vec<ContactBody>,
     /// Resources that the team owns.
     pub owns: OwnsBody,
-    /// Quotas of the team.
+    /// Quotas of the team; not for owners.
     pub quota: QuotaBody,
     /// Number that changes with every change of the object.
     pub revision: i64,

@@ -1,6 +1,6 @@
 //! Canonical encoding of plans. Its SHA-256 is the `plan_sha256` of approvals, changes and enrolments.
 //!
-//! The server computes the hash of a plan with it, and commands compute the hash of the plan that a server shows.
+//! The server and the commands use the same encoding: a command can verify the hash of the plan that a server shows.
 
 /// First text of the encoding of an issuance plan. Two versions of the encoding never have the same hash.
 pub const ISSUANCE_PLAN: &str = "bulla issuance plan 1";

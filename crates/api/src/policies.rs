@@ -30,14 +30,14 @@ pub struct PolicyBody {
     pub policy: Map<String, Value>,
 }
 
-/// A certificate policy.
+/// A certificate policy, with its content and revision.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Policy))]
 pub struct PolicyView {
-    /// Name of the policy.
+    /// Name of the policy, unique.
     pub name: String,
-    /// Content of the policy.
+    /// Content of the policy: `description`, `applies_to`, `enforcement`, `rules`, `renewal`, `requires_approval`.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub policy: Value,
     /// Number that changes with every change of the policy.

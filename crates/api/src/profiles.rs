@@ -71,7 +71,7 @@ pub struct ProfileDocument {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ProfileView {
-    /// The profile.
+    /// The profile. Its members are members of this object.
     #[serde(flatten)]
     pub profile: ProfileDocument,
     /// Revision, from 1. Every change increases it. It is also the ETag.
@@ -82,7 +82,7 @@ pub struct ProfileView {
     pub updated_at: String,
 }
 
-/// A key type.
+/// Algorithm and size of a key.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -99,15 +99,15 @@ pub enum KeyTypeName {
     P384,
     /// ECDSA over P-521.
     P521,
-    /// Ed25519.
+    /// Ed25519 (RFC 8032).
     Ed25519,
-    /// ML-DSA-44.
+    /// ML-DSA-44 (FIPS 204).
     #[serde(rename = "ml-dsa-44")]
     MlDsa44,
-    /// ML-DSA-65.
+    /// ML-DSA-65 (FIPS 204).
     #[serde(rename = "ml-dsa-65")]
     MlDsa65,
-    /// ML-DSA-87.
+    /// ML-DSA-87 (FIPS 204).
     #[serde(rename = "ml-dsa-87")]
     MlDsa87,
 }

@@ -15,7 +15,7 @@ pub struct HeldRequestView {
     pub client: String,
     /// Identity of the client, if it has one.
     pub identity: Option<String>,
-    /// The name under which the client authenticated, if it did.
+    /// The name under which the client authenticated, if any.
     pub user: Option<String>,
     /// Method; `CONNECT` for a tunnel.
     pub method: String,
@@ -42,8 +42,8 @@ pub struct HeldRequestView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ApproveHeldBody {
-    /// Seconds for which equal requests are approved as well: of the same client and user, with the same rule, method, host, port and path.
-    /// Query, headers and body may differ. Without it, only this request is approved.
+    /// Seconds for which equal requests are approved as well: of the same client and user, with the same rule, method, host, port
+    /// and path. Query, headers and body may differ. When absent, only this request is approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(minimum = 1, maximum = 86_400, example = 3600))]
     pub for_s: Option<u64>,
@@ -54,7 +54,7 @@ pub struct ApproveHeldBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RejectHeldBody {
-    /// The reason, which the client gets.
+    /// Reason that the client receives in the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(max_length = 1000, example = "not on Fridays"))]
     pub reason: Option<String>,
@@ -65,13 +65,13 @@ pub struct RejectHeldBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = HeldApproval))]
 pub struct HeldApprovalView {
-    /// The approved request.
+    /// The request that was approved.
     pub request: HeldRequestView,
     /// Number of requests that are sent now: the approved one, and equal ones that were held as well.
     pub sent: usize,
 }
 
-/// What a replay of a recent request would send, by the rules in effect.
+/// The request that a replay of a recent request would send under the current rules.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = ReplayPlan))]
@@ -79,11 +79,11 @@ pub struct ReplayPlanView {
     /// Reason why the request cannot be replayed; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Method.
+    /// HTTP method of the replay.
     pub method: Option<String>,
-    /// URL.
+    /// URL of the replay.
     pub url: Option<String>,
-    /// Identity of the client, as which the request is sent.
+    /// Client identity under which the replay is sent.
     pub identity: Option<String>,
     /// Decision of the policy: `allow` or `log`; null without a policy.
     pub decision: Option<String>,

@@ -14,7 +14,7 @@ pub struct NewRevocation {
     pub reason: String,
     /// Revocation date in the CRL; now when absent.
     pub revoked_at: Option<String>,
-    /// Time since when the key is suspected to be compromised; only with `keyCompromise`.
+    /// Time from which the key is suspected to be compromised (invalidity date); only with `keyCompromise`.
     pub invalid_since: Option<String>,
     /// Identifier or fingerprint of one certificate.
     pub certificate: Option<String>,

@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub struct KeyView {
     /// SHA-256 of the SubjectPublicKeyInfo, which identifies the key.
     pub spki_sha256: String,
-    /// The display name.
+    /// Display name of the key; several keys may have the same name.
     #[cfg_attr(feature = "schemas", schema(example = "www"))]
     pub name: String,
     /// Key type.

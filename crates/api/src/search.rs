@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct SearchQuery {
-    /// Search text: a name or a part of it, the beginning of a serial number or fingerprint, a host, an owner, or the path of a
-    /// credential. 2 to 253 characters.
+    /// Search text, 2 to 253 characters: a part of a name, the beginning of a serial number or fingerprint, a host, an owner, or
+    /// the path of a credential.
     #[cfg_attr(feature = "schemas", param(example = "shop.example", min_length = 2, max_length = 253))]
     pub q: String,
     /// Maximum number of results of each kind; 10 when absent.
@@ -20,7 +20,7 @@ pub struct SearchQuery {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SearchView {
-    /// The results.
+    /// Results of all kinds, at most `limit` of each kind.
     pub hits: Vec<HitView>,
     /// Whether there are more results: true if results of a kind were omitted or if the search stopped at a limit.
     pub more: bool,
@@ -36,7 +36,7 @@ pub struct HitView {
     pub kind: String,
     /// Identifier of the object, or its name if it has no identifier.
     pub id: String,
-    /// The display name.
+    /// Display name of the object.
     #[cfg_attr(feature = "schemas", schema(example = "shop.example.org"))]
     pub name: String,
     /// Property that matched: `name`, `serial`, `fingerprint` or `key`.

@@ -13,7 +13,7 @@ pub struct SecurityKeyView {
     pub id: Uuid,
     /// Name, chosen by the user.
     pub name: String,
-    /// Host name of the console that the key was registered for. The key works at no other.
+    /// Host name of the console that the key was registered for. The key works only at this host name.
     pub host: String,
     /// Signature algorithm: `ES256`, `EdDSA` or `RS256`.
     pub algorithm: String,
@@ -60,7 +60,7 @@ pub struct SecurityKeyCeremony {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = ApprovalSignature))]
 pub struct ApprovalSignatureView {
-    /// The approver.
+    /// Actor that signed the plan.
     pub actor: String,
     /// SHA-256 of the signed plan, hexadecimal.
     pub plan_sha256: String,
@@ -70,7 +70,7 @@ pub struct ApprovalSignatureView {
     pub public_key_sha256: String,
     /// Time of the signature.
     pub signed_at: String,
-    /// The signature and all that its verification needs: `bulla approval verify`.
+    /// The signature with all data that `bulla approval verify` needs.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub signature: Value,
 }
@@ -98,7 +98,7 @@ pub struct SecurityKeyRegistration {
     /// `attestationObject` of the response.
     #[cfg_attr(feature = "schemas", schema(max_length = 21846))]
     pub attestation_object: String,
-    /// How browsers reach the authenticator: `usb`, `nfc`, `ble`, `smart-card`, `hybrid`, `internal`. Others are ignored.
+    /// Transports between browser and authenticator: `usb`, `nfc`, `ble`, `smart-card`, `hybrid`, `internal`. Others are ignored.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_items = 16))]
     pub transports: Vec<String>,

@@ -36,7 +36,7 @@ pub struct SeriesCountsView {
     pub from: String,
     /// End of the last interval, RFC 3339.
     pub to: String,
-    /// The requested series.
+    /// The requested series, each with its counts.
     pub series: Vec<SeriesOfView>,
 }
 

@@ -38,7 +38,7 @@ pub struct DeployTarget {
     pub name: String,
     /// Agent that deploys to the target.
     pub agent: Uuid,
-    /// Settings of the target; the members depend on the kind. A password given in its replaced form keeps its value.
+    /// Settings of the target; the members depend on the kind. For a password in its replaced form, the stored password is kept.
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"type": "files", "key": {"path": "/etc/ssl/a.key", "mode": "0640"},
         "fullchain": "/etc/ssl/a.pem", "reload": ["systemctl", "reload", "app"]})))]
     pub target: Value,

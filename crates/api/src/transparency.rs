@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A watched domain.
+/// A watched domain, with its settings.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtDomainView {
@@ -34,14 +34,14 @@ pub struct CtDomainView {
 pub struct CtSearchView {
     /// Name of the domain.
     pub domain: String,
-    /// Name of the service.
+    /// Name of the search service.
     pub service: String,
     /// State: `asking` (a query is in progress), `due`, `failing` or `planned`.
     pub state: String,
     /// Cursor of the service, from which the next query continues.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub cursor: Value,
-    /// Time at which the service had returned all its results for the first time. The results up to this time are the baseline.
+    /// Time at which the service had returned all existing results for the first time. Results up to this time are the baseline.
     pub baseline_at: Option<String>,
     /// Time of the last successful response.
     pub answered_at: Option<String>,
@@ -71,19 +71,20 @@ pub struct CtLogView {
     pub next_entry: Option<u64>,
     /// Number of entries that have not been read.
     pub behind: i64,
-    /// Time since when more entries are unread than one step reads.
+    /// Start of the period in which the log has more unread entries than one step reads.
     pub behind_since: Option<String>,
-    /// Root hash of that checkpoint, hexadecimal.
+    /// Root hash of the last verified checkpoint, hexadecimal.
     pub root: Option<String>,
-    /// Time at which the log signed that checkpoint.
+    /// Time at which the log signed the last verified checkpoint.
     pub checkpoint_at: Option<String>,
-    /// Time of the last step.
+    /// Time of the last attempt to read the log.
     pub stepped_at: Option<String>,
-    /// Time since when the log cannot be read or its checkpoint is out of date.
+    /// Start of the period in which the log cannot be read or its checkpoint is out of date.
     pub failing_since: Option<String>,
-    /// Message of the last error.
+    /// Error message of the last failed step.
     pub last_error: Option<String>,
-    /// Inconsistency of the log: `forked`, `rolled-back`, `wrong-tile` or `bad-checkpoint`. Bulla reads no entries beyond it.
+    /// Inconsistency of the log: `forked`, `rolled-back`, `wrong-tile` or `bad-checkpoint`. Bulla reads no more entries until the
+    /// log is consistent again.
     pub alarm: Option<String>,
     /// Time at which the inconsistency was found.
     pub alarmed_at: Option<String>,
@@ -104,11 +105,11 @@ pub struct CtIssuanceView {
     /// `{"acknowledged":…}`, `{"unasked":[…]}`; null while pending.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub reason: Value,
-    /// Name of the issuer.
+    /// Name of the issuer in the certificate.
     pub issuer: String,
     /// Serial number, hexadecimal; empty if it cannot be read.
     pub serial: String,
-    /// Names in the certificate.
+    /// Names for which the certificate is valid.
     pub names: Vec<String>,
     /// First second of validity.
     pub not_before: String,
@@ -182,7 +183,7 @@ pub struct CtDomainBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CtReasonBody {
-    /// Reason, for people who read it later.
+    /// Human-readable reason for the decision.
     #[cfg_attr(
         feature = "schemas",
         schema(example = "bought by marketing", min_length = 1, max_length = 1024)

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A scheduled scan.
+/// A watch: a scan that the server runs on a schedule.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct WatchView {
@@ -33,7 +33,7 @@ pub struct WatchView {
     pub interval_s: i64,
     /// Maximum random delay of a run in seconds.
     pub jitter_s: i64,
-    /// Whether the watch is enabled.
+    /// Whether the watch runs on its schedule; false while it is paused.
     pub enabled: bool,
     /// Due time of the next run.
     pub next_run_at: String,
@@ -129,7 +129,7 @@ pub struct WatchBody {
     /// Maximum random delay of a run in seconds; at most the interval.
     #[serde(default)]
     pub jitter_s: u64,
-    /// Whether the watch is enabled.
+    /// Whether the watch runs on its schedule; false pauses it.
     #[serde(default = "crate::patch::yes")]
     pub enabled: bool,
 }

@@ -123,7 +123,7 @@ fn tags(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Vec<Tag>>, Prob
     Ok(found)
 }
 
-/// The conditions of a `GET`: the ETags that its caller has, and the requested fields.
+/// The conditions of a `GET`: the ETags in `If-None-Match`, and the fields in `fields=`.
 pub(crate) struct ReadConditions {
     none_match: Option<Vec<Tag>>,
     fields: Option<BTreeSet<String>>,
@@ -164,7 +164,8 @@ impl ReadConditions {
         Response::from_parts(parts, Body::from(body))
     }
 
-    /// Returns the ETag that the handler set, with a suffix if the response is filtered. Without one, returns a hash of the body.
+    /// Returns the ETag that the handler set, with a suffix if the response is filtered. If the handler set none, returns a hash of
+    /// the body.
     fn tag(&self, headers: &HeaderMap, body: &Bytes) -> String {
         let own =
             headers.get(ETAG).and_then(|tag| tag.to_str().ok()).map(|tag| tag.trim_matches('"').to_owned());
@@ -175,7 +176,7 @@ impl ReadConditions {
         }
     }
 
-    /// Returns whether the caller has this ETag, by weak comparison (RFC 9110 section 13.1.2).
+    /// Returns whether `If-None-Match` contains this ETag, by weak comparison (RFC 9110 section 13.1.2).
     fn has(&self, tag: &str) -> bool {
         self.none_match.as_ref().is_some_and(|tags| tags.iter().any(|has| has.text == "*" || has.text == tag))
     }

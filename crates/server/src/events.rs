@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::problem::Problem;
 use crate::time::shown;
 
-/// Maximum events that a subscriber may be behind before it loses events and is notified of the loss. An event has about a
-/// kilobyte: about a megabyte in total, shared by all subscribers.
+/// Maximum events that wait for a subscriber. A subscriber that falls further behind loses events and is notified of the loss. All
+/// subscribers share about a megabyte: a kilobyte for each event.
 const BEHIND_MAX: usize = 1_024;
 
 /// Maximum subscribers to all events. Each has a connection and a receiver of the channel.
@@ -35,7 +35,7 @@ const PAGE: i64 = 500;
 /// Interval between reads of the outbox while there are subscribers.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Delay after an error of the database.
+/// Delay before the next read of the outbox after an error of the database.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// An event as subscribers receive it.
@@ -61,7 +61,7 @@ pub(crate) struct CredentialChange {
 }
 
 impl FollowedEvent {
-    /// Converts outbox rows to events. One statement determines who may read the credentials of all these events.
+    /// Converts outbox rows to events. Reads the permissions on the credentials of all these events with one SQL statement.
     async fn of(
         rows: Vec<OutboxRow>,
         store: &Store,
@@ -102,7 +102,7 @@ impl FollowedEvent {
     }
 }
 
-/// Returns the credential change in an event that subscribers of credentials receive. `None` for other events, such as failed
+/// Returns the credential change in an event, for subscribers to credential changes. `None` for other events, such as failed
 /// rotations.
 fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
     match event? {
@@ -112,8 +112,8 @@ fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
 }
 
 impl CredentialChange {
-    /// Returns whether this caller may read the credential. Sends its own statement only for a caller that subscribed after the
-    /// event was converted, or that is limited to some names.
+    /// Returns whether this caller may read the credential. Queries the database only for a caller that subscribed after the event
+    /// was converted, or that is limited to some names.
     pub(crate) async fn may_read(&self, requester: &Requester, store: &Store) -> Result<bool, StoreError> {
         if requester.everything {
             return Ok(true);
@@ -143,11 +143,11 @@ pub(crate) struct Events {
     begin: Arc<Mutex<Option<OutboxPlace>>>,
     /// Permits of subscribers to all events.
     places: Arc<Semaphore>,
-    /// Number of subscribers to credential changes for each actor, including those with full access.
+    /// Number of subscribers to credential changes, by actor.
     actors: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// A subscriber's slot in the limit of its kind. Freed on drop.
+/// A slot in the limit of subscribers of one kind. Freed on drop.
 enum FollowerSlot {
     OfAll { _permit: OwnedSemaphorePermit },
     OfCredentials(ActorSlot),
@@ -171,7 +171,7 @@ impl Drop for ActorSlot {
     }
 }
 
-/// An item of the stream.
+/// An item of a subscriber's event stream.
 pub(crate) enum Followed {
     Event(Arc<FollowedEvent>),
     /// The subscriber missed this number of events.
@@ -182,7 +182,8 @@ pub(crate) enum Followed {
 pub(crate) struct Follower {
     store: Store,
     live: broadcast::Receiver<Arc<FollowedEvent>>,
-    /// Position after which earlier events are still to be read.
+    /// Outbox position after which stored events are read next. `None` once all stored events were read: further events come from
+    /// the feed.
     since: Option<OutboxPlace>,
     read: std::vec::IntoIter<FollowedEvent>,
     last: OutboxPlace,
@@ -284,15 +285,15 @@ impl Events {
         .await;
     }
 
-    /// Returns the position after which the feed reads next: its current position while there are subscribers, else the start of
-    /// the first subscriber. `None` while there are no subscribers.
+    /// Returns the position after which the feed reads next; `None` while there are no subscribers. Without a current position, the
+    /// feed starts at the start position of the first subscriber.
     ///
-    /// A subscriber subscribes before it reads the end of the outbox. A running feed therefore never passes the start of a later
-    /// subscriber.
+    /// A subscriber subscribes before it reads the end of the outbox. A running feed therefore never passes the start position of a
+    /// later subscriber.
     fn next_read_position(&self, place: Option<OutboxPlace>) -> Option<OutboxPlace> {
         let mut begin = self.begin.lock();
         let begin = begin.take();
-        // A subscriber that set its start before the lock was taken is counted here, unless it has disconnected.
+        // The count includes every subscriber whose start position was taken above, unless it has disconnected.
         if self.sender.receiver_count() == 0 { None } else { place.or(begin) }
     }
 
@@ -316,7 +317,7 @@ impl Events {
 }
 
 impl Follower {
-    /// Returns the position of the last event sent.
+    /// Returns the outbox position of the last event that the subscriber received.
     pub(crate) fn place(&self) -> OutboxPlace {
         self.last
     }
@@ -416,14 +417,14 @@ mod tests {
         let store = Store::open(&StoreUrl::sqlite(folder.path().join("bulla.db"))).await.unwrap();
         let (events, stop) = (Events::default(), CancellationToken::new());
         let mut follower = events.follow(store.clone(), None).await.unwrap();
-        // Earlier events are read: from here on the subscriber depends on the feed.
+        // Skips the stored events: from here on the subscriber depends on the feed.
         follower.since = None;
         store::testing::rename_table(&store, "outbox", "away").await.unwrap();
         let feed = tokio::spawn({
             let (events, store, stop) = (events.clone(), store.clone(), stop.clone());
             async move { events.feed(store, stop).await }
         });
-        // Waits until the feed has taken its start position and failed to read there.
+        // Waits until the feed has taken its start position and failed to read from it.
         while events.begin.lock().is_some() {
             tokio::task::yield_now().await;
         }

@@ -15,10 +15,10 @@ use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::state::State;
 
-/// `Retry-After` in seconds. Rates are at least one request a second, so that one is available after this time.
+/// `Retry-After` in seconds. Each rate is at least one request a second: after this time a request is allowed.
 const RETRY_SECONDS: u64 = 1;
 
-/// Limits the requests of each address to `face`, and its failed logins.
+/// Limits the requests and the failed logins of each address at `face`.
 pub(crate) fn limited(state: &State, face: Face, router: Router) -> Router {
     router.layer(from_fn_with_state((state.clone(), face), guarded))
 }

@@ -26,8 +26,8 @@ const KEY_MAX: usize = 255;
 /// Time for which responses are stored, µs: a day, so that a job that failed at night can be retried in the morning.
 const KEPT_US: i64 = 24 * 3_600 * 1_000_000;
 
-/// Time, µs, after which an unfinished request counts as lost with its server, so that a repeat runs the handler again. Longer
-/// than any request may take.
+/// Time, µs, after which an unfinished request counts as lost because its server failed. A repeat then runs the handler again.
+/// Longer than any request may take.
 const GIVEN_UP_US: i64 = 180 * 1_000_000;
 
 /// Maximum bytes of a stored response. A larger response is not stored, and a repeat runs the request again.
@@ -108,7 +108,7 @@ async fn keyed(
 
 fn key_of(value: Option<&HeaderValue>) -> Result<String, Problem> {
     let text = value.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // The draft requires quotes, but most clients send the key without them.
+    // The draft requires quotes, but most clients send the key without quotes.
     let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
     if text.is_empty() || text.len() > KEY_MAX {
         return Err(Problem::bad_request(format_args!(

@@ -37,7 +37,7 @@ const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 /// A rate limit: a steady rate and a burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Rate {
-    /// Requests per second.
+    /// Steady rate, in requests per second.
     pub per_second: NonZeroU32,
     /// Maximum requests in a burst after a pause.
     pub burst: NonZeroU32,
@@ -152,8 +152,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         Self { rate, buckets: KeyedLimit::new(quota, overflow, KEYS_MAX) }
     }
 
-    /// Takes one request from the bucket of `key`. Returns the remaining requests; if there are none, the seconds until the next
-    /// one.
+    /// Takes a token from the bucket of `key`. Returns the remaining requests, or the seconds until the next request is allowed.
     fn take(&self, key: &K) -> Result<RemainingQuota, u64> {
         self.buckets.take(key).map(|snapshot| self.left(&snapshot))
     }
@@ -173,7 +172,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
     }
 }
 
-/// The protocols of a listener whose requests are limited by address.
+/// A group of protocols whose requests from one address share a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Face {
     Api,
@@ -302,7 +301,7 @@ impl Limits {
         self.in_flight.take(caller.id()).ok_or_else(|| Problem::too_many(BUSY_RETRY_SECONDS))
     }
 
-    /// Counts a request of this caller to the credential store, in which the caller is named `actor`.
+    /// Counts a request of this caller to the credential store. `actor` is the caller's name in the store.
     pub(crate) fn credential_caller(&self, caller: Option<&Caller>, actor: &str) -> Result<(), Problem> {
         match caller.and_then(|caller| Some((self.own(caller)?, caller.id()))) {
             Some((limiter, id)) => check(Some(limiter), &id).map(drop),

@@ -24,7 +24,7 @@ pub(crate) struct RequestLabels {
     pub(crate) status: u16,
 }
 
-/// A single label with the kind.
+/// The label of metrics with a single label, `kind`.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 pub(crate) struct KindLabel {
     pub(crate) kind: &'static str,
@@ -146,7 +146,7 @@ impl Metrics {
     }
 }
 
-/// See [`Metrics::connection`] and [`Metrics::begin_request`].
+/// An increment of a gauge, undone on drop. Returned by [`Metrics::connection`] and [`Metrics::begin_request`].
 pub(crate) struct Counted(Gauge);
 
 impl Drop for Counted {

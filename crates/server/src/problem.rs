@@ -116,7 +116,7 @@ impl Problem {
         Self::missing(format_args!("there is no {what}"))
     }
 
-    /// 404 with a whole sentence as detail.
+    /// 404: the object does not exist. `detail` is a whole sentence.
     #[must_use]
     pub fn missing(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found").detail(detail)
@@ -134,7 +134,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "approval-required", "Approval required").detail(detail)
     }
 
-    /// 410: the detail was removed by the retention.
+    /// 410: the requested data was deleted when its retention period ended.
     #[must_use]
     pub fn pruned(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::GONE, "pruned", "Pruned by the retention").detail(detail)
@@ -200,7 +200,7 @@ impl Problem {
             .detail("the request failed on the server; see the server's log for the reason")
     }
 
-    /// Returns the status.
+    /// Returns the HTTP status code of the response.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.0.status

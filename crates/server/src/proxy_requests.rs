@@ -26,7 +26,7 @@ pub struct RecentQuery {
     pub limit: Option<u32>,
 }
 
-/// The requests of the proxy in this process. A proxy in another process is not visible here: its control socket decides.
+/// Access to the requests of the proxy in this process. For a proxy in another process, use the control socket of that proxy.
 pub trait ProxyRequests: Send + Sync {
     /// Returns the held requests, longest held first.
     fn held(&self) -> Vec<HeldRequestView>;
@@ -34,7 +34,7 @@ pub trait ProxyRequests: Send + Sync {
     /// Returns a held request with the rule that would allow it; `None` if no request with this ID is held.
     fn held_one(&self, id: &str) -> Option<HeldRequestView>;
 
-    /// Approves a held request as `by`; with `remember`, of at most 24 hours, equal requests for this time as well.
+    /// Approves a held request as `by`. With `remember` (at most 24 hours), equal requests are approved for that time as well.
     ///
     /// # Errors
     /// [`NotHeld`]
@@ -55,22 +55,22 @@ pub trait ProxyRequests: Send + Sync {
     /// Returns a recent request with the rule that would allow it; `None` if it is not kept.
     fn recent_one(&self, id: &str) -> Option<Value>;
 
-    /// Returns what a replay of a recent request would send, or why it is refused.
+    /// Returns the request that a replay of a recent request would send, or the reason why a replay is refused.
     fn replay_plan<'a>(&'a self, id: &'a str) -> BoxFuture<'a, ReplayPlanView>;
 
-    /// Sends a recent request again as its client, for the person `by`. Returns the new request after its response.
+    /// Sends a recent request again as its client, on behalf of the user `by`. Returns the new request after its response.
     ///
     /// # Errors
     /// [`NotReplayed`]
     fn replay<'a>(&'a self, id: &'a str, by: &'a str) -> BoxFuture<'a, Result<Value, NotReplayed>>;
 }
 
-/// A request cannot be replayed, with the reason.
+/// The reason why a request cannot be replayed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotReplayed(pub String);
 
-/// No request with the ID is held: somebody decided, its deadline passed, or its client left.
+/// No request with the ID is held: it was approved or rejected, its deadline passed, or its client disconnected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotHeld(pub String);

@@ -1,4 +1,4 @@
-//! Rotation of the master key on this node: one at a time, shared by all requests for it.
+//! Rotation of the master key on this node. At most one rotation runs at a time, and all requests share it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Time for which an undelivered result is kept, for callers that must retry later.
+/// Time for which the result of a rotation is kept for callers whose wait timed out.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// Result of a rotation.
 type Ended = Result<RotationResult, Arc<RotateError>>;
 
 /// The result for all waiting callers; `None` while the rotation is in progress.
@@ -24,9 +23,9 @@ pub(crate) struct Rotating(Arc<Mutex<Option<Shown>>>);
 
 /// State of a rotation after a bounded wait.
 pub(crate) enum Progress {
-    /// The rotation has ended.
+    /// The rotation has ended, with this result.
     Ended(Ended),
-    /// The rotation is still in progress.
+    /// The wait timed out; the rotation continues in the background.
     UnderWay,
     /// The rotation was interrupted: the server shut down, or the task failed. Completed steps remain.
     Cut,
@@ -34,7 +33,7 @@ pub(crate) enum Progress {
 
 impl Rotating {
     /// Re-encrypts all values of `keystore` under the current master key on behalf of `actor`, or joins a rotation in progress.
-    /// Waits at most `most`; the rotation then continues in the background until `stopping`.
+    /// Waits at most `most`. After that, the rotation continues in the background until it ends or `stopping` is canceled.
     pub(crate) async fn join(
         &self,
         keystore: &KeyStore,
@@ -152,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Re-encrypts once `may` is notified, so that the rotation is in progress until then on any machine.
+    /// Re-encrypts once `may` is notified, so that the test controls how long the rotation is in progress.
     async fn wrapped_once(keystore: KeyStore, may: Arc<Notify>) -> Result<RotationResult, RotateError> {
         may.notified().await;
         keystore.rewrap_all("user:a", |_| {}).await

@@ -121,7 +121,7 @@ fn with_metrics(state: &State, router: Router) -> Router {
     router.layer(from_fn_with_state(state.clone(), measured))
 }
 
-/// Returns the description of the API. It is written when it is first requested: that takes a third of the time of a server's start.
+/// Returns the OpenAPI document. Serialized at the first request, because this takes a third of the time of a server's startup.
 fn document(state: State) -> Arc<LazyLock<Bytes, impl FnOnce() -> Bytes>> {
     Arc::new(LazyLock::new(move || {
         let (_, document, _) = routes::api().finish(&state, openapi::skeleton());
@@ -234,7 +234,7 @@ async fn measured(With(state): With<State>, request: Request, next: Next) -> Res
     response
 }
 
-/// Returns a known method name. The method is a metric label, so that clients must not choose it freely.
+/// Returns the method if it is a known one, else `other`. The method is a metric label, which clients must not choose freely.
 fn known_method(method: String) -> String {
     match method.as_str() {
         "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS" => method,

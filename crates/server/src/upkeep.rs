@@ -99,7 +99,7 @@ pub(crate) struct BackgroundTasks {
 }
 
 impl BackgroundTasks {
-    /// Starts the background tasks among `tasks`.
+    /// Spawns the background tasks in `tasks`.
     pub(crate) fn start(self, tasks: &ServiceTasks) {
         let Self { access, events, limits, store, clock, stopping } = self;
         let stop = stopping.clone();

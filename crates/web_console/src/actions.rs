@@ -32,7 +32,7 @@ impl Actions {
         self.with(Action { href: href.into(), text, danger: false, csrf: Some(csrf.to_owned()) })
     }
 
-    /// Removes all actions unless a condition holds.
+    /// Removes all actions if `condition` is false.
     pub(crate) fn only_if(self, condition: bool) -> Self {
         if condition { self } else { Self::default() }
     }

@@ -47,7 +47,7 @@ impl Confirmation {
         }
     }
 
-    /// Marks the action as one that cannot be undone, or that stops something.
+    /// Marks the action as dangerous: it cannot be undone, or it stops something.
     pub(crate) fn danger(mut self) -> Self {
         self.danger = true;
         self
@@ -77,7 +77,7 @@ impl Confirmation {
         self
     }
 
-    /// Adds a field.
+    /// Adds a field to the form.
     pub(crate) fn field(mut self, field: Field) -> Self {
         self.fields.extend([field]);
         self

@@ -76,7 +76,7 @@ const LISTS: &[(&str, &str)] = &[
     ("held-requests", "/api/v1/proxy/held"),
 ];
 
-/// The recent requests of the proxy: the name in the URL, and the path of the API with its maximum, which is all that it keeps.
+/// The recent requests of the proxy: the name in the URL, and the path of the API. The proxy keeps at most 1,000 requests.
 const REQUESTS: (&str, &str) = ("requests", "/api/v1/proxy/requests?limit=1000");
 
 /// The list of credential names, which the credential store returns in one response.

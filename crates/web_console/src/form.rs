@@ -172,7 +172,7 @@ impl Form {
 }
 
 impl Fields {
-    /// Adds fields.
+    /// Adds fields after the existing ones.
     pub(crate) fn extend(&mut self, fields: impl IntoIterator<Item = Field>) {
         self.0.extend(fields);
     }

@@ -43,7 +43,7 @@ pub(crate) fn number(value: i64) -> String {
     if value < 0 { format!("-{text}") } else { text }
 }
 
-/// Formats a day, counted from today: `2026-11-29`.
+/// Formats the date of the day that is `after` days from now: `2026-11-29`.
 pub(crate) fn day(now: Timestamp, after: i64) -> String {
     let span = jiff::Span::new().hours(after.saturating_mul(24));
     let time =

@@ -23,7 +23,7 @@ pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns the items of a listing.
+/// Returns the items of a listing; empty if the API returned none.
 pub(crate) fn items(listing: &Value) -> &[Value] {
     list(listing, "/items")
 }

@@ -58,7 +58,8 @@ pub fn pages(api: Router, credentials: Option<Router>) -> Router {
         .layer(from_fn(headers::add_page_headers))
 }
 
-/// Returns the error for a GET request to the address of a form, which the browser's address bar may show after a sign-in.
+/// Returns the error for a GET request to a URL that accepts only forms. After a sign-in, the browser's address bar may show such a
+/// URL.
 async fn only_forms(uri: Uri) -> Failure {
     Failure::refused(
         StatusCode::METHOD_NOT_ALLOWED,

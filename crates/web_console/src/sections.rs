@@ -91,7 +91,7 @@ impl Note {
     }
 }
 
-/// The page part with a secret that is shown only once.
+/// A section that shows a secret once, after the secret was created.
 #[derive(Template)]
 #[template(path = "one_time_secret.html")]
 pub(crate) struct OneTimeSecret {
@@ -101,6 +101,6 @@ pub(crate) struct OneTimeSecret {
     pub(crate) secret: String,
     /// The command that uses the secret.
     pub(crate) usage: String,
-    /// URL of the link.
+    /// URL of the page to which the link "Back" leads.
     pub(crate) href: String,
 }

@@ -1,5 +1,5 @@
-//! The form with which the browser requests a response of a security key. A script asks the key, and sends the form with its
-//! response.
+//! The form with which the browser requests a response of a security key. A script of the page requests the response, and submits
+//! the form with it.
 
 use askama::Template;
 use serde_json::{Map, Value};
@@ -65,7 +65,7 @@ impl KeyForm {
 /// Returns the response of a security key from a submitted form, in the format of the API; `None` if the form has none.
 ///
 /// # Errors
-/// [`Failure`] for a response that is not the script's.
+/// [`Failure`] for a response that is not a JSON object.
 pub(crate) fn response(form: &FormData) -> Result<Option<Value>, Failure> {
     let (Some(ceremony), Some(response)) = (form.field("ceremony"), form.field("response")) else {
         return Ok(None);

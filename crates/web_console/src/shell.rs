@@ -188,7 +188,7 @@ fn navigation(session: &Session) -> Vec<(&'static str, Vec<(&'static NavigationI
     groups.filter(|(_, navigation)| !navigation.is_empty()).collect()
 }
 
-/// Returns the path of the item to which a page belongs: the longest one that the page's path begins with.
+/// Returns the path of the navigation item of a page: the longest item path that is a prefix of the page's path.
 fn current(path: &str) -> Option<&'static str> {
     let items = NAVIGATION.iter().flat_map(|(_, items)| items.iter());
     let is_above =

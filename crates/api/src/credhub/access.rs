@@ -10,7 +10,7 @@ pub struct AccessQuery {
     pub name: Option<String>,
     /// Operation: `read` (the default), `write`, `delete`, `read_acl` or `write_acl`.
     pub operation: Option<String>,
-    /// A second name or path. The response lists only actors that have access to exactly one of both.
+    /// A second name or path. The response lists only actors that have access to exactly one of the two.
     pub compared_with: Option<String>,
     /// Only actors that gained or lost access since this time, RFC 3339. Not allowed with `compared_with`.
     pub since: Option<String>,

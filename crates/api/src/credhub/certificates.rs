@@ -19,7 +19,7 @@ pub struct CertificatesQuery {
 /// Certificates: the response of `GET /api/v1/certificates`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Certificates {
-    /// The certificates.
+    /// The selected certificates, each with its versions.
     pub certificates: Vec<CertificateHistory>,
 }
 
@@ -28,7 +28,7 @@ pub struct Certificates {
 pub struct CertificateHistory {
     /// Identifier of the credential.
     pub id: Uuid,
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     pub name: String,
     /// Name of the credential that signed the certificate; empty or null if unknown.
     pub signed_by: Option<String>,

@@ -10,7 +10,7 @@ use super::lenient;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DataQuery {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     pub name: Option<String>,
     /// Search: credentials below this path.
     pub path: Option<String>,
@@ -66,7 +66,7 @@ impl NameQuery {
 /// Versions of one name, the current version first: the response of `GET /api/v1/data?name=…`.
 #[derive(Deserialize, Serialize)]
 pub struct Data<C = CredentialView> {
-    /// The versions.
+    /// Versions of the credential, with their values.
     pub data: Vec<C>,
 }
 
@@ -113,7 +113,7 @@ pub struct CertificateFacts {
 /// Facts about the generation of a certificate.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct GenerationFacts {
-    /// Whether the store increased the requested lifetime to its minimum.
+    /// Whether the store increased the requested lifetime to the minimum of the store.
     pub duration_overridden: bool,
     /// Lifetime in days.
     pub duration_used: Value,
@@ -138,14 +138,14 @@ pub struct CredentialView<V = Value> {
 /// Results of a search, newest first.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct FoundCredentials<C = FoundView> {
-    /// The credentials.
+    /// Credentials that match the search, without their values.
     pub credentials: Vec<C>,
 }
 
 /// A credential in the results of a search.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct FoundView {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     pub name: String,
     /// Creation time of the newest version, RFC 3339.
     pub version_created_at: String,
@@ -160,7 +160,7 @@ pub struct RequestKind {
     /// Type of the credential; required unless `regenerate` is true.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Whether to regenerate the credential.
+    /// Whether to regenerate the existing credential instead of generating a new one.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub regenerate: Option<bool>,
 }
@@ -169,7 +169,7 @@ pub struct RequestKind {
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "V: Deserialize<'de> + Default"))]
 pub struct SetRequest<V = Value> {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Type of the credential.
@@ -190,7 +190,7 @@ pub struct SetRequest<V = Value> {
 #[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateRequest {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Type of the credential.
@@ -223,7 +223,7 @@ pub struct GenerateRequest {
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegenerateRequest {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// True in `POST /api/v1/data`, which accepts this body too.

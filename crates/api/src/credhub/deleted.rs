@@ -8,14 +8,14 @@ use super::lenient;
 /// Credentials that the caller may undelete, latest deletion first: the response of `GET /api/v1/deleted`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Deleted<C = DeletedView> {
-    /// The credentials.
+    /// Deleted credentials, latest deletion first.
     pub credentials: Vec<C>,
 }
 
 /// A deleted credential.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct DeletedView {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     pub name: String,
     /// Type of the credential.
     #[serde(rename = "type")]
@@ -30,7 +30,7 @@ pub struct DeletedView {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UndeleteRequest {
-    /// Name of the credential.
+    /// Name of the deleted credential, such as `/team/db`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
 }
@@ -38,7 +38,7 @@ pub struct UndeleteRequest {
 /// A credential that was undeleted.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct UndeletedView {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     pub name: String,
     /// Type of the credential.
     #[serde(rename = "type")]
@@ -48,16 +48,16 @@ pub struct UndeletedView {
 /// The versions of a name, newest first: the response of `GET /api/v1/versions`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct VersionsView<C = ListedVersion> {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     pub name: String,
     /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The versions.
+    /// Versions of the name, newest first.
     pub versions: Vec<C>,
 }
 
-/// A version in a list.
+/// A version of a name, without its value.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ListedVersion {
     /// Number of the version, from 1 for each name.
@@ -81,7 +81,7 @@ pub struct ListedVersion {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionsRequest {
-    /// Name of the credential.
+    /// Name of the credential, such as `/team/db`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Numbers of the versions to change; required.
@@ -98,7 +98,7 @@ pub struct VersionsRequest {
 pub enum VersionsChange {
     /// Delete the versions. They can be undeleted.
     Delete,
-    /// Undelete the versions.
+    /// Undelete the versions, so that they can be read again.
     Undelete,
     /// Delete the versions permanently.
     Destroy,

@@ -10,8 +10,8 @@ const REFERENCE: [&str; 2] = ["credhub-ref", "credhub_ref"];
 
 type Members<'a> = HashMap<String, &'a RawValue>;
 
-/// Service bindings (`{"SERVICE": [{"credentials": {"credhub-ref": NAME}}]}`), as text. Everything except the references stays
-/// byte for byte.
+/// Service bindings (`{"SERVICE": [{"credentials": {"credhub-ref": NAME}}]}`), as text. Only the references are replaced; all other
+/// bytes stay unchanged.
 pub struct Bindings<'a> {
     text: &'a str,
     /// Positions of the `credentials` that are references, in order, each with the name of its credential.
@@ -28,7 +28,7 @@ impl<'a> Bindings<'a> {
         let found = lists.flatten().filter_map(|binding| {
             let members: Members<'a> = serde_json::from_str(binding.get()).ok()?;
             let credentials = members.get("credentials")?.get();
-            // A part of the text, so its address is its position.
+            // `credentials` is a slice of `text`: the difference of their addresses is its position.
             let from = credentials.as_ptr() as usize - text.as_ptr() as usize;
             Some((from..from + credentials.len(), reference(credentials)?))
         });

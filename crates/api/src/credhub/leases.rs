@@ -9,16 +9,17 @@ use super::lenient;
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionRequest<S = String> {
-    /// Name of the connection.
+    /// Name of the connection, unique.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Address without a password: `postgres://USER@HOST:5432/DATABASE`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub url: String,
-    /// Password of the user. Absent: the stored one stays, if nothing else changes.
+    /// Password of the user. When absent, the stored password is kept; this is allowed only if host, port, database, user and TLS
+    /// settings do not change.
     #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
     pub password: Option<S>,
-    /// `verify-full` (the default), `verify-ca`, or `disable`.
+    /// Verification of the server's TLS certificate: `verify-full` (the default), `verify-ca`, or `disable` (no TLS).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<String>,
     /// CA certificates that replace the trust store of the system for this server, PEM.
@@ -32,11 +33,11 @@ pub struct ConnectionRequest<S = String> {
 /// A connection without its password.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ConnectionView {
-    /// Name of the connection.
+    /// Name of the connection, unique.
     pub name: String,
     /// Address without the password.
     pub url: String,
-    /// `verify-full`, `verify-ca`, or `disable`.
+    /// Verification of the server's TLS certificate: `verify-full`, `verify-ca`, or `disable` (no TLS).
     pub tls: String,
     /// CA certificates that replace the trust store of the system, PEM.
     pub roots: Option<String>,
@@ -46,14 +47,14 @@ pub struct ConnectionView {
     pub set_by: String,
 }
 
-/// All connections.
+/// All connections to databases.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Connections {
-    /// The connections.
+    /// Connections by name, without their passwords.
     pub items: Vec<ConnectionView>,
 }
 
-/// Selects an object by name.
+/// The query of a request about one connection or role.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct DatabaseQuery {
     /// Name of the connection or role.
@@ -67,15 +68,15 @@ pub struct RoleRequest {
     /// Name of the role, a path like the name of a credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
-    /// Name of the connection.
+    /// Name of the connection on which credentials of the role are created.
     #[serde(default, deserialize_with = "lenient::text")]
     pub connection: String,
     /// Templates of the SQL statements that create a credential, with `{{name}}`, `{{password_scram}}` or `{{password}}`, and
     /// `{{expiration}}`.
     #[serde(default)]
     pub creation: Vec<String>,
-    /// Templates of the SQL statements that drop a credential, with `{{name}}`. Empty: the role's objects go to the connection's user,
-    /// and the role is dropped.
+    /// Templates of the SQL statements that drop a credential, with `{{name}}`. If the list is empty, objects of the database user
+    /// are reassigned to the connection's user, and the database user is dropped.
     #[serde(default)]
     pub revocation: Vec<String>,
     /// Default lifetime of a lease in seconds; 3,600 when absent.
@@ -86,12 +87,12 @@ pub struct RoleRequest {
     pub max_ttl_seconds: Option<u32>,
 }
 
-/// A role.
+/// A role, which defines how dynamic credentials are created in a database.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RoleView {
-    /// Name of the role.
+    /// Name of the role, a path such as `/team/db`.
     pub name: String,
-    /// Name of the connection.
+    /// Name of the connection on which credentials of the role are created.
     pub connection: String,
     /// Templates of the SQL statements that create a credential. Absent for callers that may not configure databases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +114,7 @@ pub struct RoleView {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseRequest {
-    /// Name of the role.
+    /// Name of the role, a path such as `/team/db`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Lifetime of the lease in seconds; the role's default when absent.
@@ -145,29 +146,29 @@ pub struct RevokeLeasesRequest {
 /// The number of leases that are now being revoked. At most 1,000; repeat the request for more.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RevokedLeases {
-    /// Number of leases.
+    /// Number of leases that are now being revoked.
     pub count: u64,
 }
 
-/// Selects leases.
+/// Filter of the list of leases.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct LeaseQuery {
     /// Name of a role, or all roles below a path. Absent: the caller's own leases.
     pub path: Option<String>,
 }
 
-/// A lease.
+/// A lease: a dynamic credential with its lifetime.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct LeaseView {
-    /// Identity of the lease.
+    /// Identifier of the lease.
     pub id: Uuid,
-    /// Name of the role.
+    /// Name of the role, a path such as `/team/db`.
     pub name: String,
     /// Name of the user at the database.
     pub username: String,
     /// Actor that read the credential.
     pub actor: String,
-    /// `creating`, `active`, or `revoking`.
+    /// State: `creating`, `active`, or `revoking`.
     pub state: String,
     /// Creation time, RFC 3339.
     pub created_at: String,
@@ -183,10 +184,10 @@ pub struct LeaseView {
     pub error: Option<String>,
 }
 
-/// A new credential.
+/// A newly created dynamic credential.
 #[derive(Deserialize, Serialize)]
 pub struct NewLeaseView {
-    /// The lease.
+    /// Lease and username of the credential.
     #[serde(flatten)]
     pub lease: LeaseView,
     /// Password of the user. It is shown only in this response.
@@ -196,6 +197,6 @@ pub struct NewLeaseView {
 /// The result of revoking a lease.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RevokedLease {
-    /// Whether the user no longer exists at the database. If false, the server retries until it is dropped.
+    /// Whether the database user has been dropped. If false, the server retries until the user is dropped.
     pub revoked: bool,
 }

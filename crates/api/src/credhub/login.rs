@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The response of `GET /info`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct InfoView {
-    /// The authorization server.
+    /// The authorization server at which clients log in.
     #[serde(rename = "auth-server")]
     pub auth_server: AuthServerView,
     /// Name and version of the server, as CredHub reports them.
@@ -21,7 +21,7 @@ pub struct InfoView {
     pub prompts: BTreeMap<String, [String; 2]>,
 }
 
-/// The authorization server.
+/// The authorization server at which clients of the credential store log in.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AuthServerView {
     /// URL of the authorization server.
@@ -51,22 +51,22 @@ pub struct TokenRequest<S> {
     pub grant_type: Option<String>,
     /// The constant `token`, which a UAA requires.
     pub response_type: Option<String>,
-    /// Client identifier.
+    /// Client identifier; for the embedded issuer, the name of an API token.
     pub client_id: Option<String>,
-    /// Secret of the client.
+    /// Secret of the client; for the embedded issuer, the API token.
     pub client_secret: Option<S>,
-    /// Username of the person.
+    /// Username, for the grant type `password`.
     pub username: Option<String>,
-    /// Password of the person.
+    /// Password, for the grant type `password`.
     pub password: Option<S>,
-    /// The refresh token.
+    /// Refresh token, for the grant type `refresh_token`.
     pub refresh_token: Option<S>,
 }
 
 /// Tokens: the response of `POST /oauth/token`. `S` is the type of secret values.
 #[derive(Deserialize, Serialize)]
 pub struct TokenView<S = String> {
-    /// The access token.
+    /// Access token, which requests send as a bearer token.
     pub access_token: S,
     /// The constant `bearer`.
     #[serde(default)]

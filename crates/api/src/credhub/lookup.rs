@@ -25,7 +25,7 @@ pub enum NameList {
 }
 
 impl NameList {
-    /// Returns the names.
+    /// Returns the names in order of preference.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         match self {
@@ -39,7 +39,7 @@ impl NameList {
 #[derive(Deserialize, Serialize)]
 #[serde(bound(deserialize = "C: DeserializeOwned"))]
 pub struct LookupView<C = CredentialView> {
-    /// The results.
+    /// One result for each lookup, in the same order.
     pub results: Vec<Option<LookupOutcome<C>>>,
 }
 

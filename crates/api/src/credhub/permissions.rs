@@ -13,7 +13,7 @@ pub struct PermissionsQuery {
     pub credential_name: Option<String>,
     /// Name of a credential, or all credentials below a path: `/team/*`.
     pub path: Option<String>,
-    /// Actor of the permission.
+    /// Actor that has the permission, such as `uaa-client:ci`.
     pub actor: Option<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct PermissionView {
     pub uuid: Uuid,
     /// Name of a credential, or all credentials below a path: `/team/*`.
     pub path: String,
-    /// Actor of the permission.
+    /// Actor that has the permission, such as `uaa-client:ci`.
     pub actor: String,
     /// Allowed operations: `read`, `write`, `delete`, `read_acl`, `write_acl`.
     pub operations: Vec<String>,
@@ -37,7 +37,7 @@ pub struct PermissionRequest {
     /// Name of a credential, or all credentials below a path: `/team/*`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub path: String,
-    /// Actor of the permission.
+    /// Actor that gets the permission, such as `uaa-client:ci`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub actor: String,
     /// Allowed operations: `read`, `write`, `delete`, `read_acl`, `write_acl`.
@@ -71,7 +71,7 @@ pub struct NamePermissions<E = PermissionEntry> {
 /// The permission of one actor (version 1 of the API).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PermissionEntry {
-    /// Actor of the permission.
+    /// Actor that has the permission, such as `uaa-client:ci`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub actor: String,
     /// Name or path of the permission; only in lists.

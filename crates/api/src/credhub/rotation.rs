@@ -14,7 +14,7 @@ pub struct RotationQuery {
 /// The query of the hook to delete.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct HookQuery {
-    /// Name of the hook.
+    /// Name of the hook to delete.
     pub name: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct RotationPolicyRequest {
     pub hook: Option<String>,
 }
 
-/// A rotation policy.
+/// A rotation policy of a credential, or of all credentials below a path.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RotationPolicyView {
     /// Name of a credential, or all credentials below a path: `/team/*`.
@@ -62,7 +62,7 @@ pub struct RotationPolicyView {
     pub set_by: String,
 }
 
-/// A planned rotation.
+/// A planned rotation of a credential.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PlannedView {
     /// Name of the credential.
@@ -70,7 +70,7 @@ pub struct PlannedView {
     /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The path of the policy.
+    /// Path of the rotation policy that applies.
     pub policy: String,
     /// Due time, RFC 3339.
     pub due_at: String,
@@ -78,7 +78,7 @@ pub struct PlannedView {
     pub step: String,
     /// Number of consecutive failures.
     pub failures: i64,
-    /// The last error.
+    /// Error of the last failed attempt.
     pub error: Option<String>,
     /// Whether the current version was set by a user and not generated. Such a version is not rotated.
     pub set_by_hand: bool,
@@ -102,10 +102,10 @@ pub struct RotateView {
     pub due: u64,
 }
 
-/// All hooks.
+/// All hooks of the credential store.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Hooks {
-    /// The hooks.
+    /// Hooks, without their secrets.
     pub items: Vec<HookView>,
 }
 
@@ -113,7 +113,7 @@ pub struct Hooks {
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookRequest<S = String> {
-    /// Name of the hook.
+    /// Name of the hook, unique.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// URL that the hook calls.
@@ -134,7 +134,7 @@ pub struct HookRequest<S = String> {
 /// A hook without its secret.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct HookView {
-    /// Name of the hook.
+    /// Name of the hook, unique.
     pub name: String,
     /// URL that the hook calls.
     pub url: String,

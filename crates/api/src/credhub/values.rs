@@ -22,7 +22,7 @@ pub struct CertificateValue {
 /// Value of a user credential.
 #[derive(Clone, Default, Deserialize, Serialize)]
 pub struct UserValue {
-    /// Username.
+    /// Username; optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
     /// Password.

@@ -10,7 +10,7 @@ use super::lenient;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrapRequest {
-    /// Name of the credential.
+    /// Name of the credential whose current value the token reads.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
     /// Lifetime of the token in seconds; 300 when absent.
@@ -52,6 +52,6 @@ pub struct UnwrapView<V = Value> {
     pub version: Option<Uuid>,
     /// Actor that created the token.
     pub wrapped_by: String,
-    /// Value of the credential.
+    /// Value of the credential: a string or an object.
     pub value: V,
 }

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 /// Longest name of an identity or role, in bytes.
 pub(crate) const NAME_MAX: usize = 128;
 
-/// A change of access.
+/// A change of an identity, its credentials or sessions, or a role.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
@@ -71,8 +71,8 @@ impl Change {
         }
     }
 
-    /// Returns the change in the form that is checked for the removal of `access.manage`; `None` if it cannot remove this
-    /// permission.
+    /// Returns the change as an [`AccessRemoval`], to check that it leaves an identity with `access.manage`. `None` if the change
+    /// cannot revoke this permission.
     fn taking(&self) -> Option<AccessRemoval<'_>> {
         match self {
             Self::Update { id, settings, .. } => Some(AccessRemoval::Update(*id, settings)),
@@ -191,7 +191,7 @@ pub(crate) async fn giving(
     Ok(grant::to_store(grants))
 }
 
-/// Checks a name.
+/// Trims and checks a name: 1 to [`NAME_MAX`] bytes without control characters.
 pub(crate) fn name(text: &str) -> Result<String, Problem> {
     let text = text.trim();
     if text.is_empty() || text.len() > NAME_MAX || text.chars().any(char::is_control) {
@@ -201,8 +201,8 @@ pub(crate) fn name(text: &str) -> Result<String, Problem> {
     Ok(text.to_owned())
 }
 
-/// Rejects a name of a new or renamed identity that has permissions for credentials already, for example of a deleted token or of a
-/// client of a UAA. Otherwise anyone who may manage access could read these credentials.
+/// Rejects a new name of an identity if the name already has permissions for credentials, for example because it was the name of a
+/// deleted token. Otherwise anyone who may manage access could read these credentials.
 pub(crate) async fn check_credential_permissions(
     access: &AccessControl,
     caller: &Caller,
@@ -245,7 +245,6 @@ pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i
     Ok(end)
 }
 
-/// The values of a new identity.
 pub(crate) struct NewIdentityValues {
     pub(crate) kind: IdentityKind,
     pub(crate) key_hash: [u8; 32],

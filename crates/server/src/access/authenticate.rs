@@ -26,10 +26,10 @@ pub const CSRF_HEADER: &str = "x-csrf-token";
 /// Maximum length of a credential, in bytes.
 const CREDENTIAL_MAX: usize = 256;
 
-/// Maximum length of a text that maps a certificate, in bytes.
+/// Maximum length, in bytes, of a fingerprint or name that maps a certificate to an identity.
 const MATCHER_MAX: usize = 1_024;
 
-/// Maximum names of a client certificate that are looked up. With the fingerprint they are one lookup.
+/// Maximum names of a client certificate that are looked up, in one lookup together with the fingerprint.
 const NAMES_MAX: usize = 7;
 
 /// `Retry-After` in seconds when the revocation status of a client certificate is unavailable.
@@ -104,7 +104,7 @@ impl Authentication {
     }
 
     /// Returns the caller of the session with this cookie. A session that was requested with a client certificate is valid only
-    /// while the certificate is.
+    /// while this certificate is valid.
     ///
     /// # Errors
     /// 401 when the session, or the credential it was requested with, has ended.
@@ -129,7 +129,7 @@ impl Authentication {
     /// Returns the caller whose identity the connection's certificate is mapped to.
     ///
     /// # Errors
-    /// 401 if it is mapped to none.
+    /// 401 if no identity is mapped to the certificate.
     pub(crate) async fn by_certificate(&self, client: VerifiedClient) -> Result<Caller, Problem> {
         Ok(self.caller_by_certificate(client.clone()).await?.with_client_certificate(client))
     }
@@ -137,7 +137,7 @@ impl Authentication {
     /// Returns the caller whose identity this certificate is mapped to.
     ///
     /// # Errors
-    /// 401 if it is mapped to none.
+    /// 401 if no identity is mapped to the certificate.
     async fn caller_by_certificate(&self, client: VerifiedClient) -> Result<Caller, Problem> {
         let certificate = client.certificate();
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
@@ -163,7 +163,7 @@ impl Authentication {
     }
 }
 
-/// Returns the lookup key of a certificate name. Requesters choose the names in certificates of a profile, so that such a name
+/// Returns the lookup key of a certificate name. Requesters choose the names in certificates of a profile. Such a name therefore
 /// identifies a caller only together with the profile that the identity configures.
 fn certificate_name_key(name: &str, profile: Option<&str>) -> [u8; 32] {
     match profile {

@@ -1,4 +1,4 @@
-//! Creation of the first token.
+//! Creation of the first API token, and of break-glass tokens.
 
 use futures_util::FutureExt;
 use secrecy::SecretString;
@@ -77,8 +77,8 @@ fn created(new: &NewIdentity, details: Value) -> AuditEvent {
     }
 }
 
-/// Creates a token with full access (`admin`, scope `any`) that expires after a day. It is for an administrator of the host without
-/// a second person to approve a change of access: only someone who can write the database can call this. The audit log records the
+/// Creates a token with full access (`admin`, scope `any`) that expires after a day. Use it when no second person can approve a
+/// change of access. Only a user of the host with write access to the database can call this function. The audit log records the
 /// reason.
 ///
 /// # Errors
@@ -115,8 +115,8 @@ pub async fn bootstrap(store: &Store, clock: &Clock) -> Result<Option<SecretStri
     bootstrap_with_handover(store, clock, |_| Ok(())).await
 }
 
-/// Creates a token with full access (`admin`, scope `any`) if no credential exists yet; `None` if one exists. The token is returned
-/// only now. If several servers start concurrently, only one creates a token.
+/// Creates a token with full access (`admin`, scope `any`) if no credential exists yet; `None` if one exists. The token cannot be
+/// retrieved later. If several servers start concurrently, only one creates a token.
 ///
 /// `hand_over` delivers the token to its user, before the token becomes valid. A crash in between leaves an invalid token, and the
 /// next startup creates another. The opposite order could lock everybody out.

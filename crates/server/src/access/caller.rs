@@ -21,7 +21,7 @@ use crate::problem::Problem;
 named! {
     /// Method by which the caller authenticated.
     pub enum CallerKind: "kind of caller" {
-        /// An API token.
+        /// An API token, sent as a bearer token.
         Token => "token",
         /// A person, with a session cookie.
         User => "user",
@@ -35,9 +35,9 @@ named! {
 /// Permissions within a scope: a grant with its role resolved.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Granted {
-    /// Permissions of the role.
+    /// Permissions of the grant's role, built-in or custom.
     pub permissions: Permissions,
-    /// Scope of the grant.
+    /// Objects to which the permissions apply.
     pub scope: Scope,
 }
 
@@ -67,7 +67,7 @@ struct CallerParts {
     roles: Vec<String>,
     /// The objects that each team owned when the caller was authenticated.
     ownership: Arc<Ownership>,
-    /// Whether this request's handler has requested the caller's permissions.
+    /// Whether the handler of this request has checked a permission of the caller.
     asked: AtomicBool,
 }
 
@@ -124,7 +124,7 @@ impl Caller {
         self.with(|parts| parts.client = Some(client))
     }
 
-    /// Returns the same caller with these names of roles.
+    /// Returns the same caller with these role names.
     #[must_use]
     pub fn with_roles(self, roles: Vec<String>) -> Self {
         self.with(|parts| parts.roles = roles)
@@ -142,7 +142,7 @@ impl Caller {
         self.with(|parts| parts.session = session)
     }
 
-    /// Returns a changed caller. Clones of this caller stay as they are.
+    /// Returns a changed caller. Clones of this caller remain unchanged.
     fn with(mut self, change: impl FnOnce(&mut CallerParts)) -> Self {
         change(Arc::make_mut(&mut self.0));
         self
@@ -178,7 +178,7 @@ impl Caller {
         self.0.granted.iter().flat_map(|granted| self.0.ownership.acting_teams(&granted.scope)).collect()
     }
 
-    /// Returns whether the caller's permissions on an object depend on its targets.
+    /// Returns whether the caller's permissions on an object depend on the object's deployment targets.
     pub(crate) fn depends_on_targets(&self) -> bool {
         let bounds = || self.0.granted.iter().flat_map(|granted| granted.scope.bounds());
         bounds().any(|bound| matches!(bound, Scope::Target(_)))
@@ -209,8 +209,8 @@ impl Caller {
         self.0.kind
     }
 
-    /// Returns the client certificate (DER) of an enrolled agent or node; `who` is `an agent` or `a node`. The caller of this
-    /// function must still compare the key, because another certificate may have the same name.
+    /// Returns the client certificate (DER) of an enrolled agent or node. `who` is `an agent` or `a node`, for the error text. The
+    /// caller of this function must still compare the public key, because another certificate may have the same name.
     ///
     /// # Errors
     /// 403 for a caller without a client certificate.
@@ -229,7 +229,7 @@ impl Caller {
         self.0.id
     }
 
-    /// Returns all grants.
+    /// Returns all grants, each with the permissions of its role.
     #[must_use]
     pub fn granted(&self) -> &[Granted] {
         &self.0.granted
@@ -260,8 +260,8 @@ impl Caller {
         self.ask(permission, |scope| self.0.ownership.admits(scope, &object))
     }
 
-    /// Checks a permission on an object that a request names. A caller who may not read the object either gets `missing`, the answer
-    /// for an object that does not exist.
+    /// Checks a permission on an object that a request names. If the caller may not even read the object, returns `missing`, the
+    /// error for an object that does not exist.
     ///
     /// # Errors
     /// 403 when no grant covers the object, but the caller may read it; `missing` otherwise.

@@ -35,20 +35,19 @@ const REMEMBERED_MAX: u64 = 8_192;
 /// Minimum age of a stored "last used" time before it is updated, µs: an hour.
 const USED_COARSENESS_US: i64 = 3_600_000_000;
 
-/// Maximum noted uses that are not written yet. There are more uses than cached credentials only if credentials were evicted from
-/// the cache.
+/// Maximum "last used" times that wait to be written. The limit is reached only if credentials in use were evicted from the cache.
 const NOTED_MAX: usize = 16_384;
 
-/// Time for which signatures of approvers are stored, µs: as long as their votes. The audit log has them too.
+/// Time for which signatures of approvers are stored, µs: as long as their votes. The audit log also contains the signatures.
 const SIGNATURES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
 
 /// Interval of writing the noted uses.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
-/// `Retry-After` in seconds when the objects owned by teams are unavailable.
+/// `Retry-After` in seconds when the ownership of teams cannot be read.
 const TEAMS_RETRY_SECONDS: u64 = 1;
 
-/// Lifetimes of sessions.
+/// Limits after which a browser session ends.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
     /// Maximum time without a request.
@@ -125,7 +124,7 @@ impl AccessControl {
         }))
     }
 
-    /// Returns the lifetimes of sessions.
+    /// Returns the limits after which sessions end.
     #[must_use]
     pub fn session_options(&self) -> SessionOptions {
         self.0.sessions
@@ -136,7 +135,6 @@ impl AccessControl {
         &self.0.store
     }
 
-    /// Returns the clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.0.clock
     }
@@ -266,9 +264,12 @@ impl AccessControl {
             .await
     }
 
-    /// Maintains access in the background: writes "last used" times of credentials and sessions, and deletes expired sessions,
-    /// sign-in links, ceremonies of security keys, signatures of approvers and idempotency keys. Runs every minute until `stop`,
-    /// and once more at the end. Only the process that runs a server's background tasks calls this function.
+    /// Maintains access in the background, every minute until `stop` and once more at the end:
+    ///
+    /// - writes "last used" times of credentials and sessions
+    /// - deletes expired sessions, sign-in links, ceremonies of security keys, signatures of approvers and idempotency keys
+    ///
+    /// Only the process that runs a server's background tasks calls this function.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
         loop {
@@ -288,7 +289,8 @@ impl AccessControl {
     /// Runs one round of the maintenance that `AccessControl::run` repeats.
     ///
     /// # Errors
-    /// Errors of the database. Uses noted meanwhile are kept; the others are noted again with the next use.
+    /// Errors of the database. "Last used" times of this round may then be lost; the next use of a credential records its time
+    /// again.
     pub async fn upkeep(&self) -> Result<(), store::StoreError> {
         let used: Vec<_> = std::mem::take(&mut *self.0.used.lock()).into_iter().collect();
         let seen: Vec<_> = std::mem::take(&mut *self.0.seen.lock()).into_iter().collect();
@@ -341,8 +343,8 @@ impl AccessParts {
         Ok(Fresh { value: Arc::new(known), lifetime: BELIEVED })
     }
 
-    /// Stores the identifiers of the principal, once in this process, because approvals that the principal requested may be
-    /// decided long after the identity is deleted. After a failure, the next lookup tries again.
+    /// Stores the identifiers of the principal, once in this process. Approvals that the principal requested need them, even long
+    /// after the identity is deleted. After a failure, the next lookup tries again.
     async fn store_principal(&self, principal: &Principal) {
         if self.stored.lock().contains(principal) {
             return;
@@ -403,7 +405,7 @@ impl fmt::Debug for AccessControl {
 }
 
 /// Returns the principal of an identity. The principal of a token is the user or client certificate that created the token. An
-/// email address that an administrator entered is verified; one from a login is not.
+/// email address that an administrator entered counts as verified; an address from a login does not.
 pub(crate) fn identity_principal(identity: &Identity) -> Principal {
     let actor = format!("{}:{}", identity.kind, identity.name);
     let principal = Principal::from_actor(&actor).with(format!("identity:{}", identity.id));
@@ -427,7 +429,7 @@ pub(crate) fn identity_principal(identity: &Identity) -> Principal {
     }
 }
 
-/// Returns a role with its permissions; `None` when this version cannot parse them, which is logged.
+/// Returns a role with its permissions; `None` when this version cannot parse the permissions. The error is logged.
 fn held_by(role: Role) -> (String, Option<Permissions>) {
     let held = grant::permissions(&role)
         .inspect_err(|error| tracing::error!(%error, "the permissions of a role cannot be read: the role grants nothing"))
@@ -440,7 +442,7 @@ pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Returns an error that is cached for a moment.
+/// Returns the 401 error for an unknown credential, which is cached for [`UNKNOWN_REMEMBERED`].
 pub(crate) fn unknown(why: &str) -> Failed<Problem> {
     Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
 }

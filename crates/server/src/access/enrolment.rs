@@ -9,9 +9,9 @@ use super::{AccessControl, Object, Permission, TOKEN_PREFIX, token_hash};
 
 /// Check of an API token that is used as the password: with any user name over EST, or as the challenge password over SCEP.
 ///
-/// The token needs `certificate.request` within the profile's scope. For example,
-/// `bulla token create printers --role issuer=profile:printers` creates a token for a type of device; removing the token revokes
-/// it. A token that another node removes stays valid for a few seconds, because of the cache.
+/// The token needs `certificate.request` within the profile's scope. For example, `bulla token create printers --role
+/// issuer=profile:printers` creates a token for a type of device. Deleting the token revokes this access. A token that another node
+/// deletes stays valid for a few seconds, because of the cache.
 #[derive(Clone)]
 pub struct TokenPasswords(AccessControl);
 

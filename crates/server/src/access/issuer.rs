@@ -30,15 +30,15 @@ const ANSWER_MAX: usize = 1 << 20;
 const BELIEVED: Duration = Duration::from_secs(3_600);
 /// Time for which a failure is cached, so that not every login sends a request to an unavailable issuer.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(5);
-/// Minimum interval between refreshes for an unknown key, because anyone can send a token that names one.
+/// Minimum interval between refreshes of the key set, because anyone can send a token that names an unknown key.
 const REFRESH_EVERY: Duration = Duration::from_secs(10);
 /// Maximum keys that are read from a key set.
 const KEYS_MAX: usize = 64;
 /// `Retry-After` in seconds when the issuer did not respond.
 const RETRY_SECONDS: u64 = 10;
 
-/// Accepted signature algorithms: only those with public keys. With a shared secret, or without a signature, anyone could forge
-/// tokens.
+/// Accepted signature algorithms: only algorithms with public keys. With a shared secret, or without a signature, anyone could
+/// forge tokens.
 const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -261,7 +261,7 @@ impl Description {
 }
 
 /// Rejects a token with critical header parameters. A recipient must reject parameters that it does not know (RFC 7515 section
-/// 4.1.11), and this one knows none.
+/// 4.1.11), and this server knows none.
 fn reject_critical(token: &str) -> Result<(), Problem> {
     let header = token.split('.').next().unwrap_or_default();
     let header = URL_SAFE_NO_PAD.decode(header).ok();

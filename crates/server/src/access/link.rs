@@ -27,7 +27,7 @@ pub const SIGN_IN_PAGE: &str = "/console/sign-in#code=";
 
 /// A new sign-in link.
 pub struct NewLink {
-    /// The code. It is returned only now.
+    /// The code. It cannot be retrieved later.
     pub code: SecretString,
     /// Expiry of the link, µs since 1970-01-01 UTC.
     pub expires_at_us: i64,
@@ -190,7 +190,8 @@ pub(crate) async fn redeem(
     Ok(cookie)
 }
 
-/// Consumes a link of the caller to confirm its session. A link that a session requested proves no more than that session.
+/// Consumes a link of the caller to confirm its session. A link that was created in a session has only that session's proof of
+/// identity, and is rejected if this proof is too old.
 pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str) -> Result<(), Problem> {
     let (link, _) =
         usable(access, code).await?.filter(|(link, _)| link.identity == caller.id()).ok_or_else(refused)?;

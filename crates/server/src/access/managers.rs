@@ -1,5 +1,5 @@
-//! The identities that can manage access. A change must not remove this permission from the last of them, because then no identity could
-//! restore it.
+//! The identities that can manage access (`access.manage`). A change must not remove this permission from the last such identity,
+//! because then no identity could restore it.
 
 use store::{Identity, IdentityKind, IdentitySettings, Role, RoleChange, StoreError, Tx, UsableIdentity};
 use uuid::Uuid;
@@ -29,13 +29,9 @@ enum ManagerLifetime {
 /// A change that may revoke `access.manage` from an identity.
 #[derive(Clone, Copy)]
 pub(crate) enum AccessRemoval<'a> {
-    /// An identity is changed.
     Update(Uuid, &'a IdentitySettings),
-    /// An identity is deleted.
     Delete(Uuid),
-    /// A role is changed.
     PutRole(&'a RoleChange),
-    /// A role is deleted.
     DeleteRole(&'a str),
 }
 

@@ -21,7 +21,6 @@ use crate::problem::Problem;
 /// Minimum characters of a password. NIST SP 800-63B section 3.1.1 requires 15 for a password without a second factor, otherwise 8.
 pub(crate) const PASSWORD_CHARS_MIN: usize = 12;
 
-/// Maximum bytes of a password.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 256;
 
 /// Memory of argon2id in KiB. Memory, passes and lanes are as in RFC 9106 section 4 for constrained memory. With one lane,
@@ -74,7 +73,7 @@ impl HashQueue {
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy())?;
         let waiting = tokio::time::timeout(WAIT, Arc::clone(&self.cores).acquire_owned());
         let core = waiting.await.map_err(|_| busy())?.map_err(Problem::internal)?;
-        // A hash keeps running after its request is canceled, so that its task must own the permits.
+        // A hash keeps running after its request is canceled. Its task must therefore own the permits.
         let done = tokio::task::spawn_blocking(move || {
             let _permits = (place, core);
             work()

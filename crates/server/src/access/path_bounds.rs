@@ -1,4 +1,4 @@
-//! Limits of a caller to paths of credentials.
+//! The credential paths to which a caller is limited.
 
 use std::sync::Arc;
 

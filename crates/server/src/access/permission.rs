@@ -89,11 +89,11 @@ named! {
         KeyBlock => "key.block",
         /// Rotate the master key.
         KeyRotate => "key.rotate",
-        /// Full access to every credential, whatever the permissions of paths say.
+        /// Full access to every credential, regardless of path permissions.
         CredentialManage => "credential.manage",
-        /// Configure connections to databases, and the SQL of the roles that are created there on request.
+        /// Configure connections to databases, and the SQL of the roles for dynamic credentials.
         DatabaseManage => "database.manage",
-        /// Read the requests of the proxy in the server's process: those that it holds, and recent ones.
+        /// Read the held and the recent requests of the proxy in the server's process.
         ProxyRead => "proxy.read",
         /// Approve and reject the requests that the proxy in the server's process holds, and replay recent requests.
         ProxyDecide => "proxy.decide",
@@ -132,7 +132,7 @@ impl Permission {
 // A set fits into one `u64`.
 const _: () = assert!(Permission::ALL.len() <= 64);
 
-/// A set of permissions.
+/// A set of permissions, stored as one bit for each.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 pub struct Permissions(u64);
 
@@ -196,15 +196,15 @@ impl fmt::Debug for Permissions {
 /// A built-in role, which cannot be changed.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltInRole {
-    /// Name of the role.
+    /// Unique name of the role, as in a grant: `operator`.
     pub name: &'static str,
     /// Description for people, shown in lists.
     pub description: &'static str,
-    /// The permissions of the role.
+    /// Permissions that a grant of the role gives within its scope.
     pub permissions: Permissions,
 }
 
-/// Read permissions, except those on access and the audit log, and without the work of agents or nodes.
+/// All read permissions, except those on access, the audit log and the proxy.
 const SEEING: Permissions = Permissions::of(&[
     Permission::CertificateRead,
     Permission::ProfileRead,
@@ -301,7 +301,7 @@ pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     },
 ];
 
-/// Returns the built-in role of this name.
+/// Returns the built-in role of this name; `None` for a custom or unknown role.
 #[must_use]
 pub fn built_in_role(name: &str) -> Option<&'static BuiltInRole> {
     BUILT_IN_ROLES.iter().find(|role| role.name == name)

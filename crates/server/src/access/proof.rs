@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use store::{Session, SignInMethod};
 
-/// Time after its user's last proof of identity in which a session may use permissions that are marked as dangerous.
+/// Time for which a session may use permissions that are marked as dangerous, from its user's last proof of identity.
 pub const PROOF_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// [`PROOF_LIFETIME`] in µs.
@@ -36,8 +36,8 @@ impl CallerSession {
         }
     }
 
-    /// Returns until when the session may use permissions that are marked as dangerous, µs since 1970-01-01 UTC; `None` when it may
-    /// not.
+    /// Returns the time until which the session may use permissions that are marked as dangerous, µs since 1970-01-01 UTC. `None`
+    /// if it may not use them.
     pub(crate) fn proved_until(&self, now_us: i64) -> Option<i64> {
         let until = self.proved_at_us?.saturating_add(PROOF_LIFETIME_US);
         (now_us < until).then_some(until)

@@ -1,7 +1,8 @@
 //! Security keys of users (WebAuthn): registration, and assertions for sign-in, confirmation and approvals.
 //!
-//! A ceremony has two requests. The first stores a challenge and returns the options for the browser; the second takes the ceremony
-//! out of the database before anything is verified, so that each challenge is used once. Every failure is answered by the same text.
+//! A ceremony has two requests. The first stores a challenge and returns the options for the browser. The second removes the
+//! ceremony from the database before anything is verified, so that each challenge is used once. All failures have the same error
+//! text.
 
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ pub(crate) struct AssertionStart<'a> {
     /// The user; `None` for a passkey whose user is not known yet.
     pub(crate) user: Option<Uuid>,
     pub(crate) session: Option<[u8; 32]>,
-    /// Whether the user gave the password before.
+    /// Whether the user entered a correct password before this ceremony.
     pub(crate) after_password: bool,
     /// The approval, the SHA-256 of the plan to sign, and the approver.
     pub(crate) plan: Option<(Uuid, [u8; 32], &'a str)>,
@@ -287,7 +288,6 @@ fn check(
     assertion.verify(&expected(ceremony, verification), &known)
 }
 
-/// Returns the view of a security key.
 pub(crate) fn view(key: SecurityKey) -> SecurityKeyView {
     SecurityKeyView {
         algorithm: algorithm(&key).to_owned(),
@@ -470,7 +470,7 @@ fn public_key_sha256(key: &SecurityKey) -> String {
     Fingerprint::from_bytes(hash).to_string()
 }
 
-/// Records in the audit log that the password of a user was right, and whether the ceremony of the second factor began. Without
+/// Records in the audit log that a user entered the correct password, and whether the ceremony of the second factor began. Without
 /// this record, the use of a stolen password that the second factor stops would leave no trace.
 pub(crate) async fn audit_challenge(
     access: &AccessControl,
@@ -485,8 +485,8 @@ pub(crate) async fn audit_challenge(
     audit_sign_in(access, "session.challenge", user, details).await
 }
 
-/// Records a refused response in the audit log: of the user of the ceremony, or else of the user of the key. A counter that did
-/// not increase hints at a copied key.
+/// Records a refused assertion in the audit log, for the user of the ceremony or, if unknown, the user of the key. A counter that
+/// did not increase hints at a copied key.
 async fn audit_refused(
     access: &AccessControl,
     ceremony: &KeyCeremony,

@@ -126,7 +126,7 @@ impl SessionRows {
     }
 }
 
-/// A proof of identity that confirms a session. Links and security keys prove it only once.
+/// A proof of identity that confirms a session. A link, or a response of a security key, can be used only once.
 pub(crate) enum Proof {
     /// The password.
     Password,

@@ -32,13 +32,13 @@ struct HubParts {
 pub struct CredHubOptions {
     /// URL at which clients reach the server, without a trailing slash. Default: from the request's `Host`.
     pub url: Option<String>,
-    /// Actors whose searches by a `name-like` that begins with a slash match only that exact name, with one index probe. Some clients
-    /// search before each read, and would otherwise use the value of a longer name.
+    /// Actors for which a `name-like` search that begins with a slash matches only that exact name. Some clients search before each
+    /// read, and would otherwise use the value of a credential with a longer name.
     pub exact_name_like: Vec<String>,
-    /// The external issuer whose tokens are accepted too; clients then log in there.
+    /// The external issuer whose tokens are accepted too; clients then log in at this issuer.
     pub uaa: Option<UaaOptions>,
-    /// CAs whose certificates identify the application of their holder (`OU=app:UUID`). In certificates of other CAs this attribute
-    /// is ignored.
+    /// CAs whose client certificates may identify an application (`OU=app:UUID`). In certificates of other CAs this attribute is
+    /// ignored.
     pub application_cas: Vec<Certificate>,
 }
 

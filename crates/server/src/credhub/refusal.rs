@@ -33,7 +33,7 @@ impl Refused {
         self.status
     }
 
-    /// Returns the message.
+    /// Returns the error message, or the OAuth error code.
     pub(crate) fn error(&self) -> &str {
         &self.error
     }

@@ -39,7 +39,7 @@ const OWN_PREFIXES: [&str; 8] =
 /// Prefixes of actors that no claim may contain, so that permissions and logs cannot be misread.
 const NOT_IN_CLAIMS: [&str; 4] = ["uaa-client:", "uaa-user:", "mtls-app:", "certificate:"];
 
-/// Returns the value of a claim that may become part of an actor.
+/// Returns the claim value if it may become part of an actor.
 fn usable(value: &str) -> Option<&str> {
     let low = value.to_ascii_lowercase();
     let reserved = NOT_IN_CLAIMS.iter().any(|prefix| low.contains(prefix));
@@ -104,7 +104,7 @@ impl ClaimTemplate {
 /// An external issuer whose tokens the credential store accepts.
 #[derive(Clone, Debug)]
 pub struct UaaOptions {
-    /// URL of the issuer: `https://uaa.example:8443`. Clients log in there.
+    /// URL of the issuer, at which clients log in: `https://uaa.example:8443`.
     pub url: String,
     /// Trust anchors (DER) for the issuer's TLS certificate, in place of the system's.
     pub roots: Vec<Vec<u8>>,

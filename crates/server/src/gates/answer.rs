@@ -13,7 +13,7 @@ use crate::extract::Json;
 use crate::idempotency::HoldsSecret;
 use crate::time;
 
-/// The result of a write that may require approval. As a response, a pending change is 202 with the change.
+/// The result of a write that may require approval. As a response, a pending change has status 202.
 pub(crate) enum WriteResult<T> {
     /// The write was made.
     Done(T),

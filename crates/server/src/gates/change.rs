@@ -9,32 +9,64 @@ use uuid::Uuid;
 
 use crate::access::admin::{Change, CheckedChange};
 
-/// A write of a gate. While it waits for approval it is stored encrypted, so that it contains everything it needs.
+/// A write of a gate, with all data that is needed to apply it later. A pending write is stored encrypted.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum GateChange {
     /// Replaces the profile of this revision; 0 creates a profile.
-    PutProfile { profile: Box<Profile>, revision: i64 },
-    /// Deletes a profile.
-    DeleteProfile { name: String, revision: i64 },
-    /// Creates an issuer.
-    CreateIssuer { name: String, config: Value, enabled: bool },
-    /// Updates an issuer.
-    UpdateIssuer { id: Uuid, revision: i64, name: String, config: Value, enabled: bool },
-    /// Deletes an issuer.
-    DeleteIssuer { id: Uuid },
-    /// Updates a target.
-    UpdateTarget { id: Uuid, revision: i64, name: String, agent: Uuid, target: Value },
-    /// Deletes a target.
-    DeleteTarget { id: Uuid },
+    PutProfile {
+        profile: Box<Profile>,
+        revision: i64,
+    },
+    DeleteProfile {
+        name: String,
+        revision: i64,
+    },
+    CreateIssuer {
+        name: String,
+        config: Value,
+        enabled: bool,
+    },
+    UpdateIssuer {
+        id: Uuid,
+        revision: i64,
+        name: String,
+        config: Value,
+        enabled: bool,
+    },
+    DeleteIssuer {
+        id: Uuid,
+    },
+    UpdateTarget {
+        id: Uuid,
+        revision: i64,
+        name: String,
+        agent: Uuid,
+        target: Value,
+    },
+    DeleteTarget {
+        id: Uuid,
+    },
     /// Replaces the policy of this revision; `None` creates a policy.
-    PutPolicy { name: String, policy: Box<Policy>, revision: Option<i64> },
-    /// Deletes a policy.
-    DeletePolicy { name: String },
-    /// Changes the settings of a managed certificate, so that it no longer needs approval.
-    UpdateCertificate { id: Uuid, revision: i64, change: Box<CertificateChange> },
+    PutPolicy {
+        name: String,
+        policy: Box<Policy>,
+        revision: Option<i64>,
+    },
+    DeletePolicy {
+        name: String,
+    },
+    /// Changes the settings of a managed certificate in a way that ends its need for approval.
+    UpdateCertificate {
+        id: Uuid,
+        revision: i64,
+        change: Box<CertificateChange>,
+    },
     /// Changes a role, or an identity and its grants.
-    Access { change: Change, details: Value },
+    Access {
+        change: Change,
+        details: Value,
+    },
 }
 
 impl From<CheckedChange> for GateChange {

@@ -142,7 +142,7 @@ impl Gates {
         self.by_profiles(profiles, &guarded)
     }
 
-    /// Returns the guard of these profiles; without profiles, of all of them.
+    /// Returns the guard of these profiles. An empty list means all profiles, with one required approval.
     fn by_profiles(
         &self,
         profiles: Vec<String>,
@@ -188,7 +188,7 @@ impl Gates {
         }
         let before = self.document(&format!("profile/{}", profile.name)).await?;
         let before = before.and_then(|before| serde_json::from_value::<Profile>(before.value).ok());
-        // Without its CA, the profile issued nothing before.
+        // A profile whose CA does not exist issued nothing before.
         let before = match before {
             Some(before) => self.with_ca_key(&before).await?,
             None => None,
@@ -259,7 +259,7 @@ impl Gates {
                     None => Ok(Vec::new()),
                 }
             }
-            // The password is still needed.
+            // Grants nothing, because sign-in still requires the user's password.
             Change::RemoveSecurityKey { .. } => Ok(Vec::new()),
             // A caller who sets a user's password can sign in as that user. The caller's own password grants nothing.
             Change::SetPassword(new) if new.identity == caller.id() => Ok(Vec::new()),

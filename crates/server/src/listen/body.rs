@@ -168,7 +168,7 @@ impl Activity {
         }
     }
 
-    /// Marks the connection as idle, so that it may be evicted for another.
+    /// Marks the connection as idle, so that it may be evicted for a new one.
     pub(super) fn mark_evictable(&self) {
         self.silence.begin();
         // A request that arrived meanwhile has ended the idle time.
@@ -189,7 +189,7 @@ impl Activity {
     }
 }
 
-/// A request in progress. It ends when the client has read the last of its response.
+/// A request in progress. It ends when the client has read the last byte of the response.
 pub(super) struct InFlight(Arc<Activity>);
 
 impl Drop for InFlight {
@@ -203,7 +203,7 @@ impl Drop for InFlight {
 /// stays in this buffer, where it is counted, until the client reads.
 const PART_MAX: usize = 16 << 10;
 
-/// A response body. It keeps its request in progress, and its memory reserved, until the client has read the last of it.
+/// A response body. It keeps its request in progress, and its memory reserved, until the client has read the last byte.
 pub(super) struct TrackedResponseBody {
     inner: Body,
     in_flight: InFlight,
@@ -215,7 +215,7 @@ pub(super) struct TrackedResponseBody {
 }
 
 impl TrackedResponseBody {
-    /// Creates the body; `patience` is how long the client may read nothing.
+    /// Creates the body; `patience` is the timeout for a client that reads nothing.
     pub(super) fn new(
         inner: Body,
         in_flight: InFlight,

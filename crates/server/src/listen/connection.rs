@@ -45,8 +45,8 @@ const RESETS_MAX: usize = 20;
 /// Maximum streams that this side resets because of client errors. One more closes the connection.
 const ERRORS_MAX: usize = 128;
 
-/// Maximum buffered bytes of one stream's response; the body is polled again once they are written. With [`STREAMS_MAX`] at most 4
-/// MiB for a connection whose client grants large windows and reads nothing.
+/// Maximum buffered bytes of one stream's response. The body is polled again once these bytes are written. With [`STREAMS_MAX`] at
+/// most 4 MiB for a connection whose client grants large windows and reads nothing.
 const SEND_BUFFER_MAX: usize = 32 << 10;
 
 const UNREAD: &str = "the memory for responses is used up by responses that clients have not read yet";
@@ -134,7 +134,7 @@ fn builder(patience: Patience, streams: Streams, http2: bool) -> Builder<Streams
     builder
         .http1()
         .timer(TokioTimer::new())
-        // hyper counts the idle time too, so that its timeout is larger. `Activity` enforces the exact timeout of a head.
+        // hyper counts the idle time too, so its timeout must be larger. `Activity` enforces the exact timeout of a head.
         .header_read_timeout(patience.idle * 2)
         .max_buf_size(HEAD_MAX)
         .max_headers(HEADERS_MAX)
@@ -255,8 +255,7 @@ async fn answer(
     let (address, body_timeout) = (peer.address, shared.options.body_timeout);
     let slow = SlowBody::default();
     let http1 = request.version() < Version::HTTP_2;
-    // A client that sent `Expect` waits for permission to send the body (RFC 9110 section 10.1.1), so that there is no rest to
-    // read.
+    // A client that sent `Expect` sends no body before it gets permission (RFC 9110 section 10.1.1): there is nothing left to read.
     let rest = (!request.headers().contains_key(EXPECT)).then_some(streams);
     let mut request = request.map(|body| Body::new(TimedBody::new(body, body_timeout, slow.clone(), rest)));
     request.extensions_mut().insert(peer);

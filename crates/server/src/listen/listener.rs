@@ -8,7 +8,6 @@ use super::options::ServerOptions;
 /// TLS handshake.
 const CREDENTIALS_IDLE: Duration = Duration::from_secs(600);
 
-/// The kind of a listener.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Listener {
     Tls,

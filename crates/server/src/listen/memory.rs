@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 /// Divisor of the budget: one address may use the total divided by this number.
 const SHARE_PARTS: usize = 2;
 
-/// Limit for the first response of an address, as a multiple of the budget. Such a response is allowed until all responses
-/// together reach this multiple, so that a few addresses that read nothing do not block the others.
+/// Limit for the first response of an address, as a multiple of the budget. Such a response is allowed until all responses together
+/// reach this multiple. A few addresses that read nothing therefore do not block the others.
 const FIRST_TIMES: usize = 2;
 
 /// Maximum bytes of a response that is not counted: an OCSP response, a health check, an error. The limits of streams and
@@ -35,8 +35,8 @@ impl ResponseMemory {
         Self { bytes_max, used: Arc::default() }
     }
 
-    /// Reserves `bytes` for a response to a client at `address`, if the budget has them. A response larger than the whole budget is
-    /// allowed while it is the only one. Small responses are not counted.
+    /// Reserves `bytes` for a response to a client at `address`, if the budget allows it. A response larger than the whole budget
+    /// is allowed while it is the only one. Small responses are not counted.
     pub(super) fn take(&self, address: IpAddr, bytes: usize) -> Option<ReservedResponseBytes> {
         let network = inbound::network(address);
         let bytes = if bytes > SMALL_MAX { bytes } else { 0 };

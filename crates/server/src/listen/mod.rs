@@ -101,7 +101,7 @@ fn local(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, Star
     listener.local_addr().map_err(|source| StartError::Bind { address, source })
 }
 
-/// A running server. Dropping it does not stop it.
+/// A running server. Dropping this value does not stop the server.
 pub struct Running {
     /// Address of the TLS listener.
     pub address: SocketAddr,

@@ -36,28 +36,29 @@ pub struct ServerOptions {
     pub trusted_proxies: TrustedProxies,
     /// Maximum connections of each listener, about 30 KiB each. A further connection evicts the one that has been idle the longest.
     pub connections_max: usize,
-    /// Maximum connections of each listener from one address (for IPv6, one /64). Further ones are closed immediately. Default:
-    /// `None`, which is an eighth of `connections_max`.
+    /// Maximum connections of each listener from one address (for IPv6, one /64). Further connections are closed immediately.
+    /// Default: `None`, which is an eighth of `connections_max`.
     pub connections_per_address_max: Option<usize>,
-    /// Maximum connections of each listener with one client certificate. Further ones are closed immediately. Default: `None`,
-    /// which is an eighth of `connections_max`.
+    /// Maximum connections of each listener with one client certificate. Further connections are closed immediately. Default:
+    /// `None`, which is an eighth of `connections_max`.
     pub connections_per_certificate_max: Option<usize>,
     /// Maximum response bytes of each listener that clients have not read yet; half of it for one address. Further requests get
     /// 503.
     pub answer_bytes_max: usize,
-    /// Timeout of the TLS handshake.
+    /// Timeout of the TLS handshake. Default: 10 s.
     pub handshake_timeout: Duration,
     /// Timeout of a request head, from its first byte. For the first request of a connection, from the end of the handshake.
+    /// Default: 10 s.
     pub head_timeout: Duration,
-    /// Timeout of a request's whole body.
+    /// Timeout of a request's whole body. Default: 30 s.
     pub body_timeout: Duration,
-    /// Timeout after which an idle connection is closed.
+    /// Timeout after which an idle connection is closed. Default: 90 s.
     pub idle_timeout: Duration,
-    /// Timeout after which a connection is closed whose client reads nothing of its response, or too slowly.
+    /// Timeout after which a connection is closed whose client reads nothing of its response, or too slowly. Default: 30 s.
     pub write_timeout: Duration,
-    /// Timeout of requests in progress without any transfer; longer than any handler may take.
+    /// Timeout of requests in progress without any transfer; longer than any handler may take. Default: 180 s.
     pub stall_timeout: Duration,
-    /// Timeout of requests in progress during shutdown.
+    /// Timeout of requests in progress during shutdown. Default: 25 s.
     pub drain_timeout: Duration,
 }
 
@@ -115,7 +116,7 @@ pub enum StartError {
     /// The address is in use, or the process may not use it.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Address of the listener.
+        /// Address that could not be bound.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,

@@ -9,7 +9,7 @@ const READ_RATE_MIN: u32 = 1 << 10;
 
 /// Timeout of a slow reader. Waiting for the client uses up the timeout, and bytes that the client reads restore it, up to its
 /// limit. A client that reads nothing is disconnected after the limit. A client that occasionally reads a single byte is
-/// disconnected little later.
+/// disconnected only slightly later.
 #[derive(Debug)]
 pub(super) struct ReaderTimeout {
     limit: Duration,
@@ -23,7 +23,7 @@ impl ReaderTimeout {
         Self { limit, left: limit, waiting: None }
     }
 
-    /// Starts a wait for the client at `now`, unless one is running. Returns when the timeout ends.
+    /// Starts a wait for the client at `now`, unless one is running. Returns the time at which the timeout ends.
     pub(super) fn wait(&mut self, now: Instant) -> Instant {
         *self.waiting.get_or_insert(now) + self.left
     }

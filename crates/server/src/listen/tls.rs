@@ -130,7 +130,7 @@ fn verifier(roots: &[Vec<u8>]) -> Result<Option<Known>, TlsError> {
     Ok(Some(Known { clients: verifier.allow_unauthenticated().build()?, roots }))
 }
 
-/// A verifier that also accepts certificates for TLS servers only, because EST clients renew with them.
+/// A verifier that also accepts client certificates that are valid only for TLS servers, because EST clients renew with them.
 /// [`authority::ClientCertificates`] derives the identity and requires clientAuth.
 struct AnyPurposeVerifier(Known);
 

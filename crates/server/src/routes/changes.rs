@@ -31,8 +31,11 @@ pub(crate) fn routes() -> Api {
         .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
 }
 
-/// Checks the permission on a change. A change that affects several profiles needs the permission for each of them; a change that
-/// affects all profiles needs it in all scopes. A change of a certificate needs it for the certificate.
+/// Checks the caller's permission on a change. The permission is needed:
+///
+/// - in all scopes, if the change affects all profiles
+/// - else for the certificate, if the change is of a certificate
+/// - else for each affected profile
 fn permitted(caller: &Caller, permission: Permission, change: &PendingChange) -> Result<(), Problem> {
     if change.profiles.is_empty() {
         return caller.may(permission, &[]);
@@ -43,7 +46,7 @@ fn permitted(caller: &Caller, permission: Permission, change: &PendingChange) ->
     change.profiles.iter().try_for_each(|name| caller.may(permission, &[Scope::profile(name.clone())]))
 }
 
-/// Returns the certificate that a change changes, as it was before.
+/// Returns the managed certificate that a change affects, in its state before the change.
 fn certificate_of(change: &PendingChange) -> Option<Object> {
     let before = change.plan.before.as_ref().filter(|_| change.plan.object.starts_with("certificate/"))?;
     let text = |name: &str| before[name].as_str().map(str::to_owned);
@@ -132,8 +135,8 @@ async fn begin_signature(
     plan_signature::begin(&access, &caller, &parts, id, &plan).await
 }
 
-/// Approves a change of a gate. It is applied exactly as shown, once it has the number of approvals that the profile requires. The
-/// requester cannot approve it. If the object changed meanwhile, the change is void and the response is 409.
+/// Approves a change of a gate. The change is applied exactly as shown, once it has the number of approvals that the profile
+/// requires. The requester cannot approve it. If the object changed meanwhile, the change is void and the response is 409.
 #[utoipa::path(post, path = "/api/v1/changes/{id}/approve", operation_id = "approveChange",
     params(("id" = Uuid, Path)), request_body = ApproveBody, responses((status = 200, body = ChangeView)))]
 async fn approve(

@@ -79,7 +79,7 @@ async fn create(
     )
 }
 
-/// Rejects a profile whose certificates may contain any host name, because anyone who may request such a certificate could take
+/// Rejects a profile whose certificates may contain any host name. Anyone who may request such a certificate could otherwise take
 /// over any identity. A profile that is created or widened later is rejected when one of its certificates authenticates.
 async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(), Problem> {
     let Some(authority) = authority else { return Ok(()) };

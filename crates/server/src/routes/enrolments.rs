@@ -152,8 +152,8 @@ async fn begin_signature(
     plan_signature::begin(&access, &caller, &parts, id, &plan).await
 }
 
-/// Approves an enrolment. Once it has the number of approvals that the profile requires, its client gets the certificate at its
-/// next poll, once. If `plan_sha256` is given, it must be the hash of the plan.
+/// Approves an enrolment. Once the enrolment has the number of approvals that the profile requires, the client gets the certificate
+/// at its next poll, and only once. If `plan_sha256` is given, it must be the hash of the plan.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/approve", operation_id = "approveEnrolment",
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn approve(

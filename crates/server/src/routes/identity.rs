@@ -107,7 +107,8 @@ pub(crate) fn set_cookie(name: &str, value: &str, max_age: Option<u32>) -> Resul
     HeaderValue::from_str(&text).map_err(Problem::internal)
 }
 
-/// Returns the session cookie. It has no expiry: the browser deletes it when it closes, and the server ends the session.
+/// Returns the session cookie. It has no expiry: the browser deletes the cookie when the browser closes, and the server ends the
+/// session.
 pub(crate) fn session_cookie(secret: &str) -> Result<HeaderValue, Problem> {
     set_cookie(SESSION_COOKIE, secret, None)
 }

@@ -126,7 +126,7 @@ async fn get_one(
     Component(issuers): Component<Issuers>,
     Path(id): Path<Uuid>,
 ) -> Result<Json<IssuerView>, Problem> {
-    // The health changes without a new revision, so that the ETag is a hash of the whole response.
+    // The health changes without a new revision. The ETag is therefore a hash of the whole response.
     Ok(Json(issuer_view(find(&issuers, id).await?)))
 }
 

@@ -16,7 +16,8 @@ pub(crate) fn routes() -> Api {
 
 /// Lists the limits, timeouts and retention periods of this server process: the value in effect, and the source of each value.
 ///
-/// They are read at startup. To change one, set its key in the configuration file or its environment variable, and restart the server.
+/// The values are read at startup. To change a value, set its key in the configuration file or its environment variable, and
+/// restart the server.
 #[utoipa::path(get, path = "/api/v1/limits", operation_id = "listLimits",
     responses((status = 200, body = Listing<LimitView>)))]
 async fn list(Component(limits): Component<Arc<[LimitView]>>) -> Json<Listing<LimitView>> {

@@ -17,7 +17,7 @@ use crate::rotating::Progress;
 use crate::routing::{Api, routes};
 use crate::state::{Component, State};
 
-/// Maximum time that a request waits for the end of a rotation, because clients and proxies time out after a minute or two.
+/// Maximum time that a request waits for the end of a rotation. Clients and proxies time out after a minute or two.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// `Retry-After` in seconds while the rotation is in progress.
 const RETRY_SECONDS: u64 = 10;
@@ -65,8 +65,8 @@ fn rotation_failed_problem(error: &Arc<RotateError>) -> Problem {
 ///
 /// First configure the new key as the current one and the old key as an older one, on every node. A node runs one rotation at a
 /// time, and concurrent requests join it. After ten seconds the response is 202 and the rotation continues in the background. `GET
-/// /api/v1/master-key` shows the progress, and a request within a minute of its end returns the report. To continue an interrupted
-/// rotation, repeat the request: completed values are skipped.
+/// /api/v1/master-key` shows the progress. A request within a minute of the end of the rotation returns the report. To continue an
+/// interrupted rotation, repeat the request: completed values are skipped.
 #[utoipa::path(post, path = "/api/v1/master-key/rotate", operation_id = "rotateMasterKey",
     responses((status = 200, body = RotatedView), (status = 202, body = RotatingView)))]
 async fn rotate(

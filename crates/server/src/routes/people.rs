@@ -81,8 +81,8 @@ fn person_view(record: PersonRecord) -> PersonView {
     }
 }
 
-/// Checks that the caller may change the credential paths that a team owns. They decide which callers have access to credentials, so
-/// that their change needs full access to credentials.
+/// Checks that the caller may change the credential paths that a team owns. These paths decide which callers have access to
+/// credentials. A change therefore needs full access to credentials.
 fn check_paths(caller: &Caller, before: &[String], after: &[String]) -> Result<(), Problem> {
     let set = |paths: &[String]| -> BTreeSet<String> { paths.iter().cloned().collect() };
     if set(before) == set(after) || caller.has_permission_everywhere(Permission::CredentialManage) {

@@ -61,7 +61,7 @@ async fn list(
     };
     let mut seen = Vec::new();
     for scope in scopes {
-        // There are as many as the caller's grants, which are few.
+        // One query for each profile: a caller has only a few grants.
         let Scope::Profile(name) = scope else { continue };
         match authority.profile_record(&name).await {
             Ok(record) => seen.push(shown(record)),
@@ -154,7 +154,7 @@ async fn delete(
     Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
-/// Checks a permission on a profile. One that the caller may not see is answered like one that does not exist.
+/// Checks a permission on a profile. If the caller may not see the profile, the error is the same as for a missing profile.
 fn check_permission(caller: &Caller, permission: Permission, name: &str) -> Result<(), Problem> {
     let missing = || ProfileError::Unknown(name.to_owned()).into();
     caller.may_or_missing((permission, Permission::ProfileRead), Object::profile(name), missing)

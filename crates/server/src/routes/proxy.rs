@@ -1,4 +1,4 @@
-//! The requests of the proxy in this process: those that it holds, the decisions about them, recent ones, and their replays.
+//! Requests of the proxy in this process: held requests and their approval, recent requests and their replays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +26,14 @@ pub(crate) fn routes() -> Api {
     Api::area("proxy")
         .route(Permission::ProxyRead, routes!(list_held))
         .route(Permission::ProxyRead, routes!(get_held))
-        // An approved request leaves with its credentials.
+        // An approved request is sent with the credentials of its rules.
         .route(Access::needs(Permission::ProxyDecide).dangerous(), routes!(approve))
         .route(Permission::ProxyDecide, routes!(reject))
         .route(Permission::ProxyRead, routes!(list_recent))
         .route(Permission::ProxyRead, routes!(export_recent))
         .route(Permission::ProxyRead, routes!(get_recent))
         .route(Permission::ProxyRead, routes!(plan_replay))
-        // A replay leaves with the credentials of its client.
+        // A replay is sent with the credentials of its client.
         .route(Access::needs(Permission::ProxyDecide).dangerous(), routes!(replay))
 }
 
@@ -63,7 +63,7 @@ async fn list_held(Component(proxy): Proxy) -> Json<Listing<HeldRequestView>> {
     Json(Listing::whole(proxy.held()))
 }
 
-/// Shows a held request: what is sent if it is approved.
+/// Shows a held request, with the names of the credentials that it gets after approval.
 #[utoipa::path(get, path = "/api/v1/proxy/held/{id}", operation_id = "getHeldRequest", params(("id" = String, Path)),
     responses((status = 200, body = HeldRequestView)))]
 async fn get_held(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Json<HeldRequestView>, Problem> {
@@ -72,7 +72,8 @@ async fn get_held(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Jso
 
 /// Approves a held request, once or for a time. The proxy then sends it with the credentials of its rules.
 ///
-/// The policy decides again: a new rule that denies wins. A caller with the name of the request's identity or user cannot approve it.
+/// The policy is evaluated again: if a new rule denies the request, the request is denied. A caller with the name of the request's
+/// identity or user cannot approve it.
 #[utoipa::path(post, path = "/api/v1/proxy/held/{id}/approve", operation_id = "approveHeldRequest",
     params(("id" = String, Path)), request_body = ApproveHeldBody, responses((status = 200, body = HeldApprovalView)))]
 async fn approve(
@@ -114,7 +115,8 @@ async fn reject(
 
 /// Lists the last requests of the proxy in this process, newest first: at most 1,000, in memory, without query, headers and body.
 ///
-/// A request is listed once its response begins; `duration_ms` is null until it ends. Not kept with `server.console = false`: 404.
+/// A request is listed once its response begins; `duration_ms` is null until it ends. With `server.console = false` no requests are
+/// kept, and the response is 404.
 #[utoipa::path(get, path = "/api/v1/proxy/requests", operation_id = "listProxyRequests", params(RecentQuery),
     responses((status = 200, body = Object)))]
 async fn list_recent(
@@ -124,10 +126,11 @@ async fn list_recent(
     Ok(Json(Listing::whole(proxy.recent(&query).ok_or_else(not_kept)?)))
 }
 
-/// Exports the last requests of the proxy in this process as HAR 1.2, newest first: at most 1,000, those that have ended.
+/// Exports the last requests of the proxy in this process as HAR 1.2, newest first: at most 1,000, and only requests that have
+/// ended.
 ///
-/// The log has no query, header and body, because they are not kept. `_identity`, `_decision`, `_policy_rule`, `_reason`, `_rules` and
-/// `_credentials` (names) are members of each entry.
+/// The log has no query, header and body, because they are not kept. `_identity`, `_decision`, `_policy_rule`, `_reason`, `_rules`
+/// and `_credentials` (names) are members of each entry.
 #[utoipa::path(get, path = "/api/v1/proxy/requests.har", operation_id = "exportProxyRequests", params(RecentQuery),
     responses((status = 200, body = Object)))]
 async fn export_recent(
@@ -156,7 +159,8 @@ fn recent(proxy: &dyn ProxyRequests, id: &str) -> Result<Value, Problem> {
     })
 }
 
-/// Shows what a replay of a recent request would send by the rules in effect, or why it is refused. Sends nothing.
+/// Shows the request that a replay of a recent request would send under the current rules, or why the replay is refused. Sends
+/// nothing.
 #[utoipa::path(get, path = "/api/v1/proxy/requests/{id}/replay", operation_id = "planProxyReplay",
     params(("id" = String, Path)), responses((status = 200, body = ReplayPlanView)))]
 async fn plan_replay(
@@ -169,9 +173,10 @@ async fn plan_replay(
 
 /// Sends a recent request again as its client: by the policy in effect, with the current values of the credentials.
 ///
-/// Returns the new request after its response, of which the body is discarded, or after 30 seconds. The proxy keeps no query, header and
-/// body: a request with a query or a body is refused with 409, and a replay has only `Host`, `Accept` and `User-Agent`. It is also
-/// refused with 409 if the client may no longer use the proxy or has another identity, and if the policy denies or holds the request.
+/// Returns the new request when its response has ended, or after 30 seconds. The body of the response is discarded. The proxy keeps
+/// no query, headers or body: a replay has only the headers `Host`, `Accept` and `User-Agent`. The replay is refused with 409 if
+/// the request has a query or a body, if its client may no longer use the proxy or has another identity, or if the policy denies or
+/// holds the request.
 #[utoipa::path(post, path = "/api/v1/proxy/requests/{id}/replay", operation_id = "replayProxyRequest",
     params(("id" = String, Path)), responses((status = 200, body = Object)))]
 async fn replay(

@@ -1,4 +1,4 @@
-//! Roles: built-in and custom ones.
+//! Built-in and custom roles.
 
 use api::access::{NewRole, RoleView};
 use api::changes::ChangeView;

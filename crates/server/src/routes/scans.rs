@@ -14,12 +14,13 @@ use crate::problem::Problem;
 use crate::routing::{Api, routes};
 use crate::time;
 
-/// Maximum targets and server names of a scan in an answer. A watch may have 10,000.
+/// Maximum targets and server names of a scan in a response. A watch may have 10,000.
 const NAMES_MAX: usize = 20;
-/// Maximum characters of a target in an answer: any host name with port and server name.
+/// Maximum characters of a target in a response: any host name with port and server name.
 const NAME_CHARS_MAX: usize = 600;
 
-/// The settings of a stored scan that say what was scanned. Other settings name files of the host, and are not shown.
+/// The settings of a stored scan that describe what was scanned. Other settings contain names of files on the host, and are not
+/// shown.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StoredSpec {
@@ -75,7 +76,7 @@ fn spec_view(spec: StoredSpec) -> ScanSpecView {
     }
 }
 
-/// Returns the first names, and files without their folders.
+/// Returns the first [`NAMES_MAX`] names, truncated to [`NAME_CHARS_MAX`] characters. File names have no folder.
 fn shortened(names: &[String]) -> Vec<String> {
     let cut = |name: &String| {
         let name = without_folder(name);
@@ -129,10 +130,10 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<S
 
 /// Lists the differences between two scans, or all changes since a time.
 ///
-/// Endpoints that only the earlier scan probed come last, as `not-scanned`. A page compares at most 50,000 endpoints. It may then have
-/// fewer items than requested, or none, and still a `next`.
+/// Endpoints that only the earlier scan probed come last, as `not-scanned`. A page compares at most 50,000 endpoints. A page may
+/// therefore have fewer items than requested, or none, although `next` is set.
 ///
-/// Answers 410 (`pruned`) if the retention has removed observations that the answer needs.
+/// Responds 410 (`pruned`) if the retention has removed observations that the response needs.
 #[utoipa::path(get, path = "/api/v1/inventory/diff", operation_id = "diffInventory", params(PageQuery, DiffQuery),
     responses((status = 200, body = DiffListing)))]
 async fn diff(

@@ -77,7 +77,7 @@ impl MatchKind {
     }
 }
 
-/// The kinds of results, in the order of equally good hits.
+/// The kinds of results, in the order in which equally good hits are listed.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Kind {
     Certificate,
@@ -239,7 +239,7 @@ async fn managed(hits: &mut SearchHits, lifecycle: &Lifecycle, caller: &Caller) 
     }
     let most = certificate_check_limit(hits, caller);
     for step in steps {
-        // There are enough better hits, so that the search for parts of names is skipped.
+        // There are enough better hits: the search for parts of names is skipped.
         if hits.count(Kind::Certificate) >= hits.limit {
             hits.more = true;
             break;

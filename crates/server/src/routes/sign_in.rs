@@ -72,7 +72,7 @@ async fn create_link(
     Ok(response)
 }
 
-/// Returns the server's URL as the caller reached it. Empty if the request names no host, so that only the path remains.
+/// Returns the server's URL as the caller reached it. Empty if the request names no host: the link is then only a path.
 fn server_url(parts: &Parts) -> String {
     let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| parts.uri.authority().map(Authority::as_str));
@@ -83,9 +83,9 @@ fn server_url(parts: &Parts) -> String {
 
 /// Starts a browser session, with the code of a one-time link, with a user's name and password, or with a security key.
 ///
-/// The response sets the cookie `__Host-bulla` and contains the user's identity. An earlier session of the browser ends. For a user
-/// with security keys the password alone does not suffice: the response has status 202 and begins a ceremony, whose response is sent
-/// as `security_key` in a second request.
+/// The response sets the cookie `__Host-bulla` and contains the user's identity. An earlier session of the browser ends. A user
+/// with security keys also needs one of them after the password: the response has status 202 and begins a ceremony. Send the
+/// response of the security key as `security_key` in a second request.
 #[utoipa::path(post, path = "/api/v1/auth/sessions", operation_id = "signIn", request_body = SignIn,
     responses((status = 201, body = Me), (status = 202, body = SecurityKeyCeremony)))]
 async fn sign_in(
@@ -255,7 +255,8 @@ async fn begin_confirmation(
     Ok(holding_secret((StatusCode::CREATED, Json(ceremony)).into_response()))
 }
 
-/// Returns the user with this name and password, subject to the rate limits. The sign-in has not succeeded before the second factor.
+/// Returns the user with this name and password, subject to the rate limits. The caller of this function must still check the
+/// second factor.
 async fn authenticate_by_password(
     state: &State,
     name: &str,

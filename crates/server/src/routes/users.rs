@@ -107,10 +107,11 @@ fn user_lookup_key(
     Ok((subject_hash(&issuer, &subject), subject))
 }
 
-/// Sets a user's password: the caller's own, or with `access.manage` the password of a user with no more permissions than the caller.
+/// Sets a user's password: the caller's own, or with `access.manage` the password of a user with no more permissions than the
+/// caller.
 ///
-/// The user's sessions end, except the session that sets its own password. Setting another user's password may require approval,
-/// like a new token.
+/// The user's sessions end, except the session in which users set their own password. Setting another user's password may require
+/// approval, like a new token.
 #[utoipa::path(put, path = "/api/v1/users/{id}/password", operation_id = "setPassword", params(("id" = Uuid, Path)),
     request_body = api::access::NewPassword, responses((status = 204), (status = 202, body = ChangeView)))]
 async fn set_password(

@@ -20,7 +20,6 @@ use crate::routing::{Api, routes};
 use crate::state::Component;
 use crate::time::{maybe_shown, shown};
 
-/// Microseconds in a second.
 const SECOND_US: i64 = 1_000_000;
 
 pub(crate) fn routes() -> Api {

@@ -9,7 +9,7 @@ use http::Method;
 use super::endpoint::{Endpoint, endpoint};
 use super::need::NonApiAccess;
 
-/// A registered operation.
+/// A registered operation of a listener other than the API's, with its required permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NonApiOperation {
     /// HTTP method of the operation.

@@ -22,7 +22,7 @@ use crate::peer::address;
 use crate::problem::Problem;
 use crate::state::State;
 
-/// Timeout of a handler: an external issuer may take a minute to respond, and nothing takes two.
+/// Timeout of a handler: an external issuer may take a minute to respond, but no handler needs two minutes.
 const HANDLER_MAX: Duration = Duration::from_secs(120);
 
 /// `Retry-After` in seconds after a timeout.
@@ -35,10 +35,10 @@ pub(crate) struct Guard {
     pub(super) query: QueryParameters,
 }
 
-/// The authorized caller.
+/// The result of the checks before a handler: the caller, and the limits of the request.
 struct AuthorizedCaller {
     caller: Option<Caller>,
-    /// The concurrent request, counted until the response head is complete.
+    /// Permit of the concurrent request, held until the response head is complete. `None` for a stream.
     under_way: Option<KeyedPermit<Uuid>>,
     left: Option<RemainingQuota>,
     conditions: Option<ReadConditions>,

@@ -28,7 +28,7 @@ pub use face::NonApiOperation;
 pub(crate) use face::{Face, PathOperations};
 pub use need::{Access, Need, NonApiAccess};
 
-/// A registered route.
+/// A registered route of the API, with its requirements on the caller.
 #[derive(Clone, Debug)]
 pub struct RouteInfo {
     /// Area of the route: its OpenAPI tag.

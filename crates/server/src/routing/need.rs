@@ -71,14 +71,15 @@ impl Access {
     }
 
     /// Allows the permission in any scope. The handler must check the object with [`Caller::may`](crate::access::Caller::may), or
-    /// filter its listing by [`Caller::reach`](crate::access::Caller::reach). If it does neither, the response is replaced by 500.
+    /// filter its listing by [`Caller::reach`](crate::access::Caller::reach). If the handler does neither, its response is replaced
+    /// by 500.
     #[must_use]
     pub const fn scoped(mut self) -> Self {
         self.scoped = true;
         self
     }
 
-    /// Marks a response without an end of its own (events, exports): no ETag, no timeout, no idempotency key.
+    /// Marks a route whose response is a stream (events, exports): no ETag, no timeout, no idempotency key.
     #[must_use]
     pub const fn streams(mut self) -> Self {
         self.streams = true;

@@ -28,16 +28,16 @@ use crate::proxy_requests::ProxyRequests;
 
 /// The components of a server. The routes of a component that is `None` respond 503.
 ///
-/// A process that runs all components lists all of them: a literal without one does not compile.
+/// A process that runs all components sets every field explicitly, so that the compiler reports a forgotten component.
 #[derive(Clone, Default)]
 pub struct Components {
     /// The embedded certification authority and its protocols.
     pub issuance: Option<Issuance>,
-    /// Managed certificates.
+    /// Lifecycle of managed certificates: requests, renewals, deployments.
     pub certificates: Option<Lifecycle>,
     /// The issuers that sign managed certificates.
     pub issuers: Option<Issuers>,
-    /// The agents on hosts.
+    /// The agents that deploy certificates on hosts.
     pub agents: Option<Agents>,
     /// The nodes of the key service.
     pub key_nodes: Option<KeyNodes>,
@@ -55,9 +55,9 @@ pub struct Components {
     pub watches: Option<Watches>,
     /// The rules that assign endpoints to teams.
     pub ownership: Option<Ownership>,
-    /// The scan durations over time.
+    /// Performance of the scanner over time.
     pub history: Option<History>,
-    /// The credential store.
+    /// The credential store, with its CredHub and Vault APIs.
     pub credentials: Option<CredHub>,
     /// Signed heads and segments of the audit log.
     pub audit: Option<AuditLog>,
@@ -74,15 +74,15 @@ pub struct Issuance {
     pub authority: Authority,
     /// CRLs, OCSP and CA certificates.
     pub publications: Publications,
-    /// ACME (RFC 8555).
+    /// The ACME server (RFC 8555).
     pub acme: Acme,
-    /// EST (RFC 7030).
+    /// The EST server (RFC 7030).
     pub est: Est,
-    /// SCEP (RFC 8894).
+    /// The SCEP server (RFC 8894).
     pub scep: Scep,
 }
 
-/// The nodes of the key service.
+/// The sites, nodes and key policies of the key service.
 #[derive(Clone)]
 pub struct KeyNodes {
     /// Sites and the nodes at them.

@@ -60,14 +60,14 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// Sets the lifetimes of sessions.
+    /// Sets the lifetimes of sessions; `SessionOptions::default()` unless set.
     #[must_use]
     pub fn sessions(mut self, options: SessionOptions) -> Self {
         self.sessions = options;
         self
     }
 
-    /// Sets the rate limits.
+    /// Sets the rate limits; `LimitOptions::default()` unless set.
     #[must_use]
     pub fn limits(mut self, options: LimitOptions) -> Self {
         self.limits = options;
@@ -81,21 +81,21 @@ impl StateBuilder {
         self
     }
 
-    /// Requires that approvers sign the plan with a security key.
+    /// Sets whether approvers must sign the plan with a security key; false unless set.
     #[must_use]
     pub fn signed_approvals(mut self, required: bool) -> Self {
         self.signed_approvals = required;
         self
     }
 
-    /// Sets the components that this process runs.
+    /// Sets the components that this process runs; none unless set.
     #[must_use]
     pub fn components(mut self, components: Components) -> Self {
         self.components = components;
         self
     }
 
-    /// Creates the state.
+    /// Creates the state. Background tasks are not started.
     #[must_use]
     pub fn build(self) -> State {
         let teams = match &self.components.issuance {
@@ -156,7 +156,7 @@ impl State {
         &self.0.store
     }
 
-    /// Returns the clock.
+    /// Returns the clock: the time of all requests and background tasks.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
@@ -168,7 +168,7 @@ impl State {
         &self.0.metrics
     }
 
-    /// Returns the access control.
+    /// Returns the authentication and authorization of callers.
     #[must_use]
     pub fn access(&self) -> &AccessControl {
         &self.0.access

@@ -82,7 +82,8 @@ async fn overview(session: Session) -> Result<Response, Failure> {
         .show(&body)
 }
 
-/// Returns the failure of a page on a server without ACME. A caller without permission gets the API's refusal.
+/// Returns the failure to show when the API failed: on a server without ACME, that it does not run ACME; otherwise the failure of
+/// the API.
 fn absent(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => Failure::refused(

@@ -39,7 +39,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/agents/{id}/retire", get(confirm_retire).post(retire))
 }
 
-/// Redirects from the address of a list that is part of the page.
+/// Redirects from the URL of a list to the page that contains this list.
 async fn to_list(_: Session) -> Redirect {
     Redirect::to(PAGE)
 }

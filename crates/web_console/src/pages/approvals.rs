@@ -355,7 +355,7 @@ async fn decide(
     let body = Value::Object(body);
     session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
     let done = if action == "approve" { "approved" } else { "rejected" };
-    // Every response has a count of approvals, so that `back` would treat it as a pending change.
+    // Every response has a count of approvals, and `back` would treat it as a pending change.
     Ok(redirect(&format!("/console/{}/{segment}", kind.path), done, &Value::Null))
 }
 

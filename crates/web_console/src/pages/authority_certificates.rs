@@ -30,7 +30,7 @@ fn at(ca: &str) -> String {
     item("/api/v1/authorities", ca)
 }
 
-/// Redirects to the page of the CA in an answer.
+/// Redirects to the page of the CA in an API response.
 fn redirect_to_ca(answer: &Value, message: &str) -> Response {
     let id = json::text(answer, "/id");
     let page = if id.is_empty() { PAGE.to_owned() } else { item(PAGE, id) };

@@ -393,7 +393,7 @@ fn bounded<'a>(addresses: impl Iterator<Item = &'a str>) -> Result<Vec<Value>, F
     Ok(chosen)
 }
 
-/// Claims each of the selected endpoints. The API claims one at a time, so that some may fail and others succeed.
+/// Claims each of the selected endpoints. The API claims one at a time: some claims may fail while others succeed.
 async fn claim(session: Session, form: FormData) -> Result<Response, Failure> {
     let chosen = bounded(form.all("endpoint"))?;
     let mut rows = Vec::new();

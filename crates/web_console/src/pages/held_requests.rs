@@ -1,4 +1,4 @@
-//! Held requests of the proxy in this process: what waits for an approval, and the decision about it.
+//! Held requests of the proxy in this process: the list, and the decision about a request.
 
 use askama::Template;
 use axum::Router;
@@ -22,7 +22,7 @@ use crate::table::Table;
 pub(super) const PAGE: &str = "/console/proxy/held";
 /// Path of the list in the API.
 pub(super) const LIST: &str = "/api/v1/proxy/held";
-/// Permission to decide.
+/// Permission to approve and reject held requests.
 const DECIDE: &str = "proxy.decide";
 
 /// The choices of how long an approval applies: value in seconds (empty: once), text.
@@ -89,7 +89,7 @@ fn api_path(id: &str) -> String {
     format!("{LIST}/{}", api::path::segment(id))
 }
 
-/// Returns what is sent if the request is approved.
+/// Returns the properties of a held request, with the names of the credentials that the proxy adds after approval.
 fn facts(session: &Session, held: &Value) -> Facts {
     let text = |pointer| Cell::text(json::text(held, pointer));
     let credentials = match json::joined(held, "/credentials") {

@@ -173,7 +173,7 @@ fn health_facts(session: &Session, issuer: &Value) -> Facts {
         .with("Time", Cell::time(text("/health/last_error_at"), session.now))
 }
 
-/// Tests an issuer. The test issues nothing, so that its result is shown directly and not stored.
+/// Tests an issuer. The result is shown directly and not stored.
 async fn test(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("/api/v1/issuers/{}/test", api::path::segment(&id));
     let result = session.api.change(Method::POST, &path, form.csrf(), None).await?;

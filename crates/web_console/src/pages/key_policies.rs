@@ -109,7 +109,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Key policies").command("bulla key policy list").reads(listing.path()).show(&body)
 }
 
-/// Requests the nodes that satisfy a formula. Changes nothing, but the API uses POST, so that the CSRF token is needed.
+/// Requests the nodes that satisfy a formula. Changes nothing, but needs the CSRF token, because the API uses POST.
 async fn resolve(session: &Session, formula: &str) -> Result<FormulaMatches, Failure> {
     let body = json!({ "formula": formula });
     let answer = session.api.change(Method::POST, CHECK, session.csrf(), Some(&body)).await?;

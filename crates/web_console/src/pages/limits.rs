@@ -36,7 +36,7 @@ pub(crate) fn routes() -> Router<Api> {
 #[derive(Template)]
 #[template(path = "limits_change.html")]
 struct Change {
-    /// Whether the caller may see the exceptions from the limits of ACME.
+    /// Whether the caller may see the overrides of ACME limits.
     reads_overrides: bool,
 }
 

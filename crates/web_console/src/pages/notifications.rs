@@ -1,4 +1,4 @@
-//! Rules and channels of notifications, notifications, and the settings of alerts.
+//! Notification rules and channels, notifications, and alert settings.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};

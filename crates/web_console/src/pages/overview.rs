@@ -167,7 +167,7 @@ async fn health(session: &Session, summary: &Value) -> Result<Vec<Need>, Failure
     Ok(health)
 }
 
-/// Returns the age of the oldest CRL that is the newest of its part.
+/// Returns the age of the oldest CRL. Only the newest CRL of each CA and part counts.
 fn oldest_crl(publications: &Value, now: jiff::Timestamp) -> Option<Need> {
     let crls = json::items(publications).iter().flat_map(|one| json::list(one, "/crls"));
     let oldest = crls.map(|crl| json::text(crl, "/this_update")).filter(|time| !time.is_empty()).min()?;

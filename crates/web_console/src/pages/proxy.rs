@@ -1,4 +1,4 @@
-//! The proxy in this process: what it holds, and a summary of its recent requests by client.
+//! The proxy in this process: held requests, and a summary of recent requests by client.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ fn facts(held: usize, requests: &[Value]) -> Facts {
         .with("With a credential", Cell::text(count(with_credential)))
 }
 
-/// Sums of a client.
+/// Totals over the recent requests of one client.
 #[derive(Default)]
 struct Sums<'a> {
     requests: i64,

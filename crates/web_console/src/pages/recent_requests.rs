@@ -233,7 +233,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     Page::new(&session, "Proxy request").command("bulla proxy top").reads(path).show(&body)
 }
 
-/// Returns a link to the request that a request replays.
+/// Returns a link to the original request of a replay; empty for other requests.
 fn replay_of(one: &Value) -> Cell {
     match json::text(one, "/replay_of") {
         "" => Cell::Empty,
@@ -245,7 +245,7 @@ fn page_of(id: &str) -> String {
     format!("{PAGE}/{}", api::path::segment(id))
 }
 
-/// Shows what a replay would send, or why the API refuses it.
+/// Shows the request that a replay would send, or why the API refuses the replay.
 async fn confirm_replay(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = format!("{LIST}/{}/replay", api::path::segment(&id));
     let plan = session.api.get(&path).await?;

@@ -65,7 +65,7 @@ fn state(name: &str) -> Cell {
     }
 }
 
-/// Returns the link that compares a finished scan with the one before it.
+/// Returns the link that compares a finished scan with the previous scan.
 fn compared(scan: &Value) -> Cell {
     if is_pruned(scan) {
         return Cell::text("pruned");
@@ -85,7 +85,7 @@ fn is_pruned(scan: &Value) -> bool {
     !json::text(scan, "/pruned_at").is_empty()
 }
 
-/// Formats the targets of a scan, shortened, and the number of targets if the answer does not have all of them.
+/// Formats the targets of a scan, shortened, and the number of targets if the response does not contain all of them.
 fn targets(scan: &Value) -> String {
     let again = json::flag(scan, "/spec/again").then(|| "endpoints of the inventory".to_owned());
     let all = [again, Some(json::joined(scan, "/spec/targets")), Some(json::joined(scan, "/spec/sources"))];

@@ -129,7 +129,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         .show(&parts)
 }
 
-/// Returns the members of a target as a table, which differ by kind.
+/// Returns the settings of a target as a table. The settings differ by kind.
 fn members(target: &Value) -> Table {
     let members = target.as_object().into_iter().flatten();
     let rows = members.filter(|(_, value)| !value.is_null()).map(|(name, value)| {

@@ -43,7 +43,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/transparency/domains/{name}/remove", get(confirm_remove).post(remove))
 }
 
-/// Redirects from the address of a list that is part of the page.
+/// Redirects from the URL of a list to the page that contains this list.
 async fn to_list(_: Session) -> Redirect {
     Redirect::to(PAGE)
 }

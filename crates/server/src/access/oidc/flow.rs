@@ -38,8 +38,8 @@ pub(crate) struct Login {
     verifier: String,
     return_to: String,
     begun_at_us: i64,
-    /// Whether the issuer was asked to authenticate the user again. The browser could change this flag, so that it is no proof:
-    /// the `auth_time` claim is.
+    /// Whether the issuer was asked to authenticate the user again. The browser could change this flag: only the `auth_time` claim
+    /// is proof.
     #[serde(default)]
     confirm: bool,
 }
@@ -62,7 +62,7 @@ pub(crate) struct CallbackParams {
 pub(crate) struct CompletedLogin {
     /// The session's secret, for the cookie.
     pub(crate) cookie: Zeroizing<String>,
-    /// The path to return to.
+    /// Path on this server to which the browser returns.
     pub(crate) return_to: String,
 }
 
@@ -238,8 +238,8 @@ async fn create_user(
 ) -> Result<Identity, Problem> {
     let named = claims.text(&oidc.options().name_claim).or(claims.email.as_deref()).unwrap_or(&claims.sub);
     let name: String = named.chars().filter(|c| !c.is_control()).take(64).collect();
-    // Two users with the same name at the issuer: the second gets a part of the subject's hash in its name. So does a user whose name
-    // has permissions already, such as the name of a deleted user.
+    // If two users have the same name at the issuer, the name of the second contains a part of the subject's hash. The same applies
+    // if the name has permissions already, as the name of a deleted user may.
     let other = format!("{name} ({})", &URL_SAFE_NO_PAD.encode(key)[..6]);
     let actor = "system:login";
     for name in [name, other] {

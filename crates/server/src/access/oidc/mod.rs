@@ -38,14 +38,14 @@ pub struct OidcOptions {
     pub roots: Vec<Vec<u8>>,
 }
 
-/// A grant to the members of a group.
+/// A rule that grants a role to the members of a group.
 #[derive(Clone, Debug)]
 pub struct GroupGrant {
     /// Name of the group, exactly as the issuer sends it.
     pub group: String,
-    /// Name of the role.
+    /// Name of the role that members of the group get.
     pub role: String,
-    /// The scope of the grant.
+    /// Objects to which the role applies.
     pub scope: Scope,
 }
 

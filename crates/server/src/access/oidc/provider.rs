@@ -49,7 +49,7 @@ impl Oidc {
         Ok(Self(Arc::new(OidcParts { options, issuer })))
     }
 
-    /// Returns the settings.
+    /// Returns the settings that the provider was created with.
     #[must_use]
     pub fn options(&self) -> &OidcOptions {
         &self.0.options

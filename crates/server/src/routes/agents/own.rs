@@ -57,7 +57,7 @@ async fn enroll(
     Ok(Json(enrolled_view(enrolled)))
 }
 
-/// Returns the calling agent: its identity's certificate must have the key from enrolment.
+/// Returns the calling agent. Its client certificate must have the key that was enrolled for this agent.
 async fn agent_of(agents: &Agents, caller: &Caller) -> Result<Uuid, Problem> {
     agents.check_key(caller.id(), caller.shows("an agent")?).await?;
     Ok(caller.id())
@@ -112,7 +112,7 @@ async fn give_work(
     Ok(Json(AssignmentView { jobs: agents.poll(agent, host_facts(facts), params.wait).await? }))
 }
 
-/// Lists the targets of the calling agent, for the policy on its host.
+/// Lists the targets of the calling agent, for the local policy of its host.
 #[utoipa::path(get, path = "/api/v1/agent/targets", operation_id = "listOwnTargets",
     responses((status = 200, body = AgentTargetsView)))]
 async fn own_targets(

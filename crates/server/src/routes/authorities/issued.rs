@@ -117,8 +117,9 @@ async fn issue(
     Ok((StatusCode::CREATED, [(LOCATION, place)], Json(issued_certificate(&issued))).into_response())
 }
 
-/// Returns the CA that a request names. Only a caller whose permission covers all profiles may name a CA other than the
-/// profile's. A CA that is a credential needs a caller who manages the credential. All other CAs get the same answer, existing or not.
+/// Returns the CA that a request names. Only a caller whose permission covers all profiles may name a CA other than the profile's.
+/// For a CA that is a credential, the caller also needs `credential.manage` on its path. Other callers get the same error for a
+/// missing CA as for an existing one.
 async fn named_ca(
     authority: &Authority,
     caller: &Caller,
@@ -243,7 +244,7 @@ async fn list(
     Ok(Json(listing(page, |record| issued_view(record, now_us))))
 }
 
-/// Returns the CA of a filter. To a caller who may not see CAs, one that does not exist is a CA without certificates.
+/// Returns the CA of a filter. For a caller who may not read CAs, a CA that does not exist counts as a CA without certificates.
 pub(super) async fn ca_of_filter(
     authority: &Authority,
     caller: &Caller,
@@ -272,8 +273,8 @@ async fn get_one(
     Ok(Json(issued_view(record, clock.now_us())))
 }
 
-/// Returns whether a caller with the permission on a profile has it on every certificate of the profile. Otherwise a team may own the
-/// names of some of them.
+/// Returns whether a caller with the permission on a profile has it on every certificate of the profile. If not, a team may own the
+/// names of some of these certificates.
 pub(super) fn covers_profiles(caller: &Caller, permission: Permission) -> bool {
     caller.has_permission_everywhere(permission) || !caller.ownership().owns_any(OwnedKind::Name)
 }
@@ -304,8 +305,8 @@ fn missing(id: &str) -> Problem {
     Problem::not_found(format_args!("certificate {id} issued by this server"))
 }
 
-/// Returns a certificate by ID or fingerprint, if the caller has this permission on it. One that the caller may not see is answered
-/// like one that does not exist.
+/// Returns a certificate by ID or fingerprint, if the caller has this permission on it. If the caller may not see the certificate,
+/// the error is the same as for a missing one.
 pub(super) async fn find_permitted(
     authority: &Authority,
     caller: &Caller,

@@ -87,7 +87,7 @@ impl From<RetireError> for Problem {
     }
 }
 
-/// Converts an error to a problem, with its kind and its object in members of their own.
+/// Converts an error to a problem, with the kind and the object of the error in separate members.
 pub(super) fn refused(error: IssueError) -> Problem {
     let unprocessable = |kind: &'static str, error: &dyn std::fmt::Display| {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, kind, "The certificate cannot be issued").detail(error)

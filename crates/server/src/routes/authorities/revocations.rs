@@ -153,8 +153,8 @@ async fn selected(
     }
 }
 
-/// Returns the certificate with a serial number. One that the caller may not see is answered like one that does not exist, and so is
-/// another CA.
+/// Returns the certificate with a serial number. If the caller may not see the certificate, the error is the same as for a missing
+/// certificate or a missing CA.
 async fn by_serial(
     authority: &Authority,
     caller: &Caller,
@@ -175,7 +175,8 @@ async fn by_serial(
     Ok(Selection::Serial { ca, serial })
 }
 
-/// Returns the matching certificates that the caller may revoke. Those with names of another team are left out, as in listings.
+/// Returns the matching certificates that the caller may revoke. Certificates with names of another team are left out, as in
+/// listings.
 async fn permitted_matches(
     store: &Store,
     caller: &Caller,

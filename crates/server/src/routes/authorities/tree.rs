@@ -213,7 +213,7 @@ async fn install(
     Ok(Json(view(&authority, &ca).await?))
 }
 
-/// Cross-signs a CA, so that clients that trust the root of the signer trust it too.
+/// Cross-signs a CA, so that clients that trust the root of the signer also trust this CA.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/cross-signatures", operation_id = "crossSignAuthority",
     params(("ca" = String, Path)), request_body = CrossSignature, responses((status = 201, body = AuthorityView)))]
 async fn cross_sign(
@@ -226,8 +226,8 @@ async fn cross_sign(
     created(&authority, &ca).await
 }
 
-/// Renews the certificate of a CA under the same key. Certificates that it issued are valid under both. The old certificate is
-/// offered in an alternate chain while it is valid.
+/// Renews the certificate of a CA under the same key. Certificates that the CA issued are valid under the old and the new CA
+/// certificate. The old CA certificate is offered in an alternate chain while it is valid.
 #[utoipa::path(post, path = "/api/v1/authorities/{ca}/renew", operation_id = "renewAuthority",
     params(("ca" = String, Path)), request_body = Renewing, responses((status = 200, body = AuthorityView)))]
 async fn renew(

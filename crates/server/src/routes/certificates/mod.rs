@@ -88,7 +88,7 @@ async fn permitted(
 ) -> Result<ManagedCertificate, Problem> {
     let found = lifecycle.get(id).await;
     let Ok(certificate) = &found else {
-        // Checked in any case, so that a caller without the permission in any scope learns nothing from the difference.
+        // Marks the permission as checked for a missing certificate too: the guard then treats both cases alike.
         let _ = caller.reach(permission);
         return Err(found
             .map(drop)
@@ -102,8 +102,8 @@ async fn permitted(
     found.map_err(Problem::from)
 }
 
-/// Checks that the caller has a permission on something of a certificate. Without that and the permission to read it, the answer is
-/// `missing`.
+/// Checks a permission on a certificate, for a request about one of its objects, such as a run. `both` contains this permission and
+/// the permission to read the certificate. A caller with neither gets the error `missing`.
 pub(crate) async fn check_permission(
     lifecycle: &Lifecycle,
     caller: &Caller,
@@ -203,8 +203,8 @@ async fn groups(
 
 /// Counts certificates by several properties in one request, such as for the filters of a list.
 ///
-/// Each property is counted without its own filter: with `status=failed`, the counts by status are of all certificates, and the
-/// counts by issuer of the failed ones. Archived certificates are left out unless `status` names them.
+/// Each property is counted without its own filter. With `status=failed`, for example, the counts by status cover all certificates,
+/// and the counts by issuer cover only failed ones. Archived certificates are left out unless `status` names them.
 #[utoipa::path(get, path = "/api/v1/certificates/facets", operation_id = "countCertificateFacets",
     params(FacetQuery, CertificateFilter), responses((status = 200, body = FacetsView)))]
 async fn facets(
@@ -262,10 +262,10 @@ async fn get_one(
     Ok(tagged(certificate))
 }
 
-/// Changes a certificate. New names, profile, issuer and key apply from the next version on; `renew` requests it now.
+/// Changes a certificate. New names, profile, issuer and key apply from the next version on; `renew` requests this version now.
 ///
-/// Without `If-Match` the change applies to the newest revision, unless the same members were changed concurrently. A change after which
-/// the certificate no longer needs approval waits for approval itself.
+/// Without `If-Match` the change applies to the newest revision, unless the same members were changed concurrently. A change after
+/// which the certificate no longer needs approval waits for approval itself.
 #[utoipa::path(patch, path = "/api/v1/certificates/{id}", operation_id = "updateCertificate",
     params(("id" = Uuid, Path)), request_body = CertificatePatch,
     responses((status = 200, body = CertificateView), (status = 202, body = ChangeView)))]
@@ -346,7 +346,7 @@ async fn check_change(
     check_references(agents, caller, Permission::CertificateManage, references, &after).await
 }
 
-/// Archives a certificate. Deployed versions stay in place, and it is no longer renewed.
+/// Archives a certificate. Deployed versions stay in place, and the certificate is no longer renewed.
 #[utoipa::path(delete, path = "/api/v1/certificates/{id}", operation_id = "archiveCertificate",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn archive(

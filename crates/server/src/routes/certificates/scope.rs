@@ -47,7 +47,7 @@ impl<'a> Facts<'a> {
             for target in self.targets {
                 let TargetRef::Deploy { target, .. } = target else { continue };
                 let found = agent::tables::Agents::of(store).target(*target).await?;
-                // A deleted target has no name, so that its ID is used, which matches no grant.
+                // A deleted target has no name. Its ID is used instead, and matches no grant.
                 names.push(found.map_or_else(|| target.to_string(), |row| row.settings.name));
             }
         }
@@ -64,8 +64,7 @@ pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<Mana
     }
 }
 
-/// Returns whether the caller may see a row of a listing. Targets are not looked up, so that grants limited to targets list
-/// nothing.
+/// Returns whether the caller may see a row of a listing. Targets are not looked up: grants limited to targets list nothing.
 pub(crate) fn may_see(caller: &Caller, permission: Permission, certificate: &ManagedCertificate) -> bool {
     caller.may(permission, Facts::of(certificate).object()).is_ok()
 }
@@ -112,7 +111,8 @@ pub(super) async fn may_create(
     check_references(agents, caller, NEEDED, references, &object).await
 }
 
-/// Checks that the profile and the issuer of a certificate exist, and belong to no other team. Both get one answer.
+/// Checks that the profile and the issuer of a certificate exist, and belong to no other team. A missing object and an object of
+/// another team get the same error.
 pub(super) async fn check_profile_and_issuer(
     store: &Store,
     caller: &Caller,
@@ -142,8 +142,8 @@ pub(super) async fn check_profile_and_issuer(
     Ok(())
 }
 
-/// Checks that the name of a certificate is no DNS name of another team. Otherwise a conflict would show that the other team has a
-/// certificate with this name, and the name would be taken from that team.
+/// Checks that the name of a certificate is no DNS name of another team. Otherwise a name conflict would reveal certificates of the
+/// other team, and a team could occupy names of another team.
 pub(super) fn check_name(
     caller: &Caller,
     permission: Permission,
@@ -189,7 +189,7 @@ pub(super) async fn check_references(
             if found.row.settings.agent != *agent {
                 return Err(elsewhere("target"));
             }
-            // A target that a team owns belongs to that team, whichever host it is on.
+            // A target that a team owns belongs to that team, regardless of its host.
             let targets = Some(vec![found.row.settings.name]);
             let owned = Object { targets, ..Object::default() };
             let owners = caller.ownership().owners(&owned);

@@ -164,7 +164,7 @@ pub(super) fn groups_view(by: GroupBy, groups: Groups) -> GroupsView {
 /// Parses the names of properties that are separated by commas.
 ///
 /// # Errors
-/// 400 for an unknown name, and for one that is there twice.
+/// 400 for an unknown or repeated name.
 pub(super) fn facet_names(text: &str) -> Result<Vec<GroupBy>, Problem> {
     let mut all: Vec<GroupBy> = Vec::new();
     for name in text.split(',') {

@@ -15,7 +15,6 @@ use crate::access::{BUILT_IN_ROLES, Permission};
 use crate::credhub::Refused;
 use crate::routing::{Face, NonApiAccess, PathOperations};
 
-/// Returns the routes of this module.
 pub(super) fn routes() -> Face<Context> {
     Face::new().route("/api/v1/access", PathOperations::new().get(NonApiAccess::AtPath, access))
 }

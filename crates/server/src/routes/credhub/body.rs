@@ -17,7 +17,7 @@ use crate::credhub::Refused;
 /// The members of a JSON object, each with its text. Of members with the same name the last one counts, as in CredHub.
 pub(super) type Members = BTreeMap<String, SecretJson>;
 
-/// A JSON object.
+/// A request body that is a JSON object.
 pub(super) struct Body(pub(super) Members);
 
 impl FromRequest<Context> for Body {
@@ -54,7 +54,7 @@ impl FromRequest<Context> for Text {
 
 /// Reason why the fields of a request cannot be parsed.
 pub(super) enum Unreadable {
-    /// Unknown field.
+    /// The request contains an unknown field of this name.
     UnknownField(String),
     /// A field has another type, or is missing.
     Malformed,
@@ -82,7 +82,7 @@ impl From<Unreadable> for Refused {
     }
 }
 
-/// Parses a request.
+/// Parses the members of a request body as a request.
 pub(super) fn read<T: DeserializeOwned>(body: &Members) -> Result<T, Unreadable> {
     let members = body.iter().map(|(name, value)| (name.as_str(), value.raw()));
     T::deserialize(MapDeserializer::new(members)).map_err(|error| unreadable(&error))

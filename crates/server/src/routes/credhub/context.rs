@@ -33,12 +33,10 @@ impl Context {
         self.accepts_sessions
     }
 
-    /// Returns the credential store.
     pub(crate) fn hub(&self) -> &CredHub {
         &self.hub
     }
 
-    /// Returns the server's state.
     pub(crate) fn server(&self) -> &State {
         &self.server
     }

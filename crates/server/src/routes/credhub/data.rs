@@ -105,7 +105,7 @@ pub(super) async fn set(
     headers: HeaderMap,
     Body(body): Body,
 ) -> Result<Json<CredentialView<SecretJson>>, Refused> {
-    // Invalid fields are 422 here, but 400 when a value is generated: see the module.
+    // As in CredHub: invalid fields are 422 here, but 400 when a value is generated.
     const UNPROCESSABLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
     let kind = body::kind(&body).map_err(|_| Refused::bad_request().with_status(UNPROCESSABLE))?;
     let kind = kind.kind.and_then(|kind| kind.parse::<Kind>().ok());
@@ -124,8 +124,8 @@ pub(super) async fn set(
     Ok(Json(credential(&version, store.options().ca_versions)))
 }
 
-/// Parses the condition of a write: the known version that it may replace (`If-Match: "ID"`), or that the credential must not
-/// exist (`If-None-Match: *`).
+/// Parses the condition of a write: replace only the version with this ID (`If-Match: "ID"`), or only create a new credential
+/// (`If-None-Match: *`).
 fn expected(headers: &HeaderMap) -> Result<Option<Option<Uuid>>, Refused> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
     match (text(IF_MATCH), text(IF_NONE_MATCH)) {

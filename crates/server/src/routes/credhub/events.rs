@@ -35,9 +35,9 @@ const PASSED_MAX: usize = 500;
 /// Streams the changes of credentials that the caller may read at the time of each change: `credential.changed` and
 /// `credential.deleted`, with the name but without the value.
 ///
-/// The first event is `ready`. Its `resumed` is whether all events since `Last-Event-ID` follow. If it is false, or after `lagged`,
-/// events may be missing. `place` only contains an ID for `Last-Event-ID`. `access` reports that the caller's permissions may have
-/// changed. If the caller itself lost access, the stream ends after it.
+/// The first event is `ready`. Its member `resumed` is true if all events since `Last-Event-ID` follow. If `resumed` is false, or
+/// after the event `lagged`, events may be missing. `place` only contains an ID for `Last-Event-ID`. `access` reports that the
+/// caller's permissions may have changed. If the caller itself lost access, the stream ends after this event.
 pub(super) async fn follow(
     context: Context,
     Principal(requester): Principal,

@@ -25,10 +25,9 @@ use super::principal::Principal;
 use crate::credhub::Refused;
 use crate::routing::{Face, NonApiAccess, PathOperations};
 
-/// The port of PostgreSQL.
+/// Default port of PostgreSQL, for a URL without one.
 const PORT: u16 = 5_432;
 
-/// Returns the routes of this module.
 pub(super) fn routes() -> Face<Context> {
     use NonApiAccess::{AtPath, DatabaseManager};
     let on = PathOperations::new;

@@ -1,7 +1,7 @@
 //! The embedded issuer, in place of a UAA for CredHub clients.
 //!
-//! A client is an API token: its name is the client ID, its text the client secret. A user logs in with the same name and text, so
-//! that interactive users need no other account.
+//! A client is an API token: the name of the token is the client ID, and its value is the client secret. A user logs in with the
+//! same name and value, so that interactive users need no other account.
 
 use api::credhub::{TokenRequest, TokenView};
 use axum::Json;
@@ -86,7 +86,7 @@ async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Gra
     }
 }
 
-/// Returns the API token with this name and text.
+/// Returns the API token with this name and value.
 pub(crate) async fn identified(
     context: &Context,
     name: &str,
@@ -136,7 +136,7 @@ fn answer(tokens: &Tokens, with_refresh: bool) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
-/// Revokes a token. Anyone with the token may revoke it, even after its expiry, because its refresh token is revoked too.
+/// Revokes a token and its refresh token. Anyone with the token may revoke it, even after its expiry.
 pub(super) async fn revoke(
     context: Context,
     headers: HeaderMap,

@@ -1,7 +1,7 @@
-//! The credential store with CredHub's API, on its own listener. Its paths also belong to Bulla.
+//! The credential store with CredHub's API, on its own listener. The listener also serves endpoints that CredHub does not have.
 //!
-//! Statuses, texts and peculiarities are the same as in CredHub 2.15, because its clients expect them. A wrong method is 404 with an
-//! empty body. A caller without read permission gets 404. An unknown field is 422 when a value is set, and 400 when it is
+//! Statuses, texts and peculiarities are the same as in CredHub 2.15, because its clients expect them. A wrong method is 404 with
+//! an empty body. A caller without read permission gets 404. An unknown field is 422 when a value is set, and 400 when it is
 //! generated.
 
 mod access;
@@ -185,7 +185,7 @@ async fn management(
 }
 
 /// Switches read-only mode on or off. The caller must authenticate: a local address is no credential, because other users and
-/// browsers of this machine have it too.
+/// browsers of this machine have the same address.
 async fn manage(
     context: Context,
     axum::Extension(peer): axum::Extension<Peer>,

@@ -36,8 +36,8 @@ impl FromRequestParts<Context> for Principal {
     }
 }
 
-/// The authenticated principal of a `GET` request that can reveal a value. To reveal it, a browser session needs a recent proof
-/// of the user's identity.
+/// The authenticated principal of a `GET` request that can reveal a value. To reveal a value, a browser session needs a recent
+/// proof of the user's identity.
 pub(super) struct Reader(Identified);
 
 impl Reader {
@@ -152,13 +152,13 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Requester
         (Err(error), _) => return Err(bad_token(error)),
     };
     let caller = token_of(context, &grant).await?;
-    // The actor follows from the configuration now, not at the login.
+    // The actor is derived from the current configuration, not from the configuration at the login.
     let requester = caller_requester(&caller, hub.token_actor(&grant.name, &grant.grant_type));
     paced(context, Some(&caller), Requester { login: Some(login), ..requester })
 }
 
-/// Returns the API token for which a token of the embedded issuer was issued. Renaming an API token creates another actor, so
-/// that tokens issued under the former name are invalid.
+/// Returns the API token for which a token of the embedded issuer was issued. Renaming an API token creates another actor, and
+/// invalidates the tokens issued under the former name.
 pub(super) async fn token_of(context: &Context, grant: &Grant) -> Result<Caller, Refused> {
     let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
     let name = caller.actor().split_once(':').map_or(caller.actor(), |(_, name)| name);

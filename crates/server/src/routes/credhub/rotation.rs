@@ -19,7 +19,6 @@ use super::principal::Principal;
 use crate::credhub::Refused;
 use crate::routing::{Face, NonApiAccess, PathOperations};
 
-/// Returns the routes of this module.
 pub(super) fn routes() -> Face<Context> {
     use NonApiAccess::{AtPath, Manager};
     let on = PathOperations::new;

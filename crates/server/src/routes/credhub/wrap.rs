@@ -19,7 +19,6 @@ use crate::routing::{Face, NonApiAccess, PathOperations};
 /// Default lifetime of a token, s.
 const SECONDS: u32 = 300;
 
-/// Returns the routes of this module.
 pub(super) fn routes() -> Face<Context> {
     let on = PathOperations::new;
     Face::new()

@@ -7,7 +7,7 @@ use sites::{Attributes, stored_attributes};
 /// The OpenAPI tag of these routes.
 pub(super) const AREA: &str = "places";
 
-/// Attributes in the API.
+/// Attributes of a site or node in the API: the value by name.
 pub(super) type AttributesBody = BTreeMap<String, String>;
 
 /// Parses stored attributes for a view.

@@ -22,7 +22,7 @@ pub(super) fn routes() -> Api {
         .route(Permission::NodeRead, routes!(trace))
 }
 
-/// Shows rates, queues and times of the key services that this server reads, over the time since the request before.
+/// Shows rates, queues and times of the key services that this server reads, over the time since the previous request.
 ///
 /// The services are in `keys.monitor_urls` of the server's configuration. A service that does not respond is in `away`. The members
 /// are the same as in `bulla key top --json`.

@@ -68,8 +68,8 @@ async fn get_one(
 /// Retires a node.
 ///
 /// The node can no longer authenticate, and the other nodes are notified. It can only rejoin with a new token. For a hostile node,
-/// also rotates every policy whose keys the node could decrypt. This also works for a node that is already retired, and a repeated
-/// request completes an interrupted one.
+/// also rotates every policy whose keys the node could decrypt. The request also works for a node that is already retired, and can
+/// be repeated after an interruption.
 #[utoipa::path(post, path = "/api/v1/key-nodes/{node}/retire", operation_id = "retireKeyNode",
     params(("node" = String, Path)), request_body = KeyNodeRetirement, responses((status = 204)))]
 async fn retire(

@@ -53,7 +53,7 @@ async fn enroll(
     Ok(Json(enrolled_view(places.enroll(&request).await?)))
 }
 
-/// Returns the calling node: its identity's certificate must have the key from enrolment.
+/// Returns the calling node. Its client certificate must have the key that was enrolled for this node.
 async fn node_of(places: &Sites, caller: &Caller) -> Result<Uuid, Problem> {
     places.check_key(caller.id(), caller.shows("a node")?).await?;
     Ok(caller.id())

@@ -21,7 +21,7 @@ impl HexDigits {
         &self.0
     }
 
-    /// Returns the range of byte strings that begin with these digits: from the first on and before the second.
+    /// Returns the range of byte strings that begin with these digits: the first bound is inclusive, the second exclusive.
     pub(super) fn range(&self) -> (Vec<u8>, Vec<u8>) {
         range(&self.0)
     }
@@ -38,7 +38,8 @@ fn range(digits: &str) -> (Vec<u8>, Vec<u8>) {
     let octets = |values: &[u8]| -> Vec<u8> {
         values.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)).collect()
     };
-    // The next number with the same digits. If there is none, an upper bound: no hash has 33 bytes of 255.
+    // The smallest byte string after all that begin with these digits. If every digit is `f`, there is none: 33 bytes of 255 are
+    // above every hash.
     let mut next = values.clone();
     while next.last() == Some(&15) {
         next.pop();

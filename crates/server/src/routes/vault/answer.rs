@@ -32,7 +32,7 @@ enum RefusedBody {
     Errors {
         errors: Vec<String>,
     },
-    /// The metadata of a version without its value.
+    /// The body of the 404 for a deleted or destroyed version: the metadata of the version without its value.
     Gone(Box<Envelope<Json>>),
 }
 
@@ -169,7 +169,7 @@ pub(super) struct SecretData {
     metadata: Map<String, Json>,
 }
 
-/// Returns a secret.
+/// Returns the response with the fields of a secret and the metadata of its version.
 pub(super) fn secret(fields: SecretJson, metadata: Map<String, Json>) -> Answer<SecretData> {
     axum::Json(Envelope::of(SecretData { data: fields, metadata }, Json::Null))
 }
@@ -183,7 +183,7 @@ pub(super) fn time(us: i64) -> String {
     jiff::Timestamp::from_microsecond(us).unwrap_or_default().to_string()
 }
 
-/// Returns the creation time and the end of a version.
+/// Returns the creation and deletion times of a version that is not destroyed.
 pub(super) fn version_times(created_at_us: i64, ends_at_us: Option<i64>) -> Map<String, Json> {
     Map::from_iter([
         ("created_time".to_owned(), time(created_at_us).into()),

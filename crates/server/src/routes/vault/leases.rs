@@ -19,7 +19,7 @@ const PREFIX: &str = "database/creds";
 /// Maximum rounds of a revocation by prefix, of 1,000 leases each.
 const ROUNDS_MAX: usize = 100;
 
-/// Returns the identity of a lease: the path that created it, and its own part.
+/// Returns the lease ID of Vault's API: the path that created the lease, and the UUID of the lease.
 fn lease_id(lease: &LeaseRow) -> String {
     format!("{PREFIX}{}/{}", lease.name, lease.id)
 }
@@ -37,14 +37,14 @@ fn seconds_until(context: &Context, lease: &LeaseRow) -> i64 {
 
 fn refused(error: CredentialError) -> Refused {
     match error {
-        // A role that is missing and one that may not be read get the same response, as in the rest of this API.
+        // The response is the same for a missing role and for a role that the caller may not read, as in the rest of this API.
         CredentialError::NoRole => Refused::denied(),
         CredentialError::NoLease => Refused::bad("invalid lease"),
         error => error.into(),
     }
 }
 
-/// Creates a credential.
+/// Creates a dynamic credential and its lease.
 pub(super) async fn create(
     context: Context,
     Principal { requester, token }: Principal,
@@ -108,7 +108,7 @@ pub(super) async fn revoke(
     LeaseCall { requester, id, .. }: LeaseCall,
 ) -> Result<StatusCode, Refused> {
     match context.hub().credentials().revoke_lease(&requester, id).await {
-        // The database is asked again until the credential is dropped there.
+        // The revocation is retried until the database has dropped the credential.
         Ok(_) | Err(CredentialError::NoLease) => Ok(StatusCode::NO_CONTENT),
         Err(error) => Err(refused(error)),
     }
@@ -151,7 +151,7 @@ pub(super) async fn revoke_prefix(
     if permitted { Ok(StatusCode::NO_CONTENT) } else { Err(Refused::denied()) }
 }
 
-/// Returns whether the caller may revoke there.
+/// Revokes the leases below a path. Returns false if the caller may not revoke them.
 async fn revoke_below(
     context: &Context,
     requester: &Requester,

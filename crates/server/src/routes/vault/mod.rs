@@ -1,7 +1,7 @@
 //! The credential store with the API of Vault's KV store, version 2, so that Vault clients work unchanged.
 //!
-//! The mount `secret` is the root of all names: `secret/team/db` is the credential `/team/db`. Missing permission is 403,
-//! whether or not the object exists. A missing object is 404 with an empty error list, because clients compare that.
+//! The mount `secret` is the root of all names: `secret/team/db` is the credential `/team/db`. Missing permission is 403, whether
+//! or not the object exists. A missing object is 404 with an empty error list, which clients expect.
 
 mod answer;
 mod data;

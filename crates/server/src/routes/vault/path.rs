@@ -7,7 +7,7 @@ use http::request::Parts;
 use super::super::credhub::context::Context;
 use super::answer::Refused;
 
-/// The name of a secret.
+/// The name of a secret, from the path of the request.
 pub(super) struct SecretName(pub(super) Name);
 
 /// The name of a folder; `None` is the root. A trailing slash is ignored.

@@ -1,4 +1,4 @@
-//! Tokens: issued for an API token; anyone with a token can look it up and revoke it.
+//! Tokens, issued at login with an API token. The holder of a token can look up and revoke the token.
 
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use super::answer::{Answer, Body, Refused, auth, data, time};
 use super::principal::Principal;
 use crate::peer::address;
 
-/// Logs in by AppRole: the role ID is the name of an API token, and the secret ID its text.
+/// Logs in by AppRole: the role ID is the name of an API token, and the secret ID is the value of the token.
 pub(super) async fn login(context: Context, request: Request) -> Result<Response, Refused> {
     let (parts, body) = request.into_parts();
     let Body::<Map<String, Json>>(fields) =

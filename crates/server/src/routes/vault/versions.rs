@@ -10,7 +10,7 @@ use super::answer::{Body, Refused, denied_or, number};
 use super::path::SecretName;
 use super::principal::Principal;
 
-/// Parses the version numbers in a body: a list, or a string with commas.
+/// Parses the version numbers in a body: a list, or a string with numbers separated by commas.
 fn parse_version_numbers(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
     let numbers: Option<Vec<u64>> = match body.get("versions") {
         Some(Json::Array(all)) => all.iter().map(number).collect(),

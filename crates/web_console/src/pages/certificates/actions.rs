@@ -155,7 +155,7 @@ async fn change_targets(session: &Session, id: &str, certificate: &Value) -> Res
         .field(Field::choice("remove", "Remove a target", options(true, "none"))))
 }
 
-/// Returns the targets of a certificate after a change. `all` is the list of deployment targets, which know their agents.
+/// Returns the targets of a certificate after a change. `all` is the list of deployment targets, each with its agent.
 fn changed_targets(
     certificate: &Value,
     all: &Value,

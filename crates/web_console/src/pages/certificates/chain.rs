@@ -17,8 +17,8 @@ pub(super) struct Link {
     pub(super) fingerprint: String,
 }
 
-/// Returns the links of a chain, leaf first. `authorities` are the CAs of this server, in which the root is looked up, because
-/// chains leave it out.
+/// Returns the links of a chain, leaf first. The root is looked up in `authorities`, the CAs of this server, because chains do not
+/// contain the root.
 pub(super) fn links(pem: &str, authorities: &[Value], now: Timestamp) -> Vec<Link> {
     let parsed = x509::pem::certificates(pem.as_bytes()).filter_map(|(_, der)| Certificate::parse(&der).ok());
     let chain: Vec<Certificate> = parsed.collect();
@@ -51,7 +51,7 @@ fn link(index: usize, certificate: &Certificate, authorities: &[Value], now: Tim
     }
 }
 
-/// Returns the root that signed the last certificate. Servers do not send it, so that it may be unknown.
+/// Returns the root that signed the last certificate. Servers do not send the root, and it may be unknown.
 fn root_of(last: &Certificate, authorities: &[Value], now: Timestamp) -> Link {
     let name = &last.issuer.text;
     let is_it = |one: &&Value| json::flag(one, "/root") && json::text(one, "/subject") == name.as_str();

@@ -169,7 +169,8 @@ mod tests {
         );
     }
 
-    /// A bulk action on more certificates than its form lists sends the filter: a member that it left out would select others too.
+    /// A bulk action on more certificates than its form lists sends the filter. If a member of the filter were missing, the action
+    /// would select other certificates too.
     #[test]
     fn every_filter_of_the_api_is_kept() {
         let filter = serde_json::to_value(api::certificates::CertificateFilter::default()).unwrap();

@@ -41,7 +41,7 @@ struct Credential {
 /// The operations of a permission.
 const OPERATIONS: &[&str] = &["read", "write", "delete", "read_acl", "write_acl"];
 
-/// Returns the URL of a credential's page. The name contains slashes, so that it is in the query.
+/// Returns the URL of a credential's page. The name is in the query, because it contains slashes.
 pub(super) fn href(name: &str) -> String {
     format!("{PAGE}/one?name={}", api::path::segment(name))
 }

@@ -20,7 +20,7 @@ use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
 
-/// Maximum rows of a page. A longer path or a search text selects fewer.
+/// Maximum rows of a page. To select fewer rows, users enter a longer path or a search text.
 const ROWS_MAX: usize = 500;
 
 pub(super) fn routes() -> Router<Api> {

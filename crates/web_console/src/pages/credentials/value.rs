@@ -51,7 +51,7 @@ struct Part {
     label: String,
     /// The text of the part; `None` while it is masked.
     shown: Option<String>,
-    /// Whether the part is secret, so that it is hidden again.
+    /// Whether the part is secret. A secret part is hidden again after [`SECONDS`].
     secret: bool,
 }
 
