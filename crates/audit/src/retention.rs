@@ -23,7 +23,7 @@ use crate::tables::{self, NewSegment, Segments};
 const TRIM_ROWS: usize = 5_000;
 /// Number of events read at a time: a few MiB.
 const READ_ROWS: usize = 4_096;
-/// Days for which the first event of a partial segment may be due before the segment is sealed. So a chain gets at least one
+/// Maximum days for which due events wait for a full segment. Then a partial segment is sealed, so that a chain gets at least one
 /// segment a week.
 const SPAN_DAYS: i64 = 7;
 
@@ -84,7 +84,8 @@ impl AuditLog {
         }
     }
 
-    /// Seals the events of a chain after `end` that are older than `before_us`, if they fill a segment or are long due.
+    /// Seals the events of a chain after `end` that are older than `before_us`, if they fill a segment or are overdue
+    /// ([`SPAN_DAYS`]).
     async fn seal(
         &self,
         shard: i64,
@@ -174,7 +175,7 @@ impl AuditLog {
         Ok(number)
     }
 
-    /// Returns the hashes of a chain after a position that signed heads contain.
+    /// Returns the hashes that signed heads contain for the chain `shard`, after the position `after`.
     async fn signed_points(
         &self,
         shard: i64,

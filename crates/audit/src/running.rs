@@ -9,7 +9,7 @@ use crate::error::AuditError;
 use crate::log::AuditLog;
 use crate::retention::Step;
 
-/// Interval of checks for a head that is due and for witnesses that lack one.
+/// Interval of checks for a head that is due and for witnesses that lack a head.
 const HEADS_TICK: Duration = Duration::from_secs(10);
 /// Interval of checks for events to seal when there is no other work.
 const RETENTION_TICK: Duration = Duration::from_secs(60);

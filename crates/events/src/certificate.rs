@@ -54,7 +54,7 @@ pub struct CertificateDeploymentLate {
     /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// Time since which a version is not fully deployed, µs. A renewal in between does not change it.
+    /// Time since which a version is not fully deployed, µs. A renewal in between does not change this time.
     pub since_us: i64,
     /// Error of the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -24,7 +24,7 @@ pub struct ChangeDecided {
     pub state: String,
 }
 
-/// An approver approved a certificate's or enrolment's plan that needs more approvals.
+/// An approver approved the plan of a certificate or enrolment, and the plan needs more approvals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalGiven {
     /// Actor that approved the plan.

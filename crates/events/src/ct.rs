@@ -13,7 +13,7 @@ pub struct CtIssuance {
     pub serial: String,
     /// The first names of the certificate, at most 10.
     pub names: Vec<String>,
-    /// Log or search service that had the certificate first.
+    /// Log or search service in which the certificate was found first.
     pub source: String,
     /// Names and verdict as human-readable text.
     pub detail: String,

@@ -95,9 +95,9 @@ pub struct EndpointCertificateChanged {
     /// The endpoint and its new certificate.
     #[serde(flatten)]
     pub endpoint: EndpointCertificate,
-    /// The difference.
+    /// Difference to the endpoint's previous certificate.
     pub change: CertificateChange,
-    /// Whether to raise no alert: the change is expected, or one of too many.
+    /// Whether no alert is raised: the change is expected, or the run found too many changes.
     pub quiet: bool,
     /// Human-readable description of the certificate.
     pub detail: String,

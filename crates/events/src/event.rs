@@ -116,7 +116,7 @@ events! {
     CertificateRevoked(CertificateRevoked) = "certificate.revoked",
     /// The issuer of a managed certificate failed to revoke it.
     CertificateRevocationFailed(CertificateRevocationFailed) = "certificate.revoke_failed",
-    /// One call revoked more certificates than it may emit events for.
+    /// One call revoked more certificates than the limit for separate events. This event replaces the separate events.
     CertificatesRevoked(RevokedByAuthority) = "certificates.revoked",
     /// A watch found a certificate that is not managed. Its expiry is watched from now on.
     CertificateFound(CertificateFound) = "certificate.found",
@@ -214,7 +214,7 @@ events! {
     CredentialRotationFailed(CredentialRotationFailed) = "credential.rotation_failed",
     /// A failed rotation no longer requires attention.
     CredentialRotationRecovered(CredentialName) = "credential.rotation_recovered",
-    /// Leases could not be revoked at their database three times.
+    /// The revocation of leases at their database failed three times.
     CredentialLeaseRevocationFailed(CredentialLeaseRevocation) = "credential.lease_revocation_failed",
     /// All leases of a connection could be revoked.
     CredentialLeaseRevocationRecovered(CredentialLeaseRevocation) = "credential.lease_revocation_recovered",

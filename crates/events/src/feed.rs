@@ -9,7 +9,7 @@ pub const READY: &str = "ready";
 /// Name of the event that reports lost events.
 pub const LAGGED: &str = "lagged";
 
-/// Name of the event that only has an id to resume from.
+/// Name of the event that contains only an id, from which a client can resume the stream.
 pub const PLACE: &str = "place";
 
 /// Name of the event about the reader's access: see [`Access`].

@@ -65,7 +65,7 @@ named! {
         Gone => "gone",
         /// The probe was cancelled.
         Cancelled => "cancelled",
-        /// None of the other outcomes. The detail has what is known.
+        /// None of the other outcomes. The detail contains the known facts.
         Unknown => "unknown",
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Cost of a retry; each request earns 1.
+/// Credits that one retry costs. Each new request earns one credit.
 const COST: u32 = 10;
 /// Maximum retries in a burst, at startup and after an idle time.
 const BURST: u32 = 10;
 
-/// Budget for retries, in tenths of a retry.
+/// Retry credits: each request earns one, and a retry costs ten.
 #[derive(Debug)]
 pub struct Budget(AtomicU32);
 
@@ -18,14 +18,14 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Adds the earnings of a new request.
+    /// Adds the credit of a new request, unless the budget is full.
     pub fn earn(&self) {
         // A full budget is the usual case, and needs no write.
         let more = |held: u32| (held < BURST * COST).then_some(held + 1);
         let _ = self.0.fetch_update(Relaxed, Relaxed, more);
     }
 
-    /// Returns whether a retry is permitted, and takes it from the budget.
+    /// Returns whether a retry is permitted. If so, deducts its cost from the budget.
     pub fn spend(&self) -> bool {
         self.0.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(COST)).is_ok()
     }

@@ -21,7 +21,7 @@ use crate::refusal::Refusal;
 
 /// Maximum destinations with metrics of their own; all others share [`OTHER`].
 const DESTINATIONS_MAX: usize = 1_000;
-/// Destination of keys that name none.
+/// Destination of keys that name no destination, and of all destinations beyond [`DESTINATIONS_MAX`].
 const OTHER: &str = "other";
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -159,7 +159,7 @@ struct Destination {
     refusals: Vec<Counter>,
     errors: Family<ErrorLabels, Counter>,
     flow: FlowMonitor,
-    /// Number of existing keys at the destination that have been used.
+    /// Number of existing [`KeyDestination`]s: keys of this destination that were used at least once.
     keys: Mutex<usize>,
 }
 

@@ -14,7 +14,7 @@ pub const SHARE_MAX: u32 = 100;
 /// Minimum slots of each queue, however small its share: two slices of light work.
 const PLACES_MIN: usize = 16;
 
-/// Job queues that are served by their shares. Queues are numbered from 0.
+/// Job queues that get processor time in proportion to their shares. Queues are numbered from 0.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     lines: Vec<Line<T>>,
@@ -51,7 +51,7 @@ impl<T> Line<T> {
 
 impl<T> FairQueue<T> {
     /// Creates a single queue with share 1 and `waiting_max` slots. If there are more queues, all together have at most twice as
-    /// many slots, plus sixteen for each queue. No job costs more work than `dearest`.
+    /// many slots, plus sixteen for each queue. `dearest` is the maximum work of one job, in µs.
     #[must_use]
     pub fn new(waiting_max: usize, dearest: u64) -> Self {
         let mut fair = Self {
@@ -90,8 +90,8 @@ impl<T> FairQueue<T> {
         self.lines.get(number).map_or(0, |line| line.jobs.len())
     }
 
-    /// Appends a job with its work to a queue. A queue has guaranteed slots by its share, and may use more while slots are free.
-    /// A single busy queue gets half of all slots, so that a new queue always finds free ones.
+    /// Appends a job with its work to a queue. The share of a queue determines its guaranteed slots. A queue may use more slots
+    /// while slots are free. A single busy queue gets half of all slots, so that a new queue always finds free ones.
     ///
     /// # Errors
     /// Returns the job if the queue is full or not in use.

@@ -67,7 +67,8 @@ struct Flow {
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// Number of samples in the last minute.
 const SAMPLES: usize = 12;
-/// Smoothing of the ratio, in request-seconds. It is added to both sides, so that a few requests do not change the ratio.
+/// Smoothing of the ratio, in request-seconds. It is added to numerator and denominator, so that a few requests do not change the
+/// ratio.
 const SMOOTH_S: f64 = 1.0;
 
 impl Flow {

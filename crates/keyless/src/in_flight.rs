@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Permission for one request in flight. Dropping it frees its place in the limit.
+/// Permission for one request in flight. Dropping the permit decrements the counter.
 #[derive(Debug)]
 pub(crate) struct Permit(Arc<AtomicUsize>);
 
@@ -34,7 +34,7 @@ fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Arc<AtomicUsize>> {
     Some(Arc::clone(count))
 }
 
-/// Requests in progress by tenant, with an entry for each tenant that has some.
+/// Number of requests in progress by tenant. Tenants without requests have no entry.
 #[derive(Debug, Default)]
 pub(crate) struct TenantCounts(HashMap<Box<str>, usize>);
 

@@ -18,7 +18,7 @@ use crate::routing::RoutedKey;
 use crate::stage::Cost;
 use crate::wire::Ski;
 
-/// A key that signs.
+/// A signing key of the service, local or remote, with its identifiers and names.
 #[derive(Debug)]
 pub struct Key {
     /// The implementation that signs with the key.
@@ -37,7 +37,7 @@ pub struct Key {
     pub(crate) here: Option<PrivateKey>,
     /// Whether the key signs for other nodes too.
     pub(crate) for_nodes: bool,
-    /// Policy that the key is sealed to. `None` if another source has the key unsealed.
+    /// Policy that the key is sealed to. `None` if any source has the key unsealed or sealed to another policy.
     pub(crate) policy: Option<Arc<str>>,
     /// The route to the key, if other nodes have it.
     pub(crate) route: Option<Arc<RoutedKey>>,
@@ -98,7 +98,7 @@ impl Key {
         Some(self.destination.get_or_init(|| metrics.destinations().of(self.signer.destination())))
     }
 
-    /// Takes a permit for one request to this remote key. The tenant may have `most` of them.
+    /// Takes a permit for one request to this remote key. A tenant may hold at most `most` permits.
     ///
     /// # Errors
     /// The tenant or the key has reached its limit.
@@ -165,7 +165,6 @@ struct KeyIndex {
     order: BTreeSet<Ski>,
 }
 
-/// A key of one source.
 #[derive(Debug)]
 struct SourceKey {
     signer: KeyRef,
@@ -200,12 +199,12 @@ impl MergedSources {
     }
 }
 
-/// A key as one source provides it.
+/// A key of one source: local, sealed for a group of nodes, or on other nodes.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A key that signs in this process, or in a device or service that only this node can use.
     Own(KeyRef),
-    /// A key that signs here, also for other nodes.
+    /// A key that signs on this node, also for requests of other nodes.
     Sealed(KeyRef),
     /// A key on other nodes, with the route to them.
     Routed(Arc<RoutedKey>),
@@ -218,8 +217,8 @@ impl KeySet {
         self.inner.read().by_ski.is_empty()
     }
 
-    /// Replaces all keys of this source. If two sources have the same key, the source that was updated last wins; if that one loses
-    /// the key, the other takes over. Signatures in progress with a removed key are completed.
+    /// Replaces all keys of this source. If two sources have the same key, the source that was updated last wins. If that source
+    /// loses the key, the other source provides it. Signatures in progress with a removed key are completed.
     pub fn put(&self, source: &str, keys: Vec<KeyRef>) {
         self.put_named(source, keys.into_iter().map(|key| (String::new(), key)).collect());
     }

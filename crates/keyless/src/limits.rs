@@ -15,7 +15,8 @@ pub const TENANT_MAX: usize = 8_192;
 /// Maximum requests in flight on one stream, including unread replies. 1 KB each, 8 MB in total.
 pub const STREAM_MAX: usize = 8_192;
 
-/// Maximum requests in flight to one node: as many as a node accepts on one stream. 2 KB each here and 1 KB there.
+/// Maximum requests in flight to one node: as many as a node accepts on one stream. Each takes 2 KB on this node and 1 KB on the
+/// other.
 pub const NODE_MAX: usize = STREAM_MAX;
 
 /// Maximum requests of one tenant in flight to one node. This permits 40,960 requests per second at 100 ms, and leaves the same for

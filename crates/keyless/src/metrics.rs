@@ -52,7 +52,6 @@ struct TenantKindLabels {
     kind: &'static str,
 }
 
-/// Metrics of one tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct TenantCounters {
     pub(crate) requests: Counter,
@@ -103,7 +102,7 @@ struct MetricFamilies {
     broken_files: Gauge,
     traces: Traces,
     destinations: Destinations,
-    /// Additional metrics of other parts, which are registered together with the metrics of this struct.
+    /// Functions that register the metrics of other components, called by [`Metrics::register`].
     others: Mutex<Vec<Registration>>,
 }
 
@@ -274,7 +273,7 @@ impl Metrics {
         &self.0.destinations
     }
 
-    /// Adds a function that [`Self::register`] calls too.
+    /// Adds a function that registers further metrics. [`Self::register`] calls it.
     pub fn also(&self, add: impl Fn(&mut Registry) + Send + 'static) {
         self.0.others.lock().push(Box::new(add));
     }
@@ -310,7 +309,6 @@ impl Metrics {
         self.0.errors.get_or_create(&ErrorLabels { opcode, error }).inc();
     }
 
-    /// Returns the counters of a tenant.
     pub(crate) fn tenant(&self, tenant: &str) -> TenantCounters {
         let label = TenantLabel { tenant: tenant.to_owned() };
         let refusal = |(_, kind): &(Refusal, &'static str)| {
@@ -346,7 +344,7 @@ impl Metrics {
         self.0.refusals_by_kind[refusal as usize].inc();
     }
 
-    /// Counts a [`Self::refused`] request by its operation, whose index is `place`.
+    /// Counts a rejected request by its operation. `place` is the index of the operation in [`OPERATIONS`].
     pub(crate) fn opcode_refused(&self, place: usize) {
         self.0.opcode_refusals_by_place[place].inc();
     }

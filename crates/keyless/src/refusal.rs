@@ -19,11 +19,11 @@ pub(crate) enum Refusal {
     Stream,
     /// The connection has the maximum number of requests in progress.
     Connection,
-    /// The maximum number of bytes waits to be signed.
+    /// The messages that wait to be signed have the maximum total size in bytes.
     Octets,
     /// Every eligible node has the maximum number of requests in progress.
     Destination,
-    /// The maximum number of signature records is not yet on disk.
+    /// Too many signature records wait to be written to disk.
     Records,
 }
 

@@ -23,7 +23,7 @@ pub const PADDED: usize = 1024;
 pub mod tag {
     /// SHA-256 over an RSA modulus as upper-case hexadecimal text; parsed but not used.
     pub const CERTIFICATE_DIGEST: u8 = 0x01;
-    /// Server name that the visitor requested, as text.
+    /// Server name that the visitor (the TLS terminator's client) requested, as text.
     pub const SERVER_NAME: u8 = 0x02;
     /// Address of the visitor, 4 or 16 bytes.
     pub const CLIENT_IP: u8 = 0x03;
@@ -83,7 +83,7 @@ pub enum ErrorCode {
     UnexpectedOpcode = 6,
     /// The reply does not fit into a message.
     Format = 7,
-    /// No key is named, or the service is overloaded: try another server, or later.
+    /// No key is named, or the service is overloaded. The caller may try another server, or retry later.
     Internal = 8,
     /// Defined in the protocol, but never sent.
     CertificateNotFound = 9,
@@ -171,8 +171,8 @@ pub struct Header {
     pub id: u32,
 }
 
-/// Returns header and body of the first message in `octets`; `None` until the message is complete. The message is [`HEADER`] plus
-/// the body's length long.
+/// Returns header and body of the first message in `octets`; `None` until the message is complete. The message has [`HEADER`] bytes
+/// plus the length of the body.
 #[must_use]
 pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
     let (head, rest) = octets.split_first_chunk::<HEADER>()?;

@@ -77,7 +77,7 @@ pub struct KeyringConfig {
     pub older: Vec<MasterKeySource>,
 }
 
-/// The master keys in memory. Threads share it; a new current master key can be added at any time.
+/// The master keys in memory, shared by all threads. A new current master key can be added at any time.
 pub struct Keyring {
     masters: RwLock<MasterKeys>,
 }
@@ -90,7 +90,7 @@ struct MasterKeys {
 struct LoadedMasterKey {
     id: MasterKeyId,
     key: RandomizedNonceKey,
-    /// Key from which keys for other purposes are derived. It is derived from the master key itself.
+    /// Key from which keys for other purposes are derived. This key itself is derived from the master key.
     deriving: hmac::Key,
 }
 
@@ -155,15 +155,15 @@ impl Keyring {
         self.masters.read().all.iter().map(|master| master.id).collect()
     }
 
-    /// Seals a known text under the current master key. The canary is stored next to the sealed values: a process that can open it
-    /// has the right key, and need not write anything to check.
+    /// Returns the id of the current master key, and a canary: a known text sealed under that key. A process that can open the
+    /// stored canary has the right key, and does not need to write anything for this check.
     #[must_use]
     pub fn canary(&self) -> (MasterKeyId, Vec<u8>) {
         let id = self.current();
         (id, self.seal(&canary_context(&id), CANARY))
     }
 
-    /// Checks that this keyring has the key and opens its canary. Returns `false` if the key is missing.
+    /// Checks that this keyring has master key `id`, and that this key opens `canary`. Returns `false` if the key is missing.
     ///
     /// # Errors
     /// [`OpenError::Forged`] or [`OpenError::Malformed`] if the key is present and the canary was changed.
@@ -203,8 +203,8 @@ impl Keyring {
         at.map(|at| all.remove(at + 1)).is_some()
     }
 
-    /// Seals a secret for one table, row and column. A master key may wrap 2^32 data keys (NIST SP 800-38D section 8.3): rotate it
-    /// before.
+    /// Seals a secret for one table, row and column. A master key may wrap 2^32 data keys (NIST SP 800-38D section 8.3) and must be
+    /// rotated before that.
     #[must_use]
     pub fn seal(&self, context: &Context<'_>, plaintext: &[u8]) -> Vec<u8> {
         let master = Arc::clone(&self.masters.read().all[0]);

@@ -1,12 +1,13 @@
-//! Padding of RSA signatures: EMSA-PKCS1-v1_5 and EMSA-PSS (RFC 8017 section 9), for moduli of 2,048 bits. The library pads its own
-//! signatures; this module pads for signatures that are made without it.
+//! Padding of RSA signatures: EMSA-PKCS1-v1_5 and EMSA-PSS (RFC 8017 section 9), for moduli of 2,048 bits. The library pads the
+//! signatures that it makes; this module pads those made in batches.
 
 use aws_lc_rs::{digest, rand};
 use batch::OCTETS;
 
 use crate::{Hash, Scheme};
 
-/// The constant part of the DigestInfo before a digest (RFC 8017 section 9.2, note 1). Some bytes depend on the hash.
+/// Template of the DigestInfo that precedes a digest (RFC 8017 section 9.2, note 1). The bytes that depend on the hash are
+/// replaced.
 const DIGEST_INFO: [u8; 19] =
     [0x30, 0, 0x30, 0x0d, 0x06, 0x09, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0, 0x05, 0x00, 0x04, 0];
 

@@ -6,12 +6,12 @@ use futures_util::future::BoxFuture;
 
 use crate::{KeyRef, KeyType, SignError};
 
-/// Stores private keys that never leave it: a hardware security module, or a key service.
+/// A store of private keys that never leave the store: a hardware security module, or a key service.
 pub trait KeyProvider: Send + Sync + fmt::Debug {
     /// Returns the name of the provider in the database: a word without spaces, such as `pkcs11`.
     fn name(&self) -> &str;
 
-    /// Generates a key. Its locator finds it again.
+    /// Generates a key. [`Self::open`] finds the key by its locator.
     ///
     /// # Errors
     /// [`SignError`]; [`SignError::Failed`] if the provider does not generate keys of this type.

@@ -37,7 +37,7 @@ impl RsaStock {
         key
     }
 
-    /// Takes a key of this kind, and generates one where the stock has none.
+    /// Takes a key of type `kind` from the stock, or generates one if the stock has none.
     ///
     /// # Errors
     /// As [`PrivateKey::generate`].
@@ -55,7 +55,7 @@ impl RsaStock {
         self.0.ready.lock().len()
     }
 
-    /// Waits until a key is wanted for the first time. Before that a full stock would be processor time for nothing.
+    /// Waits until a key is requested for the first time. Filling the stock earlier would waste processor time.
     pub async fn wanted(&self) {
         self.0.taken.notified().await;
     }

@@ -54,7 +54,7 @@ impl Hash {
     }
 }
 
-/// A signature scheme.
+/// A signature scheme: algorithm, padding and hash.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Scheme {
     /// RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2) over a digest. The signer adds the DigestInfo, except for [`Hash::Md5Sha1`], which
@@ -86,8 +86,7 @@ pub enum Misfit {
 }
 
 impl Scheme {
-    /// Returns the scheme in which keys of this type sign whole messages: see [`KeyType::algorithm`]. `None` for types without a
-    /// scheme here.
+    /// Returns the scheme in which keys of this type sign whole messages: see [`KeyType::algorithm`]. `None` for ML-DSA.
     #[must_use]
     pub const fn of(kind: KeyType) -> Option<Self> {
         match kind {
@@ -103,7 +102,7 @@ impl Scheme {
     /// Returns the TLS signature scheme of this key type, and its input for a message. For remote keys, which sign digests.
     ///
     /// # Errors
-    /// [`SignError::Failed`] for key types without a scheme here.
+    /// [`SignError::Failed`] for ML-DSA.
     pub fn for_message(kind: KeyType, message: &[u8]) -> Result<(Self, Vec<u8>), SignError> {
         let scheme = Self::of(kind)
             .ok_or_else(|| SignError::Failed("no signature scheme for this key type".to_owned()))?;

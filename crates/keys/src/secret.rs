@@ -17,7 +17,7 @@ impl Secret {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// Returns the plain text. Pass it to its destination only.
+    /// Returns the secret in plain text. The caller must not log or store it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

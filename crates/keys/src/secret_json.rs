@@ -36,7 +36,7 @@ impl SecretJson {
         to_raw_value(value).map(Self)
     }
 
-    /// Returns the plain text. Pass it to its destination only.
+    /// Returns the JSON in plain text. The caller must not log or store it.
     #[must_use]
     pub fn expose(&self) -> &str {
         self.0.get()
@@ -99,7 +99,7 @@ impl From<Value> for SecretJson {
 }
 
 impl PartialEq for SecretJson {
-    /// Compares the texts: different white space is a difference.
+    /// Compares byte for byte, including white space.
     fn eq(&self, other: &Self) -> bool {
         self.expose() == other.expose()
     }

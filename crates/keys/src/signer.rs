@@ -16,7 +16,7 @@ pub type Deadline = Instant;
 /// A key that several callers can use concurrently.
 pub type KeyRef = Arc<dyn Signer>;
 
-/// Remote destination of signatures of a key that is not in this process.
+/// Remote destination that signs with a key, such as a security module or a cloud's key service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Destination<'a> {
     /// Name in metrics, `KIND:WHICH`. All keys of a destination share the name, so that there are few time series.

@@ -265,7 +265,7 @@ impl PrivateKey {
         is_unprepared && lanes::are_made(self.inner.kind, batches)
     }
 
-    /// Computes what batches need of this key, once. Call it only for keys that sign, and not while a caller waits:
+    /// Computes the key material for batches, once. Call it only for keys that sign, and not while a caller waits:
     ///
     /// - RSA: 0.2 ms of work, and 2 KB as long as the key is in memory.
     /// - P-256 and Ed25519: a few µs, and less than 150 bytes. The first key of each type in a process takes 1 ms and 208 or 303 KB
@@ -360,7 +360,7 @@ impl Pair {
         lc::Ed25519KeyPair::from_pkcs8(der).map(Self::Ed25519)
     }
 
-    /// Parses an EC private key (RFC 5915). The curve is optional there: if it is missing, each supported curve is tried.
+    /// Parses an EC private key (RFC 5915). If the optional curve is missing, each supported curve is tried.
     fn from_sec1(der: &[u8]) -> Result<Self, KeyError> {
         let kinds = [KeyType::P256, KeyType::P384, KeyType::P521];
         let read = |kind| lc::EcdsaKeyPair::from_private_key_der(ecdsa(kind)?, der).ok();
@@ -389,7 +389,7 @@ impl Pair {
         }
     }
 
-    /// Returns `None` if [`Scheme::check`] fails or the library does not support the scheme.
+    /// Signs a digest. `None` if [`Scheme::check`] fails or the library does not support the scheme.
     fn sign_digest(&self, kind: KeyType, scheme: Scheme, input: &[u8]) -> Option<Vec<u8>> {
         match (self, scheme) {
             (Self::Rsa(pair), Scheme::RsaPkcs1(hash)) => rsa_signature(pair, rsa_pkcs1(hash)?, hash, input),

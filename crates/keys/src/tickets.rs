@@ -68,7 +68,7 @@ impl TicketKeys {
         Self { life, held: RwLock::default() }
     }
 
-    /// Seals a value with AES-256-GCM under the current key. It opens only with the same `owner`.
+    /// Seals a value with AES-256-GCM under the current key. [`Self::open`] needs the same `owner`.
     ///
     /// # Errors
     /// [`TicketError::Library`]
@@ -87,7 +87,7 @@ impl TicketKeys {
         self.seal_with_newest(now, owner, clear).unwrap_or(Err(TicketError::Library))
     }
 
-    /// Returns `None` if the newest key must not seal any more.
+    /// Seals with the newest key; `None` if that key must not seal any more.
     fn seal_with_newest(
         &self,
         now: Instant,

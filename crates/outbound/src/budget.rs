@@ -32,7 +32,7 @@ pub enum Pressure {
     Lost,
 }
 
-/// Metrics of a limit.
+/// A snapshot of an [`AdaptiveLimit`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Gauges {
     /// Permits in use.
@@ -59,7 +59,7 @@ struct Shared {
     trend: Mutex<Trend>,
 }
 
-/// Updated with every outcome, under a lock that is held for a few instructions.
+/// Recent outcomes, updated under a lock that is held for a few instructions.
 #[derive(Default)]
 struct Trend {
     halved_at: Option<Instant>,
@@ -136,7 +136,7 @@ impl AdaptiveLimit {
         self.0.halve(&mut trend);
     }
 
-    /// Counts a success; as many successes as the limit increase it by one.
+    /// Counts a success. As many successes as the limit has permits increase the limit by one.
     pub fn record_success(&self) {
         self.note(None);
     }
@@ -258,7 +258,7 @@ impl Budget {
         self.classes.write().insert(class.into(), AdaptiveLimit::new(limit));
     }
 
-    /// Waits for a permit of `class` and then for one of the total, always in this order. A caller that waits for a slow class
+    /// Waits for a permit of `class` and then for a permit of the total, always in this order. A caller that waits for a slow class
     /// therefore holds no permit of the total, and slow classes do not block others.
     #[crate::boxed]
     pub async fn acquire(&self, class: &str) -> BudgetPermit {

@@ -1,9 +1,9 @@
-//! Restricts destinations that come from configuration or requests: link-local and cloud metadata addresses are never allowed, and
-//! the operator can deny more.
+//! Restricts destinations that come from configuration or requests. Link-local and cloud metadata addresses are denied unless the
+//! configuration file allows them, and the operator can deny more.
 //!
 //! Issuers, DNS services, webhooks and logs are configured by operators and are often in private networks. Private addresses are
-//! therefore allowed unless the configuration file denies them ([`Networks`]). Link-local addresses are denied: `169.254.169.254`
-//! returns the credentials of a cloud machine.
+//! therefore allowed unless the configuration file denies them ([`Networks`]). Link-local addresses are denied by default:
+//! `169.254.169.254` returns the credentials of a cloud machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Networks {
     }
 }
 
-/// Decides which addresses may be connected to.
+/// Rules for the addresses to which connections are allowed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Guard {
     /// Whether link-local and metadata addresses are allowed.
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Loopback and the unspecified address of IPv6 contain no IPv4 address, which an allowed network would have to contain.
+    /// The IPv6 loopback address contains no IPv4 address, so a network that allows it is enough.
     #[test]
     fn allowed_loopback_of_ipv6_needs_no_ipv4_network() {
         assert_eq!(address_and_embedded(Ipv6Addr::LOCALHOST.into()).count(), 1);

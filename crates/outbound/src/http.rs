@@ -39,7 +39,7 @@ pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }
 
-/// Connection options.
+/// Options of an HTTP client.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Trusted root certificates, DER; `None`: the system's.
@@ -78,7 +78,7 @@ pub enum SetupError {
 /// Reason why an HTTP request failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HttpError {
-    /// The guard does not allow the URL. Operator: correct it. A retry does not help.
+    /// The guard does not allow the URL. Operator: correct the URL. A retry does not help.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// A header value contains invalid characters. A retry does not help.

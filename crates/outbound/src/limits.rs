@@ -35,7 +35,7 @@ pub fn descriptor_budget() -> usize {
 }
 
 fn usable_descriptors(limit: usize) -> usize {
-    // For a very small limit, the reserve is at most half of it.
+    // For a very small limit, the reserve is at most half of the limit.
     limit.saturating_sub(DESCRIPTORS_RESERVED).max(limit / 2).max(1)
 }
 

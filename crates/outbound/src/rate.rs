@@ -12,7 +12,7 @@ const MINUTE_US: i64 = 60 * SECOND_US;
 /// Delay of a throttling response, microseconds, above which the quota is assumed to be per minute: a quota per second recovers
 /// within a second.
 const MINUTELY_FROM_US: i64 = 5 * SECOND_US;
-/// Delay after a throttling response that requests none, microseconds: the time in which a quota per second recovers.
+/// Delay after a throttling response without a requested delay, microseconds: the time in which a quota per second recovers.
 const QUIET_US: i64 = SECOND_US;
 /// Longest accepted `Retry-After`, microseconds. Quotas per minute request one minute. Callers' deadlines end long before a delay
 /// of an hour.
@@ -153,7 +153,7 @@ pub struct PacerCounts {
     pub learned_per_minute: Option<f64>,
 }
 
-/// Limits the rate of one operation of one server. Requests are granted in call order; the caller manages the queue.
+/// A rate limiter for one operation of one server. Requests are granted in call order; the caller manages the queue.
 #[derive(Debug, Default)]
 pub struct Pacer {
     pace: Pace,

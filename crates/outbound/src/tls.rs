@@ -132,7 +132,7 @@ struct ConnectorState {
     counters: Counters,
 }
 
-/// Opens TLS connections and caches sessions. Create it once; clones share everything.
+/// A connector that opens TLS connections and caches sessions. Create it once; clones share everything.
 #[derive(Clone)]
 pub struct Connector(Arc<ConnectorState>);
 

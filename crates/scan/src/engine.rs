@@ -40,7 +40,7 @@ const RESOLVING_MAX: usize = 512;
 const WAITING_MAX: usize = 65_536;
 /// Maximum unresponsive targets kept for the second pass; the first result of further ones is final, and the observation says so.
 const SECOND_PASS_MAX: usize = 131_072;
-/// Maximum targets remembered to skip duplicates; 8 bytes each. Duplicates beyond it are probed again, which only costs time.
+/// Maximum targets remembered to skip duplicates; 8 bytes each. Further duplicates are probed again, which only costs time.
 const REMEMBERED_MAX: usize = 4_194_304;
 
 /// Time for which the remaining targets are read after the deadline, to report each as not scanned.
@@ -57,7 +57,7 @@ const RECOVERY_JITTER: Policy =
 pub struct Known {
     /// Endpoints already observed in this scan (`--resume`), by [`Target::identity`].
     pub observed: HashSet<String>,
-    /// Endpoints that did not respond last time, by [`Target::identity`]: they are probed last.
+    /// Endpoints that did not respond in the previous scan, by [`Target::identity`]: they are probed last.
     pub silent: HashSet<String>,
 }
 
@@ -71,13 +71,13 @@ pub struct Run {
     pub progress: Arc<Progress>,
 }
 
-/// Probes endpoints. Create it once; each call of [`Scanner::start`] is one scan.
+/// A scanner that probes endpoints. Create it once; each call of [`Scanner::start`] is one scan.
 pub struct Scanner {
     prober: Arc<Prober>,
 }
 
 impl Scanner {
-    /// Creates what all probes share: key shares, caches, limits.
+    /// Creates a scanner, with the key shares, caches and limits that all its probes share.
     ///
     /// # Errors
     /// When the system has no randomness for the key shares.
@@ -111,7 +111,7 @@ impl Scanner {
         let (feed, input) = mpsc::channel(TARGETS_IN_CHANNEL);
         let progress = Arc::new(Progress::default());
         let reading = stop.clone();
-        // A separate thread, because standard input blocks. It ends with its input or its reader.
+        // A separate thread, because standard input blocks. The thread ends when its input ends or its reader is dropped.
         std::thread::spawn(move || read_targets(targets, &feed, &refuse, &reading));
         let observations = self.with_verdicts(observations, &stop);
         let measuring = stop.child_token();
@@ -383,7 +383,7 @@ impl Scheduler {
         });
     }
 
-    /// Reads directories concurrently on the runtime's blocking threads, which limits the number of threads.
+    /// Reads directories concurrently on the runtime's blocking threads. The runtime limits the number of these threads.
     fn read_files(&mut self, path: Arc<std::path::Path>) {
         let (prober, out, progress) = (self.prober.clone(), self.out.clone(), self.progress.clone());
         let (stop, guard) = (self.stop.clone(), telemetry::tasks::guard("scan-files"));
@@ -475,7 +475,7 @@ impl Scheduler {
         RECOVERY + jitter
     }
 
-    /// Starts probes within the limit: first ready targets, last those that did not respond.
+    /// Starts probes within the limit: ready targets first, unresponsive targets last.
     fn start_probes(&mut self) {
         while self.probing.len() < self.prober.budget.limit() {
             if let Some(job) = self.ready.pop_front() {

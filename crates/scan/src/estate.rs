@@ -10,14 +10,14 @@ use crate::rules;
 
 /// Default maximum of endpoints listed in a finding; its count includes all.
 pub const ENDPOINTS_NAMED_MAX: usize = 20;
-/// Maximum certificates (and as many keys and names) that are compared; about 300 bytes each. Beyond it, [`Estate::overflowed`]
-/// returns true.
+/// Maximum certificates (and as many keys and names) that are compared; about 300 bytes each. If there are more,
+/// [`Estate::overflowed`] returns true.
 pub const COMPARED_MAX: usize = 500_000;
 
 /// A finding about several endpoints.
 #[derive(Clone, Debug, Serialize)]
 pub struct EstateFinding {
-    /// The finding.
+    /// Violated rule, with its evidence.
     #[serde(flatten)]
     pub finding: Finding,
     /// The first of the affected endpoints ([`Estate::naming`]).
@@ -26,7 +26,8 @@ pub struct EstateFinding {
     pub count: usize,
 }
 
-/// What endpoints have in common. Memory grows with the number of distinct certificates.
+/// Certificates, keys and addresses of all endpoints, for findings about several endpoints. Memory grows with the number of
+/// distinct certificates.
 #[derive(Debug)]
 pub struct Estate {
     named_max: usize,
@@ -91,7 +92,7 @@ impl Estate {
         }
     }
 
-    /// Records an observation.
+    /// Adds the certificates of an observation to the comparison.
     pub fn observe(&mut self, observation: &Observation) {
         let Some(leaf) = observation.leaf() else { return };
         let endpoint = observation.label();
@@ -137,7 +138,7 @@ impl Estate {
         self.overflowed
     }
 
-    /// Returns the findings, those with the most endpoints first within each rule.
+    /// Returns the findings. Within each rule, the findings with the most endpoints are first.
     #[must_use]
     pub fn finish(self) -> Vec<EstateFinding> {
         let mut findings = self.differing();

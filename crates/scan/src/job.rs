@@ -16,7 +16,7 @@ pub(crate) enum Pass {
 /// A target with known addresses that waits for its probe.
 pub(crate) struct Job {
     pub(crate) target: Arc<Target>,
-    /// Addresses in order of preference; more than one only if any of them can be probed.
+    /// Addresses in order of preference; with `--all-addresses` only one.
     pub(crate) addresses: Vec<IpAddr>,
     /// Whether the address is part of the endpoint's identity (`--all-addresses`).
     pub(crate) by_address: bool,

@@ -40,7 +40,7 @@ impl ChainPosition {
     }
 }
 
-/// Judges observations with path verification and rules. Pure except for its caches.
+/// A judge of observations: verifies their paths, and applies the rules. Pure except for its caches.
 pub struct Judge {
     trust: Trusted,
     expiring_within_days: u32,
@@ -73,7 +73,7 @@ impl Judge {
         judge_session(&session, observation, &mut findings);
         self.judge_chain(observation, &mut findings);
         judge_staple(&session, observation, &mut findings);
-        // The observation has these bytes in its certificates.
+        // The observation's certificates already contain these bytes.
         session.chain = Vec::new();
         observation.session = Some(session);
         observation.findings = findings.sorted_by_severity();
@@ -119,8 +119,8 @@ impl Judge {
         }
     }
 
-    /// Parses a certificate. Only issuer certificates are cached: few of them are sent by many endpoints, while most leaves are
-    /// seen once.
+    /// Parses a certificate. Only issuer certificates are cached: many endpoints send the same few, while most leaves are seen
+    /// once.
     ///
     /// # Errors
     /// [`x509::ParseError`].

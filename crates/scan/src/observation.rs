@@ -55,7 +55,7 @@ pub struct Observation {
     pub by_address: bool,
     /// Start of the probe, microseconds since 1970-01-01 UTC.
     pub at_us: i64,
-    /// The outcome of the probe.
+    /// Outcome of the probe: `Answered` if a certificate was received or read, otherwise the reason of the failure.
     pub outcome: ProbeOutcome,
     /// Further details of the outcome, for people; without secrets and control characters.
     pub detail: Option<String>,
@@ -73,7 +73,7 @@ pub struct Observation {
     pub chain: Vec<Arc<Certificate>>,
     /// Descriptions of sent certificates that do not parse.
     pub unparsed: Vec<String>,
-    /// Result of the chain verification.
+    /// Result of the chain verification; `None` if no leaf was judged.
     pub trust: Option<Trust>,
     /// Revocation status of each certificate in the chain; empty if not checked.
     pub revocation: Vec<(Fingerprint, Verdict)>,
@@ -86,7 +86,7 @@ pub struct Observation {
 /// A cloud's or cluster's view of a certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CloudEntry {
-    /// The source that listed it.
+    /// Name of the source that listed the certificate.
     pub source: Arc<str>,
     /// Resources that use the certificate.
     pub used_by: Vec<Use>,
@@ -146,7 +146,7 @@ impl Observation {
         self.findings.iter().map(|f| f.rule.severity).max()
     }
 
-    /// Returns the leaf certificate.
+    /// Returns the leaf certificate, if the leaf was received and could be parsed.
     #[must_use]
     pub fn leaf(&self) -> Option<&Arc<Certificate>> {
         self.chain.first()

@@ -82,7 +82,7 @@ impl Default for ScanOptions {
             class_limits: HashMap::new(),
             families: Families::usable(),
             all_addresses: false,
-            // A SYN is retransmitted after one second, so this timeout covers two of them.
+            // A SYN is retransmitted after one second, so this timeout covers two SYNs.
             first: Limits::each(Duration::from_millis(2_000)),
             second: Limits::each(Duration::from_secs(10)),
             second_pass: true,

@@ -35,12 +35,12 @@ const ADDRESSES_TRIED_MAX: usize = 4;
 /// Time in which the standard ClientHello (two packets) must get a response in the last probe. After it, the single-packet
 /// ClientHello is sent.
 const HEAD_START: Duration = Duration::from_secs(2);
-/// Minimum and maximum timeout of a short handshake that tests what else a server accepts.
+/// Minimum and maximum timeout of a short handshake that tests which further versions and suites a server accepts.
 const INQUIRY_LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
 /// No separate timeout: the caller has one.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
-/// Probes endpoints; contains what all probes of a scanner share.
+/// Prober of endpoints, with the state that all probes of a scanner share.
 pub(crate) struct Prober {
     pub(crate) options: ScanOptions,
     pub(crate) budget: outbound::budget::AdaptiveLimit,
@@ -168,9 +168,9 @@ impl Prober {
         dialled.unwrap_or(Err((addresses[0], DialError::TimedOut)))
     }
 
-    /// Opens two connections to an endpoint that did not respond to the first probe: one with the standard ClientHello, and later
-    /// one whose ClientHello fits into one packet, because some middleboxes drop larger ones. The standard one starts first, so
-    /// that a server that is only slow shows its usual certificate.
+    /// Opens two connections to an endpoint that did not respond to the first probe. The first connection sends the standard
+    /// ClientHello, so that a slow server shows its usual certificate. The second one starts later and sends a ClientHello that
+    /// fits into one packet, because some middleboxes drop larger ones.
     async fn probe_two_client_hellos(
         &self,
         stream: TcpStream,
@@ -271,7 +271,7 @@ impl Prober {
         Ok(Cow::Owned(resolution.addresses))
     }
 
-    /// Returns the addresses that the guard allows; if there are none, an error with one that it rejects.
+    /// Returns the addresses that the guard allows. If there are none, returns an error with one of the rejected addresses.
     fn allowed<'a>(&self, addresses: Cow<'a, [IpAddr]>) -> Result<Cow<'a, [IpAddr]>, (IpAddr, Refused)> {
         let Some(guard) = self.options.guard else { return Ok(addresses) };
         let refused = addresses.iter().find_map(|address| Some((*address, guard.address(*address).err()?)));

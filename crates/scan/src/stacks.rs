@@ -1,4 +1,5 @@
-//! Caches what servers accept in addition to what they choose, so that it is tested once for endpoints that behave alike.
+//! Cache of the versions and suites that servers accept in addition to those that they choose. Endpoints that behave alike are
+//! tested once.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,7 +15,7 @@ use crate::tls::{Accepted, Evidence};
 /// Maximum cached stacks; about 200 bytes each. At this number the cache is cleared.
 const STACKS_MAX: usize = 65_536;
 
-/// Key of endpoints that behave in the same way: the socket address and the first response. The address is part of it, because two
+/// Key of endpoints that behave in the same way: the socket address and the first response. The address is included, because two
 /// servers may respond alike to a modern ClientHello although only one accepts TLS 1.0.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct TlsStackKey {
@@ -46,8 +47,8 @@ impl TlsStackKey {
 pub(crate) struct TlsStackCache(Mutex<HashMap<TlsStackKey, Arc<OnceCell<Accepted>>>>);
 
 impl TlsStackCache {
-    /// Returns what `stack` accepts; calls `ask` if it is not cached. Concurrent callers with the same stack share one call. A call
-    /// without a result is not cached.
+    /// Returns the versions and suites that `stack` accepts; calls `ask` if they are not cached. Concurrent callers with the same
+    /// stack share one call. A call without a result is not cached.
     pub(crate) async fn accepted(
         &self,
         stack: TlsStackKey,

@@ -9,7 +9,7 @@ use crate::tables::NodeLease;
 use crate::timing::LEASE;
 use crate::work::MEASURED_MAX;
 
-/// At most one entry per node. Only enrolled nodes have entries.
+/// Heartbeats that are not yet written: at most one entry per node. Only enrolled nodes have entries.
 #[derive(Default)]
 pub(super) struct PendingHeartbeats(Mutex<State>);
 

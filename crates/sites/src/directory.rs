@@ -101,13 +101,13 @@ impl std::fmt::Debug for Sites {
     }
 }
 
-/// Parses stored attributes. Returns none when they are malformed, which satisfies no policy.
+/// Parses stored attributes. Returns an empty set if they are malformed; an empty set satisfies no policy.
 #[must_use]
 pub fn stored_attributes(json: &str) -> Attributes {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-/// Checks a site's name. It must differ from an id, because sites and nodes can be named by either.
+/// Checks a site's name. The name must not look like an id, because requests name sites by name or id.
 pub(crate) fn check_site_name(name: &str) -> Result<(), SiteError> {
     check_name(name).map_err(SiteError::Invalid)?;
     if name.parse::<Uuid>().is_ok() {

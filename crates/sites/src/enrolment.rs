@@ -22,7 +22,7 @@ use crate::work::{EnrolledNode, NodeEnrolment};
 
 /// Prefix of every token, so that secret scanners recognize a leaked one.
 const TOKEN_PREFIX: &str = "bulla-node-";
-/// The kind of identity, and the role, of nodes.
+/// Kind of nodes' identities, and their role.
 const KIND: &str = "node";
 /// Number of names tried when the requested one is taken.
 const NAMES_TRIED: usize = 2;

@@ -103,7 +103,7 @@ impl Sites {
     pub async fn retire(&self, id: Uuid, retirement: NodeRetirement, actor: &str) -> Result<(), SiteError> {
         let hostile = retirement == NodeRetirement::Hostile;
         self.node(id).await?;
-        // Disabled in addition to the retirement, which alone is enough.
+        // Also disables the node's identity, although the retirement alone is enough.
         let identity = enrollment::identity_revision(self.store(), id).await?;
         let details = json!({"hostile": hostile});
         let (at, event) =
@@ -200,8 +200,8 @@ impl Sites {
     }
 }
 
-/// Returns a node's attributes: its site's, overridden by its own. If there are too many, which enrolment prevents, returns none:
-/// they satisfy no policy.
+/// Returns a node's attributes: the attributes of its site, overridden by its own. If there are too many, which enrolment prevents,
+/// returns an empty set, which satisfies no policy.
 #[must_use]
 pub fn attributes_of(node: &NodeRow) -> Attributes {
     let (site, own) = (stored_attributes(&node.site_attributes), stored_attributes(&node.attributes));

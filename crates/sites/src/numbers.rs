@@ -11,7 +11,7 @@ pub(super) struct Numbers(RwLock<State>);
 
 #[derive(Default)]
 struct State {
-    /// Number of the last change that all nodes read.
+    /// Number of the last change that concerns all nodes.
     common: i64,
     /// Number of the last change of each node's wraps.
     own: HashMap<Uuid, i64>,

@@ -1,4 +1,5 @@
-//! A round, four times a second: writes heartbeats, records nodes that came or went, signs due statements, and updates the view.
+//! A round, four times a second: writes heartbeats, records nodes that became present or absent, signs due statements, and updates
+//! the view.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -55,8 +56,8 @@ impl Sites {
 
     /// Runs a round. Returns its errors. Without a signing key it still updates which nodes are present.
     async fn round(&self) -> Vec<SiteError> {
-        // If heartbeats cannot be written, leases expire wrongly: no node is then recorded as gone. Use the time before writing,
-        // because heartbeats that arrived meanwhile are not written yet.
+        // If heartbeats cannot be written, leases expire wrongly, so no node is recorded as gone. The time is read before writing,
+        // because heartbeats that arrive during the write are not written yet.
         let now = self.now_us();
         let told = match self.write_heartbeats().await {
             Ok(()) => self.tell(now).await,
@@ -90,7 +91,8 @@ impl Sites {
         written
     }
 
-    /// Records nodes that came, and nodes that were gone by `now`, as far as this server can know.
+    /// Records nodes that are present again, and nodes whose lease expired before `now`. Records no absence if this server may have
+    /// missed heartbeats.
     async fn tell(&self, now: i64) -> Result<(), StoreError> {
         let steady = self.0.steadiness.lock().round(now);
         let mut flips = tables::Places::of(self.store()).presence_changes(now).await?;

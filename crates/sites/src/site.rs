@@ -1,4 +1,4 @@
-//! Sites.
+//! Sites: creates, lists, changes and deletes them.
 
 use futures_util::FutureExt;
 use keyless::places::Attributes;
@@ -159,7 +159,7 @@ impl Sites {
             .await?
     }
 
-    /// Checks that the attributes of every node of a site fit together with the site's new ones.
+    /// Checks that the attributes of every node of a site can be combined with the site's new attributes.
     async fn check_node_attributes(&self, site: Uuid, attributes: &Attributes) -> Result<(), SiteError> {
         let filter = NodeFilter { site: Some(site), retired: false };
         let mut after = None;

@@ -18,9 +18,9 @@ use crate::tables::{NewStatement, NodeRow};
 
 /// Lifetime of a statement in µs. Short, so that outdated statements expire soon.
 const LIFE_US: i64 = 3_600 * 1_000_000;
-/// A statement is renewed after its lifetime divided by this number at the earliest: after half of it.
+/// Divisor of the lifetime: a statement is renewed at the earliest after half of its lifetime.
 const RENEW_AFTER: i64 = 2;
-/// Renewals are spread over the lifetime divided by this number, so that not all are in the same round.
+/// Divisor of the lifetime: renewals are spread over an eighth of the lifetime, so that not all are in the same round.
 const SPREAD: i64 = 8;
 /// Maximum number of statements signed in a round, at 20 µs each.
 const ROUND_MAX: usize = 1_000;

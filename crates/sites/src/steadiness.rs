@@ -1,4 +1,4 @@
-//! Whether this server received heartbeats without a gap, so that expired leases count.
+//! Detection of gaps in the heartbeats that this server receives. After a gap, expired leases do not count.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ const GRACE: Duration = AWAY_PAUSE_MAX.saturating_add(LEASE);
 pub(super) struct HeartbeatContinuity {
     since_us: i64,
     last_us: i64,
-    /// The last round was late and recorded no node as gone. The next round does, even if it is late.
+    /// Whether the last round was late and therefore recorded no node as gone. The next round records nodes as gone even if it is
+    /// late.
     was_passed_over: bool,
 }
 

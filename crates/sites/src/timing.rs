@@ -4,16 +4,17 @@ use std::time::Duration;
 
 /// Interval of a node's heartbeats.
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
-/// Time after a heartbeat for which a node counts as present. With one server, three heartbeats may be lost, or one arrive 800 ms
-/// late. With several servers it is two, or 500 ms, less the time for writing and the difference of the clocks. A node that is
-/// wrongly recorded as gone returns with its next heartbeat; until then others use other nodes.
+/// Time after a heartbeat for which a node counts as present. With one server, three heartbeats may be lost, or one may arrive 800
+/// ms late. With several servers, two may be lost, or one may arrive 500 ms late. The time for writing and the difference of the
+/// clocks reduce this. A node that is wrongly recorded as gone returns with its next heartbeat; until then, other nodes do not use
+/// it.
 pub const LEASE: Duration = Duration::from_millis(1_100);
 /// Maximum pause of a node before it retries a control plane that did not respond.
 pub const AWAY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Interval of a server's rounds: a few statements, independent of the number of nodes.
 pub(crate) const ROUND: Duration = Duration::from_millis(250);
-/// Maximum time from a node's failure until all others are notified: its lease, the round that detects its end, the round in which
-/// another server reads it, and the next heartbeat. The rest is for statements and transmission.
+/// Maximum time from a node's failure until all other nodes are notified. The sum of the node's lease, the round that detects its
+/// expiry, the round in which another server reads the change, and the next heartbeat. The rest is for statements and transmission.
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 const _: () = assert!(
     LEASE.as_millis() + 2 * ROUND.as_millis() + BEAT_EVERY.as_millis() + 100 < TOLD_WITHIN.as_millis()

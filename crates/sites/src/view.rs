@@ -33,7 +33,7 @@ struct LiveNode {
     /// Whether the node's lease is valid.
     is_present: bool,
     statement: Option<SignedStatement>,
-    /// End of the statement, in seconds since 1970-01-01 UTC.
+    /// End of the statement's validity, in seconds since 1970-01-01 UTC.
     not_after_s: i64,
 }
 
@@ -51,7 +51,7 @@ impl LiveNode {
 /// A notice for other nodes about a node.
 enum Notice<'s> {
     Present(&'s SignedStatement),
-    /// The node is not heard, but its statement is still valid.
+    /// The node sends no heartbeats, but its statement is still valid.
     Absent(&'s SignedStatement),
     Gone,
 }

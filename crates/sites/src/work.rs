@@ -48,7 +48,7 @@ pub struct NodeRenewal {
 pub struct EnrolledNode {
     /// Id of the node.
     pub node: Uuid,
-    /// Name of the node.
+    /// Name of the node, unique in the control plane.
     pub name: String,
     /// Name of the node's site.
     pub site: String,
@@ -62,7 +62,7 @@ pub struct EnrolledNode {
     pub statement_key: String,
 }
 
-/// A heartbeat.
+/// A node's heartbeat: its address, the membership that it knows, and its measured round-trip times.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Heartbeat {
     /// Address for signing requests of other nodes. Absent: unchanged.
@@ -87,7 +87,8 @@ pub struct HeartbeatResponse {
     pub lease_ms: u64,
     /// Changes of all nodes, including the receiving one.
     pub membership: Membership,
-    /// Number of the last change of policies, sealed keys and the node's wraps. The node requests newer ones as [`News`].
+    /// Number of the last change of policies, sealed keys and the node's wraps. If it differs from the last known number, the node
+    /// requests the changes as [`News`].
     #[serde(default)]
     pub state: i64,
 }
@@ -97,7 +98,7 @@ pub struct HeartbeatResponse {
 pub struct Membership {
     /// Version of the membership after this response. The node sends it with the next heartbeat, and gets later changes only.
     pub since: i64,
-    /// Starts a full listing: nodes that are neither in this response nor in its continuations are no members.
+    /// Whether a full listing starts: nodes that are neither in this response nor in its continuations are no members.
     #[serde(default)]
     pub anew: bool,
     /// Whether there are more changes: send the next heartbeat immediately.
@@ -105,9 +106,10 @@ pub struct Membership {
     pub more: bool,
     /// Statements of present nodes, at most [`MEMBERS_MAX`].
     pub nodes: Vec<SignedStatement>,
-    /// Nodes that are not present. Includes those in `absent`, for older versions that ignore that field.
+    /// Nodes that are not present. Includes the nodes in `absent`, for older versions that ignore that field.
     pub gone: Vec<Uuid>,
-    /// Nodes that the control plane does not hear and has not retired. Each is a member until its statement expires.
+    /// Nodes whose heartbeats the control plane does not receive, and that are not retired. Each is a member until its statement
+    /// expires.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<SignedStatement>,
 }
@@ -119,13 +121,13 @@ pub struct News {
     pub next: i64,
     /// Whether there are more changes: repeat the request immediately.
     pub more: bool,
-    /// Starts a full listing, as after a restored backup: objects that are neither in this response nor in its continuations do not
-    /// exist.
+    /// Whether a full listing starts, as after a restored backup: objects that are neither in this response nor in its
+    /// continuations do not exist.
     #[serde(default)]
     pub anew: bool,
     /// New, changed and deleted policies.
     pub policies: Vec<PolicyUpdate>,
-    /// New and withdrawn wraps of the node. A wrap never comes after the keys that it opens.
+    /// New and withdrawn wraps of the node. A wrap is never sent after the keys that it opens.
     pub wraps: Vec<WrapUpdate>,
     /// New, resealed and withdrawn keys of all policies.
     pub keys: Vec<SealedKeyUpdate>,

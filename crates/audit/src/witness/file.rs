@@ -38,7 +38,7 @@ impl Witness for FileWitness {
     }
 }
 
-/// Opens the file in append mode only, so that it may have the attribute `a` of `chattr`.
+/// Opens the file in append mode only, so that the file may be append-only (`chattr +a`).
 fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
     file.write_all(line)?;

@@ -16,6 +16,6 @@ pub struct WitnessOptions {
     pub syslog: Option<SyslogAddress>,
     /// Webhook to which each head is posted.
     pub webhook: Option<WebhookWitness>,
-    /// A witness of the program, such as one in a cloud.
+    /// Additional witness that the program provides, such as an object store.
     pub other: Option<Arc<dyn Witness>>,
 }

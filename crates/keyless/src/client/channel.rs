@@ -19,7 +19,6 @@ use crate::wire::{ErrorCode, MessageItems};
 /// Maximum bytes that wait to be written: about 4,000 requests. More means that the server does not read.
 const OUTGOING_MAX: usize = 4 << 20;
 
-/// The state of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ConnectionState {
     /// The connection is being opened, at startup or after a loss. Callers wait until it is open.
@@ -30,7 +29,6 @@ pub(super) enum ConnectionState {
     Down,
 }
 
-/// Reply to a request.
 type Reply = Result<Vec<u8>, ErrorCode>;
 
 /// TLS options for the connection to one server.
@@ -128,7 +126,7 @@ impl Channel {
         self.set(ConnectionState::Up);
     }
 
-    /// Fails all pending requests, then changes the state. A caller that still sees `Up` may get an error, but never waits
+    /// Fails all pending requests, then sets the state to `then`. A caller that still sees `Up` may get an error, but never waits
     /// forever.
     pub(super) fn close(&self, then: ConnectionState) {
         let lost = {

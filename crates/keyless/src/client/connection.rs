@@ -17,11 +17,10 @@ use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, MAJOR, MessageItems, opcode
 /// Maximum capacity of a write buffer that is reused.
 const KEEP: usize = 256 << 10;
 
-/// A stream of bytes.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Connects a channel, and reconnects after failures, until `stopping`.
+/// Connects a channel, and reconnects after failures, until `stopping` is cancelled.
 pub(super) async fn keep(channel: Arc<Channel>, stopping: CancellationToken) {
     let _live = telemetry::tasks::guard("keyless-client");
     tokio::select! {
@@ -43,8 +42,8 @@ async fn keep_connected(channel: &Channel) {
                 let since = Instant::now();
                 channel.open();
                 let why = run(channel, stream).await;
-                // Reconnect immediately if the connection was useful for some time. A server that soon closes connections counts as
-                // down.
+                // Reconnect immediately if the connection was open longer than the maximum pause. A server that closes connections
+                // sooner counts as down.
                 let was_good = since.elapsed() > channel.options.backoff_max;
                 channel.close(if was_good { ConnectionState::Connecting } else { ConnectionState::Down });
                 tracing::warn!(server = %channel.server(), error = %why, "the connection to the key service was lost");
@@ -155,7 +154,7 @@ async fn ping(channel: &Channel) -> io::Error {
     loop {
         tokio::time::sleep(options.ping_every).await;
         let items = MessageItems { opcode: opcode::PING, ..MessageItems::default() };
-        // A ping ignores the limit of pending requests: without it, a dead connection would not be detected.
+        // Pings ignore the limit of pending requests. Otherwise a dead connection with many pending requests would not be detected.
         let pending = match channel.send(&items, usize::MAX) {
             Ok(pending) => pending,
             // The output queue is full, so nothing was written for a long time.

@@ -127,7 +127,6 @@ impl fmt::Debug for ClientMetrics {
     }
 }
 
-/// The counters of one server.
 pub(super) struct ServerMetrics {
     durations: Histogram,
     in_flight: Gauge,

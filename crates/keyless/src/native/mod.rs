@@ -11,8 +11,8 @@ use tonic::Code;
 pub use client::{Client, ClientError, Terms, signature};
 pub use telemetry::spans::{TRACEPARENT, TraceParent};
 
-/// Messages, client and server, generated from the protocol's definition. They are checked in so that a build needs no compiler for
-/// it; a test generates them again and compares.
+/// Messages, client and server, generated from the protocol's definition. The generated code is checked in, so that a build needs
+/// no protobuf compiler. A test generates the code again and compares.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("bulla.keys.v1.rs");

@@ -65,7 +65,7 @@ impl Folder {
     pub(super) fn open(path: &Path) -> Result<(Self, Option<SegmentHead>), RecordsError> {
         fs::create_dir_all(path).map_err(at(path))?;
         let heads_path = path.join(HEADS);
-        // A crash may have truncated the last line of either file. The action of an incomplete line had not happened yet.
+        // A crash may have truncated the last line of either file. Incomplete lines are removed.
         read_complete_lines(&heads_path)?;
         let last = heads(path)?.pop();
         if let Some(last) = &last {
@@ -103,7 +103,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Closes the open segment, and writes its head first. If a crash interrupts this, the next start completes it.
+    /// Closes the open segment, and writes its head first. After a crash in between, the next start completes the close.
     pub(super) fn close(&mut self, now_us: u64) -> Result<SegmentHead, RecordsError> {
         let head = SegmentHead::new(self.number, &self.leaves, now_us, &self.previous);
         let heads = self.path.join(HEADS);

@@ -19,7 +19,7 @@ const WAITING_MAX: usize = 65_536;
 const WRITE_EVERY: Duration = Duration::from_millis(200);
 /// Maximum records of a segment.
 const RECORDS_MAX: usize = 65_536;
-/// Maximum time that a segment stays open, so that its head soon leaves the node.
+/// Maximum time that a segment stays open. When the segment closes, its head is logged.
 const CLOSE_AFTER: Duration = Duration::from_secs(60);
 
 coded::named! {
@@ -48,7 +48,7 @@ pub struct RecordsOptions {
 }
 
 impl RecordsOptions {
-    /// Creates default options.
+    /// Creates options for this folder, with default limits.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -61,7 +61,7 @@ impl RecordsOptions {
     }
 }
 
-/// Writes a record of every signature. Clones share it.
+/// A recorder that writes a record of every signature. Clones share one queue and one folder.
 #[derive(Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -86,7 +86,7 @@ struct Disk {
     left: Vec<String>,
 }
 
-/// Slot for a record. Dropping it without a record frees it.
+/// Slot in the queue of records. Dropping the slot without a record frees it.
 pub(crate) struct Slot {
     shared: Option<Arc<Shared>>,
 }
@@ -149,7 +149,7 @@ impl Recorder {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Returns the number of slots in use, and of all slots.
+    /// Returns the number of slots in use, and the total number of slots.
     #[must_use]
     pub fn waiting(&self) -> (usize, usize) {
         (self.shared.taken.load(Relaxed), self.shared.options.waiting_max)

@@ -1,4 +1,4 @@
-//! One attempt: a request to one node, and its reply. Each routed and each forwarded request goes through here.
+//! One attempt: a request to one node, and its reply. All routed and forwarded requests use this module.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// Which connection carries a request to its node.
+/// Choice of the connection that carries a request to its node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Path {
     /// The direct connection to the node. Without one, the connection to a node of the pod that forwards the request.

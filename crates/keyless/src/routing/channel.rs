@@ -11,10 +11,8 @@ use crate::in_flight::TenantCounts;
 use crate::limits::{NODE_MAX, NODE_PER_TENANT_MAX};
 use crate::native::proto::SignRequest;
 
-/// The reply to a request.
 pub(super) type Reply = Result<Vec<u8>, PeerError>;
 
-/// The state of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ConnectionState {
     /// No connection is needed.

@@ -54,8 +54,8 @@ async fn keep_connected(peer: &Peer, generation: u64, inner: &Weak<RouterState>,
                     status = read(peer, replies) => status,
                     status = measure(peer, &client, inner, options) => status,
                 };
-                // Reconnect immediately if the connection was useful for some time. A node that soon closes connections counts as
-                // down.
+                // Reconnect immediately if the connection was open longer than the maximum pause. A node that closes connections
+                // sooner counts as down.
                 let was_good = since.elapsed() > options.backoff_max;
                 peer.close(
                     generation,

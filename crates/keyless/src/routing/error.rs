@@ -82,7 +82,7 @@ pub enum RouteError {
         node: String,
         /// Round-trip time in milliseconds.
         way_ms: u64,
-        /// Milliseconds that were left.
+        /// Milliseconds left until the deadline.
         left_ms: u64,
     },
     /// No node replied before the deadline.
@@ -97,7 +97,7 @@ pub enum RouteError {
     /// The key failed or the input is invalid; other nodes would fail in the same way.
     #[error("{node}: {status}", status = status.message())]
     Refused {
-        /// Name of the node.
+        /// Name of the node that refused.
         node: String,
         /// Status that the node sent.
         status: Status,
@@ -114,7 +114,7 @@ impl From<RouteError> for SignError {
     }
 }
 
-/// Reason why a request was not forwarded, or which error was returned for it.
+/// Reason why a request was not forwarded, or the error that the destination returned.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum RelayError {
     /// This node has no connection to the destination.

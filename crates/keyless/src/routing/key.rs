@@ -106,7 +106,7 @@ impl RoutedKey {
         }
     }
 
-    /// Decides about the step after an attempt. `is_last`: no other attempt is in flight.
+    /// Chooses the next step after an attempt. `is_last`: no other attempt is in flight.
     async fn next_step(
         &self,
         attempt: Attempt,
@@ -115,7 +115,7 @@ impl RoutedKey {
         is_last: bool,
     ) -> Result<NextStep, RouteError> {
         if attempt.has_another_path() && is_last && candidates.rest.is_empty() && candidates.other_ways > 0 {
-            // Each such attempt lost its connection; overload does not count here.
+            // Only a lost connection uses up one of these attempts. An overloaded node does not.
             candidates.other_ways -= 1;
             candidates.rest = self.nearest(context.deadline).await?.into();
         }

@@ -21,7 +21,7 @@ use crate::node::{Member, NodeId};
 /// Default number of nodes of one site that a node uses for the same keys: as many as are tried for one signature.
 pub const PER_SITE_MAX: usize = TRIES_MAX;
 
-/// Creates peers and their connections.
+/// A factory of peers and their connections.
 pub(super) trait PeerFactory {
     /// Creates a peer without a connection.
     fn peer(&self, member: &Member) -> Arc<Peer>;
@@ -159,7 +159,7 @@ impl Links {
         }
     }
 
-    /// Chooses the links of these holders, and releases those that they no longer need.
+    /// Chooses the links of these holders, and releases links that they no longer need.
     pub(super) fn choose(
         &mut self,
         holders: &Holders,
@@ -313,7 +313,7 @@ impl Links {
     /// Plans detours to destinations without a path.
     fn detour(&mut self, members: &HashMap<NodeId, Member>, now: Instant) {
         let mut lost = BTreeSet::new();
-        // A pod has owners and additional owners instead of detours.
+        // A pod needs no detours: it adds owners to a destination instead.
         let is_own = |link: &Link| link.wanted > 0 && self.mates.is_empty();
         for (node, link) in self.peers.iter().filter(|(_, link)| is_own(link)) {
             let is_cut_off = !link.peer.is_available() && link.peer.round_trip().is_none();
@@ -354,7 +354,7 @@ impl Links {
         self.wanted = wanted;
     }
 
-    /// Returns the destinations that this node wants to reach through this node of the pod.
+    /// Returns the destinations that this node wants to reach through `node`, another node of the pod.
     pub(super) fn wanted_of(&self, node: NodeId) -> Vec<NodeId> {
         let wanted = self.wanted.get(&node).into_iter().flatten();
         wanted.copied().take(WANTED_MAX).collect()
@@ -399,7 +399,7 @@ impl Links {
         wanted: BTreeSet<NodeId>,
         now: Instant,
     ) -> (bool, Vec<(NodeId, Duration)>) {
-        // Nodes of the own site are reported only if wanted: the other node usually has its own connections to them.
+        // Nodes of the same site are reported only if wanted: the other node usually has its own connections to them.
         let is_told =
             |peer: &&Arc<Peer>| !self.is_own_site(peer.member()) || wanted.contains(&peer.member().id);
         let reached = self
@@ -442,7 +442,7 @@ fn keep(link: &mut Link, is_needed: bool, make: &impl PeerFactory, now: Instant)
     link.wanted > 0 || link.is_for_others
 }
 
-/// Returns the number of nodes to use at a site whose load needs this number of owners.
+/// Returns the number of nodes to use at a site whose load needs `owners` owners, one owner for each node.
 fn width(owners: f64) -> usize {
     PER_SITE_MAX * (owners.ceil() as usize).div_ceil(PER_SITE_MAX).next_power_of_two()
 }
@@ -623,7 +623,7 @@ mod tests {
             }
             let most = if shared { (held as usize).div_ceil(4) } else { held as usize };
             let connected = place.connected();
-            // If the owners reach nothing, the own connections stay open.
+            // If the owners reach nothing, this node's connections stay open.
             assert!(connected >= most, "{held}: {connected}");
             assert_eq!(place.links.chooser != place.links.own, shared, "{held}");
         }

@@ -210,7 +210,6 @@ impl fmt::Debug for RoutingMetrics {
     }
 }
 
-/// The counters of one site.
 pub(super) struct SiteMetrics {
     durations: Histogram,
     in_flight: Gauge,

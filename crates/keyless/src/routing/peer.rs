@@ -25,7 +25,7 @@ const HEDGE_MIN: Duration = Duration::from_millis(5);
 /// Assumed round-trip time of a node that was not measured yet.
 const FAR: Duration = Duration::from_millis(250);
 
-/// A node, reached by a direct connection or through a relay: a node of this node's [pod](super::pod) with a connection to it.
+/// A node that is reached directly, or through a relay: another node of the same [pod](super::pod) that is connected to the node.
 pub(super) struct Peer {
     member: Member,
     pub(super) metrics: SiteMetrics,
@@ -191,7 +191,7 @@ impl Peer {
         self.wake();
     }
 
-    /// Returns whether a reply came after `then`.
+    /// Returns whether the node sent a reply after `then`.
     pub(super) fn replied_since(&self, then: Instant) -> bool {
         let replied = self.replied_us.load(Relaxed);
         replied > 0 && self.born + Duration::from_micros(replied) > then
@@ -273,7 +273,7 @@ impl Peer {
         let was_up = self.own_way_us.load(Relaxed) != NO_WAY;
         if self.channel.close(generation, state) {
             if was_up && state != ConnectionState::Unwanted {
-                // Other nodes may reach it: the pod now decides.
+                // Other nodes of the pod may still reach this peer.
                 self.may_be_reached.store(true, Relaxed);
             }
             self.disconnected();
@@ -365,7 +365,7 @@ impl Peer {
         owners.min_by_key(|relay| relay.peer.channel.in_flight()).map(|relay| Arc::clone(&relay.peer))
     }
 
-    /// Sends a request on the connection of `carrier`: of this node, or of a relay to it.
+    /// Sends a request to this peer on the connection of `carrier`: the peer itself, or a relay to it.
     fn send_through(
         self: &Arc<Self>,
         carrier: Arc<Self>,
@@ -393,11 +393,11 @@ pub(super) struct PeerRequest<'a> {
     pub(super) most: usize,
     /// The time left until the deadline.
     pub(super) patience: Duration,
-    /// Part of this time that is reserved for the reply, in addition to the round trip.
+    /// Part of `patience` that is reserved for the reply, in addition to the round trip.
     pub(super) margin: Duration,
 }
 
-/// A guard: the request counts among those in flight to a node until it is dropped.
+/// A guard that counts a request as in flight to a node until dropped.
 struct InFlightPermit {
     peer: Arc<Peer>,
     tenant: String,

@@ -62,11 +62,11 @@ pub(super) struct Pod {
     available: BTreeSet<NodeId>,
     destinations: BTreeSet<NodeId>,
     shared: HashMap<NodeId, SharedDestination>,
-    /// Destinations that each other node of the pod reaches, with the round-trip times from there.
+    /// Destinations that each other node of the pod reaches, with that node's round-trip times.
     reaches: HashMap<NodeId, HashMap<NodeId, Duration>>,
     /// Nodes of the pod that forward no requests.
     silent: BTreeSet<NodeId>,
-    /// Destinations that each other node wants to reach through this one, and the end of the lease.
+    /// Destinations that each other node wants to reach through this node, and the end of the lease.
     leases: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
 }
 
@@ -213,14 +213,14 @@ impl Pod {
         self.shared.get(&destination).is_some_and(|shared| shared.spilled <= SPILL_MAX)
     }
 
-    /// Records that another node of the pod forwards no requests: its version is too old, or it does not see this node at its site.
-    /// Returns false if this was known.
+    /// Records that another node of the pod forwards no requests: its version is too old, or it does not know that this node
+    /// belongs to its site. Returns false if this was known.
     pub(super) fn record_unresponsive(&mut self, node: NodeId) -> bool {
         self.reaches.remove(&node);
         self.silent.insert(node)
     }
 
-    /// Returns whether this node of the pod forwards no requests.
+    /// Returns whether `node`, another node of the pod, forwards no requests.
     pub(super) fn is_silent(&self, node: NodeId) -> bool {
         self.silent.contains(&node)
     }
@@ -244,7 +244,7 @@ impl Pod {
         now.keys().chain(before.keys().filter(|at| !now.contains_key(*at))).filter(is_new).copied().collect()
     }
 
-    /// Records which destinations a node wants to reach through this one. Returns whether the list changed.
+    /// Records which destinations `node` wants to reach through this node. Returns whether the list changed.
     pub(super) fn renew_lease(&mut self, node: NodeId, wanted: BTreeSet<NodeId>, now: Instant) -> bool {
         let until = now + LEASE;
         match self.leases.insert(node, (wanted, until)) {

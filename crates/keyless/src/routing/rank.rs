@@ -1,6 +1,7 @@
 //! Ranking of nodes.
 
-/// Sort key of a node: nodes that reply first, then those that have the key, then the nearer, then the less loaded.
+/// Sort key of a node. Order of importance: no overdue reply, not known to lack the signing key, short round trip, few requests in
+/// flight.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Rank {
     /// A reply is overdue.

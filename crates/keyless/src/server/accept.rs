@@ -34,7 +34,6 @@ mod end {
     pub(super) const CUT_OFF: &str = "cut-off";
 }
 
-/// Protocol of a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Protocol {
     Keyless,

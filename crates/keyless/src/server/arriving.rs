@@ -11,7 +11,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::Sleep;
 use tonic::Status;
 
-/// Maximum bytes of incomplete messages on one connection: four of the longest.
+/// Maximum bytes of incomplete messages on one connection: four messages of maximum length.
 const HALF_SENT_MAX: usize = 4 << 20;
 /// Bytes of the prefix of a message: compression flag and length (gRPC over HTTP/2, "Length-Prefixed-Message").
 const PREFIX: usize = 5;
@@ -32,7 +32,8 @@ pub(super) struct IncomingMessages {
     /// Timeout of a message, from the start of the wait until it is complete.
     patience: Duration,
     due: Option<Pin<Box<Sleep>>>,
-    /// Whether a message is due. Between messages, a stream may pause for any time.
+    /// Whether the timeout applies although no message has begun. A single call expects its message immediately; a stream may pause
+    /// between messages for any time.
     is_owed: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::key_set::Requester;
 use crate::stage::{Responder, StageError};
 use crate::wire::opcode;
 
-/// The caller that waits for a reply. If it is dropped, the reply is that the service stops.
+/// The caller that waits for a reply. Dropping it without a reply sends an error: the service stops.
 pub(super) enum Caller {
     /// A caller by the Keyless protocol.
     Keyless(Ticket),

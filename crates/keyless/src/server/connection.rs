@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
-        // First of all, so that every later reply wakes this task.
+        // Register first, so that every later reply wakes this task.
         self.outbox.register(context.waker());
         if matches!(self.phase, Phase::Serving) {
             if let Some(end) = self.read(context) {
@@ -155,7 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Poll::Ready(Ok(())) => {
                 if let Phase::Draining(end, _) = self.phase
                     && self.outbox.in_flight() == 0
-                    // Write replies that were made meanwhile first.
+                    // First write the replies that finished during the last write.
                     && !self.outbox.take(&mut self.output)
                 {
                     return Poll::Ready(end);

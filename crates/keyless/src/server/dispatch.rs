@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::routing::RequestContext;
 use crate::stage::{Cost, Job};
 use crate::tenant::Tenant;
-/// Minimum length of messages that do not count as light work with any key, because hashing takes longer than signing.
+/// Minimum length of messages that take longer to hash than to sign. They never count as light work.
 const LONG: usize = 4_096;
 
 /// Extra time after the deadline, in which an error that names the late node may arrive.

@@ -64,7 +64,7 @@ pub(super) enum Failure {
     /// The caller cancelled the request.
     #[error("the caller cancelled the request")]
     Cancelled,
-    /// The key failed.
+    /// The key could not be used; contains the error message.
     #[error("signing with the key failed: {0}")]
     Broken(String),
     /// The key is not sealed to the requested policy. Contains the policy of the key.
@@ -299,8 +299,8 @@ impl Entry {
         }
     }
 
-    /// Marks the request as routed to another node. Returns the span to send along, in a new trace if the caller sent none, and
-    /// the list in which attempts are recorded.
+    /// Marks the request as routed to another node. Returns the trace context for that node (a new trace if the caller sent none),
+    /// and the list in which attempts are recorded.
     pub(super) fn forwarded(&mut self) -> (TraceParent, Arc<Hops>) {
         let span = random();
         let passed = match &self.trace {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::tenant::{Counted, Tenant};
 
-/// Maximum bytes of long messages that wait to be signed: a thousand of the longest. One tenant may use half.
+/// Maximum bytes of long messages that wait to be signed: a thousand messages of maximum length. One tenant may use half.
 const OCTETS_MAX: usize = 64 << 20;
 
 /// Bytes of the longest digest. Inputs up to this length are limited by the number of requests only.
@@ -25,7 +25,7 @@ pub(super) struct ReservedBytes(
 impl ByteBudget {
     pub(super) fn reserve(&self, count: usize, tenant: &Tenant) -> Option<ReservedBytes> {
         let of_tenant = tenant.octets(count, OCTETS_MAX / 2)?;
-        // Dropping it returns the bytes, including on an early return.
+        // If the total is exceeded, dropping `held` returns the bytes.
         let held = ReservedBytes(Arc::clone(&self.0), count, of_tenant);
         let before = self.0.fetch_add(count, Relaxed);
         (before + count <= OCTETS_MAX).then_some(held)

@@ -251,8 +251,8 @@ impl Running {
         self.shared.tenants.change(tenants, &self.shared.stage)
     }
 
-    /// Stops accepting connections and requests, answers pending requests for five seconds, and ends. Returns false if some were
-    /// aborted.
+    /// Stops accepting connections and requests, answers pending requests for five seconds, and ends. Returns false if requests
+    /// were aborted.
     pub async fn stop(self) -> bool {
         let Self { shared, sockets, .. } = self;
         let drained = shared.tasks.clone().close(STOP_WITHIN).await;

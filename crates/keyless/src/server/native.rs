@@ -38,7 +38,7 @@ const SEND_MAX: usize = 64 << 10;
 /// Maximum bytes of a call's header fields.
 const HEADER_MAX: u32 = 16 << 10;
 /// Maximum calls that the peer opened and reset before they were processed (rapid reset, CVE-2023-44487), and maximum calls that
-/// were reset for errors of the peer. Beyond it the connection closes.
+/// were reset for errors of the peer. Above either maximum, the connection closes.
 const RESETS_MAX: usize = 64;
 /// Interval of keep-alive pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(20);

@@ -43,7 +43,6 @@ impl Outbox {
         })
     }
 
-    /// Returns the client of the connection.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }

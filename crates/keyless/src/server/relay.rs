@@ -12,8 +12,8 @@ use crate::routing::{NodeId, RelayError, RequestContext};
 use crate::tenant::Identity;
 
 impl ServerState {
-    /// Forwards a request of another node to its destination. The tenant's limits are enforced there and at the sending node, not
-    /// here.
+    /// Forwards a request of another node to its destination. The destination and the sending node enforce the tenant's limits, not
+    /// this node.
     pub(super) fn relay(
         self: &Arc<Self>,
         mut call: Call,

@@ -30,7 +30,7 @@ use crate::routing::{NodeId, RelayError};
 use crate::tenant::Client;
 use crate::wire::Ski;
 
-/// Maximum bytes of a message: a batch of messages of 4 KB, or sixteen of the longest.
+/// Maximum bytes of a message: a batch of 4 KB messages, or sixteen messages of maximum length.
 pub(super) const MESSAGE_MAX: usize = 1 << 20;
 /// Maximum items of a batch.
 pub const BATCH_MAX: usize = 256;
@@ -223,7 +223,7 @@ fn span(tenant: &str, opcode: &str, name: Option<KeyName>, trace: Option<TracePa
     tracing::debug_span!("native", tenant, opcode, key, trace_id, parent_id)
 }
 
-/// Waits for work until the deadline. After it, the work is cancelled.
+/// Waits for work until the deadline, and then cancels the work.
 async fn in_time<T>(due: Option<Instant>, work: impl Future<Output = T>) -> Result<T, Status> {
     match due {
         Some(due) => tokio::time::timeout_at(due.into(), work).await.map_err(|_| status(&Failure::Late)),
@@ -379,8 +379,8 @@ impl SignReplies {
     /// Accepts the available requests.
     fn take(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..ROUND {
-            // A client that sends without reading replies blocks itself: the stream's window closes. A stream that expects no
-            // replies is not blocked by others.
+            // If a client sends requests without reading replies, no more requests of its stream are read. A stream without
+            // expected replies is not blocked by unread replies of other streams.
             if self.inbox.expected() >= 2 * STREAM_MAX || (self.inbox.expected() > 0 && self.inbox.is_full())
             {
                 return Ok(());

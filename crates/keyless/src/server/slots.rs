@@ -1,5 +1,5 @@
-//! Slots for connections. A client gets a slot after it has authenticated. Handshakes have a small number of separate slots, and
-//! one address only some of these, so that clients without a certificate cannot block others.
+//! Slots for connections. A client gets a slot after it has authenticated. Handshakes have separate slots. Each address can use
+//! only some of them, so that clients without a certificate cannot block others.
 
 use inbound::{OriginLimit, Slots, TrustedProxies};
 
@@ -10,7 +10,6 @@ pub const HANDSHAKES_MAX: usize = 512;
 /// IPv6 /64 counts as one address, because one host may use all of it.
 pub(super) const HANDSHAKES_PER_ADDRESS_MAX: usize = 64;
 
-/// The connection slots of the server.
 pub(super) struct ConnectionSlots {
     /// Slots of authenticated clients.
     pub(super) known: Slots,

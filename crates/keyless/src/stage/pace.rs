@@ -1,4 +1,4 @@
-//! Recent time for each signature by the clock, which exceeds its processor time on an overloaded machine.
+//! Recent wall-clock time per signature, which exceeds the processor time on an overloaded machine.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -182,7 +182,7 @@ impl Counted {
         most: usize,
         of: fn(&Account) -> &AtomicUsize,
     ) -> Option<Self> {
-        // Dropping it returns the amount, including on an early return.
+        // If the maximum is exceeded, dropping `counted` returns the amount.
         let counted = Self { account: Arc::clone(account), count, of };
         let before = of(account).fetch_add(count, Ordering::Relaxed);
         (before + count <= most).then_some(counted)

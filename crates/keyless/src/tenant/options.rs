@@ -6,7 +6,8 @@ use super::identity::Pattern;
 use crate::fair::SHARE_MAX;
 use crate::limits::TENANT_MAX;
 
-/// The tenant of clients that match no other tenant. If there are other tenants, it may use no key unless it is configured.
+/// The tenant of clients that match no other tenant. If other tenants are configured and this one is not, its clients may use no
+/// key.
 pub const DEFAULT: &str = "default";
 
 /// The tenant of clients on Unix sockets; [`DEFAULT`] if it is not configured.
@@ -75,7 +76,7 @@ impl TenantOptions {
     }
 }
 
-/// Error in a tenant's configuration: its name, and how to fix it.
+/// Error in a tenant's configuration: the tenant's name, and how to fix the error.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("tenant {name:?}: {what}")]
 pub struct TenantError {

@@ -8,7 +8,7 @@ use x509::{SpkiHash, star};
 use crate::Key;
 use crate::wire::Ski;
 
-/// Permissions of a tenant for keys. The default is none.
+/// Permissions of a tenant for keys. The default permits no key.
 #[derive(Debug, Default)]
 pub(super) struct KeyPermissions {
     all: bool,

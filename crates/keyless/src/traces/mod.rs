@@ -356,7 +356,7 @@ mod tests {
             }
         });
         let kept = traces.0.others.all().count() as u64;
-        // Rings are filled in turn, and a locked one is skipped for one of the next three: none is full here.
+        // Rings are filled in turn, and a locked ring is skipped for one of the next three. No ring is full here.
         assert!(THREADS * EACH * TRIES as u64 <= KEPT_MAX as u64, "all have room");
         assert_eq!(kept + traces.0.dropped.get(), THREADS * EACH);
     }

@@ -88,7 +88,7 @@ pub(crate) struct Record {
     /// Index in [`OPERATIONS`].
     pub(crate) place: usize,
     pub(crate) took: Duration,
-    /// Time in the queue; `None` if it was never started.
+    /// Time in the queue; `None` if the request was never started.
     pub(crate) queued: Option<Duration>,
     pub(crate) hops: Option<Box<FinishedHops>>,
     pub(crate) end: End,

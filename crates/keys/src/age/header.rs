@@ -23,7 +23,7 @@ pub(super) const FILE_KEY: usize = 16;
 const KEY: usize = 32;
 const TAG: usize = 16;
 const SALT: usize = 16;
-/// Maximum bytes of a header. It fits a few hundred recipients.
+/// Maximum bytes of a header: enough for a few hundred recipients.
 const HEADER_MAX: usize = 64 * 1024;
 /// Characters in a full line of a stanza's body. A shorter line ends the body.
 const COLUMNS: usize = 64;

@@ -126,7 +126,7 @@ impl<R: Read> AgeReader<R> {
         let whole = piece.clone();
         let length = match self.key.open_in_place(nonce(self.number, last), Aad::empty(), &mut piece) {
             Ok(opened) => opened.len(),
-            // A piece that opens as the last one, with more data behind it.
+            // The piece is marked as the last one, but more data follows.
             Err(_) if !last && self.is_last_chunk(&whole) => return Err(AgeError::Longer),
             Err(_) => return Err(AgeError::Changed(self.given)),
         };

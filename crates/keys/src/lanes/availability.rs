@@ -15,7 +15,7 @@ pub const BATCH_KINDS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType:
 #[derive(Debug, Default)]
 pub(super) struct Faults([AtomicBool; BATCH_KINDS.len()]);
 
-/// The faults of this process. It makes no more batches with the key types in this set.
+/// Key types with a faulty batch in this process. This process makes no more batches with them.
 pub(super) static FAULTS: Faults = Faults([const { AtomicBool::new(false) }; BATCH_KINDS.len()]);
 
 impl Faults {

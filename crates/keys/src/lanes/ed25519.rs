@@ -20,7 +20,7 @@ const OCTETS: usize = 32;
 /// Bytes of the longest message that is signed in a batch. Longer messages cost more for the second hashes than the batch saves.
 /// TLS signs 130 to 150 bytes.
 const MESSAGE_MAX: usize = 512;
-/// Bytes of stack that are wiped after hashing: several times what the library uses.
+/// Bytes of stack that are wiped after hashing: several times as many as the library uses.
 const STACK: usize = 16 * 1024;
 
 /// One SHA-512 hash for each job.
@@ -60,8 +60,7 @@ impl Numbers {
     }
 }
 
-/// Computes, once, the tables that every signature reads. Returns false if the tables are wrong; no signatures are made from them
-/// then.
+/// Computes, once, the tables that every signature reads. Returns false if the tables are wrong and must not be used.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
     static SAID: Once = Once::new();
     are_sound(kernel.prepare_ed25519(), "Ed25519", &SAID)

@@ -13,7 +13,7 @@ use super::tables::are_sound;
 use crate::digest::ecdsa_digest;
 use crate::{KeyType, encoding, verify};
 
-/// Bytes of stack that are wiped after computing nonces: several times what the library uses.
+/// Bytes of stack that are wiped after computing nonces: several times as many as the library uses.
 const STACK: usize = 16 * 1024;
 
 /// Key material that batches use: 112 bytes.
@@ -38,8 +38,7 @@ impl Numbers {
     }
 }
 
-/// Computes, once, the tables that every signature reads. Returns false if the tables are wrong; no signatures are made from them
-/// then.
+/// Computes, once, the tables that every signature reads. Returns false if the tables are wrong and must not be used.
 pub(super) fn prepare_tables(kernel: Kernel) -> bool {
     static SAID: Once = Once::new();
     are_sound(kernel.prepare_p256(), "P-256", &SAID)
@@ -73,7 +72,7 @@ pub(super) fn sign(kernel: Kernel, jobs: &[(&Numbers, LaneJob<'_>)]) -> Vec<Outc
         SignatureOutcome::Signature(octets) => {
             verify::ecdsa_der(&octets).map_or(Outcome::Refused, Outcome::Signed)
         }
-        // Nonces are in range, and r or s is zero with a probability of 2^-255.
+        // A refusal counts as a fault too: nonces are in range, and r or s is zero with a probability of 2^-255.
         SignatureOutcome::Refused | SignatureOutcome::Faulty => Outcome::Faulty,
     };
     kernel.p256_signatures(&jobs).into_iter().map(outcome).collect()

@@ -20,7 +20,7 @@ pub struct SignJob<'a> {
     pub input: &'a [u8],
 }
 
-/// Results of several jobs.
+/// Results of [`sign_slice`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Slice {
     /// One result for each job, in the same order.

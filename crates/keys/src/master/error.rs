@@ -9,7 +9,7 @@ pub(super) const PASSPHRASE_MIN: usize = 12;
 /// Reason why a master key cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
-    /// The file does not exist.
+    /// A file of the master key does not exist.
     #[error("the master key file {0} does not exist; create one with 32 random bytes, mode 0600")]
     Missing(PathBuf),
     /// The file cannot be read or written.
@@ -42,7 +42,7 @@ pub enum KeyringError {
     /// The parameters file was made with another passphrase.
     #[error("wrong passphrase: {0} was created with another passphrase")]
     WrongPassphrase(PathBuf),
-    /// The passphrase is too short.
+    /// The passphrase has fewer than 12 characters.
     #[error("the passphrase has fewer than {PASSPHRASE_MIN} characters; use a longer one")]
     WeakPassphrase,
     /// More master keys are configured than a keyring can hold.

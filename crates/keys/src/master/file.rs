@@ -28,7 +28,7 @@ const GROUP_READS: u32 = 0o040;
 
 /// Reads a file that holds an unencrypted key.
 ///
-/// A file of this process' own user that its group can read is rejected, because the owner alone should read it. Accepted are files
+/// Rejects a writable file of this process' own user that its group can read, because only the owner should read it. Accepts files
 /// of another user that this process reads through its group, and files without write permission: Kubernetes mounts secrets in both
 /// ways.
 pub(super) fn read_key(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
@@ -53,7 +53,7 @@ pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, 
     let failed = |error| unread(path, error);
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-    // The group may read: Kubernetes mounts a secret so for a user that is not root.
+    // The group may read the file: Kubernetes mounts secrets in this way for a non-root user.
     if mode & CLOSED != 0 {
         return Err(KeyringError::Open { path: path.to_owned(), mode });
     }

@@ -30,7 +30,7 @@ pub struct WrappedMasterKey {
     pub token: Token,
     /// The AES key's CKA_LABEL.
     pub key_label: String,
-    /// Path of the file.
+    /// Path of the file with the encrypted master key.
     pub path: PathBuf,
     /// Whether to create a missing AES key and a missing file.
     pub create: bool,

@@ -33,11 +33,11 @@ const SESSIONS_DEFAULT: usize = 8;
 pub struct TokenConfig {
     /// Path of the PKCS#11 library, such as `/usr/lib/softhsm/libsofthsm2.so`.
     pub module: PathBuf,
-    /// The token's label.
+    /// Label by which the token is found.
     pub label: String,
-    /// The user's PIN.
+    /// PIN for the login as normal user (CKU_USER).
     pub pin: SecretString,
-    /// Maximum open sessions, and so concurrent calls; at least 1.
+    /// Maximum open sessions, which also limits the concurrent calls; at least 1.
     pub sessions: usize,
     /// Name of the token in the database: `pkcs11`, unless there are several tokens.
     pub name: String,

@@ -33,7 +33,7 @@ pub enum SealedError {
         "not an X-Wing public key: it must have {KEM_PUBLIC} bytes, and the first 1,184 must be an ML-KEM-768 public key"
     )]
     NotPublic,
-    /// The bytes are not a seed.
+    /// The seed does not have 32 bytes; contains its length.
     #[error("not a seed: it must have {SEED} bytes, not {0}")]
     NotSeed(usize),
     /// The cryptography library failed.

@@ -65,7 +65,7 @@ impl NodeKey {
         self.0.seed()
     }
 
-    /// Returns the public key.
+    /// Returns the public key, to which policy keys are wrapped.
     #[must_use]
     pub fn public(&self) -> &KemPublic {
         &self.0.public
@@ -74,8 +74,8 @@ impl NodeKey {
     /// Opens the output of [`PolicyKey::wrap_for`], and returns the policy key. Takes 0.3 ms.
     ///
     /// # Errors
-    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] if it was changed, or belongs to another node,
-    /// policy or generation.
+    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] if `wrap` was changed, or belongs to another
+    /// node, policy or generation.
     pub fn unwrap_seed(&self, wrap: &[u8], context: &WrapContext) -> Result<PolicyKey, SealedError> {
         if wrap.len() != WRAP {
             return Err(SealedError::Length(wrap.len()));
@@ -150,8 +150,8 @@ impl PolicyKey {
     /// RSA 0.5 ms.
     ///
     /// # Errors
-    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] if it was changed, or sealed to another policy,
-    /// generation or public key; [`SealedError::NotKey`] and [`SealedError::OtherKey`] if the sender sealed something else.
+    /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] if `sealed` was changed, or sealed to another
+    /// policy, generation or public key; [`SealedError::NotKey`] and [`SealedError::OtherKey`] if the sender sealed something else.
     pub fn open_key(&self, sealed: &[u8], context: &SealContext) -> Result<PrivateKey, SealedError> {
         if sealed.len() > SEALED_KEY_MAX {
             return Err(SealedError::Length(sealed.len()));

@@ -27,7 +27,7 @@ const WITH_SESSIONS: u16 = 0x8002;
 /// Handle of a password session. All passwords here are empty.
 const PASSWORD: u32 = 0x4000_0009;
 
-/// Warnings. The command was not started and can be retried.
+/// Response codes of warnings: the command was not started and can be retried.
 const AGAIN: [u32; 3] = [0x908, 0x90A, 0x922];
 /// Number of retries, over ten seconds in total. A TPM tests itself after power-up.
 const TRIES: u32 = 200;

@@ -8,10 +8,10 @@ pub enum TpmError {
     /// The address of the TPM is invalid.
     #[error("{0:?} is not a TPM: give a device such as /dev/tpmrm0, unix:PATH or tcp:ADDRESS:PORT")]
     Address(String),
-    /// The register does not exist.
+    /// No platform configuration register has this number.
     #[error("unknown PCR {0}: give 0 to 23")]
     Pcr(u8),
-    /// The authorization value is too long.
+    /// The authorization value is longer than 32 bytes; contains its length.
     #[error("the authorization value has {0} bytes; at most 32 are allowed")]
     AuthLength(usize),
     /// The TPM cannot be reached.

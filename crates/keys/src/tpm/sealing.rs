@@ -30,7 +30,7 @@ const P256: u16 = 0x0003;
 const ROOT_ATTRIBUTES: u32 = 0x0003_0472;
 /// TPMA_OBJECT of the sealed object: fixedTPM and fixedParent. Without userWithAuth, only the policy opens it.
 const SEALED_ATTRIBUTES: u32 = 0x12;
-/// noDA: wrong values do not lock the TPM. Used with an empty authorization value, which cannot be guessed.
+/// noDA: wrong authorization values do not lock the TPM. Set if the value is empty, because then there is nothing to guess.
 const NO_LOCKOUT: u32 = 0x400;
 /// Version of the sealed format.
 const VERSION: u8 = 1;

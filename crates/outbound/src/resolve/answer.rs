@@ -21,7 +21,7 @@ const NONE_LIFETIME_MAX: Duration = Duration::from_secs(3 * 3_600);
 /// Result of reading one response.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Reading {
-    /// The response ends at an alias without records for it.
+    /// The response ends with an alias, and has no records for the alias' target.
     Alias,
     /// The response ends the chain.
     End(End),

@@ -114,7 +114,8 @@ async fn send(
     deadline.child(each).bound(answering).await.map_err(|_| ExchangeError::TimedOut)?
 }
 
-/// Uses a new socket for each message: an off-path attacker must guess its random port and the id.
+/// Sends a message over UDP and receives the response. Each message has a new socket: an off-path attacker must guess its random
+/// port and the id.
 async fn over_udp(server: SocketAddr, message: &[u8], question: &[u8]) -> io::Result<Vec<u8>> {
     let socket = connected(server)?;
     socket.send(message).await?;

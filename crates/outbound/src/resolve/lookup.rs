@@ -50,7 +50,7 @@ pub(crate) struct Lookups {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Queries the upstreams. Separate from the cache, so that work in progress does not keep the cache alive.
+/// Sends queries to the upstreams. Separate from the cache, so that queries in progress do not keep the cache alive.
 struct Querier {
     upstreams: Vec<Upstream>,
     room: Semaphore,

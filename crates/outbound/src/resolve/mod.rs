@@ -204,7 +204,7 @@ impl Resolver {
         self.resolve_name(&parsed, families, limit, deadline).await
     }
 
-    /// Returns the counters.
+    /// Returns the counters since the resolver was created.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.lookups.counts()

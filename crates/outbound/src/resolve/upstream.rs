@@ -43,8 +43,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Returns the timeouts for a caller with `limit`: one retransmission after a third of it. Other callers may have joined the
-    /// query later, so it continues with one more packet for as long again.
+    /// Returns the timeouts for a caller with `limit`: one retransmission after a third of `limit`. Other callers may have joined
+    /// the query later, so the query continues for another `limit`, with one more retransmission.
     pub(crate) fn for_caller(limit: Duration) -> Self {
         Self { resend: [limit / 3, limit + limit / 6], give_up: limit.saturating_mul(2) }
     }
@@ -193,7 +193,7 @@ impl Upstream {
 }
 
 impl Socket {
-    /// Returns `None` once the reader has ended.
+    /// Returns the open line; `None` once its reader has ended.
     fn line(&self) -> Option<Arc<Line>> {
         (!self.reader.is_finished()).then(|| self.line.clone())
     }

@@ -10,8 +10,9 @@ impl Contents {
         self.certificates.chunk_by(|one, next| one.entry == next.entry)
     }
 
-    /// Renumbers the entries, so that certificates that follow their subject belong to its entry. Only order and names are
-    /// compared, as in chain files of servers; signatures are verified later. Bundles of roots stay single certificates.
+    /// Renumbers the entries, so that an issuer certificate that follows its subject gets the subject's entry number. Only order
+    /// and names are compared, as in chain files of servers; signatures are verified later. Bundles of roots stay single
+    /// certificates.
     pub(super) fn join_chains(&mut self) {
         let (mut entry, mut index) = (0, 0);
         let mut awaited: Option<Vec<u8>> = None;

@@ -1,6 +1,6 @@
 //! Contents of a file: its format and its certificates.
 
-/// Format of a file.
+/// Format of a file with certificates.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Format {
     /// PEM (RFC 7468).
@@ -45,7 +45,7 @@ pub struct CertificateFound {
     pub der: Vec<u8>,
 }
 
-/// Contents of a file.
+/// Result of reading a file: its format and its certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Contents {
     /// Format of the file.

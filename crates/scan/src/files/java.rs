@@ -103,7 +103,8 @@ impl<'a> Store<'a> {
         self.take(end).map(drop)
     }
 
-    /// Returns whether an entry starts `at` bytes from here: its head, and then a certificate, an encrypted key or an object.
+    /// Returns whether an entry starts `at` bytes after the current position: its head, and then a certificate, an encrypted key or
+    /// an object.
     fn is_entry_at(&self, at: usize) -> bool {
         let mut probe = Self { rest: &self.rest[at..], ..*self };
         let Some((kind, _)) = probe.entry_head() else { return false };

@@ -25,8 +25,8 @@ pub struct WalkCounts {
     pub read: u64,
     /// Number of files without a certificate.
     pub without_certificate: u64,
-    /// Number of symbolic links that point outside the directory, or nowhere. They are not followed; scan their targets by name
-    /// instead. Links inside the directory are neither followed nor counted, because the walk reaches their targets anyway.
+    /// Number of symbolic links that point outside the directory or to a missing file. They are not followed; scan their targets by
+    /// name instead. Links inside the directory are neither followed nor counted, because the walk reaches their targets anyway.
     pub links_out: u64,
     /// Number of pipes, devices and sockets, which are not opened.
     pub special: u64,
@@ -76,7 +76,7 @@ impl<'p> Walk<'p> {
         self
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the walk so far.
     #[must_use]
     pub fn counts(&self) -> WalkCounts {
         self.counts

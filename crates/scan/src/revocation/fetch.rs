@@ -61,7 +61,7 @@ impl Default for Permits {
     }
 }
 
-/// Fetches CRLs and OCSP responses, and counts the requests.
+/// A client that fetches CRLs and OCSP responses, and counts the requests.
 pub(super) struct Fetcher {
     http: Client,
     list_octets_max: usize,

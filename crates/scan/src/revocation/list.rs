@@ -1,4 +1,4 @@
-//! A cached CRL with verified signature and packed entries, and the status of a certificate by it.
+//! A cached CRL with verified signature and packed entries, and the status of a certificate according to the CRL.
 //!
 //! Implements RFC 5280 section 6.3.3, without indirect CRLs.
 
@@ -94,7 +94,6 @@ impl List {
         self.serials.octets() + names + points + freshest + numbers.sum::<usize>() + BESIDE_ENTRIES
     }
 
-    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.serials.len()
     }

@@ -46,7 +46,7 @@ const URLS_TRIED_MAX: usize = 4;
 /// Maximum concurrent checks in [`RevocationChecker::check_all`]. The maximum of concurrent CRL fetches is lower, so a slow CRL
 /// delays only the checks that need it.
 const CHECKS_IN_FLIGHT: usize = 4_096;
-/// Memory for OCSP responses and failures in bytes: about 50,000 of them.
+/// Maximum memory for cached OCSP responses and failures in bytes: about 50,000 entries.
 const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;
 /// Approximate bytes of a cached OCSP response or failure, in addition to its URL and serial number.
 const ENTRY_OCTETS: usize = 512;
@@ -78,18 +78,18 @@ impl Default for RevocationOptions {
     }
 }
 
-/// A certificate to check.
+/// A certificate to check, with its issuer and its stapled OCSP response.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// The certificate to check.
     pub certificate: Arc<Certificate>,
-    /// The certificate of the issuer.
+    /// The issuer's certificate, whose key verifies CRLs and OCSP responses.
     pub issuer: Arc<Certificate>,
     /// The stapled OCSP response of the handshake.
     pub staple: Option<Arc<[u8]>>,
 }
 
-/// Checks the revocation of certificates. Create it once; clones share connections and caches.
+/// A checker of certificate revocation. Create it once; clones share connections and caches.
 #[derive(Clone)]
 pub struct RevocationChecker(Arc<Caches>);
 
@@ -237,7 +237,7 @@ impl RevocationChecker {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    /// Returns the counters.
+    /// Returns the counters of verdicts, requests and cache lookups, since the checker was created.
     #[must_use]
     pub fn counts(&self) -> RevocationCounts {
         let counters = self.counters();

@@ -59,7 +59,6 @@ impl Serials {
         group.get(serial)
     }
 
-    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.groups.iter().map(Group::len).sum()
     }

@@ -28,8 +28,8 @@ type Verdicts = Vec<(Fingerprint, Verdict)>;
 /// Observations buffered for the reader: as many as between the scan and this stage.
 const OBSERVATIONS_IN_CHANNEL: usize = 256;
 
-/// Adds revocation verdicts by `checker` to the observations of `from`. `issuers` finds the issuer of a certificate among those
-/// sent with it and the roots. Without a checker, returns `from` itself.
+/// Adds revocation verdicts by `checker` to the observations of `from`. `issuers` finds the issuer of a certificate among the roots
+/// and the certificates that were sent with it. Without a checker, returns `from` itself.
 ///
 /// # Cancellation
 /// When `stop` is cancelled the returned channel closes; observations that wait for verdicts are dropped.
@@ -53,7 +53,7 @@ pub fn with_verdicts(
     joined
 }
 
-/// Forwards observations from `from` to `to` with their verdicts, until `from` or `stop` ends it.
+/// Forwards observations from `from` to `to` with their verdicts, until `from` closes or `stop` is cancelled.
 async fn join(
     mut from: mpsc::Receiver<Observation>,
     to: mpsc::Sender<Observation>,

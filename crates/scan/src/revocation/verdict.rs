@@ -33,7 +33,7 @@ pub enum Verdict {
         /// Source of the status.
         source: Source,
     },
-    /// No source had the status.
+    /// No source has the status of the certificate.
     Unknown {
         /// The error of the most relevant source.
         cause: Cause,
@@ -233,7 +233,7 @@ fn since(next_update: Option<UnixTime>) -> String {
 }
 
 impl Cause {
-    /// Returns a stable name.
+    /// Returns the stable name of the cause, for outputs and counters.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -303,7 +303,7 @@ pub enum NoCheckReason {
 }
 
 impl NoCheckReason {
-    /// Returns a stable name.
+    /// Returns the stable name of the reason, for outputs.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -316,7 +316,7 @@ impl NoCheckReason {
         }
     }
 
-    /// Returns why `certificate` needs no check at `now`, if it needs none.
+    /// Returns the reason why `certificate` needs no check at `now`; `None` if it needs one.
     pub(super) fn of(certificate: &Certificate, now: UnixTime) -> Option<Self> {
         let no_source = certificate.crl_urls.is_empty() && certificate.ocsp_urls.is_empty();
         let reasons = [

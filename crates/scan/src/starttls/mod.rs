@@ -88,7 +88,7 @@ impl Dialogue {
         Some(Self { machine, input: Input::new(protocol), end: None })
     }
 
-    /// Returns what to send first; `None` for protocols in which the server starts.
+    /// Returns the bytes to send first; `None` for protocols in which the server starts.
     #[must_use]
     pub fn opening(&self) -> Option<Vec<u8>> {
         match &self.machine {

@@ -1,4 +1,4 @@
-//! From a host or network, ports and server names to single targets.
+//! Expands hosts, networks, ports and server names into single targets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -98,7 +98,7 @@ impl Expansion {
             Hosts::Network(network) => Host::Address(address_at(network, number / names / ports)),
         };
         let (protocol, source) = self.protocol_at(port);
-        // The host's own name is the default. With or without it, the target is the same endpoint.
+        // The host's own name is the default, so a target that names it explicitly is the same endpoint.
         let server_name = server_name.filter(|name| !matches!(&host, Host::Name(own) if own == name));
         let target = Target::new(host, port, protocol, source, server_name);
         Some(match self.hosts {

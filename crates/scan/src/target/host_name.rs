@@ -18,7 +18,7 @@ pub enum InvalidHost {
 /// Parses a host name. Internationalized names are converted to A-labels (UTS #46, RFC 5890).
 ///
 /// # Errors
-/// [`InvalidHost`] says what is wrong with it.
+/// [`InvalidHost`], which states why the name is invalid.
 pub fn host_name(text: &str) -> Result<HostName, InvalidHost> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let ascii = if text.is_ascii() {

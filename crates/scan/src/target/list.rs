@@ -251,7 +251,8 @@ enum Line {
     TooLong,
 }
 
-/// Removes the comment of a line. It begins with `#` at the start of the line or after a space, because a URL may contain `#`.
+/// Removes the comment of a line. A comment begins with `#` at the start of the line or after a space, because a URL may contain
+/// `#`.
 fn without_comment(line: &str) -> &str {
     let line = line.trim_start_matches('\u{feff}').trim();
     if line.starts_with('#') {

@@ -34,7 +34,7 @@ pub use ports::Ports;
 pub use protocol::{CloudStore, HTTPS_PORT, Protocol, ProtocolSource};
 pub use x509::HostName;
 
-/// Host of a target.
+/// Host, file or cloud resource to scan.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Host {
     /// A name, resolved by DNS.
@@ -67,7 +67,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Creates an endpoint.
+    /// Creates a target for a network endpoint.
     #[must_use]
     pub fn new(
         host: Host,

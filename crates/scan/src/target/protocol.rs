@@ -164,7 +164,7 @@ impl Protocol {
     #[must_use]
     pub fn from_port(port: u16) -> Option<Self> {
         match port {
-            // 587 is submission (RFC 6409); 2525 its usual stand-in where 25 is blocked.
+            // 587 is submission (RFC 6409); 2525 is a common alternative where port 25 is blocked.
             587 | 2_525 => Some(Self::Smtp),
             _ => Self::UPGRADED.into_iter().find(|protocol| protocol.default_port() == port),
         }
@@ -177,8 +177,8 @@ impl Protocol {
         match self {
             Self::Tls => &["h2", "http/1.1"],
             Self::Postgres => &["postgresql"],
-            // TDS 8.0 is TLS from the first byte and names "tds/8.0"; inside TDS 7 packets, where
-            // this dialogue leads, no ALPN exists.
+            // TDS 8.0 starts with TLS and uses the ALPN name "tds/8.0". This dialogue leads to TLS inside TDS 7 packets, which has
+            // no ALPN.
             _ => &[],
         }
     }

@@ -1,5 +1,5 @@
-//! Tests what a server accepts in addition to what it chooses: short handshakes that offer only what no server should accept, and
-//! end at the ServerHello.
+//! Tests which versions and suites a server accepts in addition to those that it chooses. The handshakes offer only values that no
+//! server should accept, and end at the ServerHello.
 
 use super::hello::{self, ServerHello, TLS_1_2, message};
 use super::names;
@@ -16,7 +16,7 @@ const MESSAGE_HEADER: usize = 4;
 pub enum Question {
     /// TLS 1.1 and earlier, with every cipher suite.
     ObsoleteVersion,
-    /// Broken cipher suites and those without forward secrecy, up to TLS 1.2.
+    /// Broken cipher suites, and suites without forward secrecy, up to TLS 1.2.
     WeakSuite,
     /// Broken cipher suites only, for servers that prefer a suite that only lacks forward secrecy.
     BrokenSuite,
@@ -81,7 +81,7 @@ pub struct ProbeHandshake {
 }
 
 impl ProbeHandshake {
-    /// Starts an inquiry; returns it and its ClientHello.
+    /// Starts a handshake that asks `question`. Returns the handshake and its ClientHello.
     #[must_use]
     pub fn start(
         question: Question,
@@ -119,7 +119,7 @@ impl ProbeHandshake {
         const WARNING: u8 = 1;
         const CLOSE_NOTIFY: u8 = 0;
         match kind {
-            // Such as unrecognized_name, after which servers continue.
+            // A warning, such as unrecognized_name, after which servers continue.
             ALERT if matches!(content, [WARNING, description] if *description != CLOSE_NOTIFY) => None,
             HANDSHAKE => {
                 self.messages.extend_from_slice(content);
@@ -168,7 +168,8 @@ impl Question {
     }
 }
 
-/// Weak cipher suites. Broken ones are first, so that servers that follow the client's order show the worst they accept.
+/// Weak cipher suites. Broken suites are first, so that servers that follow the client's order show the worst suite that they
+/// accept.
 #[rustfmt::skip]
 const WEAK_SUITES: &[u16] = &[
     // 3DES, RC4, DES, export, no encryption

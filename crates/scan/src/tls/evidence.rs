@@ -33,8 +33,8 @@ pub struct Evidence {
     pub session_ticket: TicketOffer,
     /// Whether the server has proved possession of the leaf's key.
     pub proof: Proof,
-    /// The server indicates that it supports a newer version than it chose (RFC 8446 section 4.1.3), although that version was
-    /// offered: an intermediary tampers, or the server is inconsistent.
+    /// Whether the server indicates that it supports a newer version than it chose (RFC 8446 section 4.1.3), although that version
+    /// was offered: an intermediary tampers, or the server is inconsistent.
     pub downgraded: bool,
     /// Description of the last warning alert; warnings are otherwise ignored.
     pub warning: Option<u8>,

@@ -58,7 +58,7 @@ struct Opening {
 }
 
 impl Handshake {
-    /// Starts a handshake with new random values; returns it and the bytes to send.
+    /// Starts a handshake with new random values. Returns the handshake and the bytes to send.
     ///
     /// # Errors
     /// [`NoRandomness`].
@@ -201,7 +201,7 @@ impl Handshake {
         }
         let tls13 = matches!(self.state, State::Tls13(_));
         if level == WARNING && description != CLOSE_NOTIFY && !tls13 {
-            // Such as unrecognized_name, after which servers send their default certificate.
+            // A warning, such as unrecognized_name, after which servers send their default certificate.
             self.evidence.warning = Some(description);
             return self.idle();
         }

@@ -30,8 +30,8 @@ pub(super) const TLS_1_3: u16 = 0x0304;
 /// TLS 1.3 suites. Every TLS 1.3 server supports at least one of them; the CCM suites are for DTLS devices.
 const MODERN_SUITES: &[u16] = &[0x1301, 0x1302, 0x1303];
 
-/// Suites up to TLS 1.2. Modern suites are first, so that servers that follow the client's order show the best they support.
-/// Anonymous and pre-shared-key suites are missing: such handshakes have no certificate.
+/// Suites up to TLS 1.2. Modern suites are first, so that servers that follow the client's order show the best suite that they
+/// support. Anonymous and pre-shared-key suites are missing: such handshakes have no certificate.
 #[rustfmt::skip]
 pub(super) const OLD_SUITES: &[u16] = &[
     // ECDHE with AEAD

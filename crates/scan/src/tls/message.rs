@@ -89,7 +89,7 @@ impl Messages {
 const TOO_LONG: Failure =
     Failure::LimitExceeded { what: "bytes of handshake messages", limit: HANDSHAKE_MAX };
 
-/// Reads the next certificate of a list, in the format of either version.
+/// Reads the next certificate of a list. Its format is the same in all TLS versions.
 pub(super) fn read_certificate(list: &mut Cursor<'_>) -> Result<Vec<u8>, Failure> {
     let certificate = list.vec24().ok_or(Failure::Malformed("Certificate"))?;
     if certificate.len() > CERTIFICATE_MAX {

@@ -2,8 +2,8 @@
 //! certificate's key, then ended.
 //!
 //! Existing libraries are not suitable. They reject old versions, suites and keys, which a scanner must detect. They verify chains
-//! during the handshake, which is done elsewhere here, once per chain. They generate new keys for every connection. Without I/O and
-//! without a clock.
+//! during the handshake, but the scanner verifies each chain only once. They generate new keys for every connection. This module
+//! performs no I/O and uses no clock.
 
 mod acceptance;
 mod cursor;

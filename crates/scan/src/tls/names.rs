@@ -156,7 +156,8 @@ name_table! {
 }
 
 name_table! {
-    /// Returns the name of a cipher suite: of all that are offered, and of those that a server may choose without an offer.
+    /// Returns the name of a cipher suite. Knows all suites that are offered, and the suites that a server may choose without an
+    /// offer.
     cipher_suite(u16) {
         0x0001 => "TLS_RSA_WITH_NULL_MD5",
         0x0002 => "TLS_RSA_WITH_NULL_SHA",

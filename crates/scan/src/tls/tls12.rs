@@ -48,7 +48,7 @@ impl Exchange {
         }
     }
 
-    /// Returns why the method has no signature to verify, if it has none.
+    /// Returns the reason why the method has no signature to verify; `None` if it has one.
     fn unsigned(self) -> Option<&'static str> {
         match self {
             Self::Rsa | Self::RsaExport => Some("static RSA: the server signs nothing"),
@@ -151,7 +151,7 @@ impl Session {
                 evidence.exchange_bits = u32::try_from(bits(modulus)).ok();
                 rest.vec16().ok_or(MALFORMED)?;
             }
-            // Unexpected, and impossible to parse without knowing its format.
+            // This key exchange method needs no ServerKeyExchange. The message has an unknown format and is not parsed.
             _ => return Ok(()),
         }
         let parameters = &body[..body.len() - rest.rest().len()];

@@ -32,8 +32,8 @@ const SENT_ONCE: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Maximum pause between two heartbeats, whatever the control plane requests.
 const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
-/// Time after which a node that the control plane rejects counts as retired. Longer than a server runs that is started with a wrong
-/// database by mistake and stopped immediately.
+/// Time after which a node that the control plane rejects counts as retired. It is longer than the run time of a server that was
+/// started with a wrong database by mistake and stopped immediately.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// Interval at which the members are written to disk, for the next start.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
@@ -121,7 +121,7 @@ impl KeyNode {
     fn apply_members(&self, told: Membership, now_s: i64) {
         let mut known = self.known.lock();
         let MemberChanges { changed, absent } = known.members.take(told, now_s);
-        // A node that the control plane does not hear may still be alive: check immediately whether it is reachable from here.
+        // An absent node may still be alive: check immediately whether it is reachable from here.
         self.router.check(absent.iter().map(|node| NodeId(*node.as_bytes())));
         if changed.is_empty() && absent.is_empty() {
             return;
@@ -187,8 +187,8 @@ impl KeyNode {
     }
 }
 
-/// Returns the pause after failures. The first failure costs no lease: a closed connection is reopened immediately. Later failures
-/// wait.
+/// Returns the pause after failures. The pause after the first failure is short, so that the lease stays valid while a closed
+/// connection is reopened. Pauses after later failures grow.
 fn pause_after(failures: u32, asked: Option<Duration>) -> Duration {
     if failures <= 1 && asked.is_none() {
         return backoff(1, None) / 8;

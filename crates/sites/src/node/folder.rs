@@ -22,7 +22,7 @@ pub(super) struct Settings {
     pub(super) name: String,
     pub(super) site: String,
     pub(super) server: String,
-    /// SHA-256 of the certificate that the node trusts the server by. Used when there is no file of trust anchors.
+    /// SHA-256 of the server certificate that the node trusts. Used when there is no file of trust anchors.
     pub(super) pin: Option<String>,
     /// The public key that verifies statements, DER in base64.
     pub(super) statement_key: String,
@@ -61,7 +61,7 @@ fn key_at(path: &Path) -> Result<Option<NodeKey>, JoinError> {
     octets.map(|octets| NodeKey::from_octets(&octets).map_err(|error| broken(path, &error))).transpose()
 }
 
-/// Generates a key. `keep` writes it first.
+/// Generates a key, and returns it after `keep` has stored it.
 fn made(keep: impl FnOnce(&[u8]) -> Result<(), JoinError>) -> Result<NodeKey, JoinError> {
     let made = NodeKey::generate().map_err(|error| JoinError::Identity(error.to_string()))?;
     keep(&*made.to_bytes())?;

@@ -9,11 +9,11 @@ use uuid::Uuid;
 use super::folder::KnownMembers;
 use crate::work::Membership;
 
-/// The statement about a node.
+/// The statement about a member, and whether the member is absent.
 struct Known {
     signed: SignedStatement,
     statement: Statement,
-    /// Whether the control plane does not receive its heartbeats. It stays a member until its statement expires.
+    /// Whether the control plane does not receive the node's heartbeats. The node stays a member until its statement expires.
     is_absent: bool,
 }
 
@@ -29,9 +29,9 @@ pub(super) struct MemberChanges {
     pub(super) absent: Vec<Uuid>,
 }
 
-/// All members, including this node. A statement stays valid until another replaces it or it expires, so an unreachable control
-/// plane takes no peers away. The same holds for nodes that the control plane does not hear: only a direct connection shows whether
-/// a node is reachable from here.
+/// All members, including this node. A statement stays valid until another replaces it or it expires, so no peer is lost while the
+/// control plane is unreachable. Nodes whose heartbeats the control plane does not receive stay members too: only a direct
+/// connection shows whether a node is reachable from here.
 pub(super) struct Members {
     /// Public key that verifies statements, in DER.
     statement_key: Vec<u8>,
@@ -97,7 +97,7 @@ impl Members {
         MemberChanges { changed, absent: newly_absent }
     }
 
-    /// Removes the members that the control plane does not hear and whose statements have expired. Returns their ids.
+    /// Removes absent members whose statements have expired. Returns their ids.
     fn expire(&mut self, now_s: i64) -> Vec<Uuid> {
         let is_over = |known: &Known| known.is_absent && !known.statement.holds_at(now_s);
         self.nodes.extract_if(|_, known| is_over(known)).map(|(node, _)| node).collect()
@@ -108,7 +108,7 @@ impl Members {
         self.nodes.len()
     }
 
-    /// Returns whether a node is a member and can open what is sealed to this formula.
+    /// Returns whether a node is a member and can open values that are sealed to this formula.
     pub(super) fn satisfies(&self, node: Uuid, formula: &Formula) -> bool {
         self.nodes.get(&node).is_some_and(|known| formula.satisfied_by(&known.statement.attributes))
     }
@@ -125,7 +125,7 @@ impl Members {
         self.nodes.values().map(|known| member(&known.statement)).collect()
     }
 
-    /// Returns the nodes that satisfy a formula, and so can open what is sealed to it.
+    /// Returns the nodes that satisfy a formula, and can therefore open values that are sealed to it.
     pub(super) fn satisfying(&self, formula: &Formula) -> HashSet<NodeId> {
         let those = self.nodes.keys().filter(|node| self.satisfies(**node, formula));
         those.map(|node| NodeId(*node.as_bytes())).collect()
@@ -204,7 +204,7 @@ mod tests {
         assert!(names(&other).is_empty(), "of another control plane");
     }
 
-    /// A report that the control plane does not hear a node does not remove it. Its statement's expiry or its retirement does.
+    /// A report that a node is absent does not remove the node. The expiry of its statement or its retirement does.
     #[tokio::test]
     async fn absent_node_stays_a_member_until_its_statement_expires() {
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
@@ -228,20 +228,20 @@ mod tests {
             "told twice"
         );
 
-        // The same holds after a restart, and after a full listing.
+        // The absent node also stays a member after a restart, and after a full listing.
         let again = Members::restored(members.known(), key.spki().to_vec());
         assert_eq!(names(&again), ["node-1", "node-2"]);
         members.take(Membership { anew: true, nodes: vec![other], ..absent(3, vec![one.clone()], &[]) }, 0);
         assert_eq!(names(&members), ["node-1", "node-2"]);
 
-        // The node is heard again, and then not any more until its statement expires at 1 s.
+        // The node sends heartbeats again, and then none until its statement expires at 1 s.
         members.take(Membership { since: 4, nodes: vec![one.clone()], ..Membership::default() }, 5);
         assert_eq!(names(&members), ["node-1", "node-2"]);
         members.take(absent(5, vec![one.clone()], &[first]), 0);
         let changes = members.take(Membership { since: 5, ..Membership::default() }, 1);
         assert_eq!((changes.changed, names(&members)), (vec![first], vec!["node-2".to_owned()]));
 
-        // A server of a version without absences, and a retirement: both remove a node immediately.
+        // An older server that reports no absent nodes, and a retirement: both remove a node immediately.
         members.take(absent(6, vec![], &[second]), 0);
         assert!(names(&members).is_empty());
         // An expired statement makes no node a member.

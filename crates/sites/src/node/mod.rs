@@ -215,8 +215,8 @@ impl KeyNode {
         }))
     }
 
-    /// Changes the control plane's address for the node in a directory. It takes effect at its next start. Does nothing when there
-    /// is no node.
+    /// Changes the control plane's address for the node in a directory. The new address takes effect at the node's next start. Does
+    /// nothing when there is no node.
     ///
     /// # Errors
     /// [`NodeError`] when the directory cannot be read or written.
@@ -357,7 +357,7 @@ impl KeyNode {
         done.unwrap_or_else(|error| Err(JoinError::Identity(format!("state folder: {error}")).into()))
     }
 
-    /// Replaces the node's keys in the service by those that may sign now.
+    /// Replaces the node's keys in the service by the keys that may sign now.
     fn put_keys(&self) {
         let known = self.known.lock();
         let is_suspended = self.is_suspended.load(Ordering::Acquire);

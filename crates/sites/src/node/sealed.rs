@@ -1,5 +1,5 @@
 //! Keys sealed to policies: opened where this node satisfies the policy, delegated to other nodes otherwise. Nothing here blocks:
-//! keys to open are handed out and returned opened ([`super::learn`]).
+//! [`super::learn`] takes the keys to open, opens them, and returns them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,7 +34,6 @@ struct Policy {
     holders: Arc<Holders>,
 }
 
-/// A sealed key.
 struct Sealed {
     told: SealedKeyUpdate,
     /// SubjectPublicKeyInfo in DER.
@@ -73,14 +72,12 @@ pub(super) struct SealedKeys {
 /// Results of opening wraps. `None` for a failure.
 pub(super) type Unwrapped = Vec<(Generation, Option<Arc<PolicyKey>>)>;
 
-/// A wrap to open.
 pub(super) struct WrapToOpen {
     pub(super) which: Generation,
     pub(super) wrap: Vec<u8>,
     pub(super) context: WrapContext,
 }
 
-/// A sealed key to open.
 pub(super) struct KeyToOpen {
     pub(super) which: SpkiHash,
     pub(super) by: Arc<PolicyKey>,
@@ -88,7 +85,6 @@ pub(super) struct KeyToOpen {
     pub(super) context: SealContext,
 }
 
-/// Result of opening a sealed key.
 pub(super) struct OpenedKey {
     pub(super) which: SpkiHash,
     /// Policy and generation that the key is sealed to.

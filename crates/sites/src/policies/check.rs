@@ -50,7 +50,7 @@ pub struct ResolvedSite {
 /// Result of evaluating a formula over the current nodes.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The formula in canonical form.
+    /// The formula as written.
     pub formula: Formula,
     /// The formula in canonical form.
     pub canonical: Formula,
@@ -128,7 +128,7 @@ fn resolve(formula: Formula, placed: &[PolicyNode]) -> Resolved {
     }
 }
 
-/// Returns a node's attributes for policies. None when they are malformed, which satisfies no formula.
+/// Returns a node's attributes for policies. Returns an empty set if they are malformed; an empty set satisfies no formula.
 pub(super) fn attributes_of(node: &PolicyNode) -> Attributes {
     let read = |json: &str| serde_json::from_str::<Attributes>(json).ok();
     let both = read(&node.site_attributes).zip(read(&node.attributes));

@@ -33,7 +33,7 @@ pub enum PolicyError {
     /// Another request rotated the policy at the same time.
     #[error("another request changed the object: read it again")]
     Changed,
-    /// The key is sealed to another generation than the newest.
+    /// The key is sealed to a generation other than the newest.
     #[error("the key is sealed to generation {given}, but the newest is {newest}: seal the key again")]
     Behind {
         /// The given generation.

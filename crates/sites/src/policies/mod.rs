@@ -199,7 +199,7 @@ impl KeyPolicies {
     }
 
     /// Rotates every policy whose newest generation a node has or had, for a retired node that is no longer trusted. Returns the
-    /// policies. A repeated call does only the rest: the node does not have the new generations.
+    /// policies. A repeated call rotates only the remaining policies, because the node never gets the new generations.
     ///
     /// # Errors
     /// Errors of [`Self::rotate`], after all policies were tried.

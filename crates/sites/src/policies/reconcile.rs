@@ -28,7 +28,7 @@ pub struct ReconcileResult {
     pub made: usize,
     /// Number of withdrawn wraps.
     pub withdrawn: usize,
-    /// Number of wraps that could not be created: their nodes lag.
+    /// Number of wraps that could not be created. Their nodes do not have the generation yet.
     pub failed: usize,
 }
 
@@ -54,7 +54,7 @@ impl KeyPolicies {
     }
 
     /// Creates missing wraps and withdraws obsolete ones. If neither policies nor nodes changed since the last pass of this
-    /// process, wraps are checked once a minute. Three statements and one transaction per thousand wraps.
+    /// process, wraps are checked once a minute. Takes three statements and one transaction per thousand wraps.
     ///
     /// # Errors
     /// Database errors. Completed work stays.
@@ -150,7 +150,7 @@ impl KeyPolicies {
         }
     }
 
-    /// Same as `wrap`, once there is a full batch: this bounds the memory for missing wraps.
+    /// Calls [`Self::wrap`] if a batch of missing wraps is full, which bounds the memory for missing wraps.
     async fn wrap_batch(
         &self,
         scene: &PassInput,

@@ -164,7 +164,7 @@ impl KeyPolicies {
     }
 }
 
-/// Returns the key sealed again. `None` for a key that cannot be opened: it keeps its generation.
+/// Seals a key to the newest generation. `None` if the key cannot be opened: it keeps its generation.
 fn anew(
     policy: Uuid,
     key: ResealedKey,

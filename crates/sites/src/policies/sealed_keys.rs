@@ -47,7 +47,8 @@ enum PutOutcome {
 }
 
 impl KeyPolicies {
-    /// Stores a sealed key and replaces an earlier version of it. Only its nodes can check whether it opens.
+    /// Stores a sealed key, and replaces an earlier version of the key. Only nodes with the policy's private key can check whether
+    /// the sealed key opens.
     ///
     /// # Errors
     /// [`PolicyError::SealedKey`], [`PolicyError::Behind`], [`PolicyError::Invalid`], [`PolicyError::NotFound`] and others.

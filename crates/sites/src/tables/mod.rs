@@ -75,7 +75,7 @@ UPDATE key_sites SET name = ?3, attributes = ?4, revision = revision + 1, update
 WHERE uuid = ?1 AND revision = ?2
 AND NOT EXISTS (SELECT 1 FROM key_sites other WHERE other.name = ?3 AND other.uuid <> ?1)";
 
-/// Rewrites the row unchanged: other transactions that lock, change or delete the site wait for the end of this one.
+/// Rewrites the row unchanged. Other transactions that lock, change or delete the site wait until this transaction ends.
 const LOCK: &str = "-- key_site_lock
 UPDATE key_sites SET revision = revision WHERE uuid = ?1
 RETURNING uuid, name, attributes, revision, created_at, updated_at";
@@ -286,7 +286,7 @@ impl Places<'_> {
         })
     }
 
-    /// Returns the id of the key that signs statements. `None` before the first.
+    /// Returns the id of the key that signs statements. `None` until the first server registers one.
     ///
     /// # Errors
     /// Database errors.

@@ -36,7 +36,7 @@ pub struct NodeRow {
     pub statement: String,
     /// Time when the next statement is due, µs.
     pub sign_at_us: i64,
-    /// Revision, incremented with every change by people.
+    /// Revision, incremented with every change that a person makes.
     pub revision: i64,
     /// Number of the last change of the node that other nodes read.
     pub changed: i64,
@@ -108,7 +108,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 1, ?11, ?12, 0) ON CONFLICT DO 
 pub(super) const TAKEN: &str = "-- key_node_taken
 SELECT 1 FROM key_nodes WHERE name = ?1 OR spki_sha256 = ?2 LIMIT 1";
 
-/// Counts the nodes of one site, or of all.
+/// Counts the nodes of one site, or of all sites, that are not retired.
 pub(super) const LIVE: &str = "-- key_nodes_live
 SELECT count(*) FROM key_nodes WHERE retired_at IS NULL AND (site = ?1 OR CAST(?2 AS BIGINT) = 1)";
 

@@ -6,7 +6,8 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{BulkStatement, Column, Cost, StoreError, Tx};
 
-/// Maximum number of nodes that come or go in one transaction: about 50 ms of updates. The rest follows in the next one.
+/// Maximum number of nodes whose presence changes in one transaction: about 50 ms of updates. The rest follows in the next
+/// transaction.
 const FLIPS_MAX: i64 = 1_000;
 
 /// A node's lease.
@@ -69,8 +70,8 @@ pub async fn put_leases(tx: &mut Tx, leases: &[NodeLease]) -> Result<(), StoreEr
     tx.bulk(&LEASES, columns).await.map(drop)
 }
 
-/// Records nodes that came or went, each with its own change number, so that other nodes are notified. `flips` is the result of
-/// `presence_changes`; entries that no longer apply are skipped. Returns the number of changes.
+/// Records nodes that became present or absent, each with its own change number, so that other nodes are notified. `flips` is the
+/// result of `presence_changes`; entries that no longer apply are skipped. Returns the number of changes.
 ///
 /// # Errors
 /// Database errors.

@@ -71,12 +71,12 @@ pub struct KeyStateChanges {
     pub next: i64,
     /// Whether there are more changes after this page.
     pub more: bool,
-    /// The requested number was never assigned, as after a restored backup. This page starts a full listing.
+    /// Whether the requested number was never assigned, as after a restored backup. This page then starts a full listing.
     pub anew: bool,
 }
 
 /// Maximum bytes of texts and sealed data in a page. As JSON with base64 these are at most 6 MB; nodes accept 8 MiB. A single
-/// change may exceed it.
+/// larger change is sent alone.
 const PAGE_OCTETS_MAX: usize = 3 * 1_024 * 1_024;
 
 pub(super) const POLICIES: &str = "-- key_state_policies
@@ -157,7 +157,7 @@ impl Places<'_> {
             more: false,
             anew,
         };
-        // A full list may continue after its end. Later changes of all lists then go to the next page, so that a key never comes
+        // A full list may continue after its end. Later changes of all lists then go to the next page, so that a key is never sent
         // before the wrap that opens it.
         let ends = [
             (state.policies.len(), state.policies.last().map(|one| one.changed)),

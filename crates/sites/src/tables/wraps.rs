@@ -216,8 +216,8 @@ impl Places<'_> {
         rows.into_iter().map(read).collect()
     }
 
-    /// Returns the nodes whose wraps changed after the change `after`, each with its last number, among the first `limit` wraps.
-    /// Repeat the call with the highest number.
+    /// Returns the nodes whose wraps changed after the change `after`, each with the number of its last change. Reads at most
+    /// `limit` wraps; repeat the call with the highest number.
     ///
     /// # Errors
     /// Database errors.
