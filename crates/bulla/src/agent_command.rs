@@ -41,7 +41,7 @@ impl AgentArgs {
         matches!(self.command, AgentCommand::Run(_) | AgentCommand::WorkOnce(_))
     }
 
-    /// Sets the folder and the policy that the flags name.
+    /// Overwrites the folder and the policy path in `settings` with the values of the flags.
     pub(crate) fn apply(&self, settings: &mut AgentSettings) {
         if let AgentCommand::Run(args) | AgentCommand::WorkOnce(args) = &self.command {
             settings.state.clone_from(&args.folder.state);
@@ -140,7 +140,7 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Returns what to do after the enrolment.
+/// Returns the instructions that are printed after the enrolment.
 fn next_steps(policy: &Path) -> String {
     let then = match policy.exists() {
         true => format!("enrolled: the policy {} lists what the server may do on this host", policy.display()),
@@ -150,7 +150,7 @@ fn next_steps(policy: &Path) -> String {
     format!("{then}\nnext: run `bulla agent run`, as a service of this host")
 }
 
-/// Opens the agent of a folder. Prints a warning if there is no policy.
+/// Opens the agent whose state is in this folder. Prints a warning if there is no policy.
 pub(crate) async fn open(state: &Path, policy: PolicyFile) -> Outcome<Agent> {
     if !policy.path().exists() {
         tracing::warn!(

@@ -21,7 +21,7 @@ const FOLDER_MODE: u32 = 0o755;
 /// Environment variable with the path of the policy.
 const POLICY_VARIABLE: &str = "BULLA_AGENT_POLICY";
 
-/// Returns the path of the policy of a command without flags.
+/// Returns the default path of the policy: the environment variable, else the built-in path.
 pub(crate) fn usual_path() -> PathBuf {
     std::env::var_os(POLICY_VARIABLE).map_or_else(|| POLICY_FILE.into(), PathBuf::from)
 }

@@ -176,7 +176,7 @@ async fn sign(args: &SignArgs) -> Outcome<()> {
     tell(&made.map_err(|error| failed(&error))?, &args.out)
 }
 
-/// Reads the result again from disk and prints it.
+/// Verifies the files of the ceremony on disk, and prints the transcript.
 fn tell(transcript: &Transcript, folder: &Path) -> Outcome<()> {
     verify_transcript(folder, Some(&transcript.root.fingerprint)).map_err(|error| refused(&error))?;
     cli::exit::print(transcript.to_text().trim_end())?;

@@ -1,4 +1,4 @@
-//! The command line.
+//! Definition and parsing of the command line.
 
 use std::path::PathBuf;
 
@@ -144,7 +144,7 @@ pub(crate) enum Command {
     /// Install or print completions for your shell
     #[command(subcommand)]
     Completions(CompletionsCommand),
-    /// Print the names that a word may become, for the completion scripts
+    /// Print the possible completions of a word, for the completion scripts
     #[command(hide = true)]
     Complete(CompleteArgs),
     /// Write the manual pages to a folder
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(help::misfits(&Cli::command(), GROUPS), Vec::<String>::new());
     }
 
-    /// Calls `see` for each visible command that runs something, with its path.
+    /// Calls `see` for each visible command without subcommands, with the command's path.
     fn walk(command: &clap::Command, path: &str, see: &mut impl FnMut(&str, &clap::Command)) {
         let path = format!("{path}{}", command.get_name());
         if !command.has_subcommands() {

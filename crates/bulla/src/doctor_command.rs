@@ -24,7 +24,7 @@ use crate::role_files::{self, ProcessRoles};
 const DESCRIPTORS_WANTED: usize = 8_192;
 /// Maximum clock difference in seconds. Certificates are valid from one minute before they are issued.
 const CLOCK_WITHIN_SECONDS: i64 = 30;
-/// Timeout for a role of a process on this host.
+/// Timeout for connecting to one role of a process on this host.
 const ROLE_WITHIN: Duration = Duration::from_secs(2);
 /// Timeout for resolving one name.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(5);

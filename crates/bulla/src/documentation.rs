@@ -73,7 +73,7 @@ fn pieces() -> Vec<Piece> {
     pieces
 }
 
-/// Returns the commands of a console block: the text after `$ `, with lines joined that end with a backslash.
+/// Returns the commands of a console block: the text after `$ `. A line that ends with a backslash is joined with the next line.
 fn console(text: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     let mut goes_on = false;
@@ -171,7 +171,8 @@ fn fill_placeholder(word: &str) -> &str {
 
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Returns the arguments of the commands in the code spans of a cell, without the programs' names and redirections.
+/// Returns the number of arguments of the commands in the code spans of a table cell. Program names and redirections are not
+/// counted.
 fn typed_words(cell: &str) -> usize {
     let commands = cell.split('`').skip(1).step_by(2).flat_map(|span| span.split('|'));
     let words =
@@ -292,8 +293,8 @@ fn every_documented_setting_is_one() {
 /// A row of a table of `docs/configuration.md`: its line, the full names of its keys, and their defaults.
 type SettingRow = (usize, Vec<String>, Vec<String>);
 
-/// Returns the rows of `docs/configuration.md`. The section of a row is in the heading or the line above its table. A key of a heading
-/// with several sections has its section in front.
+/// Returns the rows of `docs/configuration.md`. The section of a row is in the heading or the line above its table. If a heading
+/// names several sections, the keys below it include their section.
 fn setting_rows() -> Vec<SettingRow> {
     let text = include_str!("../../../docs/configuration.md");
     let (mut rows, mut sections) = (Vec::new(), Vec::new());
@@ -307,7 +308,7 @@ fn setting_rows() -> Vec<SettingRow> {
             sections = named.into_iter().filter(is_section).collect();
         }
         let (Some(row), Some(section)) = (line.strip_prefix("| `"), sections.first()) else { continue };
-        // Tables of a list, or of names that people choose, have no variables and no defaults.
+        // Sections that are arrays of tables, or whose names the operator chooses, have no variables and no defaults.
         if section.starts_with("[[") || section.contains("NAME") {
             continue;
         }
@@ -389,7 +390,7 @@ fn members(sources: &str) -> HashSet<&str> {
     before.filter_map(|(name, _)| name.split_whitespace().last()).collect()
 }
 
-/// Returns the words of a text that begin with a prefix and continue with these letters.
+/// Returns the words of a text that begin with `prefix` and continue with characters that `letters` accepts.
 fn words<'a>(text: &'a str, prefix: &'a str, letters: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
     text.match_indices(prefix).filter_map(move |(at, _)| {
         let is_start = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '/');
@@ -405,7 +406,7 @@ fn every_documented_metric_is_registered() {
     let sources = sources();
     let literals = literals(&sources);
     let is_literal = |name: &str| literals.contains(name);
-    // Registered with its full name, or without the prefix of a component.
+    // A metric is registered with its full name, or without the prefix of its component.
     let is_known = |name: &str| {
         let starts = name.match_indices('_').map(|(at, _)| at + 1);
         is_literal(name) || starts.clone().any(|at| is_literal(&name[at..]))
@@ -418,7 +419,7 @@ fn every_documented_metric_is_registered() {
         {
             found += 1;
             let stem = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
-            // The start of a family of names, or of a token.
+            // The text is only the prefix of several metric names, or of a token.
             let is_part = name.ends_with('_') || !name["bulla_".len()..].contains('_');
             if !is_part && !is_known(name) && !stem.is_some_and(is_known) {
                 wrong.push(format!("{}: {name}", piece.place()));
@@ -488,7 +489,7 @@ fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
                 continue;
             }
             found += 1;
-            // A code, or a field of a document.
+            // The name is a string literal in the sources, or its last part is a field of a structure.
             let is_known = literals.contains(name) || members.contains(last);
             if !is_known {
                 wrong.push(format!("{}: {name}", piece.place()));

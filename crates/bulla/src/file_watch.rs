@@ -30,8 +30,8 @@ impl FileWatch {
         is_steady && now != self.read
     }
 
-    /// Returns whether the content that was read is complete: the stamp is the same before and after. Otherwise the next polls decide
-    /// again.
+    /// Returns whether the content that was read is complete: the file has the same stamp before and after the read. If not, the
+    /// next polls decide when to read again.
     pub(crate) fn confirm_read(&mut self, before: FileStamp, after: FileStamp) -> bool {
         self.polled = after;
         if before == after {

@@ -36,7 +36,7 @@ pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, default:
     *connections_max = most;
 }
 
-/// Returns the file descriptors of this process for each of `parts` listening roles.
+/// Returns the number of file descriptors that each of `parts` listening roles of this process may use.
 pub(crate) fn descriptors_for_one_of(parts: usize) -> usize {
     (outbound::limits::descriptor_budget() / parts.max(1)).max(1)
 }

@@ -106,7 +106,7 @@ fn block_on(command: CommandFuture<'_>) -> Outcome<Exit> {
     outcome
 }
 
-/// Creates the sources of a configuration with the SDKs of this build.
+/// Creates the configured cloud sources, with the cloud SDKs of this build.
 fn prepare_clouds<'a>(
     settings: &'a CloudSettings,
     pools: &'a Pools,

@@ -90,7 +90,7 @@ fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> 
     let files = match roles.iter().find_map(|role| role.unrestricted_files_reason(settings, programs)) {
         Some(why) => Files::Any(why),
         None if roles.contains(&Role::Agent) => {
-            // The agent reads what its policy names; its commands, and their signals, are programs of other packages.
+            // An agent may read all files: its policy can name any file, and the programs that it starts belong to other packages.
             let mut writable: Vec<PathBuf> = roles.iter().flat_map(|role| role.written(settings)).collect();
             writable.extend(settings.sandbox.writable_folders.iter().cloned());
             Files::ReadOnly { writable }
@@ -151,7 +151,7 @@ impl Role {
         args.apply(settings);
         let roles = args.roles(settings, usual)?;
         let own = |role| match role {
-            // In a common process the server's role covers the signer.
+            // If the server and the signer share a process, the server's role covers the signer.
             config::Role::Signer if roles.has(config::Role::Server) => None,
             config::Role::Signer => Some(Self::Signer),
             config::Role::Server => Some(Self::Server),
@@ -196,7 +196,7 @@ impl Role {
     fn capabilities(self, settings: &Settings) -> Capabilities {
         let other_users = settings.programs.values().any(|program| !program.user.is_empty());
         match self {
-            // `nginx -t` binds the ports of the nginx configuration.
+            // Commands of the policy such as `nginx -t` bind the privileged ports of their own configuration.
             Self::Agent => {
                 Capabilities::OTHER_USERS.and(Capabilities::OTHERS_FILES).and(Capabilities::LOW_PORTS)
             }
@@ -206,7 +206,7 @@ impl Role {
         }
     }
 
-    /// Returns the reason why file access is not restricted, if so.
+    /// Returns the reason why file access is not restricted; `None` if it is restricted.
     fn unrestricted_files_reason(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
         let named = !settings.sandbox.writable_folders.is_empty();
         match self {
@@ -303,7 +303,8 @@ impl Role {
     }
 }
 
-/// Returns the folders in which the policy of this host permits writes, if it restricts them.
+/// Returns the only folders in which the policy of this host permits writes. `None` if the policy sets no such limit or cannot be
+/// read.
 fn agent_folders(settings: &Settings) -> Option<Vec<PathBuf>> {
     let state = settings.agent.folder().ok()?;
     // A policy that cannot be read allows no deployment, and the agent reports the reason with each job.

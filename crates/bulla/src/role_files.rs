@@ -12,7 +12,7 @@ use crate::data_folder;
 /// The prefix of a file name. The name of the first role and `.json` follow.
 const PREFIX: &str = "roles-";
 
-/// The roles of one process.
+/// The roles of one process, as read from its file.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct ProcessRoles {
     /// Process ID.
@@ -54,7 +54,7 @@ impl Drop for RoleFile {
     }
 }
 
-/// Returns all processes on this host that run or were killed. Unreadable files are skipped.
+/// Returns all processes on this host that run, or that were killed and left their file behind. Unreadable files are skipped.
 pub(crate) fn all() -> Outcome<Vec<ProcessRoles>> {
     let Ok(folder) = std::fs::read_dir(cli::data::folder()?) else { return Ok(Vec::new()) };
     let is_one = |name: &str| name.starts_with(PREFIX) && name.ends_with(".json");

@@ -21,7 +21,7 @@ pub(crate) struct Roles {
     chosen: BTreeSet<Role>,
     /// Roles that `bulla up` leaves out, each with the reason.
     left_out: Vec<(Role, String)>,
-    /// Whether they are the default roles.
+    /// Whether the roles are the default roles of the command.
     are_usual: bool,
 }
 
@@ -103,7 +103,7 @@ impl Settings {
         } else {
             left_out.push((Role::Edge, "set edge.upstream or edge.routes to enable it".to_owned()));
         }
-        // Without a policy an agent deploys nothing. In addition, this process may then start no programs.
+        // Without a policy an agent deploys nothing. Without the agent, the sandbox can forbid this process to start programs.
         if self.agent.policy().exists() {
             chosen.insert(Role::Agent);
         } else {

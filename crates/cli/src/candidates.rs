@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum number of names that are offered.
 const NAMES_MAX: u32 = 200;
 
-/// Minimum characters of a part of a name for a search by it.
+/// Minimum number of typed characters for a search on the server.
 const SEARCH_MIN: usize = 3;
 
 const CERTIFICATES: &str = "/api/v1/certificates";
@@ -57,7 +57,7 @@ struct Named {
 }
 
 impl CompleteArgs {
-    /// Prints the names that the last word may become, one a line. Without an answer in time, prints nothing.
+    /// Prints the possible completions of the last word, one a line. Prints nothing if the server does not respond in time.
     pub async fn run(&self, mut program: Command, settings: &ClientSettings) -> Outcome<Exit> {
         program.build();
         let Some((last, before)) = self.words.split_last() else { return Ok(Exit::Ok) };

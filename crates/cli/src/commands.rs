@@ -32,7 +32,7 @@ pub enum IssuanceCommand {
 pub enum OperationCommand {
     /// Deployment targets: where agents put certificates
     Target(Noun<DocumentCommand<TargetDocument>>),
-    /// Policies that certificates must meet, and what violates them
+    /// Policies that certificates must meet, and their violations
     Policy(Noun<PolicyCommand>),
     /// Jobs: issuance, renewal, deployment, revocation
     Job(Noun<JobCommand>),

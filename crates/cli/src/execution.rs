@@ -31,7 +31,7 @@ pub fn block_on(command: CommandFuture<'_>) -> Outcome<Exit> {
     })?;
     let outcome = runtime.block_on(command);
     // No work is left, and a blocked read of standard input must not delay the exit. Other threads must end before the process. At
-    // the exit a security module's library is unloaded, and it crashes if a thread is still in it or is just leaving it (OpenSSL's
+    // exit the library of a security module is unloaded. It crashes if a thread still runs in it or is just leaving it (OpenSSL's
     // per-thread state).
     runtime.shutdown_timeout(THREADS_TIMEOUT);
     outcome
@@ -48,7 +48,8 @@ pub fn conclude(outcome: Outcome<Exit>) -> std::process::ExitCode {
     }
 }
 
-/// Like [`conclude`], for a program with a part of the commands: hints name its commands, or say that it lacks them.
+/// Like [`conclude`], for a program that has only some of the commands: hints use the program's own command names, or say that the
+/// program lacks the command.
 pub fn conclude_in(program: &clap::Command, outcome: Outcome<Exit>) -> std::process::ExitCode {
     conclude(outcome.map_err(|mut problem| {
         problem.hint = problem.hint.map(|hint| hint_in(program, &hint));

@@ -103,8 +103,8 @@ fn summary(command: &Command) -> String {
     command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Returns the errors in the groups: commands that are in no group or in several, names that are not commands, and summaries that
-/// exceed a line of 80 columns.
+/// Returns the errors in the groups: commands in no group or in several, unknown command names, and summary lines of more than 80
+/// columns.
 pub fn misfits(command: &Command, groups: &[Group]) -> Vec<String> {
     const LINE: usize = 80;
     let listed: Vec<&str> = groups.iter().flat_map(|group| group.commands).copied().collect();

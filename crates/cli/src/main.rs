@@ -50,7 +50,7 @@ enum Command {
     /// Install or print completions for your shell
     #[command(subcommand)]
     Completions(CompletionsCommand),
-    /// Print the names that a word may become, for the completion scripts
+    /// Print the possible completions of a word, for the completion scripts
     #[command(hide = true)]
     Complete(CompleteArgs),
     /// Write the manual pages into a folder

@@ -24,13 +24,13 @@ pub trait Listed {
     fn json(&self) -> serde_json::Value;
 }
 
-/// Prints pages of rows to standard output as they arrive.
+/// A printer that writes pages of rows to standard output as they arrive.
 pub struct Printer {
     out: BufWriter<io::Stdout>,
     format: Format,
     paint: Paint,
     rows: u64,
-    /// The columns of documents that the terminal has room for; empty before the first page.
+    /// Indexes of the columns that fit the width of the terminal; empty before the first page.
     shown: Vec<usize>,
     /// The heading of a column with values that is left out.
     left_out: Option<&'static str>,
@@ -38,7 +38,7 @@ pub struct Printer {
     beside: Vec<String>,
 }
 
-/// Refuses a format that only scans have.
+/// Rejects the format `html`, which only scans support.
 pub(crate) fn no_html(format: Format) -> Outcome<()> {
     if format != Format::Html {
         return Ok(());
@@ -64,7 +64,7 @@ impl Printer {
         })
     }
 
-    /// Prints a page of rows.
+    /// Prints a page of rows in the format of the printer.
     pub fn page<T: Listed>(&mut self, rows: &[T]) -> io::Result<()> {
         let first = self.rows == 0;
         match self.format {
@@ -103,7 +103,7 @@ impl Printer {
         self.out.flush()
     }
 
-    /// Prints the rows of a page; the heads only above the first page.
+    /// Prints the rows of a page. Prints the headings only above the first page.
     fn table<R: Into<comfy_table::Row>>(
         &mut self,
         heads: &[impl AsRef<str>],
@@ -122,7 +122,7 @@ impl Printer {
 
     fn json(&mut self, rows: impl Iterator<Item = serde_json::Value>, first: bool) -> io::Result<()> {
         for (at, row) in rows.enumerate() {
-            // Written with the first row. Without rows, the end of the output writes it.
+            // The start of the document is written with the first row. Without rows, `end` writes it.
             self.out.write_all(if first && at == 0 { &b"{\"rows\":[\n"[..] } else { b",\n" })?;
             serde_json::to_writer(&mut self.out, &row)?;
         }
@@ -228,7 +228,7 @@ fn heading(member: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Returns the columns that a terminal of this width has room for, and the heading of one that has values and is left out. Empty
+/// Returns the columns that fit a terminal of this width, and the heading of one column that has values and is left out. Empty
 /// columns are left out first, from the right; then the ID of objects that have a name.
 fn fitting(columns: Columns, rows: &[Vec<String>], width: Option<u16>) -> (Vec<usize>, Option<&'static str>) {
     /// Spaces on both sides of a cell.

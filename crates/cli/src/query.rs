@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// A compiled expression.
+/// A compiled JMESPath expression of `--query`.
 #[derive(Clone, Debug)]
 pub struct Query(jmespath::Expression<'static>);
 

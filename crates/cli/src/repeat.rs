@@ -11,7 +11,7 @@ use crate::units;
 /// Clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Whether, and how often, to repeat an output.
+/// The option `--watch`: whether, and how often, to repeat an output.
 #[derive(Args, Clone, Debug)]
 pub struct Repeat {
     /// Repeat the output every 2 s, or at the given interval, until Ctrl-C
@@ -25,7 +25,8 @@ impl Repeat {
         self.watch.is_some()
     }
 
-    /// Calls `print_once`; with `--watch` until it fails. A failure of the server does not end it, because the server may restart.
+    /// Calls `print_once` once, or with `--watch` repeatedly until a call fails. A failure of the server does not end the
+    /// repetition, because the server may restart.
     pub async fn run(&self, print_once: impl AsyncFn() -> Outcome<()>) -> Outcome<()> {
         let Some(every) = self.watch else { return print_once().await };
         loop {

@@ -45,8 +45,8 @@ impl CompletionsCommand {
     }
 }
 
-/// Returns the script of clap, which knows commands and options, with the names of the server's objects for the shells that
-/// [`CompletionsCommand::Install`] supports.
+/// Returns clap's script, which completes commands and options. For the shells that [`CompletionsCommand::Install`] supports, the
+/// script also completes the names of the server's objects.
 fn script(shell: Shell, mut command: clap::Command) -> String {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
@@ -60,7 +60,8 @@ fn script(shell: Shell, mut command: clap::Command) -> String {
     }
 }
 
-/// Adds names where the script of clap completes no option. Bash gets them as they are: `compgen -W` would expand them.
+/// Completes object names where clap's bash script completes no option. The names are assigned to bash's reply directly, because
+/// `compgen -W` would expand them.
 const BASH: &str = r#"
 _PROGRAM_names() {
     _PROGRAM "$@"
@@ -96,8 +97,8 @@ const ZSH: &str = r#"_PROGRAM_names() {
 
 "#;
 
-/// Replaces the files that the script of clap offers for positional arguments by names. Their function follows the first line,
-/// `#compdef`.
+/// Changes clap's zsh script: positional arguments complete to object names instead of files. The function for this is inserted
+/// after the first line, `#compdef`.
 fn zsh(script: &str, name: &str) -> String {
     let is_positional = |line: &str| line.starts_with("':") || line.starts_with("'*:");
     let mut text = String::new();

@@ -26,8 +26,8 @@ pub fn renewed(
     (words, Some(entry))
 }
 
-/// Returns the command line with `help COMMAND…` replaced by `COMMAND… --help`. Commands of this name would be in the help of
-/// each command.
+/// Returns the command line with `help COMMAND…` replaced by `COMMAND… --help`. A command named `help` would be listed in the help
+/// of each command.
 pub fn with_help(mut line: Vec<OsString>) -> Vec<OsString> {
     let at = command_index(&line);
     if line.get(at).is_some_and(|word| word == "help") {

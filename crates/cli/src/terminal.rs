@@ -40,7 +40,7 @@ pub fn width() -> Option<u16> {
     comfy_table::Table::new().width()
 }
 
-/// Colours words, or leaves them unchanged.
+/// A painter that colours words, or leaves them unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Paint(
     /// Whether to use colour.

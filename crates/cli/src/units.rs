@@ -76,7 +76,7 @@ pub fn rfc3339_us(at_us: i64) -> String {
     format!("{}.{micros:06}Z", civil(at_us.div_euclid(1_000_000)).strftime("%Y-%m-%dT%H:%M:%S"))
 }
 
-/// Returns the whole seconds of a duration, as requests of the API have them.
+/// Returns the whole seconds of a duration, the unit of durations in API requests.
 pub fn whole_seconds(span: Duration) -> i64 {
     i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
 }

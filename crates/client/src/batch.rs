@@ -101,8 +101,8 @@ async fn run(
     }
 }
 
-/// Sends a batch. If the store rejects the batch as a whole (one invalid name, values too large together), sends it in halves, so
-/// that only one caller gets the error. Other errors go to all callers, because halves would fail as well.
+/// Sends a batch. If the store rejects the batch as a whole (one invalid name, values too large together), sends it in halves: then
+/// only one caller gets the error. Other errors are returned to all callers, because halves would fail as well.
 fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Cache) -> BoxFuture<'a, ()> {
     async move {
         let mark = cache.mark();
@@ -119,7 +119,7 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
                     cache.clear();
                 }
                 let error = match error {
-                    // A 500 for one value only affects that response. This is a failure of the store.
+                    // A 500 for one value would only affect that value. A 500 for the whole batch is a failure of the store.
                     Error::Refused { status: 500.., text } => Error::Unavailable(text),
                     error => error,
                 };

@@ -13,17 +13,19 @@ use crate::limits::Limits;
 use crate::transport::jitter;
 use crate::{Credential, Name};
 
-/// Maximum number of changes that are remembered. A response that more changes have overtaken is not cached.
+/// Maximum number of changes that are remembered. A response is not cached if more changes than this have arrived since its
+/// request.
 const CHANGES_MAX: usize = 4_096;
 
-/// Maximum random part by which the time to live of an entry is shortened. So entries that were read together are not read again
-/// together.
+/// Maximum random fraction by which the time to live of an entry is shortened. Entries that were read together are therefore not
+/// read again at the same time.
 const SPREAD: f64 = 0.2;
 
 /// Bytes of an entry in addition to its value.
 const ENTRY_OCTETS: usize = 512;
 
-/// Names without a credential have additional memory, this part of the memory for values. So lookups of such names evict no value.
+/// Divisor of the memory for values: this part is reserved in addition for names without a credential. Lookups of such names
+/// therefore evict no value.
 const ABSENT_PART: u64 = 4;
 
 /// Time for which an entry is fresh while the stream of changes is unbroken.
@@ -35,7 +37,7 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// A credential; `None` if it does not exist.
 pub(crate) type LookupResult = Option<Arc<Credential>>;
 
-/// How current a cached entry is, the best first.
+/// The age class of a cached entry, the freshest first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Age {
     /// Known to be current.
@@ -187,7 +189,8 @@ impl Cache {
         matches!(*self.followed.lock(), Followed::Since(_))
     }
 
-    /// Returns the first existing one of these names, if the cache has an entry for each name up to it, and how current the result is.
+    /// Returns the first of these names that exists, and the age class of the result. Returns `None` if the cache has no usable
+    /// entry for a name before it.
     pub(crate) fn first(&self, names: &[Name]) -> Option<(LookupResult, Age)> {
         let mut age = Age::Fresh;
         for name in names {
@@ -240,7 +243,7 @@ impl Cache {
         }
     }
 
-    /// Takes the mark of a request. Call it before sending.
+    /// Returns the current position in the sequence of changes. Call this before sending a request.
     pub(crate) fn mark(&self) -> RequestPosition {
         RequestPosition { at: Instant::now(), changes: self.recent.lock().count }
     }

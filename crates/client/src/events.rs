@@ -194,7 +194,8 @@ impl<F: Fn(Name)> ChangeFollower<F> {
         }
     }
 
-    /// Handles an access event: the store reports changes of access on this stream, and possibly one now.
+    /// Handles an access event. The event shows that the store reports changes of access on this stream, and may itself report a
+    /// change.
     fn access(&self, access: Access) {
         if access.changed {
             self.transport.counters.changes.add();
@@ -226,7 +227,7 @@ struct Event {
     data: String,
 }
 
-/// Parses events from a stream of bytes.
+/// A parser of events from a stream of bytes.
 #[derive(Default)]
 struct Reader {
     rest: Vec<u8>,

@@ -81,14 +81,14 @@ impl Client {
             headers: body.iter().map(|_| json.clone()).collect::<HeaderMap>(),
             body: body.map(|body| wiped(Zeroizing::new(body))),
             once,
-            // A database that does not answer says nothing about the store.
+            // A database that does not respond does not mean that the store is unavailable.
             passed: true,
         };
         Ok(self.transport().request(&request).await?.checked()?.body)
     }
 }
 
-/// Whether a request may be sent again.
+/// The retry behaviour of a request.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Sending {
     Once,

@@ -22,7 +22,7 @@ const MODE: &str = "x-amz-object-lock-mode";
 const UNTIL: &str = "x-amz-object-lock-retain-until-date";
 
 coded::named! {
-    /// Who may remove a lock.
+    /// The mode of an object lock: which accounts may remove the lock.
     #[derive(Default)]
     pub enum LockMode: "mode of an object lock" {
         /// No account, before its end.
@@ -127,7 +127,7 @@ fn check_lock(headers: &HeaderMap, mode: &str, until: &str) -> Result<(), ApiErr
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
     let (found, ends) = (text(MODE), time(text(UNTIL)));
-    // A second of rounding by the server.
+    // Allow one second for rounding by the server.
     let enough = time(until).zip(ends).is_some_and(|(until, ends)| ends.as_second() + 1 >= until.as_second());
     if found.eq_ignore_ascii_case(mode) && enough {
         return Ok(());

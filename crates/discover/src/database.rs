@@ -36,7 +36,7 @@ pub async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
     Ok(store)
 }
 
-/// Returns an error if the database server or this machine allows fewer connections.
+/// Returns an error if the database server or this machine allows fewer connections than configured.
 pub fn fits(connections: Connections) -> Outcome<()> {
     let database = Database { connections: connections.ours, connections_max: connections.servers };
     let fits = database.check(outbound::limits::descriptor_budget());

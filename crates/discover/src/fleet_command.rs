@@ -14,7 +14,7 @@ use fleet::{Fleet, Latency, Mix, Plan};
 #[derive(Args, Debug)]
 pub struct FleetArgs {
     #[command(subcommand)]
-    /// The command.
+    /// The subcommand of `bulla fleet`.
     pub command: FleetCommand,
 }
 

@@ -38,7 +38,7 @@ impl RunningScan {
         }
     }
 
-    /// Returns `None` if another process has the lock.
+    /// Creates and locks the file of a scan. Returns `None` if another process has the lock.
     fn locked(folder: &Path, scan: Uuid) -> io::Result<Option<Self>> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let path = folder.join(scan.to_string());

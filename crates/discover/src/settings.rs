@@ -76,7 +76,7 @@ pub const KEYS: &[Key] = &[
     ),
 ];
 
-/// The settings of the scanner.
+/// The sections of the configuration that the scanner reads.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ScannerSettings {
@@ -116,7 +116,7 @@ impl InventorySettings {
     /// The longest time, about a century.
     const DAYS_MAX: u32 = 36_500;
 
-    /// Returns how long observations stay; `None`: without a limit.
+    /// Returns the retention of observations in days; `None`: no limit.
     pub fn days(&self) -> Option<u32> {
         (self.observations_days > 0).then_some(self.observations_days)
     }
@@ -160,7 +160,7 @@ pub struct ScanSettings {
     pub expiring_within_days: u32,
     /// Fraction of a certificate's lifetime, from 0 to 1, from which it is reported.
     pub expiring_fraction: f64,
-    /// Lowest severity that makes the scan fail, as of `--fail-on`.
+    /// Lowest severity that makes the scan fail, in the syntax of `--fail-on`. Default: `never`.
     pub fail_on: String,
     /// Test which old versions and weak suites a server accepts.
     pub accepted: bool,
@@ -178,9 +178,9 @@ pub struct ScanSettings {
     pub retry: bool,
     /// Complete handshakes.
     pub finish_handshakes: bool,
-    /// The revocation check.
+    /// Sources of revocation status. Default: no revocation check.
     pub revocation: RevocationSetting,
-    /// The output format.
+    /// Output format of `bulla scan` without `--output`.
     pub output: Format,
     /// Maximum rows of the table; 0: all.
     pub table_rows: usize,

@@ -162,7 +162,8 @@ impl Estate {
         asked.and_then(here).or_else(|| self.at(address).and_then(here))
     }
 
-    /// Adds an address for `host`. The DNS server returns only this address from now on; the servers at the others continue.
+    /// Adds an address for `host`. From now on the DNS server returns only this address; the servers at the other addresses
+    /// continue.
     pub(crate) fn move_host(&self, host: &Arc<Host>, served: Arc<Served>) -> Ipv4Addr {
         let mut next = self.next_address.write();
         let address = Ipv4Addr::from(*next);
@@ -184,7 +185,7 @@ impl Estate {
 
     /// Returns the leaves to revoke with their issuers: one in [`REVOKED_ONE_IN`] of the leaves of healthy hosts.
     pub(crate) fn to_revoke(&self) -> Vec<(Issuer, Certificate)> {
-        // A scanner prefers a stapled response, which says that the certificate is not revoked.
+        // Hosts with a stapled response are not revoked: a scanner prefers the staple, which says that the certificate is good.
         let healthy = self.hosts.iter().filter(|host| {
             host.kind.family == Family::Healthy && host.kind.serve != EndpointBehavior::Stapled
         });

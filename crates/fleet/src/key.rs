@@ -171,8 +171,8 @@ fn rsa_spki(w: &mut der::Writer, public: &[u8]) {
     w.bits(public);
 }
 
-/// Implements the signing key of rustls. Unlike rustls' own type, it needs no parsing: up to 180,000 server keys are created in
-/// memory.
+/// The signing key of a simulated server, for rustls. Unlike rustls' own type, it needs no parsing: up to 180,000 server keys are
+/// created in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerKey(pub(crate) Arc<Key>);
 

@@ -34,7 +34,7 @@ pub(crate) enum Family {
     Dead,
 }
 
-/// How endpoints of a kind share addresses, certificates or keys.
+/// The sharing of addresses, certificates or keys between endpoints of a kind.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum EndpointSharing {
     /// Nothing is shared.

@@ -227,7 +227,8 @@ impl RevokingAuthority {
         ocsp(&self.key, answers, &[])
     }
 
-    /// Creates an OCSP response signed by a delegated responder, whose certificate (created by this order) is included.
+    /// Creates an OCSP response signed by a delegated responder. The responder's certificate is created from `delegate` and
+    /// included.
     ///
     /// # Errors
     /// See [`Self::new`].

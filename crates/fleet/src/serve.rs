@@ -32,7 +32,7 @@ const BACKLOG: u32 = 4_096;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 tokio::task_local! {
-    /// The connection that a certificate is chosen for inside rustls.
+    /// The connection for which rustls currently chooses a certificate.
     static CONNECTION: Connection;
 }
 
@@ -169,7 +169,7 @@ impl ConnectionHandler for Servers {
     }
 }
 
-/// Chooses the certificate by SNI and by the local address.
+/// A certificate resolver that chooses by SNI and by the local address.
 #[derive(Clone)]
 struct Chooser {
     estate: Arc<Estate>,

@@ -13,10 +13,10 @@ use x509::{Certificate, Fingerprint, HostName};
 /// Maximum rows of a page when all rows of a scan are read.
 const PAGE_ROWS: usize = 1_000;
 
-/// Maximum cached certificates. The cache avoids that a repeated intermediate is converted again.
+/// Maximum cached certificates. An intermediate in the cache is not converted again.
 const KEPT_MAX: usize = 1_024;
 
-/// Converts observations to rows. Create one for each scan, because it caches the intermediates.
+/// A converter of observations to rows. Create one for each scan, because it caches the intermediates.
 #[derive(Default)]
 pub struct Recorder {
     kept: HashMap<Fingerprint, Arc<NewCertificate>>,

@@ -13,7 +13,7 @@ use crate::record::Recorder;
 /// Time limit for storing the last rows of an interrupted scan.
 pub const LAST_ROWS_LIMIT: Duration = Duration::from_secs(1);
 
-/// Records the observations of one scan: converts them to rows, and passes the rows to its own writer.
+/// A recorder of the observations of one scan: converts them to rows, and passes the rows to its own writer.
 pub struct Recording {
     recorder: Recorder,
     sender: Sender,

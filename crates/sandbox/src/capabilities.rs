@@ -9,7 +9,7 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// A set of capabilities.
+/// A set of Linux capabilities (capabilities(7)).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Capabilities(CapabilitySet);
 

@@ -18,7 +18,7 @@ coded::named! {
     }
 }
 
-/// Whether the role starts programs.
+/// The permission to start programs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Programs {
     /// The role starts no programs: `execve` fails.
@@ -51,7 +51,7 @@ pub enum Files {
 pub enum UnixSockets {
     /// Only its own socket pairs (`socketpair`): no server of the host is reachable.
     Pairs,
-    /// All Unix sockets. A server of the host may then do for the program what the program may not do itself.
+    /// All Unix sockets. A server of the host may then perform actions for the program that the restrictions deny to the program.
     Any,
 }
 

@@ -35,13 +35,13 @@ impl fmt::Display for State {
 pub struct Report {
     /// The capabilities that the process still has.
     pub held: Capabilities,
-    /// Whether the other capabilities were dropped.
+    /// Whether all capabilities that the process does not keep were dropped.
     pub capabilities: State,
     /// Whether programs are prevented from gaining privileges.
     pub no_new_privileges: State,
     /// Whether dangerous system calls fail (seccomp).
     pub system_calls: State,
-    /// Whether access to other files is denied (Landlock).
+    /// Whether access to files outside the plan is denied (Landlock).
     pub files: State,
 }
 

@@ -48,7 +48,7 @@ const WALKS: &[&str] = &[
     "sealed_heads credential_wraps.sealed",
     "sealed_page credential_versions.sealed",
     "sealed_page credential_wraps.sealed",
-    // Once a minute, by only one of all proxies.
+    // Runs once a minute, in only one of all proxies.
     "proxy_leaves_count",
     "proxy_leaf_keys_evict",
     "sealed_count proxy_leaves.sealed",

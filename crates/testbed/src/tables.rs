@@ -21,7 +21,7 @@ pub const DAY: i64 = 86_400_000_000;
 
 /// A separate database, and its store.
 pub struct World {
-    /// The store.
+    /// The store, opened on the new database.
     pub store: Store,
     /// The database's address.
     pub url: StoreUrl,
@@ -209,7 +209,7 @@ pub fn silent(host: &str, at: i64) -> NewObservation {
     }
 }
 
-/// Every row of a listing, in pages of `$limit`: `walk!(2, |after, size| Jobs::of(&store).page(after, size))`.
+/// Returns every row of a listing, read in pages of `$limit`: `walk!(2, |after, size| Jobs::of(&store).page(after, size))`.
 #[macro_export]
 macro_rules! walk {
     ($limit:expr, |$after:ident, $size:ident| $page:expr) => {{

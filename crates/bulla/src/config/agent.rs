@@ -20,7 +20,7 @@ pub(crate) struct AgentSettings {
 }
 
 impl AgentSettings {
-    /// Returns the agent's folder.
+    /// Returns the agent's folder: the configured one, else the default in the data folder.
     pub(crate) fn folder(&self) -> Outcome<PathBuf> {
         match self.state.as_os_str().is_empty() {
             true => Ok(data_folder::folder()?.join(FOLDER)),

@@ -15,7 +15,7 @@ use crate::files;
 /// Minimum bytes of the secret that signs webhook requests.
 const SECRET_MIN: usize = 16;
 
-/// Configuration section `[audit]`.
+/// Configuration section `[audit]`: signed heads, sealing and retention of the audit log.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuditSettings {
@@ -26,7 +26,7 @@ pub(crate) struct AuditSettings {
     pub(crate) witness: WitnessSettings,
 }
 
-/// Configuration section `[audit.witness]`.
+/// Configuration section `[audit.witness]`: the destinations of signed heads.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WitnessSettings {

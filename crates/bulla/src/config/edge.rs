@@ -211,7 +211,7 @@ impl EdgeSettings {
         self.routes(ReferencedFiles::NotRead).map(drop)
     }
 
-    /// Returns whether connections have an upstream.
+    /// Returns whether an upstream or a route is configured.
     pub(crate) fn has_upstream(&self) -> bool {
         !self.upstream.is_empty() || !self.routes.is_empty()
     }

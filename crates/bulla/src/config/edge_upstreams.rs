@@ -15,10 +15,9 @@ use crate::files;
 
 /// Maximum number of upstreams in the configuration. Each may have many servers.
 const UPSTREAMS_MAX: usize = 1_000;
-/// One minute in ms.
 const MINUTE_MS: u64 = 60_000;
 
-/// Whether a check reads the files that the configuration names.
+/// The treatment of referenced files in a check of the configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ReferencedFiles {
     /// Files are read: the terminator runs on this machine.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Configuration;
 use super::table::KEYS;
 
-/// Keys of retention.
+/// Keys of retention periods and of other retention limits.
 const RETENTION: &[&str] = &[
     "credentials.undelete_days",
     "credentials.retention",
@@ -19,7 +19,7 @@ const RETENTION: &[&str] = &[
     "proxy.requests.record_octets_max",
 ];
 
-/// Ends of the names of limits.
+/// Suffixes of the keys that are limits.
 const LIMITS: &[&str] = &[
     "_max",
     "_per_s",
@@ -33,7 +33,7 @@ const LIMITS: &[&str] = &[
     ".per_address",
 ];
 
-/// Ends of the names of timeouts.
+/// Suffixes of the keys that are timeouts.
 const TIMEOUTS: &[&str] = &[
     "timeout_ms",
     "timeout_s",
@@ -46,7 +46,7 @@ const TIMEOUTS: &[&str] = &[
     ".stop_s",
 ];
 
-/// Ends of the names of numbers, and their units. The first that matches applies.
+/// Suffixes of numeric keys, with their units. The first matching suffix applies.
 const UNITS: &[(&str, &str)] = &[
     ("_per_s", "per second"),
     ("_per_minute", "per minute"),
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that are neither a limit nor a timeout nor retention.
+    /// Numeric keys that are no limit, no timeout and no retention period.
     const OTHERS: &[&str] = &[
         "scan.expiring_within_days",
         "scan.expiring_fraction",

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::pkcs11::Pkcs11Settings;
 use super::programs::ProgramConfigs;
 
-/// Configuration section `[authority]`.
+/// Configuration section `[authority]`: master keys, and the CRLs and OCSP responses of the server's CAs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AuthoritySettings {
@@ -49,7 +49,7 @@ pub(crate) enum MasterKeySettings {
     Passphrase(PassphraseSettings),
     /// An AES key in the security module of `[pkcs11]`.
     Pkcs11(ModuleSettings),
-    /// A program of the operator that encrypts the file.
+    /// A program of the operator that encrypts the master key's file.
     Program(ProgramSettings),
     /// Vault's or OpenBao's transit engine.
     Vault(VaultSettings),
@@ -71,7 +71,7 @@ pub(crate) struct PassphraseSettings {
     pub(crate) parameters_file: PathBuf,
 }
 
-/// A key in the module that encrypts the file.
+/// A key in the security module that encrypts the master key's file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModuleSettings {
@@ -79,7 +79,7 @@ pub(crate) struct ModuleSettings {
     pub(crate) wrapped_file: PathBuf,
 }
 
-/// A program that encrypts the file: `[programs.NAME]`, or its own command.
+/// A program that encrypts the master key's file: `[programs.NAME]`, or a command of its own.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProgramSettings {
@@ -97,7 +97,7 @@ fn a_minute() -> u64 {
     60
 }
 
-/// A key of a transit engine that encrypts the file.
+/// A key of a Vault or OpenBao transit engine that encrypts the master key's file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VaultSettings {
@@ -117,7 +117,7 @@ fn transit() -> String {
     "transit".to_owned()
 }
 
-/// A key of AWS KMS that encrypts the file.
+/// A key of AWS KMS that encrypts the master key's file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AwsKmsSettings {
@@ -129,7 +129,7 @@ pub(crate) struct AwsKmsSettings {
     pub(crate) endpoint: String,
 }
 
-/// A TPM that seals the file.
+/// A TPM that seals the master key's file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TpmSettings {
@@ -188,7 +188,7 @@ impl MasterKeySettings {
         }
     }
 
-    /// Returns the files that must exist before the start.
+    /// Returns the files that the operator must create before the first start.
     pub(crate) fn needed(&self) -> Vec<&Path> {
         let all: [&Path; 2] = match self {
             Self::File(path) => [path, Path::new("")],

@@ -95,7 +95,7 @@ pub(crate) struct Settings {
     pub(crate) telemetry: TelemetrySettings,
 }
 
-/// Configuration section `[server]`.
+/// Configuration section `[server]`: listeners, certificates and limits of the control plane.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServerSettings {
@@ -120,7 +120,7 @@ pub(crate) struct ServerSettings {
     pub(crate) core_dumps: bool,
 }
 
-/// Configuration section `[credentials]`.
+/// Configuration section `[credentials]`: the credential store.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CredentialSettings {
@@ -185,7 +185,7 @@ impl CredentialSettings {
     }
 }
 
-/// Configuration section `[files]`.
+/// Configuration section `[files]`: folders in which issuers that are created over the API may name files.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct FileSettings {
@@ -205,7 +205,7 @@ impl FileSettings {
     }
 }
 
-/// Configuration section `[outbound]`.
+/// Configuration section `[outbound]`: networks to which outbound connections are allowed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OutboundSettings {
@@ -236,7 +236,7 @@ impl OutboundSettings {
     }
 }
 
-/// Configuration section `[est]`.
+/// Configuration section `[est]`: the EST protocol (RFC 7030).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EstSettings {
@@ -247,7 +247,7 @@ pub(crate) struct EstSettings {
     pub(crate) client_cas: Vec<String>,
 }
 
-/// Configuration section `[scep]`.
+/// Configuration section `[scep]`: the SCEP protocol (RFC 8894).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ScepSettings {
@@ -256,7 +256,7 @@ pub(crate) struct ScepSettings {
     pub(crate) allow_sha1: bool,
 }
 
-/// Configuration section `[oidc]`.
+/// Configuration section `[oidc]`: logins with OpenID Connect.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OidcSettings {
@@ -270,7 +270,7 @@ pub(crate) struct OidcSettings {
     pub(crate) ca_file: PathBuf,
 }
 
-/// Configuration section `[ct]`.
+/// Configuration section `[ct]`: the Certificate Transparency monitor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct TransparencySettings {
@@ -288,7 +288,7 @@ pub(crate) struct TransparencySettings {
     pub(crate) ca_files: Vec<PathBuf>,
 }
 
-/// Configuration section `[watch]`.
+/// Configuration section `[watch]`: sources of the server's scheduled scans.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WatchSettings {
@@ -307,7 +307,7 @@ impl Default for ServerSettings {
             client_ca_files: Vec::new(),
             client_crl_files: Vec::new(),
             trusted_proxies: Vec::new(),
-            // At most 64 KiB each, so 256 MiB per listener.
+            // Each connection takes at most 64 KiB, so a listener takes at most 256 MiB.
             connections_max: 4_096,
             connections_per_address_max: 0,
             connections_per_certificate_max: 0,
@@ -540,7 +540,7 @@ impl Settings {
         warnings
     }
 
-    /// Returns the settings of the scanner.
+    /// Returns the sections that the scanner reads.
     pub(crate) fn scanner(self) -> ScannerSettings {
         ScannerSettings { scan: self.scan, store: self.store, inventory: self.inventory }
     }
@@ -661,7 +661,7 @@ mod tests {
             assert_eq!(error.exit, cli::exit::Exit::Usage, "{wrong}");
             assert!(error.message.contains(word), "{wrong}: {}", error.message);
         }
-        // A person who only reads the file need not be able to switch to that user.
+        // Loading does not look up the program's user. Only the process that runs the program does.
         let user = "[programs.sign]\nargv = [\"/bin/true\"]\nuser = \"no-such-user\"\n";
         let loaded = load(Some(user), &[]).unwrap().settings;
         assert!(loaded.program("other").is_ok());

@@ -13,11 +13,11 @@ pub(crate) enum Role {
     Signer,
     /// Key service, a node of the control plane
     Keys,
-    /// TLS terminator, by [edge]
+    /// TLS terminator, configured in [edge]
     Edge,
-    /// TLS-intercepting proxy, by [proxy]
+    /// TLS-intercepting proxy, configured in [proxy]
     Proxy,
-    /// Agent of this host, by [agent]
+    /// Agent of this host, configured in [agent]
     Agent,
 }
 

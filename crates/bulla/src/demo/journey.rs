@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const SECRET: &str = "a-credential-of-the-demo";
 const OWNER: &str = "shop-team";
 
-/// Context of the steps.
+/// The parts of the demo that the steps use.
 pub(super) struct DemoContext<'a> {
     pub(super) place: &'a Place,
     pub(super) shop: &'a DemoServer,
@@ -29,7 +29,7 @@ pub(super) struct DemoContext<'a> {
     pub(super) webhook: &'a Receiver,
     /// The server behind the terminator.
     pub(super) upstream: &'a Receiver,
-    /// Endpoints of the simulated estate.
+    /// Number of endpoints of the simulated estate.
     pub(super) endpoints: usize,
 }
 

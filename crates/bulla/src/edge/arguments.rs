@@ -16,13 +16,14 @@ pub(crate) struct EdgeArgs {
     /// A folder of chains (*.pem, leaf first, no keys; NAME.ocsp beside NAME.pem is stapled), checked every few seconds
     #[arg(long, value_name = "DIR")]
     certificates: Option<PathBuf>,
-    /// Sync that folder with the server: chains of managed certificates [default folder: edge in the data folder]
+    /// Sync the folder of chains with the server: chains of managed certificates [default folder: edge in the data folder]
     #[arg(long)]
     inventory: bool,
     /// Sync only certificates with this tag
     #[arg(long, value_name = "NAME=VALUE", requires = "inventory")]
     inventory_tag: Option<String>,
-    /// Chain for clients that send no host name: a file of that folder, without its extension [default: refuse them]
+    /// Chain for clients that send no host name: a file in the folder of chains, without its extension [default: refuse such
+    /// clients]
     #[arg(long, value_name = "NAME")]
     default_certificate: Option<String>,
     /// A key service, unix:PATH or tls:HOST:PORT; may be repeated, most preferred first [default: the socket of `bulla key serve`

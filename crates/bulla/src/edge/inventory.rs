@@ -57,8 +57,9 @@ struct ManagedChain {
 }
 
 impl Mirror {
-    /// Mirrors the certificates with this tag (`NAME=VALUE`), or all certificates. Creates a missing folder. A chain is written
-    /// only after the key service has signed for it, so that the terminator never presents a certificate without a usable key.
+    /// Creates a mirror of the certificates with this tag (`NAME=VALUE`), or of all certificates. Creates a missing folder. A chain
+    /// is written only after the key service has signed for it, so that the terminator never presents a certificate without a
+    /// usable key.
     pub(crate) fn new(
         client: Client,
         keys: keyless::client::Client,

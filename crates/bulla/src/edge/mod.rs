@@ -64,7 +64,7 @@ pub(crate) struct RunningEdge {
     settings: EdgeSettings,
     running: Running,
     loaded: LoadedCertificates,
-    /// The client of key services.
+    /// The client that requests signatures from the key services.
     client: Client,
     servers: Vec<Server>,
     tls: Option<ClientTls>,
@@ -174,7 +174,7 @@ impl RunningEdge {
         );
     }
 
-    /// Prints warnings about files.
+    /// Prints warnings about files without a usable certificate, and OCSP responses that are not stapled.
     pub(crate) fn warn(&self) {
         for (path, error) in &self.loaded.broken {
             eprintln!("warning: no certificate in {}: {}", path.display(), chain(error));

@@ -11,7 +11,7 @@ use super::arguments::EdgeArgs;
 use crate::config::{Configuration, ReferencedFiles};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
-/// Watches the configuration file for changed routes.
+/// The routes in the configuration file, which are watched for changes.
 pub(crate) struct ConfiguredRoutes {
     file: Option<PathBuf>,
     watch: FileWatch,

@@ -51,7 +51,7 @@ pub(crate) struct NodeArgs {
     /// Listen address for other nodes [default: 0.0.0.0:2410]
     #[arg(long, value_name = "ADDRESS")]
     nodes_listen: Option<String>,
-    /// Host and port at which other nodes reach this one [default: this host's name, and that port]
+    /// Host and port at which other nodes reach this one [default: this host's name, and the port of --nodes-listen]
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
 }

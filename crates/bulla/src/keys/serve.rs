@@ -127,7 +127,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// A running key service.
 pub(crate) struct RunningKeys {
     settings: KeyServiceSettings,
-    /// The configuration file, which is read again. From then on a missing file is an error.
+    /// The configuration file, from which tenants are reloaded. A file that is missing later makes the reload fail.
     file: Option<PathBuf>,
     running: Running,
     set: KeySet,
@@ -400,7 +400,7 @@ fn explain(settings: &KeyServiceSettings, sources: &Sources, node: Option<&Node>
     lacks.iter().for_each(|lack| eprintln!("  {lack}"));
 }
 
-/// The current tenants, and the file that may define others.
+/// The tenants in effect, and the configuration file that is checked for changes.
 struct TenantWatch<'a> {
     file: Option<&'a Path>,
     tenants: Vec<TenantOptions>,

@@ -62,7 +62,7 @@ pub(crate) enum ProxyCommand {
     Approve(ApproveArgs),
     /// Reject a held request: its client gets status 403 and the reason
     Reject(RejectArgs),
-    /// Send a recent request of the server's proxy again, as its client and by the policy in effect
+    /// Replay a recent request of the server's proxy, with its client's identity and the policy in effect
     Replay(ReplayArgs),
 }
 

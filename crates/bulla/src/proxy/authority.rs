@@ -19,7 +19,7 @@ use crate::master_keys;
 /// File with the CA certificate of the proxy, in the data folder.
 pub(crate) const CERTIFICATE: &str = "proxy-ca.pem";
 const KEY: &str = "proxy-ca.key";
-/// The lock file for creating the two files above.
+/// The lock file that serialises the creation of the CA's certificate and key files.
 const LOCK: &str = "proxy-ca.lock";
 
 /// The CA of the proxy, and the path of its certificate.

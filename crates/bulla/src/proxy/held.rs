@@ -64,7 +64,7 @@ struct SocketArgs {
     socket: Option<PathBuf>,
 }
 
-/// A rule as the configuration file has it.
+/// A rule in the form of the configuration file.
 #[derive(Serialize)]
 struct RuleFile {
     proxy: ProxyTable,
@@ -177,7 +177,7 @@ fn described(request: &HeldRequest) -> String {
         .into_owned()
 }
 
-/// Returns a request without control characters, which a client may send, and with its times as distances from now.
+/// Returns a request for display: without control characters, which a client may send, and with times relative to now.
 fn for_people(request: &HeldRequest) -> Outcome<Value> {
     let now_s = now_us().div_euclid(1_000_000);
     let mut document = document_of(request)?;

@@ -15,7 +15,7 @@ use server::{NotHeld, NotReplayed, ProxyRequests, RecentQuery};
 
 use super::held;
 
-/// Number of recent requests that are listed without a limit.
+/// Default number of recent requests in a listing.
 const RECENT_USUAL: usize = 100;
 
 /// The handles of a proxy. Clones share them.
@@ -31,7 +31,7 @@ pub(crate) struct ProxyHandles {
 }
 
 impl ProxyHandles {
-    /// Creates the handles of a proxy whose held requests the API decides. Its last requests are kept if people can see them.
+    /// Creates the handles of a proxy whose held requests the API decides. `keep_recent`: whether to keep the last requests.
     pub(crate) fn new(keep_recent: bool) -> Self {
         let recent = keep_recent.then(RecentRequests::default);
         Self { recent, decides: true, ..Self::default() }

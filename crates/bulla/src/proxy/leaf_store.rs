@@ -64,8 +64,8 @@ impl RetryState {
 }
 
 impl OpenError {
-    /// Creates the error. Whether it is permanent depends on `url`: an error with a file is permanent, one with a server may
-    /// pass.
+    /// Creates the error. Whether it is permanent depends on `url`: an error with a file is permanent, an error with a server may
+    /// be temporary.
     fn of(error: &StoreError, url: &StoreUrl) -> Self {
         let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
         match url.is_postgres() && may_come {
@@ -75,7 +75,7 @@ impl OpenError {
     }
 }
 
-/// Returns the second level of the settings; `None` if leaves are only in memory.
+/// Opens the persistent store of leaves, the second level after the memory cache; `None` if leaves are only in memory.
 pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     let own = &settings.proxy.store;
     let url = match own.backend {

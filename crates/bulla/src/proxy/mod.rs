@@ -165,7 +165,8 @@ pub(crate) async fn start(
     })
 }
 
-/// Opens the control socket of a proxy with a policy. The proxy works without the socket if no rule holds, or if the API decides.
+/// Opens the control socket of a proxy with a policy. The proxy works without the socket if no rule holds requests, or if the API
+/// decides about held requests.
 async fn open_control(
     settings: &ProxySettings,
     handles: &ProxyHandles,

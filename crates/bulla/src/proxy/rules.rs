@@ -58,7 +58,7 @@ impl StoreSecrets {
 }
 
 impl StoreSecrets {
-    /// Returns the issuer of leases.
+    /// Returns the interface through which the proxy creates and revokes leases.
     pub(crate) fn leases(&self) -> Arc<dyn LeaseIssuer> {
         Arc::new(self.clone())
     }
@@ -132,7 +132,7 @@ fn lease_error(error: Error) -> LeaseError {
 /// everyone.
 #[derive(Clone, Debug)]
 struct FixedSettings {
-    /// Networks that the guard leaves open since startup; `None` without a policy.
+    /// Networks that the guard permits since startup; `None` without a policy.
     opened: Option<Vec<IpNet>>,
     /// Whether clients must authenticate.
     asks: bool,
@@ -254,7 +254,7 @@ impl ConfiguredRules {
         }
     }
 
-    /// Reads the file outside of the proxy's tasks, because files and thousands of rules take time.
+    /// Reads the file outside of the proxy's tasks, because reading files and compiling thousands of rules takes time.
     async fn read(&self, args: &ProxyArgs) -> Outcome<LoadedRules> {
         let (file, secrets, args) = (self.file.clone(), self.secrets.clone(), args.clone());
         let fixed = self.fixed.clone();

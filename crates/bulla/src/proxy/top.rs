@@ -35,7 +35,7 @@ pub(crate) struct TopArgs {
     /// The audit log of the proxy [default: proxy.requests.audit_file]
     #[arg(long, value_name = "FILE")]
     audit_file: Option<PathBuf>,
-    /// Only this identity, user or address: the actor of the audit log, or what follows its colon
+    /// Only this identity, user or address: the actor in the audit log, or the part of the actor after the colon
     #[arg(long, value_name = "ACTOR")]
     actor: Option<String>,
     /// Only requests whose host, method or path contains this text
@@ -66,7 +66,7 @@ struct Row {
 struct Log<'a> {
     path: &'a Path,
     file: File,
-    /// The beginning of a line.
+    /// The start of a line whose end has not been read yet.
     begun: Vec<u8>,
     rows: VecDeque<Row>,
     /// Whether a whole line was read.
@@ -125,11 +125,11 @@ impl<'a> Log<'a> {
         let mut file = File::open(path)?;
         let from = file.metadata()?.len().saturating_sub(HISTORY);
         file.seek(SeekFrom::Start(from))?;
-        // The first line is not whole, and not read therefore: it is no JSON.
+        // The first line is usually incomplete. It is skipped, because it is not valid JSON.
         Ok(Self { path, file, begun: Vec::new(), rows: VecDeque::new(), is_begun: false, is_of_proxy: false })
     }
 
-    /// Reads what was written since. Opens the file again after a rotation.
+    /// Reads the lines that were written since the last read. Opens the file again after a rotation.
     fn read(&mut self) -> std::io::Result<()> {
         loop {
             let mut read = Vec::new();
@@ -209,7 +209,7 @@ impl<'a> Log<'a> {
         text
     }
 
-    /// Returns what the terminal shows: a summary, and the last rows, newest first.
+    /// Returns the text of the screen: a summary, and the last rows, newest first.
     fn screen(&self, args: &TopArgs) -> String {
         let width = usize::from(width().unwrap_or(120));
         let height = rustix::termios::tcgetwinsize(std::io::stdout());

@@ -9,7 +9,7 @@ use crate::config::Settings;
 
 /// Suffixes of variables whose values are files or folders: `SSL_CERT_FILE`, `SSL_CERT_DIR`, `CREDENTIALS_DIRECTORY`.
 const VARIABLES: [&str; 3] = ["_FILE", "_DIR", "_DIRECTORY"];
-/// Files that a start creates if they are missing. Later they are only read.
+/// Files that are created at startup if they are missing. Later they are only read.
 const MADE_ONCE: [&str; 5] =
     ["master_key_file", "wrapped_file", "parameters_file", "ca_certificate_file", "ca_key_file"];
 /// System files that are links to locations that depend on the distribution.
@@ -52,7 +52,7 @@ fn no_root(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().filter(|path| path.parent().is_some())
 }
 
-/// Returns the files that a start creates and that do not exist yet.
+/// Returns the missing files that are created at startup.
 pub(super) fn missing_files(settings: &Settings) -> Vec<PathBuf> {
     let table = toml::Table::try_from(settings).unwrap_or_default();
     let mut missing = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn missing_files(settings: &Settings) -> Vec<PathBuf> {
     missing
 }
 
-/// Returns the files of databases.
+/// Returns the files of the configured SQLite databases.
 pub(super) fn databases(settings: &Settings) -> Vec<PathBuf> {
     let urls = [&settings.store.url, &settings.proxy.store.url];
     let url = |text: &&String| text.parse::<store::StoreUrl>().ok().filter(|_| !text.is_empty());

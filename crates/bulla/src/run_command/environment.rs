@@ -76,7 +76,7 @@ impl ProxyUrl {
     }
 }
 
-/// The environment of the command.
+/// The environment variables and trust stores of the command.
 pub(super) struct Environment {
     folder: RunFolder,
     url: ProxyUrl,
@@ -124,7 +124,7 @@ impl Environment {
         command.envs(PROXY.map(|name| (name, &url)));
         command.envs(EXCEPTIONS.map(|name| (name, "")));
         command.envs(ROOTS.map(|name| (name, self.file(BUNDLE))));
-        // Node adds these to its own roots. It reads the proxy variables only with NODE_USE_ENV_PROXY.
+        // Node adds the certificates in this file to its own roots. It reads the proxy variables only with NODE_USE_ENV_PROXY.
         command.env("NODE_EXTRA_CA_CERTS", self.file(PROXY_ROOT)).env("NODE_USE_ENV_PROXY", "1");
         let preload = format!("--require \"{}\"", self.file(NODE_PROXY).display());
         command.env("NODE_OPTIONS", appended("NODE_OPTIONS", &preload));

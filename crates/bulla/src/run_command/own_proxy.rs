@@ -65,7 +65,7 @@ impl PreparedProxy {
         })
     }
 
-    /// Returns the certificates of its CA, in DER.
+    /// Returns the certificates of the proxy's CA, in DER.
     pub(super) fn root(&self) -> Outcome<Vec<Vec<u8>>> {
         files::certificates("proxy.ca_certificate_file", &self.certificate)
     }

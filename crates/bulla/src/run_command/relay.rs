@@ -79,7 +79,7 @@ pub(super) fn start(socket: OwnedFd, to: Target) -> Outcome<Relay> {
     listen.map(|listener| serve(listener, to)).map_err(|error| failed(&error))
 }
 
-/// Relays connections of this machine.
+/// Listens on a free loopback port, and relays the connections that arrive there.
 pub(super) async fn start_local(to: Target) -> Outcome<(SocketAddr, Relay)> {
     let listener =
         TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| failed(&error))?;

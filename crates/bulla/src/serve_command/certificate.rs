@@ -18,8 +18,7 @@ use super::kept_certificate;
 use crate::config::ServerSettings;
 use crate::files;
 
-/// Lifetime of a server certificate from this server's CA. It is short, because issuance costs nothing, and a copy of the data
-/// folder does not reveal its key.
+/// Lifetime of a server certificate from this server's CA. It is short, because the server renews the certificate automatically.
 const LIFE: Duration = Duration::from_secs(7 * 86_400);
 
 /// Pause after a failed renewal, or between two checks of the files.

@@ -395,7 +395,7 @@ fn private_suffixes(texts: &[String]) -> Outcome<Vec<String>> {
     texts.iter().map(read).collect()
 }
 
-/// Returns the CAs whose certificates name applications.
+/// Returns the CAs whose client certificates identify applications.
 fn application_cas(settings: &CredentialSettings) -> Outcome<Vec<Certificate>> {
     const KEY: &str = "credentials.app_ca_files";
     let mut cas = Vec::new();
@@ -446,7 +446,7 @@ fn credential_store(
     Ok(Credentials::open(store.clone(), keystore.clone(), clock.clone(), options))
 }
 
-/// Posts rotation hooks in the same way as webhooks of issuers.
+/// A sender of rotation hooks, which uses the same client as webhooks of issuers.
 struct Hooks(callout::Posts);
 
 impl HookSender for Hooks {

@@ -156,7 +156,7 @@ impl Estate {
             .page(&managed, ManagedOrder::Expiry.into(), None, SOONEST_MAX)
             .await?;
         for row in managed.rows.into_iter().map(|view| view.row) {
-            // The certificate that is served, if that was verified.
+            // Prefer the certificate that is served, if this was verified.
             let fingerprint = row.served.map(|served| served.fingerprint).or(row.fingerprint);
             if let Some(fingerprint) = fingerprint.filter(|one| met.insert(*one)) {
                 let labels = labels(&row.name, &row.issuer, fingerprint, "managed");

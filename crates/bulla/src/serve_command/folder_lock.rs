@@ -13,7 +13,7 @@ use crate::data_folder;
 /// Name of the file that a control plane locks. It contains the process ID.
 const LOCK: &str = "server.lock";
 
-/// Whether this process owns the files of the data folder. The lock lasts as long as the process.
+/// The ownership of the data folder's files. The lock lasts as long as the process.
 pub(super) enum FolderLock {
     /// This process writes the files. `None` on a file system without locks.
     Own { _lock: Option<File> },

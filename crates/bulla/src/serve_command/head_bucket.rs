@@ -93,8 +93,8 @@ mod some {
         }
     }
 
-    /// Returns the name of the object of a head: its number, so that a listing has the heads in order, and a part of its hash, so that
-    /// two heads with one number are two objects.
+    /// Returns the name of the object of a head. It begins with the head's number, so that a listing is in order. A part of the
+    /// head's hash follows, so that two heads with the same number are two objects.
     fn key_of(prefix: &str, head: &str) -> Result<String, String> {
         let sequence = serde_json::from_str::<SignedHead>(head).map_err(|error| error.to_string())?.sequence;
         let hash = Fingerprint::of(head.as_bytes()).to_string();

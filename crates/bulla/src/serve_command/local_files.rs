@@ -15,7 +15,7 @@ pub(super) fn write(url: &str, root_pem: &str, credential_url: &str) -> Outcome<
     put(&folder.join(local::CREDENTIAL_URL), credential_url)
 }
 
-/// Writes the roots.
+/// Writes the file of roots that commands on this machine trust.
 pub(super) fn write_root(root_pem: &str) -> Outcome<()> {
     put(&folder()?.join(local::ROOT), root_pem)
 }

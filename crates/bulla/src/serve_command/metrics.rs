@@ -203,7 +203,7 @@ impl Figures {
         gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
     }
 
-    /// Revocation of leases by this process. Only one node of a cluster revokes at a time.
+    /// Encodes the counters of lease revocations by this process. Only one node of a cluster revokes at a time.
     fn leases(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let report = self.credentials.lease_report();
         let attempts = [("revoked", report.revoked), ("failed", report.failed)];

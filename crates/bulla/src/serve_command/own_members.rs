@@ -19,9 +19,9 @@ use crate::joining::read;
 const SITE: &str = "local";
 /// The attribute of this site, so that a key policy can name it: `site: local`.
 const ATTRIBUTE: (&str, &str) = ("site", SITE);
-/// The default of `keys.node.listen` for such a node. Other hosts cannot reach it.
+/// Default of `keys.node.listen` for the key node of this process. Other hosts cannot reach this address.
 pub(super) const LISTEN: &str = "127.0.0.1:2410";
-/// Default of `keys.node.listen` for the key node of this process. Other hosts cannot reach it.
+/// Actor in the audit log for the site and the join tokens that the start creates.
 const ACTOR: &str = "system:start";
 /// The lifetime of a join token, which is used immediately.
 const TOKEN_SECONDS: i64 = 600;

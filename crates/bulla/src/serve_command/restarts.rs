@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Role;
 
-/// The pause before the first restart. Each further one doubles it.
+/// The pause before the first restart. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Maximum pause before a restart.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
@@ -23,7 +23,7 @@ struct RoleLabel {
     role: &'static str,
 }
 
-/// Runs one role, with restarts.
+/// A supervisor that runs one role and restarts it after a failure.
 pub(super) struct RoleSupervisor {
     role: Role,
     failures: Counter,
@@ -55,7 +55,7 @@ impl RoleSupervisor {
             let began = Instant::now();
             let Err(problem) = work().await else { return };
             self.failures.inc();
-            // It ran for a while, so this is a new failure.
+            // A role that ran longer than the maximum pause starts with the shortest pause again.
             if began.elapsed() > longest {
                 pause = shortest;
             }

@@ -17,7 +17,7 @@ use crate::files;
 /// Interval of checks for new roots.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Who writes the file of roots for commands on this machine.
+/// The process that writes the file of roots for commands on this machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum RootFile {
     /// This process, as the owner of the data folder.

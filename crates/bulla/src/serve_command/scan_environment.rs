@@ -26,7 +26,7 @@ use crate::config::Settings;
 /// may run at the same time.
 const IN_FLIGHT: usize = 512;
 
-/// The scan kit of a control plane.
+/// The scan environment of a control plane: settings, name resolution, revocation checker, cloud sources and target restrictions.
 pub(crate) struct ServerScanEnvironment {
     settings: ScanSettings,
     resolver: Option<Resolver>,
@@ -77,10 +77,11 @@ impl SharedRevocationChecker {
 }
 
 impl ServerScanEnvironment {
-    /// Opens the environment of the server's scans. Configured name servers take precedence over `resolver`, which the server uses itself.
+    /// Opens the environment of the server's scans. Configured name servers take precedence over `resolver`, which the server uses
+    /// itself.
     ///
     /// # Errors
-    /// The file of clouds cannot be read, or the pools exceed the limits of each other, of the machine or of the database.
+    /// The file of clouds cannot be read, or its pools exceed their common limit, or a limit of the machine or of the database.
     pub(crate) async fn open(
         settings: &Settings,
         guard: Guard,

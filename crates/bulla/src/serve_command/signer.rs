@@ -39,7 +39,7 @@ pub(super) enum SignerTask {
     MoveKeys,
 }
 
-/// Runs the signer; for signing requests, until `stop` is cancelled.
+/// Runs the task of the signer. [`SignerTask::Serve`] runs until `stop` is cancelled.
 pub(super) async fn run(
     settings: &Settings,
     store: &Store,
@@ -98,7 +98,7 @@ fn socket(settings: &SignerSettings) -> Outcome<SignerOptions> {
     Ok(SignerOptions { path: settings.socket.clone(), users, access: settings.access()? })
 }
 
-/// Re-encrypts the CA keys from the server's master key to the signer's. `own` opens both.
+/// Re-encrypts the CA keys from the server's master key to the signer's. `own` must have both master keys.
 async fn move_keys(authority: &Authority, own: &KeyStore, store: &Store, clock: &Clock) -> Outcome<Exit> {
     let failed = |error: &dyn std::error::Error| {
         Problem::new(Exit::Inventory, format_args!("CA keys were not moved: {}", chain(error)))

@@ -27,7 +27,7 @@ const EVENTS_KEPT_US: i64 = EVENTS_KEPT_DAYS as i64 * DAY_US;
 /// Number of rows read at a time.
 const PAGE: usize = 1_000;
 
-/// Detects changes and writes events to the outbox, which alerts read.
+/// A detector of changes, which writes events to the outbox. Alerts are derived from these events.
 pub(super) struct ChangeDetector {
     pub(super) store: Store,
     pub(super) clock: Clock,
@@ -39,8 +39,8 @@ pub(super) struct ChangeDetector {
 
 type CheckError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whether each subject had a problem at the last check. At the first check of the process that holds the lease, every subject is
-/// reported: an alert that is open stays one alert, and one whose problem was resolved in the meantime is resolved.
+/// Whether each subject had a problem at the last check. The first check after this process gets the lease reports every subject:
+/// an alert that is already open is not duplicated, and an alert whose problem has ended is resolved.
 #[derive(Default)]
 struct SubjectStates {
     wrong: HashMap<String, bool>,
@@ -49,8 +49,8 @@ struct SubjectStates {
 }
 
 impl SubjectStates {
-    /// Runs one check if this process holds the lease. The states are deleted if the last report may be lost, or may not be the
-    /// last one: when the check failed, when the lease is unknown, and when another process could have held the lease.
+    /// Runs one check if this process holds the lease. Deletes the states, so that the next check reports every subject, if the
+    /// check failed, if the lease is unknown, or if another process may have held the lease.
     async fn round<Check>(&mut self, lease: Result<bool, StoreError>, now_us: i64, check: Check)
     where
         Check: AsyncFnOnce(&mut Self) -> Result<(), CheckError>,
@@ -66,7 +66,7 @@ impl SubjectStates {
                     *self = Self::default();
                 }
             }
-            // Another process reports now: what it reported is unknown here.
+            // Another process holds the lease. This process does not know what that process reports.
             Ok(false) => *self = Self::default(),
             Err(error) => {
                 tracing::warn!(%error, "no lease: the database is unreachable");
@@ -75,8 +75,8 @@ impl SubjectStates {
         }
     }
 
-    /// Stores whether the subject has a problem. Returns whether that is to be reported: it changed, or this is the first check of
-    /// the subject.
+    /// Stores whether the subject has a problem. Returns whether to report the subject: its state changed, or this is its first
+    /// check.
     fn is_news(&mut self, subject: &str, wrong: bool) -> bool {
         self.wrong.insert(subject.to_owned(), wrong) != Some(wrong)
     }
@@ -162,7 +162,7 @@ impl ChangeDetector {
         }
     }
 
-    /// Returns the event if [`SubjectStates::is_news`].
+    /// Returns the event for the subject if [`SubjectStates::is_news`] returns true.
     fn changed(
         &self,
         states: &mut SubjectStates,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::layers::{Key, Kind, Layers, UnknownVariables};
 use crate::exit::Outcome;
 
-/// The profile that the first start creates for servers.
+/// Name of the profile for server certificates that the first start creates.
 pub const FIRST_PROFILE: &str = "default";
 
 /// The keys that [`ClientConfiguration::load`] reads. `bulla config show` explains them.
@@ -36,7 +36,7 @@ pub struct ClientSettings {
 /// The part of the configuration that client commands read.
 #[derive(Clone, Debug, Default)]
 pub struct ClientConfiguration {
-    /// `[client]`
+    /// Configuration section `[client]`.
     pub client: ClientSettings,
     /// `server.core_dumps`: whether a crash may write a core dump.
     pub core_dumps: bool,

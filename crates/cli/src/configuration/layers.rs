@@ -47,7 +47,7 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// How to handle an environment variable that matches a section but no key.
+/// The treatment of environment variables that match a section but no key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UnknownVariables {
     /// An unknown variable is an error, because the list of keys is complete.

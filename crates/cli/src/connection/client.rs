@@ -51,7 +51,7 @@ pub mod local {
     pub const ROOT: &str = "root.pem";
 }
 
-/// A connection to a server.
+/// A client of a server's API, with its address, token and trust anchors.
 pub struct Client {
     http: reqwest::Client,
     base: String,
@@ -214,7 +214,7 @@ impl Client {
         self.send_text(method, path, Some(text_of(request)?)).await
     }
 
-    /// Like [`Self::submit`], parsed from its text into a response type of the API.
+    /// Like [`Self::submit`], but parses the response text into a response type of the API.
     pub async fn exchange<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -225,7 +225,7 @@ impl Client {
         self.parsed(answer).await
     }
 
-    /// Like [`Self::get`], parsed from its text into a response type of the API.
+    /// Like [`Self::get`], but parses the response text into a response type of the API.
     pub async fn fetch<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Outcome<T> {
         let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
         self.parsed(answer).await
@@ -448,7 +448,7 @@ async fn refused(answer: reqwest::Response) -> Problem {
             (error.map_or_else(|| status.to_string(), |error| error.error), None)
         }
     };
-    // A rate limit or a timeout says nothing about the request itself.
+    // After a rate limit or a timeout, the same request may succeed later.
     let passing = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
     let exit = if status.is_server_error() || passing { Exit::Server } else { Exit::Refused };
     let problem = Problem::new(exit, message);

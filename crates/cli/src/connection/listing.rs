@@ -53,7 +53,7 @@ pub struct Listing {
     pub(crate) show: Output,
 }
 
-/// How to print a listing that has no pages.
+/// Output options of a listing that has no pages.
 #[derive(Args, Clone, Debug)]
 pub struct ShortListing {
     #[command(flatten)]
@@ -101,7 +101,7 @@ impl Listing {
         (!self.all).then_some(self.limit as usize)
     }
 
-    /// Returns a given flag that needs a server.
+    /// Returns the name of a given flag that only works with a server, if there is one.
     pub(crate) fn flag_of_servers(&self) -> Option<&'static str> {
         match self {
             Self { after: Some(_), .. } => Some("--after"),

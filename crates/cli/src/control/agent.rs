@@ -61,7 +61,7 @@ pub enum AgentServerCommand {
     Group(Noun<DocumentCommand<GroupDocument>>),
 }
 
-/// Groups of agents as documents.
+/// Groups of agents, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct GroupDocument;
 

@@ -69,7 +69,7 @@ pub enum AlertCommand {
     Silence(SilenceCommand),
 }
 
-/// Notification channels as documents.
+/// Notification channels, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct ChannelDocument(PhantomData<()>);
 
@@ -90,7 +90,7 @@ impl Document for ChannelDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// Alert rules as documents.
+/// Alert rules, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct RuleDocument(PhantomData<()>);
 

@@ -111,7 +111,7 @@ impl Run for JobCommand {
     }
 }
 
-/// Policies as documents.
+/// Policies, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct PolicyDocument;
 
@@ -157,7 +157,7 @@ impl Run for PolicyCommand {
     }
 }
 
-/// Owners as documents.
+/// Owners, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct OwnerDocument;
 
@@ -170,7 +170,7 @@ impl Document for OwnerDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// Teams as documents.
+/// Teams, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct TeamDocument;
 

@@ -14,7 +14,7 @@ use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, document_of, print_rows, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// The route of policies.
+/// API path of the key policies.
 pub const POLICIES: &str = "/api/v1/key-policies";
 
 /// Commands for key policies.

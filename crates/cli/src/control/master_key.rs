@@ -113,7 +113,7 @@ async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
     let path = format!("{KEYS}/rotate");
     let done = loop {
         let answer = client.send(Method::POST, &path, None).await?;
-        // The response is either the result, or the rotation still runs.
+        // The response is the final result, unless the rotation still runs.
         if RotatingView::deserialize(&answer).is_err() {
             break answer;
         }

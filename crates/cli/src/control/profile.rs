@@ -12,7 +12,7 @@ use crate::columns;
 use crate::connection::{Client, Columns, Output, show_one};
 use crate::exit::Outcome;
 
-/// Profiles as documents.
+/// Profiles, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct ProfileDocument;
 
@@ -34,7 +34,7 @@ impl Document for ProfileDocument {
     const NAME_IN_BODY: bool = true;
 }
 
-/// Issuers as documents.
+/// Issuers, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct IssuerDocument;
 
@@ -82,7 +82,7 @@ impl Run for IssuerCommand {
     }
 }
 
-/// Deployment targets as documents.
+/// Deployment targets, for the generic commands of `DocumentCommand`.
 #[derive(Debug)]
 pub struct TargetDocument;
 

@@ -241,7 +241,7 @@ impl Checked {
         }
     }
 
-    /// Returns whether the approver signed this plan, whatever is wrong with it otherwise.
+    /// Returns whether the approver signed this plan, even if the key or the hash of the plan is wrong.
     fn is_signed(&self) -> bool {
         [VALID, UNCHECKED, OTHER_KEY, PLAN_DIFFERS].contains(&self.signature)
     }

@@ -234,7 +234,8 @@ impl Run for WatchCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const WATCHES: Columns = columns!(
             WatchView:
-            // A name identifies a watch too: with its id and its group, a row does not fit into 80 columns.
+            // The table has no id column, because the name also identifies a watch, and an additional column would exceed 80
+            // columns.
             ("Name", name),
             ("State", state),
             ("Every (s)", interval_s),

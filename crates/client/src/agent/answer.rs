@@ -76,7 +76,7 @@ pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken
         .route("/agent/stats", get(stats))
         .fallback(pass)
         .layer(from_fn_with_state(agent.clone(), limit_concurrency));
-    // Each subscriber is a connection or a stream of one, so their number is limited.
+    // Each subscriber uses a connection or a stream of a connection. The numbers of both are limited.
     Router::new()
         .route("/api/v1/events", get(events))
         .merge(bounded)
@@ -240,7 +240,8 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     let changed = || changed_name(&body, parts.uri.query());
     match &outcome {
         Ok(answer) if !reads && answer.status.is_success() => client.changed(changed()),
-        // The change may have been made even so. While the store is unavailable, readers get the former value.
+        // The store may have made the change although its response is missing. While the store is unavailable, readers get the
+        // previous value.
         Err(error) if !reads && error.is_unavailable() => client.doubted(changed()),
         _ => {}
     }

@@ -82,7 +82,7 @@ async fn known(State(callers): State<AcceptedSecrets>, request: Request, next: N
         return next.run(request).await;
     }
     if request.headers().contains_key(AUTHORIZATION) {
-        // Clients only log in again on this error.
+        // Only this error makes clients log in again.
         return refused("access_token_expired", "Access token expired");
     }
     refused("access_denied", "Full authentication is required to access this resource")

@@ -41,7 +41,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Permission bits that a socket's mode may have: read and write for owner and group.
 const MODES: u32 = 0o660;
 
-/// Options of an agent.
+/// Options of an agent on a Unix socket.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentOptions {
     /// Path of the socket. A stale socket of an earlier agent is replaced.

@@ -68,7 +68,7 @@ impl TlsAgent {
         Ok(Self { listener, tls: TlsAcceptor::from(Arc::new(tls)), client, callers, disk })
     }
 
-    /// Returns the address that it listens on.
+    /// Returns the listen address with its port.
     ///
     /// # Errors
     /// An error of the system.

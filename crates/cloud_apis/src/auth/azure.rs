@@ -136,9 +136,9 @@ fn default_credential_chain(http: &HttpClient) -> Result<Chain, Error> {
 type Chain = Vec<Arc<dyn TokenCredential>>;
 type MakeChain = Box<dyn Fn() -> Result<Chain, Error> + Send + Sync>;
 
-/// Uses the first of several credentials that returns a token, and from then on only that one. The SDK's credentials cache a token
-/// until five minutes before it expires, even if a service refused it. A credential that returns a refused token is therefore
-/// created again.
+/// A credential that uses the first of several credentials that returns a token, and from then on only that one. The SDK's
+/// credentials cache a token until five minutes before it expires, even if a service refused it. A credential that returns a
+/// refused token is therefore created again.
 struct CredentialSelector {
     make: MakeChain,
     credentials: parking_lot::Mutex<Arc<Chain>>,

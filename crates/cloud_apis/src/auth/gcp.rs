@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Counts how often credentials were created, and sets whether they work.
+    /// The state of a test: how often credentials were created, and whether they work.
     #[derive(Default)]
     struct World {
         made: AtomicUsize,

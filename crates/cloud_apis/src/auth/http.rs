@@ -121,7 +121,7 @@ impl HttpClient {
         Ok(response)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of requests and connections, which all clones share.
     #[must_use]
     pub fn counts(&self) -> HttpCounts {
         HttpCounts {

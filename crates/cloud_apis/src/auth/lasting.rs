@@ -34,7 +34,8 @@ const FAILED_FOR: Duration = Duration::from_secs(1);
 
 /// A fetched value and its expiry.
 pub(super) type Fetching<T> = BoxFuture<'static, Result<(T, SystemTime), ApiError>>;
-/// Makes one attempt to fetch. The argument is the value that was refused last: the source may have a cached copy of it.
+/// A function that makes one attempt to fetch. Its argument is the value that was refused last, of which the source may have a
+/// cached copy.
 pub(super) type Source<T> = Box<dyn Fn(Option<T>) -> Fetching<T> + Send + Sync>;
 type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
 

@@ -1,4 +1,5 @@
-//! One KMS key that encrypts small values. Two calls need only the SDK's credentials and signatures, not the SDK of KMS.
+//! One KMS key that encrypts small values. The two calls `Encrypt` and `Decrypt` need only the SDK's credentials and signatures,
+//! not the SDK of KMS.
 
 use crate::auth::aws::{AwsOptions, JsonProtocol, JsonService};
 use base64::Engine as _;
@@ -43,7 +44,7 @@ impl KmsKey {
         Self { key_id: key_id.to_owned(), purpose, service }
     }
 
-    /// Encrypts `plaintext`.
+    /// Encrypts `plaintext`, at most 4,096 bytes.
     ///
     /// # Errors
     /// [`KmsError`]

@@ -19,8 +19,8 @@ const SOURCES_MAX: usize = 10_000;
 
 type Sources = Result<Vec<Arc<dyn CloudSource>>, SourceError>;
 
-/// Prepares the sources `names`. A source that cannot be prepared becomes [`Unavailable`] and does not affect the others. It is not
-/// among the sources that may be reused for the next listing.
+/// Prepares the sources `names`. Also returns each source that cannot be prepared, as [`Unavailable`]; such a source does not
+/// affect the others.
 #[crate::boxed]
 pub async fn prepare_named(
     settings: &CloudSettings,

@@ -221,7 +221,7 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     .await
 }
 
-/// Returns the rows of a page of observations. After the last one follows what stays of pruned ones.
+/// Returns the rows of a page of observations. The last page also contains the remaining data of pruned observations.
 async fn with_pruned(
     store: &Store,
     endpoint: &EndpointKey,

@@ -206,7 +206,7 @@ impl Listed for Endpoint {
     }
 }
 
-/// An issuer.
+/// A row of `bulla inventory issuers`.
 pub(crate) struct Issuer(pub(crate) IssuerRow);
 
 impl Listed for Issuer {
@@ -246,7 +246,7 @@ impl Listed for Issuer {
     }
 }
 
-/// A scan.
+/// A row of `bulla inventory scans`.
 pub(crate) struct Scan(pub(crate) ScanRow);
 
 impl Listed for Scan {
@@ -312,7 +312,7 @@ impl Listed for Scan {
     }
 }
 
-/// A change.
+/// A row of `bulla inventory diff`: one change between scans.
 pub(crate) struct Change(pub(crate) ChangeRow);
 
 impl Listed for Change {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::record::Endpoint;
 use super::{Report, ReportStyle, ScanSummary, Sink, Summary, Tally};
 
-/// Streams observations. At most one is in memory.
+/// A JSON report: streams observations, and keeps at most one in memory.
 pub(crate) struct JsonReport {
     sink: Sink,
     form: Form,

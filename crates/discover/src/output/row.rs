@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-/// Returns 6 for critical, down to 0 for no finding.
+/// Returns the rank of a severity: 6 for critical, down to 0 for no finding.
 pub(crate) fn rank(severity: Option<Severity>, answered: bool) -> u8 {
     match severity {
         Some(Severity::Critical) => 6,

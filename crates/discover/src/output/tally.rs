@@ -144,7 +144,7 @@ pub(crate) struct ScanSummary {
     pub(crate) estate_overflowed: bool,
 }
 
-/// The summary for programs.
+/// The summary of a scan in JSON, for programs and for the inventory.
 #[derive(Serialize)]
 pub(crate) struct Summary<'a> {
     pub(crate) started_at: String,

@@ -92,8 +92,8 @@ impl Clouds {
 }
 
 impl Ending {
-    /// Reports what could not be listed. If the observations are `stored`, also stores the state of the sources. Returns the number
-    /// of failed parts.
+    /// Reports the parts of sources that could not be listed. If the observations are `stored`, also stores the state of the
+    /// sources. Returns the number of failed parts.
     pub(crate) async fn finish(self, stored: bool) -> Outcome<usize> {
         let ended = self.ended.await.map_err(|error| Problem::new(Exit::Machine, error.to_string()))?;
         let ended = ended.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;

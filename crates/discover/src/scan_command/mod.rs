@@ -155,7 +155,8 @@ async fn scan(
             samples.probes(&end);
             match &listing {
                 Some(listing) => CloudCalls::new(listing.pools.clone()).count(samples),
-                // The duration of a resumed or interrupted scan says nothing, because it depends on the user.
+                // The duration of a resumed or interrupted scan is not recorded, because it depends on when the user stopped the
+                // scan.
                 None if args.resume.is_none() && !closing.interrupted => {
                     samples.scanned(end.finished, closing.elapsed);
                 }
@@ -330,7 +331,7 @@ fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
     Ok(spec)
 }
 
-/// Counts, reports and evaluates observations as they arrive.
+/// A collector that counts, reports and evaluates observations as they arrive.
 struct ResultCollector {
     tally: Tally,
     estate: Estate,

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::args::ScanArgs;
 use crate::settings::{FamilySetting, RevocationSetting, ScanSettings, ScannerSettings};
 
-/// The port of DNS.
 const DNS_PORT: u16 = 53;
 /// Timeout of each phase at the last attempt of a demo.
 const DEMO_RETRY_TIMEOUT: Duration = Duration::from_millis(2_500);
@@ -121,7 +120,7 @@ impl Spec {
             expiring_fraction: settings.expiring_fraction,
             passwords: Arc::new(passwords),
             revocation: None,
-            // Users of `bulla scan` can connect from this host without Bulla, too.
+            // Users of `bulla scan` can connect from this host without Bulla, too. Therefore targets are not restricted.
             guard: None,
         })
     }
@@ -139,7 +138,7 @@ impl Spec {
         Ok(Some(RevocationChecker::new(http, options)))
     }
 
-    /// Returns the trust anchors.
+    /// Returns the trust anchors: the system's roots if enabled, and the certificates in `ca_files`.
     pub fn trust(&self) -> Outcome<Trusted> {
         let mut trusted = if self.settings.system_roots { Trusted::system() } else { Trusted::nobody() };
         for path in &self.settings.ca_files {
@@ -153,7 +152,7 @@ impl Spec {
         Ok(trusted)
     }
 
-    /// Returns the resolver for addresses.
+    /// Returns the DNS resolver: the configured name servers, else the system's.
     pub fn resolver(&self) -> Outcome<Resolver> {
         let servers = self.settings.dns.iter().map(|text| name_server(text)).collect::<Outcome<Vec<_>>>()?;
         if !servers.is_empty() {

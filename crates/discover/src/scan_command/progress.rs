@@ -46,7 +46,7 @@ impl Bar {
         Duration::from_millis(1_000 / u64::from(REDRAWS_PER_SECOND))
     }
 
-    /// Draws the current state. `waiting` is what the scan waits for.
+    /// Draws the current state. `waiting`: text that says why the scan waits for the database.
     pub(crate) fn update(&self, waiting: Option<&str>) {
         if self.bar.is_hidden() {
             return;

@@ -22,8 +22,8 @@ use crate::store_settings::StoreSettings;
 
 /// Rows per page when everything is read.
 const PAGE_ROWS: usize = 1_000;
-/// Maximum size of the inventory, in endpoints, for a lookup of unresponsive ones before a scan with given targets. Such a lookup
-/// takes a fifth of a second. In a larger inventory it costs more than it saves.
+/// Maximum size of the inventory, in endpoints, for a lookup of unresponsive endpoints before a scan with given targets. Such a
+/// lookup takes a fifth of a second. In a larger inventory the lookup costs more time than it saves.
 const SILENT_LOOKUP_MAX: u64 = 100_000;
 /// Timeout for a database that does not respond, once the scan should stop.
 const LAST_TRY: Duration = Duration::from_millis(1_000);
@@ -38,7 +38,7 @@ pub(crate) struct ScanStorage {
     running: Option<RunningScan>,
 }
 
-/// The result of storing.
+/// The result of storing: the scan and its counts, or the error.
 pub(crate) struct StoreOutcome {
     pub(crate) stored: Option<Stored>,
     pub(crate) error: Option<String>,
@@ -180,7 +180,7 @@ pub(crate) async fn find_unfinished_scan(store: &Store, wanted: &str) -> Outcome
     complete(scan)
 }
 
-/// Rejects a scan whose observations were pruned: it would probe those endpoints once more.
+/// Rejects a scan whose observations were pruned, because resuming it would probe those endpoints again.
 fn complete(scan: ScanRow) -> Outcome<ScanRow> {
     let Some(pruned_us) = scan.pruned_at_us else { return Ok(scan) };
     let day = cli::units::day(pruned_us.div_euclid(1_000_000));
@@ -200,7 +200,8 @@ pub(crate) struct EarlierResults {
     pub(crate) by_address: u64,
 }
 
-/// Returns the endpoints that did not respond last time, so that they are scanned last. `all`: look them up at any cost.
+/// Returns the endpoints that did not respond last time, so that they are scanned last. `all`: look them up in an inventory of any
+/// size.
 pub(crate) async fn earlier_results(store: &Store, all: bool) -> Outcome<EarlierResults> {
     let inventory = |error: StoreError| database::problem(&error);
     let mut before = EarlierResults { known: Known::default(), endpoints: 0, by_address: 0 };

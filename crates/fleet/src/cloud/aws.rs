@@ -70,7 +70,7 @@ struct StoredCertificate {
     acme: bool,
     issued: i64,
     used_by: Vec<String>,
-    /// Whether a service uses the certificate that this simulation does not list.
+    /// Whether the certificate is used by a service that this simulation does not list.
     elsewhere: bool,
     tags: BTreeMap<String, String>,
 }
@@ -446,7 +446,7 @@ const OPERATIONS: [&str; 13] = [
     "ListRegions",
 ];
 
-/// Returns quotas for every operation that no client reaches, for tests that are not about rates.
+/// Returns a quota without limits for every operation, for tests that are not about rates.
 #[must_use]
 pub fn unlimited_quotas() -> Vec<(&'static str, Quota)> {
     OPERATIONS.map(|operation| (operation, Quota::default())).into()
@@ -571,8 +571,8 @@ fn elb(operation: &str, list: &str, members: &str, next: Option<String>) -> Repl
     )
 }
 
-/// Like ACM: without key types the list contains RSA with 1,024 and 2,048 bits only, and without origins no certificate obtained by
-/// ACME.
+/// Lists certificates like ACM: without key types only RSA certificates with 1,024 and 2,048 bits, and without origins no
+/// certificate obtained by ACME.
 fn list_certificates(acm: &[StoredCertificate], body: &Value, gate: &Gate) -> Reply {
     let strings = |value: &Value, default: &[&str]| -> Vec<String> {
         let given = value

@@ -45,7 +45,7 @@ pub struct AzurePlan {
     pub vaults: usize,
     /// Certificates per vault. The first is used by an Application Gateway, the last is still being issued.
     pub certificates: usize,
-    /// Behavior of the cloud.
+    /// Delays, page sizes, quotas and throttling of the simulated cloud.
     pub manners: CloudBehavior,
 }
 

@@ -28,7 +28,7 @@ pub struct GcpPlan {
     pub managed: usize,
     /// SSL certificates in Compute Engine, global and in one region.
     pub classic: usize,
-    /// Behavior of the cloud.
+    /// Delays, page sizes, quotas and throttling of the simulated cloud.
     pub manners: CloudBehavior,
 }
 

@@ -108,7 +108,7 @@ impl KeyServices {
         self.inner.endpoint()
     }
 
-    /// Returns the keys.
+    /// Returns the keys, which all three services have.
     #[must_use]
     pub fn keys(&self) -> &[ServedKey] {
         &self.inner.keys

@@ -27,7 +27,7 @@ pub struct KubernetesPlan {
     pub secrets: usize,
     /// Whether the Gateway API is installed.
     pub gateways: bool,
-    /// Behavior of the API server.
+    /// Delays, page sizes, quotas and throttling of the API server.
     pub manners: CloudBehavior,
 }
 

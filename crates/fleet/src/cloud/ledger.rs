@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Maximum requests in any window of this length.
+/// A request quota: the maximum requests in any second and in any minute.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Quota {
     /// Maximum requests in any second; `None`: no limit.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ledger::Quota;
 
-/// Behavior of a simulated cloud.
+/// Delays, page sizes, quotas and throttling of a simulated cloud.
 #[derive(Clone, Debug)]
 pub struct CloudBehavior {
     /// Delay of each response, uniformly distributed.

@@ -79,7 +79,7 @@ impl MintedCertificate {
     }
 }
 
-/// Creates the certificates of simulated clouds, with its own CA.
+/// A factory for the certificates of simulated clouds, with its own CA.
 pub(crate) struct CertificateFactory {
     now: UnixTime,
     root: Authority,

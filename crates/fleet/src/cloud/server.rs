@@ -78,7 +78,7 @@ impl CloudRequest {
     }
 }
 
-/// A response.
+/// An HTTP response of a simulated cloud.
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,

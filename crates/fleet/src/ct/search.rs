@@ -109,7 +109,7 @@ impl FakeSearchService {
         self.server.trouble(troubles);
     }
 
-    /// Returns the counters.
+    /// Returns the counters of connections, requests and throttled requests.
     #[must_use]
     pub fn counts(&self) -> CtCounts {
         self.server.counts()

@@ -1,8 +1,8 @@
-//! Sites in a simulated wide area network on one machine. Each site is a network namespace with its own address; each connection
-//! between two sites has a delay, a packet loss rate, or is a black hole.
+//! Sites in a simulated wide area network on one machine. Each site is a network namespace with its own address. Each connection
+//! between two sites has a delay and a packet loss rate, or is a black hole.
 //!
-//! Packets pass through a relay in this process, so TCP behaves like on a long line: handshakes take round trips, lost packets are
-//! retransmitted, and a host behind a black hole gets no response, not even a refusal. The kernel's netem is not needed.
+//! Packets pass through a relay in this process, so TCP behaves like over a long distance: handshakes take round trips, and lost
+//! packets are retransmitted. A host behind a black hole gets no response, not even a refusal. The kernel's netem is not needed.
 
 mod relay;
 
@@ -36,8 +36,9 @@ const SITES_MAX: usize = 250;
 /// Timeout for namespaces and links to become ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the calling test again in a separate process with its own namespaces, which end with it; there, `inside` runs. The output
-/// is printed here. `inside` must be a closure in the test itself: the test is found by the closure's type.
+/// Runs the calling test again in a separate process with its own namespaces, which end with that process. In that process,
+/// `inside` runs. The output is printed here. `inside` must be a closure in the test itself: the test is found by the closure's
+/// type.
 ///
 /// # Panics
 /// When the test fails, or namespaces cannot be created.

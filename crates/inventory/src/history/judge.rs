@@ -17,11 +17,11 @@ const RUNS_BASE_MIN: u64 = 12;
 const CALLS_MIN: u64 = 100;
 /// Minimum probes in the baseline of the failure rate.
 const LOOKS_BASE_MIN: u64 = 1_000;
-/// Minimum samples of a node's connection pool in the window: five minutes of 15.
+/// Minimum samples of a node's connection pool in the window: samples of five minutes.
 const POOL_MIN: u64 = 20;
-/// Minimum samples of a node's task count in the window: half an hour of an hour.
+/// Minimum samples of a node's task count in the window: samples of half an hour.
 const TASKS_MIN: u64 = 120;
-/// Minimum samples of task counts in the baseline: twelve hours of one node.
+/// Minimum samples of task counts in the baseline: samples of one node over twelve hours.
 const TASKS_BASE_MIN: u64 = 2_880;
 /// Minimum length of the baseline, µs, so that a night is not compared with an afternoon.
 const BASE_SPAN_MIN_US: i64 = DAY_US;
@@ -275,8 +275,8 @@ pub fn judge(series: Series, past: &SeriesHistory, reported: OpenDriftAlert, now
 }
 
 impl Rule {
-    /// Returns whether the value has drifted. The threshold that ends a drift is below the one that begins it (hysteresis), so
-    /// that a value between the two does not begin and end alerts repeatedly.
+    /// Returns whether the value has drifted. The threshold that ends a drift is below the threshold that begins it (hysteresis). A
+    /// value between the two therefore does not begin and end alerts repeatedly.
     fn has_drifted(&self, value: f64, base: &Sketch, reported: OpenDriftAlert) -> bool {
         let off = (self.off)(value, base);
         if reported == OpenDriftAlert::Drift {

@@ -86,7 +86,7 @@ struct OlderMeasurements {
 /// The latest judgement of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeriesStatus {
-    /// The judgement.
+    /// The comparison of the series with its baseline.
     pub judgement: Judgement,
     /// Start of the open alert, µs since 1970-01-01 UTC.
     pub since_us: Option<i64>,

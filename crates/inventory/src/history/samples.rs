@@ -104,7 +104,7 @@ impl Samples {
     /// Database errors; no sample is dropped then.
     #[crate::boxed]
     pub async fn store(&self, store: &Store) -> Result<(), StoreError> {
-        // Read before the rows: nothing is added to an earlier slot afterwards.
+        // Read the current slot before the rows: nothing is added to an earlier slot afterwards.
         let under_way = slot_start(self.0.clock.now_us(), SLOT_US);
         let rows = self.rows();
         if rows.is_empty() {

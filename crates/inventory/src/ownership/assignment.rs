@@ -15,7 +15,7 @@ pub fn is_label(text: &str) -> bool {
     !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control)
 }
 
-/// Values that a rule assigns: owner, team, environment and more.
+/// Values that a rule assigns: team, owner, environment and tags.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Assignment {

@@ -64,7 +64,7 @@ impl Candidate {
         }
     }
 
-    /// Sets the names to the first [`OWNERSHIP_NAMES_MAX`] of these.
+    /// Sets the names of the certificate, at most the first [`OWNERSHIP_NAMES_MAX`].
     #[must_use]
     pub fn named(mut self, names: &[String]) -> Self {
         self.names = names.iter().take(OWNERSHIP_NAMES_MAX).cloned().collect();

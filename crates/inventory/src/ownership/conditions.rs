@@ -55,7 +55,7 @@ pub struct RuleConditions {
     pub tag: Option<Tagged>,
 }
 
-/// Which condition of a rule is not met.
+/// A condition of a rule that a candidate does not meet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum UnmetCondition {
     Host,

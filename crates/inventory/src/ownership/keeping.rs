@@ -33,7 +33,7 @@ pub struct NewRule {
     pub name: String,
     /// Position among the rules, at most [`POSITION_MAX`], lowest first. `None`: after all others, or unchanged.
     pub position: Option<u32>,
-    /// The conditions of the rule.
+    /// The conditions of the rule; all of them must hold.
     pub when: Conditions,
     /// The owner, team and environment that the rule assigns.
     pub assign: Assignment,
@@ -44,7 +44,7 @@ pub struct NewRule {
 /// A stored rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RuleRecord {
-    /// The rule.
+    /// The name, position, conditions and assigned values of the rule.
     pub rule: Rule,
     /// Number of the rule's version. Changes with every update.
     pub revision: i64,

@@ -19,7 +19,7 @@ pub struct Rule {
     pub name: String,
     /// Position among the rules, lowest first; for equal positions the order is by name.
     pub position: u32,
-    /// The conditions of the rule.
+    /// The conditions of the rule; all of them must hold.
     pub when: RuleConditions,
     /// The owner, team and environment that the rule assigns.
     pub assign: Assignment,
@@ -396,7 +396,7 @@ mod tests {
     }
 
     proptest! {
-        /// The input order of rules is irrelevant: the winner is the first match in the order of positions.
+        /// The input order of rules is irrelevant: the matching rule with the lowest position wins.
         #[test]
         fn matching_rule_with_the_lowest_position_wins(
             positions in proptest::collection::vec((0_u32..5, 0_usize..4), 0..12).prop_shuffle(),

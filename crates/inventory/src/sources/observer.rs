@@ -30,7 +30,7 @@ pub enum ObserveError {
     Inventory(#[from] StoreError),
 }
 
-/// Judges cloud certificates. Create it once; it caches intermediates and verified signatures.
+/// An observer that judges cloud certificates. Create it once: it caches intermediates and verified signatures.
 pub struct Observer {
     judge: Arc<Judge>,
     revocation: Option<RevocationChecker>,

@@ -31,7 +31,7 @@ pub struct EndpointNotice {
 /// An endpoint that responded in a scan, and its last notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SeenEndpoint {
-    /// Row of the endpoint; pages are ordered by it.
+    /// Row of the endpoint. Pages are in the order of this number.
     pub row: i64,
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
@@ -68,7 +68,7 @@ pub struct SeenLeaf {
     pub not_before_us: i64,
     /// End of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
-    /// Row of the chain; 0 when the certificate came alone.
+    /// Row of the chain; 0 when the endpoint sent the certificate without a chain.
     pub chain: i64,
     /// The issuer in the chain that expires first, among those that were valid when the leaf's validity began.
     pub above: Option<SeenIssuer>,
@@ -96,13 +96,13 @@ pub struct SeenIssuer {
 /// An endpoint that did not respond in a scan, and about which a watch has a notice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SilentEndpoint {
-    /// Row of the endpoint; pages are ordered by it.
+    /// Row of the endpoint. Pages are in the order of this number.
     pub row: i64,
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,
     /// Time of the observation, µs since 1970-01-01 UTC.
     pub at_us: i64,
-    /// Outcome of the probe.
+    /// Outcome of the probe that got no response.
     pub outcome: ProbeOutcome,
     /// SHA-256 of the certificate that the endpoint showed last.
     pub sha256: [u8; 32],
@@ -117,7 +117,7 @@ pub struct SilentEndpoint {
 /// An endpoint with a notice of a watch, which the watch no longer scans or whose source reports it as gone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnseenEndpoint {
-    /// Row of the endpoint; pages are ordered by it.
+    /// Row of the endpoint. Pages are in the order of this number.
     pub row: i64,
     /// Key of the endpoint: host, port, protocol, server name and address.
     pub endpoint: EndpointKey,

@@ -102,7 +102,7 @@ fn key_columns<'k>(keys: impl Iterator<Item = &'k HistoryKey> + Clone) -> Vec<Co
     ]
 }
 
-/// Returns the first rows of single nodes whose slot begins before `before_us`, at most `limit`.
+/// Returns rows of single nodes that are not folded yet, and whose slot begins before `before_us`: the first `limit` rows.
 ///
 /// # Errors
 /// Database errors.

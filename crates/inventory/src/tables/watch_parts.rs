@@ -33,7 +33,7 @@ pub struct PartRow {
     pub claims: i64,
 }
 
-/// Progress of a run.
+/// Progress of a run: stored observations, and parts that are held or have ended.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RunProgress {
     /// Number of endpoints and cloud certificates whose observations are stored.

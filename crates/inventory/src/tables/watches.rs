@@ -19,7 +19,7 @@ store::handle! {
 /// Maximum watches: every claim may read all of these rows. An organization usually has a few dozen.
 pub const WATCHES_MAX: i64 = 10_000;
 
-/// Settings of a watch.
+/// Settings of a watch that users can change: name, targets, schedule and state.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchSettings {
     /// Unique name.
@@ -46,7 +46,7 @@ pub struct WatchTimes {
 }
 
 coded::named! {
-    /// Whether a run scanned all of its targets.
+    /// The outcome of a run: all targets were scanned, or the run failed.
     pub enum WatchOutcome: "outcome of a watch" {
         /// The run scanned all targets.
         Finished => "finished",
@@ -274,7 +274,7 @@ pub async fn want_watch(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, Store
     Ok(tx.execute(WANT, vec![id.into(), at_us.into()]).await? == 1)
 }
 
-/// Records into which scan a claimed run writes. Returns false when `holder` has lost the run.
+/// Records the scan to which a claimed run writes. Returns false when `holder` has lost the run.
 ///
 /// # Errors
 /// Database errors.

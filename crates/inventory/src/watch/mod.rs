@@ -378,8 +378,8 @@ impl Watches {
     #[crate::boxed]
     pub async fn delete(&self, row: &WatchRow, actor: &str) -> Result<(), WatchError> {
         let id = row.id;
-        // Alerts are ended before the deletion, so that a crash leaves none without a watch, and again after it, for alerts of a run
-        // in progress.
+        // Alerts are ended before the deletion, so that a crash leaves no alert without a watch. They are ended again after it,
+        // because a run in progress may have opened new alerts.
         self.notify_unseen(row, None).await?;
         let event = self.event(actor, "watch.delete", id, json!({"name": row.settings.name}));
         let removed = Event::WatchRemoved(WatchRemoved { name: row.settings.name.clone() });

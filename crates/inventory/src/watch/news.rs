@@ -84,7 +84,7 @@ fn finding_condition(finding: &StoredFinding) -> Option<Condition> {
     })
 }
 
-/// A stored finding.
+/// A finding as stored with an observation.
 #[derive(Deserialize)]
 struct StoredFinding {
     code: String,
@@ -129,7 +129,7 @@ impl Budget {
     }
 }
 
-/// An event about an endpoint, before it goes into the outbox.
+/// An event about an endpoint, before it is written to the outbox.
 #[derive(Clone)]
 pub(super) struct EndpointEvent {
     pub(super) at_us: i64,
@@ -277,7 +277,8 @@ fn chain_ends(seen: &SeenEndpoint) -> Option<(Condition, StoredFinding)> {
     let above = leaf.above.as_ref()?;
     let soon_us = (above.not_after_us.saturating_sub(above.not_before_us) / 10).clamp(0, CHAIN_SOON_US);
     if above.not_after_us <= seen.at_us {
-        // Clients with another path are not affected; for the others, the scan reports that the chain is not trusted.
+        // Clients that use another certification path are not affected. For all other clients, the scan reports that the chain is
+        // not trusted.
         return None;
     }
     let early = above.not_after_us < leaf.not_after_us;
@@ -324,7 +325,7 @@ pub(super) fn news_of_silent(silent: &SilentEndpoint, watch: &WatchRow, budget: 
     Some(News { events: vec![event], told: Some(told), ..News::default() })
 }
 
-/// Returns whether it was reported that the endpoint does not respond.
+/// Returns whether the last notice reports that the endpoint does not respond.
 pub(super) fn is_silent(told: &EndpointNotice) -> bool {
     told.conditions & bit(Condition::Silent) != 0
 }

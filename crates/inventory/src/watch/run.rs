@@ -252,7 +252,7 @@ impl Watches {
             }
         }
         if stop.is_cancelled() {
-            // The node that continues the run probes again what was not stored.
+            // The node that continues the run repeats the probes whose observations were not stored.
             drop(recording.finish(ScanEnd::Interrupted).await);
             return Err(RunInterruption::Cancelled);
         }

@@ -158,7 +158,7 @@ impl Runner {
     fn ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
         let id = match &ended {
             Ok((id, ())) => *id,
-            // The lease expires, and the node that claims the run continues after what was stored.
+            // The lease expires. The node that claims the run continues after the last stored observation.
             Err(error) => {
                 tracing::error!(%error, "a watch run ended in a panic");
                 error.id()

@@ -1,6 +1,6 @@
 //! Sends notices about the results of a run: endpoints with new or resolved problems, new or changed certificates, and certificates
-//! whose expiry must be monitored. The inventory stores the notices, so that each is sent once, whichever nodes run the scan and
-//! however often it is continued.
+//! whose expiry must be monitored. The inventory stores the notices. Each is therefore sent once, whichever nodes run the scan and
+//! however often a run is continued.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -40,8 +40,9 @@ enum Pass {
 
 impl Watches {
     /// Repeatedly sends notices about the results that `scan` has stored so far, until `ended` is cancelled. Recipients therefore
-    /// need not wait for the end of a long run. Each pass is short compared with the pause after it. It stops between two pages and
-    /// is never dropped: the database would still commit its last transaction, after the next pass has read which notices were sent.
+    /// need not wait for the end of a long run. Each pass is short compared with the pause after it. A pass ends only between two
+    /// pages and is never dropped. The database could still commit the last transaction of a dropped pass after the next pass has
+    /// read which notices were sent.
     pub(super) async fn notify_during_run(
         &self,
         scan: Uuid,

@@ -45,7 +45,7 @@ use self::upstreams::{ParentSettings, UpstreamSettings};
 /// Name of the control socket in the data folder.
 const CONTROL_SOCKET: &str = "proxy.sock";
 
-/// `[proxy]`
+/// Configuration section `[proxy]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProxySettings {
@@ -276,7 +276,8 @@ impl ProxySettings {
         self.names().map(drop)
     }
 
-    /// Checks the control socket of a proxy whose held requests can be decided only there.
+    /// Rejects a policy that holds requests if the control socket is disabled. Call this only for a proxy without the control plane
+    /// in its process: there, held requests can be approved only on this socket.
     pub(crate) fn check_control_socket(&self) -> Outcome<()> {
         if self.policy()?.holds() && self.control_socket()?.is_none() {
             return Err(Problem::usage(
@@ -299,7 +300,7 @@ impl ProxySettings {
         }
     }
 
-    /// Returns the rules made from the lists of names.
+    /// Returns the rules from the lists `intercept`, `mirror`, `tunnel` and `reject`.
     pub(crate) fn names(&self) -> Outcome<Rules> {
         let wrong = |error: BadRule| {
             Problem::usage(format_args!("a list of [proxy]: {error}"))

@@ -77,12 +77,13 @@ impl PolicySettings {
         !self.default.is_empty() || !self.identities.is_empty() || !self.rules.is_empty()
     }
 
-    /// Returns the private networks, and networks of this machine, that the policy opens. `None` without a policy.
+    /// Returns the private networks, and networks of this machine, to which the policy permits connections. `None` without a
+    /// policy.
     pub(crate) fn opened(&self) -> Option<Vec<IpNet>> {
         self.is_active().then(|| self.allow_networks.clone())
     }
 
-    /// Returns the networks that the guard opens and closes. Call this once per process: the result is never freed.
+    /// Returns the networks that the guard permits and denies. Call this once per process: the result is never freed.
     pub(super) fn networks(&self) -> Outcome<Option<&'static Networks>> {
         if !self.is_active() && !self.allow_networks.is_empty() {
             return Err(Problem::usage("proxy.policy.allow_networks is set, but no policy is set").hint(
@@ -151,7 +152,7 @@ impl PolicySettings {
         !self.hold_webhook_secret_file.as_os_str().is_empty()
     }
 
-    /// The service that receives notifications of held requests, if one is configured; reads files.
+    /// Returns the service that receives notifications of held requests, if one is configured; reads files.
     pub(crate) fn webhook(&self) -> Outcome<Option<HoldWebhook>> {
         if self.hold_webhook_url.is_empty() {
             return Ok(None);
@@ -219,7 +220,7 @@ impl PolicySettings {
     }
 }
 
-/// Returns the rule itself or, for a preset, the rules of the preset for its identities.
+/// Returns the rule itself or, for a preset, the preset's rules for the identities of the rule.
 fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>> {
     let name = if rule.name.is_empty() { format!("#{}", place + 1) } else { rule.name.clone() };
     if rule.preset.is_empty() {
@@ -246,7 +247,7 @@ fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>>
         .rules
         .into_iter()
         .map(|one| {
-            // What a preset denies is denied, also if requests of the preset are held or only logged.
+            // A request that a preset denies stays denied, even if the rule with the preset holds or only logs requests.
             let denies = one.action == Some(Action::Deny);
             PolicyRuleText {
                 name: format!("{name}: {}", one.name),

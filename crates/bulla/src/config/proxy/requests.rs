@@ -63,8 +63,8 @@ impl ProxyRequestSettings {
         within("record_octets_max", self.record_octets_max, 1 << 20, 1 << 40)
     }
 
-    /// Returns the options for requests, without the source of credentials. Recording is always prepared, because rules that are added
-    /// later may need it. Its folder is created with the first recording.
+    /// Returns the options for requests, without the source of credentials. Recording is always prepared, because rules that are
+    /// added later may need it. The folder of recordings is created with the first recording.
     pub(super) fn options(&self, rules: RequestRules) -> Outcome<Options> {
         let folder = match self.record_folder.as_os_str().is_empty() {
             false => self.record_folder.clone(),

@@ -19,7 +19,7 @@ pub(crate) struct TransparentSettings {
 }
 
 impl TransparentSettings {
-    /// Checks the section. `all`: networks whose clients may use the proxy in any way; `asks`: whether clients must authenticate.
+    /// Checks the section. `all`: the networks in `proxy.clients`; `asks`: whether clients must authenticate.
     pub(crate) fn check(&self, all: &[IpNet], asks: bool) -> Outcome<()> {
         if self.listen.is_empty() {
             return match self.clients.is_empty() {

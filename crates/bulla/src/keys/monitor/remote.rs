@@ -17,7 +17,7 @@ use crate::config::KeyServiceSettings;
 
 /// Shortest time between two samples. Requests in between get the figures of the last interval.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Age from which a sample is too old: rates over it would hide what happens now.
+/// Maximum age of the previous sample. Rates over a longer interval would hide the current load.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum number of concurrent requests that read traces. Each buffers up to 1 MiB of every service.
@@ -38,7 +38,8 @@ struct LastSample {
 }
 
 impl Monitor {
-    /// Returns `None` if `keys.monitor_urls` is empty, unless this process runs a key service itself (`own`) at a known address.
+    /// Opens the monitor. Returns `None` if `keys.monitor_urls` is empty, unless this process runs a key service itself (`own`) at
+    /// a known address.
     ///
     /// # Errors
     /// An invalid address in `keys.monitor_urls`.

@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// Two workers with a batch each are two of two, not sixteen of two.
+    /// Two workers with one batch each are shown as 2 of 2 workers, not as 16 of 2.
     #[test]
     fn class_table_shows_workers_and_signatures_in_separate_columns() {
         let medium = CostClassRates {
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(rows[1][..6], ["medium", "100", "%", "2/2", "16", "30/2048"]);
     }
 
-    /// Twenty requests to a token with eight sessions are eight calls, and twelve requests wait.
+    /// Of twenty requests to a token with eight sessions, eight are shown as calls, and twelve as waiting.
     #[test]
     fn destination_table_caps_active_calls_at_the_maximum() {
         let token = Destination {

@@ -43,7 +43,7 @@ pub(super) struct Sample {
     shown: Exposition,
 }
 
-/// All services at one time, in their order.
+/// The samples of all services at one time, in the order of the services.
 pub(super) type Samples = Vec<Result<Sample, UnreachableService>>;
 
 /// Runs `bulla key top`.
@@ -124,7 +124,7 @@ fn away(samples: &Samples) -> Vec<UnreachableService> {
     samples.iter().filter_map(|sample| sample.as_ref().err().cloned()).collect()
 }
 
-/// Returns the figures between two samples of the same services. A service that has just come back has no figures yet.
+/// Returns the figures between two samples of the same services. A service that has only the second sample has no figures yet.
 pub(super) fn view(before: &Samples, after: &Samples) -> View {
     let (mut all, mut services, mut longest) = (Rates::default(), 0, Duration::ZERO);
     for (before, after) in before.iter().zip(after) {

@@ -1,5 +1,5 @@
-//! Joins what several services recorded of one trace into one tree: a request, the nodes that it was sent to, and the request as
-//! each node recorded it.
+//! Joins the records that several services have of one trace into one tree: a request, the nodes that it was sent to, and the
+//! records of these nodes.
 
 use std::collections::HashSet;
 

@@ -150,7 +150,7 @@ impl ExecArgs {
             values = now;
             match (self.signal, pid(&child)) {
                 (Some(notice), Some(pid)) => {
-                    // Ignore errors: it may have just ended.
+                    // Ignore errors: the program may have just ended.
                     let _ = kill_process(pid, notice.signal());
                 }
                 _ => {
@@ -192,7 +192,7 @@ fn pid(child: &Child) -> Option<Pid> {
 /// Requests the child to stop, and kills it after the timeout.
 async fn end(child: &mut Child) {
     if let Some(pid) = pid(child) {
-        // Ignore errors: it may have just ended.
+        // Ignore errors: the program may have just ended.
         let _ = kill_process(pid, Signal::TERM);
     }
     if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err()

@@ -54,7 +54,7 @@ pub(super) struct ExportArgs {
     show: Output,
 }
 
-/// The report of an export.
+/// The result of an export, printed as JSON or as a table.
 #[derive(Serialize)]
 struct ExportReport<'a> {
     file: &'a Path,
@@ -210,7 +210,7 @@ impl Drop for Draft {
     }
 }
 
-/// The writer of the lines.
+/// The output for the lines of an export: encrypted with age, or plain text.
 enum Sink<W: Write> {
     Sealed(AgeWriter<W>),
     Plain(W),

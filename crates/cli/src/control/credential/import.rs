@@ -57,7 +57,7 @@ pub(super) struct ImportArgs {
         help_heading = "From a live store"
     )]
     from: Option<String>,
-    /// Client name for the login there; it needs read permission for all credentials to import
+    /// Client name for the login at that CredHub; it needs read permission for all credentials to import
     #[arg(long, value_name = "NAME", requires = "from", help_heading = "From a live store")]
     client_name: Option<String>,
     /// File with the client's secret
@@ -328,7 +328,7 @@ enum Fate {
     },
 }
 
-/// An import into the store of the commands.
+/// An import into the store that `client` is connected to.
 struct Import<'a> {
     client: &'a Client,
     dry_run: bool,
@@ -431,7 +431,8 @@ async fn put_missing_versions(
     };
     let known = known(&record.versions, &kept);
     let (old, new) = record.versions.split_at(known);
-    // Marking a version as transitional is a separate request. If an earlier import did not get that far, mark the version now.
+    // Marking a version as transitional is a separate request. If an earlier import failed before this request, mark the version
+    // now.
     let mut unmarked = None;
     for (version, kept) in old.iter().zip(&kept[kept.len() - known..]) {
         if version.transitional {

@@ -23,7 +23,7 @@ const LEASES: &str = "/api/v1/leases";
 const ROLES: &str = "/api/v1/database-roles";
 const CONNECTIONS: &str = "/api/v1/database-connections";
 
-/// The SQL that creates a credential without --creation.
+/// Default of `--creation`: the SQL that creates a credential.
 const CREATION: &str =
     "CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password_scram}}' VALID UNTIL '{{expiration}}'";
 

@@ -17,13 +17,13 @@ pub(super) const FORMAT: u32 = 1;
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Line {
-    /// The head: what the file is.
+    /// The head: format, origin and path of the export.
     Export(Head),
     /// A credential. Authorities precede the certificates that they signed.
     Credential(Record),
     /// A permission.
     Permission(Grant),
-    /// The number of lines. Without this line the export is incomplete.
+    /// The numbers of credentials and permissions. Without this line the export is incomplete.
     End(End),
 }
 
@@ -98,8 +98,8 @@ impl RecordVersion {
         }
     }
 
-    /// Returns whether both have the same stored content. Of a certificate's authority only the signing certificate counts. Of the expiry
-    /// only its presence counts, because it is transferred as remaining seconds.
+    /// Returns whether both versions have the same stored content. For the authority of a certificate, only the signing certificate
+    /// is compared. For the expiry, only its presence is compared, because it is transferred as remaining seconds.
     pub(super) fn same(&self, other: &Self) -> bool {
         self.value == other.value
             && self.metadata == other.metadata
@@ -170,8 +170,9 @@ struct CredHubFile<V> {
     credentials: Vec<HashMap<String, V>>,
 }
 
-/// Returns the credentials of a file of CredHub's client. Signers are determined from the certificates, and precede what they signed.
-/// JSON is kept byte for byte. Of YAML, which also has other forms of numbers and texts, the values are kept.
+/// Returns the credentials of a file of CredHub's client. Signers are determined from the certificates, and precede the
+/// certificates that they signed. JSON values are kept byte for byte. YAML values are converted to JSON, because YAML has other
+/// forms of numbers and texts.
 pub(super) fn parse_credhub_export(text: &str) -> Result<Vec<Record>, String> {
     let all: Vec<HashMap<String, SecretJson>> = match serde_json::from_str::<CredHubFile<SecretJson>>(text) {
         Ok(file) => file.credentials,
@@ -213,7 +214,7 @@ fn record_of(fields: HashMap<String, SecretJson>) -> Result<Record, String> {
     Ok(Record { name, kind, signed_by, authority: false, versions: vec![version] })
 }
 
-/// Determines the signer of each certificate, and orders authorities before what they signed.
+/// Determines the signer of each certificate, and orders authorities before the certificates that they signed.
 fn relate(records: &mut Vec<Record>) {
     let parsed: Vec<Option<Certificate>> =
         records.iter().map(|record| certificate_of(&record.versions.last()?.value)).collect();

@@ -44,7 +44,7 @@ pub(super) struct Login {
 pub(super) struct Remote {
     client: Mutex<Arc<Client>>,
     login: Option<Login>,
-    /// Whether it supports lookups of many names.
+    /// Whether the store supports requests for many names.
     lists: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Failure {
 }
 
 impl Remote {
-    /// Creates a store of Bulla.
+    /// Creates a source that reads from the Bulla store of `client`.
     pub(super) fn own(client: &Arc<Client>) -> Self {
         Self { client: Mutex::new(Arc::clone(client)), login: None, lists: true }
     }

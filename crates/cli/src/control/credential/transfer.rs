@@ -12,7 +12,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Maximum number of failures that are named. Further ones are counted.
 const NAMED: usize = 1_000;
 
-/// Progress for people.
+/// Progress lines on standard error, only on a terminal.
 pub(super) struct Progress {
     what: &'static str,
     all: usize,

@@ -159,7 +159,7 @@ async fn read(
         .await;
     let found = match got {
         Ok(found) => found,
-        // A certificate that cannot be read does not end the listing; AWS gives the reason.
+        // A certificate that cannot be read does not end the listing: it is listed without a chain, with the reason from AWS.
         Err(SourceError::Failed { answer, .. }) if answer.verdict == outbound::pool::Verdict::Final => {
             return Ok(Chain::None(answer.to_string()));
         }

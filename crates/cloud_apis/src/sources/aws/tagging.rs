@@ -8,7 +8,7 @@ use outbound::pool::Verdict;
 use clouds::bounded;
 use clouds::{CloudResource, Sink, SourceError, Tags};
 
-/// Reads tags for one part of an account, and only for new or changed certificates. If AWS denies the call or does not respond,
+/// A reader of tags for one part of an account, for new or changed certificates only. If AWS denies the call or does not respond,
 /// this listing requests no further tags.
 pub(super) struct TagReader {
     part: String,
