@@ -18,7 +18,7 @@ const ADVISORY_FETCH_SECONDS_MAX: &str = "120";
 /// minutes.
 const CRASH_POINTS: &str = "12";
 
-/// Output of cargo after it has compiled, when it starts to run tests. From then on it holds no lock on the target folder.
+/// Output of cargo after it has compiled, when it starts to run tests. From then on cargo holds no lock on the target folder.
 const TESTS_RUN: &str = "Running ";
 
 type Step = (&'static str, fn() -> Result<(), Failure>);
@@ -42,8 +42,8 @@ const STEPS: &[Step] = &[
     ("features", features),
 ];
 
-/// Part of a full run. Its steps run in order. The steps of `beside` run in order at the same time, so that the processors have work
-/// while tests wait for other programs and timers.
+/// Part of a full run. Its `steps` run in order. The steps of `beside` run concurrently with `steps`, also in order, so that the
+/// processors have work while tests wait for other programs and timers.
 struct Phase {
     steps: &'static [&'static str],
     beside: &'static [&'static str],
@@ -207,7 +207,7 @@ fn install_cargo_deny() -> Result<(), Failure> {
     if installed.trim() == format!("cargo-deny {CARGO_DENY_VERSION}") {
         return Ok(());
     }
-    // It runs for seconds only, so an optimised build would take longer in total.
+    // cargo-deny runs for seconds only, so an optimised build would take longer in total.
     let package = format!("cargo-deny@{CARGO_DENY_VERSION}");
     let mut install = cargo(&["install", "--debug", "--locked", &package]);
     run_command(install.env("CARGO_PROFILE_DEV_DEBUG", "none"))
@@ -291,8 +291,8 @@ impl Drop for Beside {
     }
 }
 
-/// Runs the fault and abuse tests on the binary that the step `tests` built, or on the one that `BULLA_BINARY` names. They print a
-/// table.
+/// Runs the fault and abuse tests, which print a table. They test the binary that the step `tests` built, or the one that
+/// `BULLA_BINARY` names.
 fn abuse() -> Result<(), Failure> {
     const BATTERY: &str = "control::abuse::abuse_battery_passes";
     let mut battery = cargo(&["test", "-p", "bulla", "--test", "all", "--"]);
@@ -352,7 +352,7 @@ fn packages() -> Result<(), Failure> {
     run_command(command("bash").arg(".ci/packages"))
 }
 
-/// Installs the clients and servers of `interop` and `console`. Most of it is compiling programs in Go.
+/// Installs the clients and servers of `interop` and `console`. Most of the time is spent on compiling Go programs.
 fn interop_tools() -> Result<(), Failure> {
     run_command(command("bash").args([".ci/interop", "--tools"]))
 }

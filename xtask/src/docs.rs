@@ -54,7 +54,7 @@ fn build(mdbook: &Path) -> Result<(), Failure> {
     Err(Failure::Program(format!("{} dead links in {SITE}:\n  {}", dead.len(), dead.join("\n  "))))
 }
 
-/// Returns the program if it has the right version.
+/// Returns the path of the installed mdBook if it has the right version.
 fn installed() -> Option<PathBuf> {
     let own = root().join(TOOLS).join("bin/mdbook");
     let wanted = format!("mdbook v{VERSION}");
@@ -69,7 +69,7 @@ fn installed_or_install() -> Result<PathBuf, Failure> {
         return Ok(program);
     }
     let package = format!("mdbook@{VERSION}");
-    // It runs for a second only, so an optimised build would take longer in total.
+    // mdBook runs for a second only, so an optimised build would take longer in total.
     let mut install =
         cargo(&["install", "--debug", "--locked", "--no-default-features", "--features", "search"]);
     install.args(["--root", TOOLS, &package]).env("CARGO_PROFILE_DEV_DEBUG", "none");

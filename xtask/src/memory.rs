@@ -1,4 +1,4 @@
-//! A folder in memory for the temporary files of tests. They create hundreds of databases: on a disk, half of the time is spent on
+//! A folder in memory for the temporary files of tests. Tests create hundreds of databases: on a disk, half of the time is spent on
 //! files that are not read again.
 
 use std::fs;
@@ -9,7 +9,7 @@ use crate::shell::{command, output_of};
 
 /// Linux's file system in memory, open to all users.
 const MEMORY: &str = "/dev/shm";
-/// Memory in KiB that must be available, there and in the machine: at most half of it was used.
+/// Minimum available memory in KiB, in this file system and in the machine. Measured use by tests is at most half of it.
 const AVAILABLE_KIB_MIN: u64 = 8 * 1024 * 1024;
 
 /// A folder in memory, deleted when it is dropped.

@@ -18,17 +18,17 @@ use crate::tables::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
 use crate::waiting::WaitingPolls;
 use crate::work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, WorkError, WorkSource};
 
-/// Time without a poll after which an agent counts as offline: two polls of a minute and a half.
+/// Time without a poll after which an agent counts as offline: two poll intervals of 90 s.
 pub const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 /// Maximum number of labels of an agent or a token.
 pub const LABELS_MAX: usize = 32;
 /// Maximum bytes of a label's name or value.
 const LABEL_MAX: usize = 128;
-/// Interval of checks for work from other nodes while an agent waits: one statement each.
+/// Interval at which waiting polls check for work that other nodes created. Each check is one statement.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval in which agents' last-seen data is written: one statement each.
+/// Interval at which agents' last-seen data is written. Each write is one statement.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Interval in which long expired tokens are removed.
+/// Interval at which long expired tokens are deleted.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 
 /// Labels, sorted by name.
@@ -190,13 +190,13 @@ impl Agents {
         self.0.waiting.wake(agent);
     }
 
-    /// Waits for work, at most `wait_seconds`. Takes one statement when there is work already.
+    /// Returns the agent's jobs, and waits up to `wait_seconds` if there are none. Sends one statement if there are jobs already.
     ///
     /// # Errors
     /// [`AgentError::Retired`], [`AgentError::OtherKey`], and errors of the source of work.
     ///
     /// # Cancellation
-    /// Dropping the future may lose jobs that were handed out. They are handed out again.
+    /// Dropping the future may lose returned jobs. The next poll returns them again.
     #[crate::boxed]
     pub async fn poll(
         &self,
@@ -217,10 +217,10 @@ impl Agents {
         }
     }
 
-    /// Stores an agent's CSR.
+    /// Checks the signature of an agent's CSR and passes the CSR to the source of work.
     ///
     /// # Errors
-    /// Errors of the source of work.
+    /// [`AgentError::Invalid`]; errors of the source of work.
     #[crate::boxed]
     pub async fn accept_csr(&self, agent: Uuid, job: Uuid, csr_pem: &str) -> Result<(), AgentError> {
         let request = x509::csr::CertificateRequest::from_pem_or_der(csr_pem.as_bytes())
@@ -232,7 +232,7 @@ impl Agents {
         Ok(self.0.parts.work.accept_csr(agent, job, der).await?)
     }
 
-    /// Stores an agent's result.
+    /// Passes an agent's result of a job to the source of work.
     ///
     /// # Errors
     /// Errors of the source of work.
@@ -251,7 +251,7 @@ impl Agents {
         self.now_us() - OFFLINE_AFTER.as_micros() as i64
     }
 
-    /// Returns an agent.
+    /// Returns the agent with this id.
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; database errors.
@@ -365,7 +365,7 @@ impl Agents {
         if done { Ok(()) } else { Err(AgentError::Retired) }
     }
 
-    /// Returns a group.
+    /// Returns the group with this name.
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; database errors.
@@ -433,7 +433,7 @@ impl Agents {
         }
     }
 
-    /// Deletes a group. Its agents stay.
+    /// Deletes a group. The agents of the group are kept.
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; database errors.

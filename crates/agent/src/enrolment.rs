@@ -31,7 +31,7 @@ pub enum EnrolError {
     /// The CSR cannot be parsed, or is not signed by its key.
     #[error("invalid CSR: {0}")]
     Csr(String),
-    /// Another error.
+    /// Another failure of the directory of agents.
     #[error(transparent)]
     Agent(#[from] AgentError),
 }
@@ -51,7 +51,7 @@ pub struct NewToken {
     pub seconds: i64,
 }
 
-/// A newly created token.
+/// A created enrolment token, with its secret.
 #[derive(Debug)]
 pub struct CreatedToken {
     /// The secret token, to be shown once.
@@ -61,7 +61,7 @@ pub struct CreatedToken {
 }
 
 impl Agents {
-    /// Creates an enrolment token.
+    /// Creates a single-use enrolment token. Only the result contains the secret.
     ///
     /// # Errors
     /// [`AgentError::Invalid`]; database errors.

@@ -10,9 +10,9 @@ use crate::work::HostFacts;
 
 /// Interval in which the last-seen time of a polling agent is written, in µs.
 const EVERY_US: i64 = 60 * 1_000_000;
-/// Time in µs after which the entry of a written agent that is not seen again is dropped from memory.
+/// Time in µs without a contact after which the written entry of an agent is dropped from memory.
 const FORGET_US: i64 = 3_600 * 1_000_000;
-/// Maximum bytes of a fact.
+/// Maximum bytes of one fact, such as the host name.
 const FACT_MAX: usize = 256;
 /// Maximum number of addresses that are stored for an agent.
 const ADDRESSES_MAX: usize = 16;
@@ -20,8 +20,8 @@ const ADDRESSES_MAX: usize = 16;
 /// A contact of an agent: its id, the time in µs since 1970-01-01 UTC, and its facts.
 pub(super) type Contact = (Uuid, i64, AgentFacts);
 
-/// Contacts of agents that were written to the database, and those to write. At most one entry per agent; only enrolled agents
-/// have entries.
+/// Contacts of agents: those already written to the database, and those still to write. At most one entry per agent in each; only
+/// enrolled agents have entries.
 #[derive(Default)]
 pub(super) struct Presence(Mutex<State>);
 
@@ -59,7 +59,7 @@ impl Presence {
         seen
     }
 
-    /// Returns contacts to the queue after a failed write. A newer contact of the same agent takes precedence.
+    /// Puts contacts back after a failed write, to be written later. A newer contact of the same agent takes precedence.
     pub(super) fn give_back(&self, seen: Vec<Contact>) {
         let mut state = self.0.lock();
         for (agent, at, facts) in seen {

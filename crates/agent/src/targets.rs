@@ -34,7 +34,7 @@ pub struct TargetView {
 }
 
 impl Agents {
-    /// Returns a target.
+    /// Returns the target with this id, without passwords.
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; database errors.
@@ -94,7 +94,7 @@ impl Agents {
         serde_json::from_slice(&opened).map_err(|error| AgentError::Sealed(error.to_string()))
     }
 
-    /// Creates a target.
+    /// Creates a target of an agent. Stores its passwords sealed.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -118,7 +118,7 @@ impl Agents {
         if done { self.target(id).await } else { Err(AgentError::NameTaken(new.name)) }
     }
 
-    /// Changes a target. A redacted password keeps the stored one. The agent must then stay the same.
+    /// Changes a target. If `new` contains a redacted password, the stored password is kept, and the agent must stay the same.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -164,7 +164,7 @@ impl Agents {
         Err(if taken { AgentError::NameTaken(new.name) } else { AgentError::Changed })
     }
 
-    /// Deletes a target. The files on its host stay.
+    /// Deletes a target. The files on its host are kept.
     ///
     /// # Errors
     /// [`AgentError::NotFound`]; database errors.

@@ -91,7 +91,7 @@ pub struct Assignment {
     pub jobs: Vec<AgentJob>,
 }
 
-/// A job for an agent.
+/// A job that the server hands out to an agent.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct AgentJob {
     /// Id of the job. A job that is handed out again has the same id.
@@ -143,7 +143,7 @@ pub enum Work {
     Unknown,
 }
 
-/// A target with its id.
+/// A target that is assigned to an agent, with its id.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct AssignedTarget {
     /// Id of the target.
@@ -161,14 +161,14 @@ pub struct AgentTargets {
     pub targets: Vec<AssignedTarget>,
 }
 
-/// A generated CSR.
+/// The CSR that an agent generated for a job.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct GeneratedCsr {
     /// The CSR in PEM.
     pub csr_pem: String,
 }
 
-/// Result of a job.
+/// Result of a job, as the agent reports it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct JobResult {
     /// Outcome of the job.
@@ -218,7 +218,7 @@ impl JobResult {
         matches!(self.outcome, Outcome::Deployed | Outcome::Unchanged)
     }
 
-    /// Returns the fingerprint of the leaf that the endpoint serves, if it is valid.
+    /// Returns the fingerprint of the leaf that the endpoint serves. `None` if it is missing or malformed.
     #[must_use]
     pub fn served(&self) -> Option<Fingerprint> {
         self.served.as_deref().and_then(|text| text.parse().ok())
@@ -241,7 +241,7 @@ fn shortened(text: &str) -> String {
     text.chars().filter(|letter| *letter == '\n' || !letter.is_control()).take(ERROR_MAX).collect()
 }
 
-/// Reason why a job could not be handed out, or its result not be stored.
+/// Reason why a job could not be handed out, or why its result could not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// The job does not exist, or it is another agent's.
@@ -260,8 +260,8 @@ pub enum WorkError {
 
 /// Source of agents' jobs, implemented by the lifecycle of managed certificates.
 pub trait WorkSource: Send + Sync {
-    /// Returns the agent's pending jobs, at most `limit`. A job without a report is handed out again later. Takes one statement
-    /// when there are none.
+    /// Returns the agent's pending jobs, at most `limit`. A job without a report is returned again later. Sends one statement when
+    /// there are no jobs.
     fn jobs_for_agent(&self, agent: Uuid, limit: usize) -> BoxFuture<'_, Result<Vec<AgentJob>, WorkError>>;
 
     /// Stores the CSR of a job. A repetition changes nothing.

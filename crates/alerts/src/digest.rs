@@ -12,7 +12,6 @@ use crate::tables::{AlertDeliveryRow, AlertRow};
 /// Maximum number of lines in a digest. The rest is only counted.
 const LINES_MAX: usize = 200;
 
-/// One hour in µs.
 const HOUR_US: i64 = 3_600_000_000;
 
 /// Returns the latest time before `now_us` at which a digest is due.

@@ -79,7 +79,7 @@ pub enum AlertError {
     /// The object does not exist.
     #[error("there is no {0}")]
     Unknown(String),
-    /// The document is invalid.
+    /// The rule, the silence or the settings are invalid.
     #[error("{0}")]
     Invalid(String),
     /// The sealed configuration cannot be decrypted.
@@ -467,7 +467,7 @@ impl Alerts {
         Ok(rows.into_iter().map(|row| self.view(row)).collect())
     }
 
-    /// Returns one channel, without secrets.
+    /// Returns the channel with this id, without secrets.
     ///
     /// # Errors
     /// [`AlertError::Unknown`]; database errors.
@@ -530,7 +530,7 @@ impl Alerts {
         self.channel(id).await
     }
 
-    /// Deletes a channel.
+    /// Deletes a channel. Rules that name the channel are kept.
     ///
     /// # Errors
     /// [`AlertError::Unknown`]; database errors.
@@ -565,7 +565,7 @@ impl Alerts {
         Ok(self.0.channels.send((row.id, row.revision), &config, &message, now_us).await?)
     }
 
-    /// Returns the settings.
+    /// Returns the stored settings, or the defaults.
     ///
     /// # Errors
     /// Database errors.
@@ -575,7 +575,8 @@ impl Alerts {
         Ok(all.into_iter().next().map(|(_, settings)| settings).unwrap_or_default())
     }
 
-    /// Changes the settings. Already scheduled thresholds stay; later ones follow the new settings.
+    /// Changes the settings. Scheduled times of thresholds do not change; thresholds that are scheduled later follow the new
+    /// settings.
     ///
     /// # Errors
     /// [`AlertError::Invalid`].
@@ -632,7 +633,7 @@ impl Alerts {
         Ok(tables::Alerts::of(&self.0.store).documents(SORT_SILENCE).await?)
     }
 
-    /// Adds a silence.
+    /// Adds a silence and returns its id.
     ///
     /// # Errors
     /// [`AlertError::Invalid`] when its end is before its start.
@@ -783,9 +784,8 @@ fn known(there: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
     if there { Ok(()) } else { Err(AlertError::Unknown(what())) }
 }
 
-/// Returns the documents of one kind. Unreadable documents are skipped and logged.
-/// Sends a message, as a span of the trace that its alert is about: of a managed certificate, whose ID is the trace ID, or of a
-/// discovered one, whose SHA-256 begins with it.
+/// Sends a message, as a span of its certificate's trace. The trace id is the id of a managed certificate, or the beginning of a
+/// discovered certificate's SHA-256.
 async fn traced(
     alert: &AlertRow,
     delivery: &AlertDeliveryRow,

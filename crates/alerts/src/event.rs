@@ -72,14 +72,14 @@ fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static
     }
 }
 
-/// Returns the meanings of an event for alerts: none, one or several. Every kind of event is decided here.
+/// Returns the effects of an event on alerts: none, one or several. Handles every kind of event.
 pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
     let subject = subject.to_owned();
     match event {
         Event::CertificateIssued(CertificateIssued::Version(version)) => {
             let mut all = vec![resolve(subject.clone(), RUN_TROUBLE)];
-            // A newer version does not change the expiry of the served certificate. The served one is watched until another is
-            // served.
+            // A newer version does not change the expiry of the served certificate. The served certificate is watched until the
+            // endpoint serves another.
             if version.certificate.served_not_after_us.is_none() {
                 all.extend(restart_expiry_watch(subject, &version.certificate));
             }
@@ -91,7 +91,7 @@ pub(crate) fn event_meanings(subject: &str, event: &Event) -> Vec<AlertEffect> {
             let title = format!("{}: the new version is not deployed everywhere", late.certificate.name);
             vec![raise("certificate.not_deployed", subject, Severity::High, title, attributes)]
         }
-        // A certificate that is not managed: no alerts.
+        // The certificate is not managed: it raises no alerts.
         Event::CertificateIssued(CertificateIssued::ByAuthority(_)) => Vec::new(),
         // A discovered certificate becomes managed: its own expiry alert is replaced by the managed certificate's.
         Event::CertificateClaimed(claimed) => {

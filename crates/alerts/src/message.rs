@@ -33,10 +33,10 @@ pub struct Message {
     pub last_at: String,
     /// Number of occurrences.
     pub count: i64,
-    /// The lines of a digest.
+    /// Lines of a digest. Empty in other messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
-    /// A link to details.
+    /// URL of the alert in the API. `None` in digests and tests, and if the server has no external URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }

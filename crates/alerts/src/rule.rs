@@ -139,7 +139,7 @@ pub(crate) struct Routing {
     pub(crate) escalate_after: Option<u32>,
 }
 
-/// Returns the recipients by all matching rules.
+/// Returns the recipients according to all matching rules.
 pub(crate) fn route(
     rules: &[(Uuid, Rule)],
     kind: &str,

@@ -143,7 +143,7 @@ impl AlertChanges {
 }
 
 impl Plan {
-    /// Returns the ids of the named channels. Unknown names are skipped: the rule may be older than the channel's deletion.
+    /// Returns the ids of the named channels. Skips unknown names: a channel may be deleted after a rule that names it was stored.
     pub(super) fn to<'p>(&'p self, names: &'p [String]) -> impl Iterator<Item = Uuid> + 'p {
         names.iter().filter_map(|name| self.channels.get(name).copied())
     }

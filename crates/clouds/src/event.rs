@@ -55,7 +55,8 @@ pub struct Tagged {
     pub leaf: Option<Fingerprint>,
     /// Current tags of the resource.
     pub tags: Tags,
-    /// Previous tags, if the same certificate had other tags there: an owner may already have been assigned by them.
+    /// Previous tags, if the resource had the same certificate with other tags. An owner may already have been assigned by the
+    /// previous tags.
     pub before: Option<Tags>,
 }
 

@@ -25,7 +25,7 @@ const IN_FLIGHT_DEFAULT_MAX: usize = 2_048;
 const CLOUDS_DEFAULT_MAX: usize = 256;
 /// Maximum number of pools (accounts times regions), a few hundred bytes each. Servers beyond this number share one pool.
 const POOLS_MAX: usize = 16_384;
-/// Timeout of one call: a page of a slow provider takes two seconds, a hanging call never ends.
+/// Timeout of one call. A page of a slow provider takes two seconds; without a timeout, a hanging call would never end.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 
 /// Sizes and rates of all pools. Defaults depend on the machine.
@@ -328,8 +328,8 @@ const AZURE: &[(&str, OperationRateLimit)] = &[
     ("resourcemanager:Read", OperationRateLimit { per_second: Some(20), per_minute: None, burst: Some(40) }),
 ];
 
-/// Google Cloud rate per project. The documented quota is 300 requests per minute for all operations together; 240 plus a burst of
-/// 50 never exceed it.
+/// Google Cloud rate per project. The documented quota is 300 requests per minute for all operations together; 240 per minute plus
+/// a burst of 50 stay below this quota.
 const GCP_PACE: OperationRateLimit =
     OperationRateLimit { per_second: None, per_minute: Some(240), burst: Some(50) };
 const GCP: &[(&str, OperationRateLimit)] =

@@ -85,7 +85,7 @@ pub struct KubernetesCluster {
 }
 
 impl AwsAccount {
-    /// Returns the name of the source.
+    /// Returns the name of the source, `aws/ACCOUNT`.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Aws, self.account).into()
@@ -93,7 +93,7 @@ impl AwsAccount {
 }
 
 impl AzureSubscription {
-    /// Returns the name of the source.
+    /// Returns the name of the source, `azure/SUBSCRIPTION`.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Azure, self.subscription).into()
@@ -101,7 +101,7 @@ impl AzureSubscription {
 }
 
 impl GcpProject {
-    /// Returns the name of the source.
+    /// Returns the name of the source, `gcp/PROJECT`.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Gcp, self.project).into()
@@ -109,7 +109,7 @@ impl GcpProject {
 }
 
 impl KubernetesCluster {
-    /// Returns the name of the source.
+    /// Returns the name of the source, `kubernetes/NAME`.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Kubernetes, self.name).into()

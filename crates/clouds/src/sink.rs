@@ -66,7 +66,8 @@ impl Sink {
 
     /// Records a certificate that `part` of the source lists. Waits while the reader is slow.
     ///
-    /// # Errors [`SourceError::TooMany`] past [`CERTIFICATES_PER_SOURCE_MAX`]; [`SourceError::Stopped`] when the reader was dropped.
+    /// # Errors
+    /// [`SourceError::TooMany`] past [`CERTIFICATES_PER_SOURCE_MAX`]; [`SourceError::Stopped`] when the reader was dropped.
     #[crate::boxed]
     pub async fn seen(&self, part: &str, mut certificate: CloudCertificate) -> Result<(), SourceError> {
         certificate.used_by.sort_unstable();
@@ -99,7 +100,7 @@ impl Sink {
     }
 
     /// Records that additional data, usually tags, could not be read. Reported once per `part`, regardless of the number of
-    /// certificates. No certificate counts as missing because of it.
+    /// certificates. No certificate counts as missing because of such an error.
     pub fn remark(&self, part: impl Into<String>, error: SourceError) {
         self.gathered.lock().remarks.entry(part.into()).or_insert(error);
     }

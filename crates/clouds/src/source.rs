@@ -15,7 +15,7 @@ pub trait CloudSource: Send + Sync {
     /// `kubernetes/CLUSTER`. The key of its [`State`](crate::State).
     fn name(&self) -> &Arc<str>;
 
-    /// Returns the provider.
+    /// Returns the provider whose API the source calls.
     fn provider(&self) -> Provider;
 
     /// Lists all certificates into `sink`, which has the previous state: unchanged certificates are not read again.

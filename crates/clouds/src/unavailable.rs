@@ -12,7 +12,7 @@ use crate::provider::Provider;
 use crate::sink::Sink;
 use crate::source::CloudSource;
 
-/// A source that always fails: it replaces one that has no credentials or invalid settings.
+/// A source that always fails, in place of a source without credentials or with invalid settings.
 pub struct Unavailable {
     name: Arc<str>,
     provider: Provider,

@@ -25,8 +25,8 @@ pub struct AccessChange {
 }
 
 impl Credentials {
-    /// Lists the actors that may perform an operation on a name or path, by a permission or by one of these roles with full access.
-    /// `roles` has them, and the prefix of actors of API tokens. Sorted by actor.
+    /// Lists the actors that may perform an operation on a name or path, sorted by actor. An actor has access by a permission, or
+    /// by a role with full access. `roles` contains the names of these roles, and the prefix of the actors of API tokens.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when the caller may not see permissions there; [`CredentialError::Bad`] for a cursor of

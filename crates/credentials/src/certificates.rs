@@ -185,7 +185,7 @@ impl Credentials {
         self.current(requester, &name).await
     }
 
-    /// Regenerates a certificate.
+    /// Generates a new version of a certificate with the parameters of its newest version and these changes.
     ///
     /// # Errors
     /// [`CredentialError`]
@@ -430,8 +430,8 @@ impl Credentials {
     }
 }
 
-/// Returns a draft like this version whose `ca` field contains these CA certificates: the signing one and, if there are two
-/// versions, the other one. `None` if the version already contains them.
+/// Returns a draft of this version whose `ca` field trusts these CA certificates: the signing certificate, and the CA's other
+/// version if there are two. `None` if the `ca` field already trusts them.
 fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
     let Value::Certificate(mut value) = there.value else { return None };
     let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);

@@ -38,7 +38,8 @@ const BATCH_MAX: usize = 256;
 const WAITING_MAX: usize = 4_096;
 /// Maximum concurrent transactions per process. With two, one is sent while the other commits.
 const AT_ONCE: usize = 2;
-/// Maximum names in one statement, one version each. With at most this number, the size limit of a response drops no value.
+/// Maximum names in one lookup statement, one version each. The values of this many names always fit into the size limit of a
+/// response.
 const LOOKUPS_MAX: usize = NAMES_UNBOUNDED;
 /// Maximum concurrent read statements per process.
 const LOOKUPS_AT_ONCE: usize = 2;
@@ -145,8 +146,8 @@ impl Credentials {
         let _ = self.0.authority.set(authority);
     }
 
-    /// Sets the sessions at databases. Without them, dynamic credentials are refused, and leases are not revoked. Only the first call
-    /// has an effect.
+    /// Sets the handle for sessions at target databases. Without this handle, dynamic credentials are refused, and leases are not
+    /// revoked. Only the first call has an effect.
     pub fn set_databases(&self, databases: Databases) {
         let _ = self.0.databases.set(databases);
     }
@@ -221,13 +222,13 @@ impl Credentials {
         }
     }
 
-    /// Returns the options.
+    /// Returns the settings that the store was opened with.
     #[must_use]
     pub fn options(&self) -> &CredentialsOptions {
         &self.0.options
     }
 
-    /// Returns the stock of RSA keys.
+    /// Returns the stock of RSA keys that were generated in advance.
     #[must_use]
     pub fn stock(&self) -> &RsaStock {
         &self.0.stock

@@ -15,13 +15,13 @@ pub enum Refusal {
     Forbidden,
     /// The request conflicts with an existing object.
     Conflict,
-    /// The object existed and was deleted.
+    /// The object existed, but was already used: a single-use token.
     Gone,
     /// The value exceeds the size limit.
     TooLarge,
-    /// An internal error.
+    /// The server failed, for example because a value could not be decrypted.
     Internal,
-    /// The database is temporarily unavailable.
+    /// A database is temporarily unavailable: the server's own, or the target of a dynamic credential.
     Unavailable,
     /// The disk of the database is full.
     Full,
@@ -44,7 +44,7 @@ pub enum CredentialError {
         "The request could not be completed because the CA does not exist or you do not have sufficient authorization."
     )]
     NoCa,
-    /// The caller may not write there.
+    /// The caller has no permission to write this name or path.
     #[error(
         "The request could not be completed because the credential does not exist or you do not have sufficient \
          authorization."
@@ -111,7 +111,7 @@ pub enum CredentialError {
     Sealed {
         /// Name of the credential.
         name: String,
-        /// The reason, for the log.
+        /// Reason of the failed decryption. Only for the log.
         why: String,
     },
     /// The role does not exist, or the caller may not know that it exists.
@@ -126,7 +126,7 @@ pub enum CredentialError {
     /// An internal error, such as a failure of keys or randomness.
     #[error("An application error occurred. Please contact your CredHub administrator.")]
     Internal(String),
-    /// The audit log cannot be written, and no secret is returned without a record in it.
+    /// The audit log cannot be written. A secret is returned only after its read is logged, so no secret is returned.
     #[error(
         "The audit log cannot be written, so the value is not returned. Please try again; if the error persists, check the \
          server's log."

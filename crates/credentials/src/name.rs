@@ -1,4 +1,4 @@
-//! Names of credentials, and the paths of permissions. Both are compared without case.
+//! Names of credentials, and the paths of permissions. Comparisons are case-insensitive.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ const BAD_PATH_CHARACTER: &str = "Credential paths may only include alpha, numer
                                   forward-slash characters. Please update and retry your request.";
 const MISSING_PATH: &str = "You must specify a path. Please validate your input and retry your request.";
 
-/// A text that is compared without case.
+/// A text with case-insensitive comparison.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Folded {
     shown: String,

@@ -73,7 +73,7 @@ impl Operations {
     }
 }
 
-/// A permission.
+/// A permission of an actor to perform operations on a name, or on all names below a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Permission {
     /// Id of the permission.

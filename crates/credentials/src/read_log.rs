@@ -269,7 +269,8 @@ mod tests {
 
     use super::*;
 
-    /// All reads are queued before the test waits: one transaction can have begun with some of them, and the next has the others.
+    /// All reads are queued before the test waits. The first transaction may start with some of the reads; the second one writes
+    /// the others.
     #[tokio::test]
     async fn reads_that_wait_share_a_transaction() {
         const READS: usize = 200;

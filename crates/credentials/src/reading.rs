@@ -36,11 +36,11 @@ pub enum SearchFilter {
 /// Number of versions by the master key that encrypts them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct KeyUsage {
-    /// Versions under the current master key.
+    /// Versions encrypted with the current master key.
     pub active: u64,
-    /// Versions under an older key that is configured.
+    /// Versions encrypted with an older master key that is still configured.
     pub inactive: u64,
-    /// Versions under a key that is not configured.
+    /// Versions encrypted with a master key that is not configured. These values cannot be read.
     pub unknown: u64,
 }
 

@@ -68,7 +68,7 @@ impl Credentials {
             return Err(CredentialError::NotFound);
         }
         let levels = self.certificates_signed_by(requester, signer).await?;
-        // CAs before the certificates they sign, so that new certificates chain to new CAs.
+        // Regenerates CAs before the certificates that they sign, so that new certificates chain to new CAs.
         for names in levels.iter().flat_map(|level| level.chunks(TOGETHER)) {
             let there = self.newest_versions(names).await?;
             let made = there.into_iter().map(|there| async move {

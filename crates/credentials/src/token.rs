@@ -208,7 +208,7 @@ fn sign(keyring: &Keyring, claims: &Claims) -> String {
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(mac))
 }
 
-/// Verifies a token and returns its claims. Accepts only one algorithm, whatever the header says.
+/// Verifies a token and returns its claims. Accepts HS256 only.
 fn read(keyring: &Keyring, token: &str) -> Option<Claims> {
     if token.len() > TOKEN_MAX {
         return None;

@@ -41,7 +41,7 @@ const OTHER_KEY: &str = "The provided certificate does not match the private key
 const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not meet \
                            expectation. Please check the documentation for required formatting and retry your request.";
 
-/// A user.
+/// The user name and password of a credential of type `user`.
 #[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UserValue {
     /// The user name, if any.
@@ -103,10 +103,10 @@ impl CertificateValue {
 /// A key pair; at least one half is present.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct KeyPair {
-    /// For a generated RSA key a PEM SubjectPublicKeyInfo, for a generated SSH key a line for `authorized_keys`. Any text if it was
-    /// set.
+    /// A PEM SubjectPublicKeyInfo for a generated RSA key, a line for `authorized_keys` for a generated SSH key. Any text if the
+    /// key pair was set and not generated.
     pub public_key: Option<String>,
-    /// PEM for a generated key. Any text if it was set.
+    /// PEM for a generated key. Any text if the key pair was set and not generated.
     #[serde(serialize_with = "keys::secret::exposed_option")]
     pub private_key: Option<Secret>,
 }
@@ -200,7 +200,7 @@ impl Value {
         })
     }
 
-    /// Returns the value as in a response. A certificate's `ca` has the given versions of its CA.
+    /// Returns the value in the response format. A certificate's `ca` contains the given versions of its CA.
     #[must_use]
     pub fn shown(&self, versions: CaVersions) -> SecretJson {
         let shown = match self {
@@ -255,7 +255,7 @@ pub(crate) fn readable(value: &SecretJson) -> Result<Json, CredentialError> {
     value.parse().map_err(|_| CredentialError::bad(BAD_REQUEST))
 }
 
-/// Returns the text of a `parsed` value. A number is the text as `given`, with all its digits.
+/// Returns the text of a `parsed` value. A number keeps all its digits, as written in `given`.
 fn text(parsed: Json, given: &SecretJson, missing: &str) -> Result<Secret, CredentialError> {
     match parsed {
         Json::String(text) if !text.is_empty() => Ok(Secret::new(text)),
@@ -274,7 +274,7 @@ fn parts<T: for<'de> Deserialize<'de>>(value: Json) -> Result<T, CredentialError
     serde_json::from_value(value).map_err(|error| unread(&error))
 }
 
-/// Returns the error for an invalid request.
+/// Converts a JSON error into the error for an invalid request.
 pub(crate) fn unread(error: &serde_json::Error) -> CredentialError {
     let text = error.to_string();
     let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());

@@ -35,7 +35,8 @@ pub struct VersionView {
     pub number: u64,
     /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// End of the version, µs since 1970-01-01 UTC, by its time to live or its deletion. It cannot be read after this time.
+    /// End of the version, µs since 1970-01-01 UTC, by its time to live or its deletion. The version cannot be read after this
+    /// time.
     pub ends_at_us: Option<i64>,
     /// Public properties of a certificate.
     pub facts: Option<Facts>,
@@ -103,7 +104,7 @@ pub struct Version {
     pub name: String,
     /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
+    /// End of the version, µs since 1970-01-01 UTC. The version cannot be read after this time.
     pub ends_at_us: Option<i64>,
     /// Metadata that the creator of the version gave.
     pub metadata: Option<Json>,

@@ -32,10 +32,10 @@ const TOKEN_MAX: usize = 128;
 /// Time for which records of reads are kept, µs: thirty days.
 const READ_KEPT_US: i64 = 30 * 86_400_000_000;
 
-/// A new single-use token, and what it reads.
+/// A new single-use token, and the credential version that it gives access to.
 #[derive(Clone, Debug)]
 pub struct Wrapped {
-    /// The token. It is returned only now.
+    /// The token. It cannot be read again later.
     pub token: Secret,
     /// Expiry of the token, µs since 1970-01-01 UTC.
     pub expires_at_us: i64,

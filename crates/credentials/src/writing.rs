@@ -357,7 +357,7 @@ impl Credentials {
         if versions.is_empty() {
             return Err(CredentialError::NoCa);
         }
-        // The active version is first. The other one is newer if it was regenerated as transitional.
+        // The active version comes first. The transitional version is newer if it was regenerated as transitional.
         let newer = |all: &[Version]| all.len() == 2 && all[1].number > all[0].number;
         if transitional_signs && newer(&versions) {
             versions.swap(0, 1);

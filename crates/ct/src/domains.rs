@@ -12,8 +12,8 @@ pub const DOMAINS_MAX: usize = 1_000_000;
 /// Filter bits per domain: out of a few dozen names without a match, one passes the filter and is compared.
 const FILTER_BITS: usize = 32;
 
-/// Returns the registered domain of a host name according to the Public Suffix List: `example.co.uk` for `a.b.example.co.uk`.
-/// `None` for a public suffix and for an invalid name. Lower case, A-labels.
+/// Returns the registered domain of a host name according to the Public Suffix List, in lower case and with A-labels:
+/// `example.co.uk` for `a.b.example.co.uk`. `None` for a public suffix and for an invalid name.
 #[must_use]
 pub fn registered_domain(host: &str) -> Option<String> {
     let name = canonical(host)?;
@@ -57,7 +57,7 @@ pub struct DomainSet {
     /// Domains by their parent domain, for wildcards at the parent that cover a watched domain.
     below: HashMap<Box<str>, Vec<u32>>,
     below_filter: Filter,
-    /// Length of the longest domain in bytes: only this much of the end of a name matters.
+    /// Length of the longest domain in bytes. Only this many bytes at the end of a name are compared.
     longest: usize,
     seed: u64,
 }

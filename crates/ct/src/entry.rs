@@ -8,7 +8,7 @@ use super::tile::TILE_WIDTH;
 /// monitors of the log.
 pub const DATA_TILE_OCTETS_MAX: usize = 64 * 1024 * 1024;
 
-/// One log entry.
+/// A log entry: a certificate or precertificate, its timestamp and its issuer chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Entry<'a> {
     /// Time at which the log accepted the entry, milliseconds since 1970-01-01 UTC.
@@ -30,7 +30,7 @@ pub enum LoggedCertificate<'a> {
     Certificate(&'a [u8]),
     /// A precertificate: a commitment to issue the certificate.
     Precertificate {
-        /// The tbsCertificate without the poison extension. The final certificate's has SCTs in addition.
+        /// The tbsCertificate without the poison extension. The final tbsCertificate also contains SCTs.
         tbs: &'a [u8],
         /// SHA-256 of the issuer's SubjectPublicKeyInfo.
         issuer_key_hash: &'a [u8; 32],
@@ -48,7 +48,7 @@ impl<'a> LoggedCertificate<'a> {
         }
     }
 
-    /// Returns the part that the log signs: the leaf contains it, but not the outer precertificate.
+    /// Returns the part that the log signs as part of the leaf: the certificate, or the `tbs` of a precertificate.
     #[must_use]
     pub fn hashed(self) -> &'a [u8] {
         match self {

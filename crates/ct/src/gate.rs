@@ -17,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 pub(super) struct Gate {
     state: Mutex<State>,
     room: Semaphore,
-    /// Longest wait for a permit. A longer one is returned as an error.
+    /// Maximum wait for a permit. A request that would wait longer is rejected.
     patience: Duration,
     started: Instant,
 }

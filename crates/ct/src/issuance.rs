@@ -37,8 +37,8 @@ impl IssuanceId {
         Self { issuer_serial: sha256(&octets), tbs }
     }
 
-    /// Returns whether both are the same issuance. If a CA reuses a serial number, these are two issuances: if both `tbs` hashes
-    /// are known, they decide.
+    /// Returns whether both are the same issuance. Compares the `tbs` hashes if both are known, because a CA may reuse a serial
+    /// number; otherwise the hashes of issuer and serial number.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         match (self.tbs, other.tbs) {
@@ -87,8 +87,8 @@ fn issuer_key(text: &str) -> String {
     folded.join("\n")
 }
 
-/// Returns the organization in an [`issuer_key`], because CAs change their intermediate certificates; the whole key if the name has
-/// no organization.
+/// Returns the organization in an [`issuer_key`], or the whole key if the name has no organization. Issuers are compared by
+/// organization, because CAs change their intermediate certificates.
 fn issuer_organization(issuer_key: &str) -> &str {
     issuer_key.lines().find(|attribute| attribute.starts_with("o=")).unwrap_or(issuer_key)
 }
@@ -104,7 +104,7 @@ fn is_attribute_start(part: &str) -> bool {
 pub struct Issuance {
     /// Identifies precertificate and certificate as one issuance.
     pub id: IssuanceId,
-    /// Issuer name for people, as the source formats it.
+    /// Issuer name for display, as the source formats it.
     pub issuer: String,
     /// Serial number; `None` if it cannot be parsed.
     pub serial: Option<SerialNumber>,
@@ -120,7 +120,7 @@ pub struct Issuance {
     pub certificate_sha256: Option<Hash>,
     /// Whether a precertificate was seen. The final certificate may also have been logged.
     pub precertificate: bool,
-    /// Whether the certificate parses. An unreadable one is reported with the names found in it.
+    /// Whether the certificate parses. An unreadable certificate is reported with the names found in it.
     pub readable: bool,
     /// The certificate or precertificate, DER, if the source returns it.
     pub der: Option<Vec<u8>>,
@@ -214,7 +214,8 @@ fn wrap_tbs(tbs: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Returns the names in a certificate, case-folded and sorted, and false if it does not parse completely or has too many names.
+/// Returns the names in a certificate, case-folded and sorted. The second value is false if the certificate does not parse
+/// completely or has too many names.
 fn certificate_names(der: &[u8]) -> (Vec<String>, bool) {
     let mut all = BTreeSet::new();
     let mut too_many = false;
@@ -315,7 +316,7 @@ pub enum Verdict {
     Renewal {
         /// The issuer-and-serial hash of the predecessor, in hexadecimal.
         of: String,
-        /// Whether the certificate has the same key, which only we hold.
+        /// Whether the certificate has the same key as its predecessor. Only we hold this key.
         same_key: bool,
     },
     /// The issuer is always allowed for the domain.
@@ -337,7 +338,7 @@ pub enum Verdict {
 pub struct Decision {
     /// The person who decided.
     pub by: String,
-    /// The reason given.
+    /// Reason that the person gave.
     pub reason: String,
     /// Time of the decision, seconds since 1970-01-01 UTC.
     pub at: i64,
@@ -377,7 +378,8 @@ pub(super) const LATE_RENEWAL: i64 = 30 * x509::DAY;
 /// Judges whether `issuance`, which matched `domain`, was expected. `known` contains the relevant known certificates: the same
 /// issuance, and certificates of the same registered domain.
 ///
-/// A known certificate needs no rule. Any other certificate of an issuer that `rule` does not allow is unexpected, even a renewal.
+/// A known certificate is expected regardless of the rule. Any other certificate of an issuer that `rule` does not allow is
+/// unexpected, even a renewal.
 #[must_use]
 pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[KnownCertificate]) -> Verdict {
     if let Some(same) = known.iter().find(|one| one.id.is(&issuance.id)) {
@@ -396,7 +398,7 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
             return Verdict::AllowedIssuer;
         }
     }
-    // The key of a known certificate is ours, whichever issuer certified it.
+    // Only we hold the key of a known certificate, so a new certificate for this key is ours, whichever CA issued it.
     let by_key = known.iter().find(|one| {
         one.spki_sha256.is_some()
             && one.spki_sha256 == issuance.spki_sha256

@@ -26,7 +26,7 @@ const SECOND_US: i64 = 1_000_000;
 /// An issuance and the source that reported it.
 #[derive(Clone, Debug)]
 pub struct ReportedIssuance {
-    /// The reported issuance.
+    /// Data of the issuance, as the source reported it.
     pub issuance: Issuance,
     /// The watched domains that the certificate covers.
     pub domains: Vec<String>,
@@ -37,7 +37,7 @@ pub struct ReportedIssuance {
 }
 
 impl ReportedIssuance {
-    /// Converts a match of a log.
+    /// Creates the report of a log entry that matches a watched domain.
     #[must_use]
     pub fn from_log_match(found: MatchedEntry, domains: &DomainSet, log: &str) -> Self {
         let named = found.domains.iter().filter_map(|id| domains.domain(*id)).map(str::to_owned);
@@ -134,16 +134,17 @@ fn row_of(found: ReportedIssuance, now_us: i64) -> NewCtIssuance {
 pub struct Judged {
     /// The issuance that was judged.
     pub issuance: CtIssuanceRow,
-    /// The watched domain whose rule applied; `None` when none is watched any longer, in which case the issuance is expected.
+    /// The watched domain whose rule applied. `None` when none of the issuance's domains is watched any longer; the issuance is
+    /// then expected.
     pub domain: Option<String>,
     /// Verdict: whether the issuance was expected.
     pub verdict: Verdict,
 }
 
 /// Judges issuances by the certificates known now. Takes pending issuances that have waited long enough
-/// (`Store::ct_issuances_judgeable`, found before now less [`GRACE`]). Periodically also takes recent unexpected ones: their alert
-/// ends when a scan finds the certificate. Expected issuances count as known certificates for their renewals. Returns the verdicts
-/// that changed in this call, not those that another node changed first. Four statements on PostgreSQL.
+/// (`Store::ct_issuances_judgeable`, found before now less [`GRACE`]). Periodically also takes recent unexpected issuances: their
+/// alert ends when a scan finds the certificate. Expected issuances count as known certificates for their renewals. Returns the
+/// verdicts that this call changed; verdicts that another node changed first are left out. Four statements on PostgreSQL.
 ///
 /// # Errors
 /// Database errors.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::merkle::{Hash, sha256};
 use super::note::{BadLogKey, LogKey};
 
-/// Longest accepted list in bytes. Google's list has about 100 kB; with every retired log under 1 MB.
+/// Longest accepted list in bytes. Google's list has about 100 kB; a list with every retired log would have less than 1 MB.
 pub const LIST_OCTETS_MAX: usize = 8 * 1024 * 1024;
 /// Maximum logs in one list; the CT programs know a few hundred, including the logs of past years.
 pub const LOGS_MAX: usize = 4_096;
@@ -64,7 +64,8 @@ pub enum LogState {
 }
 
 impl LogState {
-    /// Returns whether clients trust the log's entries, now or soon, so that it must be watched.
+    /// Returns whether the log must be watched: clients trust the log, or will trust it soon. Also true if the list has no state
+    /// for the log.
     #[must_use]
     pub fn is_watched(self) -> bool {
         match self {

@@ -42,10 +42,10 @@ pub struct BadLogKey(String);
 /// Reason why a note is not a valid checkpoint of this log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CheckpointError {
-    /// Not a signed note.
+    /// The input is not a signed note.
     #[error("not a signed note: {0}")]
     NotNote(&'static str),
-    /// A note, but not a checkpoint.
+    /// The input is a signed note, but not a checkpoint.
     #[error("not a checkpoint: {0}")]
     NotCheckpoint(&'static str),
     /// The checkpoint belongs to another log.

@@ -86,7 +86,7 @@ fn width_of_level(size: u64, level: u8) -> u64 {
     size.checked_shr(8 * u32::from(level)).unwrap_or(0)
 }
 
-/// The partial tiles at the right edge of a tree, from level 0 up. A level whose last tile is full has none.
+/// The partial tiles at the right edge of a tree, from level 0 up. A level whose last tile is full has no partial tile.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Edge {
     size: u64,
@@ -116,8 +116,8 @@ impl Edge {
         (0..LEVELS_MAX).filter_map(partial).collect()
     }
 
-    /// Verifies the edge of the tree of `size` leaves against `root`. `tiles` are those that [`Edge::ids`] returns, in that order.
-    /// A tile that has grown since is accepted: its first hashes are unchanged.
+    /// Verifies the edge of the tree of `size` leaves against `root`. `tiles` contains the tiles of [`Edge::ids`], in the same
+    /// order. A tile that has grown in the meantime is accepted: its first hashes are unchanged.
     ///
     /// # Errors
     /// [`TreeEdgeError`]; a tree too high for tiles is [`TreeEdgeError::Shape`].

@@ -13,7 +13,7 @@ pub struct BatcherOptions {
     pub batch_max: usize,
     /// Maximum number of queued items. When the queue is full, [`Batcher::submit`] waits.
     pub queue_max: usize,
-    /// Maximum number of concurrent batches. While they commit, the next one fills.
+    /// Maximum number of concurrent batches. While these commit, the next batch fills.
     pub at_once: usize,
 }
 
@@ -52,8 +52,8 @@ impl<I, O> std::fmt::Debug for Batcher<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// Starts the collecting task, accounted as `kind`. It ends when the last clone is dropped. `run` returns one output for each
-    /// input, in order.
+    /// Starts the collecting task, which metrics count as `kind`. It ends when the last clone is dropped. `run` returns one output
+    /// for each input, in order.
     pub fn new(
         kind: &'static str,
         options: BatcherOptions,

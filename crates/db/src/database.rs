@@ -141,8 +141,8 @@ impl Database {
         }
     }
 
-    /// Runs `work` in a SQLite transaction that is not shared with other work. Then, once it is committed, calls `committed` with
-    /// the result. Both run on the writer thread.
+    /// Runs `work` in a SQLite transaction that is not shared with other work. After the commit, calls `committed` with the result.
+    /// Both run on the writer thread.
     ///
     /// # Errors
     /// Errors of `work`; database errors; [`StoreError::Closed`] on PostgreSQL.
@@ -296,7 +296,7 @@ impl Database {
 }
 
 impl BulkStatement {
-    /// Returns the text for this database.
+    /// Returns the SQL text for the kind of this database.
     #[must_use]
     pub fn of(&self, database: &Database) -> &'static str {
         if database.is_postgres() { self.postgres } else { self.sqlite }

@@ -26,8 +26,8 @@
 //! | `DELETE` | `WHERE …` | `USING UNNEST(…) AS input (…) WHERE …` |
 //! | `SELECT`, `INSERT … SELECT` | `FROM t …` | `FROM UNNEST(…) AS input (…) CROSS JOIN t …` |
 //!
-//! It is added at the first `VALUES`, `FROM` or `WHERE` outside parentheses. Marks are replaced by words that differ between the
-//! databases:
+//! The relation is added at the first `VALUES`, `FROM` or `WHERE` outside parentheses. Marks are replaced by words that differ
+//! between the databases:
 //!
 //! | mark | for SQLite | for PostgreSQL |
 //! | --- | --- | --- |
@@ -35,7 +35,7 @@
 //! | `{among ?1 bytea}`: a JSON list, after a column; also of `uuid`, `bigint`, `text` | `IN (SELECT …)` | `= ANY(ARRAY(SELECT …))` |
 //! | <code>{max&#124;greatest}</code>: either side may be empty | `max` | `greatest` |
 //!
-//! These marks can also be used in a statement that is not for many rows. It has no list of columns:
+//! These marks can also be used in a statement that is not for many rows. Such a statement has no list of columns:
 //! `bulk! { "… LIMIT ?1{| FOR UPDATE}" }`. If the statements for the databases differ in more than words, write both
 //! ([`BulkStatement`](crate::BulkStatement) with both fields).
 //!

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// file does.
 pub const DISK_FREE_BYTES_MIN: u64 = 1 << 20;
 
-/// The disk of a database.
+/// The disk that stores a database, with its free space.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Disk {
     /// Path of the database file. `None` for the disk of a database server.
@@ -17,7 +17,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Returns the current state of the disk that has a file.
+    /// Returns the current state of the disk that contains `path`.
     pub(crate) fn of(path: &Path) -> Self {
         // An empty directory name means the working directory.
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -18,7 +18,7 @@ pub(crate) type Work =
 pub(crate) struct WorkResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T: Send + 'static> WorkResult<T> {
-    /// Wraps `work`. Returns it with the holder of its result.
+    /// Wraps `work` so that its result is stored. Returns the wrapped work and the holder of the result.
     pub(crate) fn of(
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> (Work, Self) {
@@ -74,7 +74,7 @@ impl JointWork {
         good
     }
 
-    /// Returns the error if the work found the disk full. It applies to all work in the transaction.
+    /// Returns the error if the work found the disk full. That error applies to all work in the transaction.
     pub(crate) fn full(&self) -> Option<StoreError> {
         let failed = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().err());
         failed.filter(|error| matches!(error, StoreError::Full { .. })).map(StoreError::again)

@@ -1,4 +1,4 @@
-//! The database engine: SQLite (one file) or PostgreSQL 14+, with the same interface. It knows no tables.
+//! The database engine: SQLite (one file) or PostgreSQL 14+, with the same interface. Independent of the tables of the domains.
 //!
 //! [`Database`] is the handle: it opens the database, applies migrations, and runs statements and transactions ([`Tx`]). The owner
 //! of the tables passes its [`Schema`], the migrations, when it opens a database. Every database also has leases, an audit log and
@@ -38,7 +38,7 @@ mod tx;
 mod url;
 mod value;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
+/// Boxes the future of a public `async fn`, so that crates that await it do not compile its body again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use audit::head::AuditHead;

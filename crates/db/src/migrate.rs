@@ -33,7 +33,7 @@ INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?1, 
 pub(crate) const OLDEST_COMPATIBLE: &str = "-- schema_oldest_compatible
 SELECT oldest FROM schema_compatibility WHERE id = 1";
 
-/// Statements that are prepared to check the schema. The statement that creates the table of migrations is missing: it cannot be
+/// Statements that are prepared to check the schema. Without the statement that creates the table of migrations, which cannot be
 /// prepared.
 pub(crate) const SENDS: ModuleStatements =
     ModuleStatements::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
@@ -54,8 +54,8 @@ pub(crate) fn has_newer_migration(known: &[Migration], applied: &[AppliedMigrati
     applied.iter().any(|row| row.version > newest(known))
 }
 
-/// Returns the migrations still to apply. Checks that the applied ones are this build's, or of a compatible newer build. `oldest`
-/// is the oldest version that works with the database.
+/// Returns the migrations still to apply. Checks that the applied migrations are those of this build or of a compatible newer
+/// build. `oldest` is the oldest version that works with the database.
 pub(crate) fn pending<'m>(
     database: &str,
     known: &'m [Migration],

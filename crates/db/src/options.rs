@@ -25,7 +25,7 @@ pub struct StoreOptions {
     /// Maximum number of connections to PostgreSQL, from [`CONNECTIONS_MIN`] to [`CONNECTIONS_MAX`]. A third of them read, the
     /// others write. Ignored for SQLite, which always uses five.
     pub connections: usize,
-    /// A standby of the PostgreSQL server (streaming replication). It is read while the server is unreachable.
+    /// A standby of the PostgreSQL server (streaming replication), used for reads while the server is unreachable.
     pub replica: Option<StoreUrl>,
     /// Maximum time for reading the standby, counted from when the database was first found unreachable.
     pub replica_alone: Duration,

@@ -29,9 +29,9 @@ pub struct OutboxRow {
     pub place: OutboxPlace,
     /// Time of the event, µs.
     pub at_us: i64,
-    /// Kind of the event.
+    /// See [`NewEvent::kind`].
     pub kind: String,
-    /// Subject of the event.
+    /// See [`NewEvent::subject`].
     pub subject: String,
     /// Further data as JSON.
     pub body: String,
@@ -79,7 +79,7 @@ ORDER BY tx DESC, id DESC LIMIT 1"
 const HAS: &str = "-- outbox_has
 SELECT tx, id FROM outbox WHERE tx = ?1 AND id = ?2";
 
-/// Deletes rows older than a time that every consumer has passed.
+/// Deletes rows that are older than a time and that every consumer has passed.
 const TRIM: &str = "-- outbox_trim
 DELETE FROM outbox WHERE at < ?1
 AND NOT EXISTS (SELECT 1 FROM outbox_consumers c WHERE (c.tx, c.id) < (outbox.tx, outbox.id))";
@@ -155,7 +155,7 @@ impl Database {
         self.row(SEEN.of(self), Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
 
-    /// Returns whether the event at this position still exists. Then all later ones exist, too.
+    /// Returns whether the event at this position still exists. If so, all later events exist, too.
     ///
     /// # Errors
     /// Database errors.

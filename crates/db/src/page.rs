@@ -27,7 +27,7 @@ const VISIBLE_ROWS_AT_ONCE: usize = 1_000;
 pub struct VisiblePage<T> {
     /// The rows, and the cursor of the next page.
     pub page: Page<T>,
-    /// Whether the cursor is after a row that the caller may not see. Its key must not be shown to the caller.
+    /// Whether the cursor is after a row that the caller may not see. If so, the key in the cursor must not be shown to the caller.
     pub is_cursor_secret: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Use of the database's capacity.
+//! Current use of connections to the database.
 
 /// Use of one resource that database calls wait for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

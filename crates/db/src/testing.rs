@@ -393,8 +393,8 @@ fn postgres_bin_dir() -> Option<PathBuf> {
     std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
 }
 
-/// Creates a directory with a short path (a socket path has at most 107 bytes) that the server's user owns. Other users may enter
-/// it: a client run by root may have dropped the capability for that.
+/// Creates a directory that the server's user owns, with a short path (a socket path has at most 107 bytes). Other users may enter
+/// the directory: a client run by root may lack the capability to ignore permissions.
 fn create_private_dir() -> io::Result<PathBuf> {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos());
     let folder =

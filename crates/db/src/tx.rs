@@ -14,10 +14,10 @@ use crate::value::{Row, Value};
 /// An open transaction.
 pub struct Tx {
     pub(crate) connection: TxConnection,
-    /// The audit chain that this transaction writes to, after its first audit event. Cleared at its end.
+    /// The audit chain that this transaction writes to, after its first audit event. Cleared at the end of the transaction.
     pub(crate) audit_head: Option<AuditHead>,
     pub(crate) sent: u64,
-    /// Whether `BEGIN` is still to be sent on PostgreSQL: it goes with the first statement.
+    /// Whether `BEGIN` is still to be sent on PostgreSQL, together with the first statement.
     pub(crate) begin: bool,
 }
 

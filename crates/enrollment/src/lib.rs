@@ -12,7 +12,7 @@ mod roots;
 pub mod state_folder;
 mod token;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
+/// Boxes the future of a public `async fn`, so that crates that await it do not compile its body again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use authority::{AGENT_PROFILE, AGENTS_URI, AuthorityCertifier, NODE_PROFILE};

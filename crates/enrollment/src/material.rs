@@ -68,7 +68,7 @@ impl Material {
         Self::new(x509::pem::certificates(chain_pem.as_bytes()).map(|(_, der)| der).collect(), key)
     }
 
-    /// Returns the leaf.
+    /// Returns the parsed leaf certificate.
     #[must_use]
     pub fn leaf(&self) -> &Certificate {
         &self.leaf

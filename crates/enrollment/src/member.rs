@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::certify::IdentityHasher;
 
-/// Builds the identity of a new member, recognized by the URI in its certificate. `kind` is also its role.
+/// Builds the identity of a new member, recognized by the URI in its certificate. `kind` is also the name of the member's role.
 #[must_use]
 pub fn identity_of(kind: &str, id: Uuid, uri: &str, key: &IdentityHasher, at_us: i64) -> NewIdentity {
     NewIdentity {

@@ -12,7 +12,7 @@ pub fn other_name(name: &str, id: Uuid) -> String {
     format!("{name}-{}", &digits[digits.len() - 8..])
 }
 
-/// Checks a name.
+/// Checks that a name has 1 to [`NAME_MAX`] bytes, no slash or control character, and no space at its ends.
 ///
 /// # Errors
 /// A text that says what a valid name is.

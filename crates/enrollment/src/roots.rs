@@ -15,7 +15,7 @@ impl TrustAnchors {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the trust anchors.
+    /// Replaces the trust anchors that hosts get with their next certificate.
     pub fn replace(&self, pem: String) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = pem;
     }

@@ -51,7 +51,7 @@ pub fn check_seconds(seconds: i64) -> Result<(), String> {
     Err(format!("the lifetime of a token is 1 to {TOKEN_SECONDS_MAX} seconds"))
 }
 
-/// Returns the SHA-256 of a token, which is stored in its place.
+/// Returns the SHA-256 of a token. The database stores this hash instead of the token.
 #[must_use]
 pub fn hash_of(token: &str) -> [u8; 32] {
     let mut hash = [0; 32];

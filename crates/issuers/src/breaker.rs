@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Limits;
 use crate::error::IssuerError;
 
-/// Maximum duration in µs of a probe order in the half-open state. After it another order may pass.
+/// Maximum duration in µs of a probe order in the half-open state. After this time another order may pass.
 const PROBE_US: i64 = 120_000_000;
 const SECOND_US: i64 = 1_000_000;
 

@@ -93,7 +93,7 @@ impl Check {
         if let Some(missing) = asked.difference(&given).next() {
             return Err(format!("the certificate does not contain the name {missing}"));
         }
-        // A common name that is a host name counts: old clients use it.
+        // A common name that is a host name counts as a name of the certificate, because old clients use it.
         given.extend(leaf.subject.common_names.iter().filter_map(|name| host_comparison_key(name)));
         if self.names == NameRule::Exact
             && let Some(strange) = given.difference(&asked).next()

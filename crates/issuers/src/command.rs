@@ -201,7 +201,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     octets
 }
 
-/// Kills the program's process group when dropped: otherwise its child processes would outlive it.
+/// Kills the program's process group when dropped: otherwise child processes would outlive the program.
 struct ProcessGroup(Option<u32>);
 
 impl Drop for ProcessGroup {

@@ -64,7 +64,7 @@ impl IssuerConfig {
         }
     }
 
-    /// Returns the rate limits.
+    /// Returns the limits and the circuit breaker settings of the issuer.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         match self {

@@ -36,7 +36,6 @@ const SUCCESS_EVERY_US: i64 = 60 * 1_000_000;
 /// Maximum bytes of an error that are stored.
 const ERROR_MAX: usize = 500;
 
-/// An issuer with its limits.
 pub(crate) struct LimitedIssuer {
     identity: IssuerIdentity,
     inner: Box<dyn Issuer>,

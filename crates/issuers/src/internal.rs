@@ -19,7 +19,6 @@ use crate::order::Order;
 /// Bytes of the key hash that distinguish orders for the same name. The CA accepts 255 bytes in total.
 const KEY_HASH: usize = 12;
 
-/// The internal CA.
 #[derive(Debug)]
 pub(crate) struct Internal {
     authority: Authority,
@@ -31,7 +30,8 @@ impl Internal {
         Self { authority, config: config.clone() }
     }
 
-    /// Returns the profile by which to issue: the certificate's, by which approval and teams were checked.
+    /// Returns the certificate's profile, by which approval and teams were checked, else the order's or the issuer's. Rejects an
+    /// order whose profiles differ.
     fn profile<'a>(&'a self, order: &'a Order) -> Result<&'a str, IssuerError> {
         let named = order.profile.as_deref().or(self.config.profile.as_deref());
         match (order.certificate_profile.as_deref(), named) {

@@ -55,7 +55,7 @@ pub trait Issuer: Send + Sync + Debug {
     /// [`IssuerError`], as issuing would return it.
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>>;
 
-    /// Revokes a certificate with its private key as proof (RFC 8555 section 7.6). It may be from any account.
+    /// Revokes a certificate with its private key as proof (RFC 8555 section 7.6). Any account may have ordered the certificate.
     ///
     /// # Errors
     /// [`IssuerError::Unsupported`] unless the issuer supports this.

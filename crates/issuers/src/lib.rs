@@ -1,8 +1,8 @@
 //! External issuers (ACME, Vault, step-ca, exec, webhook) and the internal CA behind one trait [`Issuer`], dns-01 records, and
 //! external encryption of the master key ([`custody`]).
 //!
-//! Callers get an issuer by name from [`Issuers`]. It already enforces its limits, has a circuit breaker and verifies what was
-//! issued. Tests add their own issuers with [`Issuers::put`].
+//! Callers get an issuer by name from [`Issuers`]. Each of these issuers enforces its limits and its circuit breaker, and verifies
+//! issued certificates. Tests add their own issuers with [`Issuers::put`].
 
 mod acme;
 mod breaker;
@@ -36,7 +36,7 @@ pub mod tables;
 mod vault;
 mod webhook;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
+/// Boxes the future of a public `async fn`, so that crates that await it do not compile its body again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use breaker::{Breaker, Health};

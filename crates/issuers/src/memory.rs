@@ -41,7 +41,7 @@ impl OrderStore {
         Self { store, clock, issuer }
     }
 
-    /// Returns the stored state of the order. Another public key under the same order key is another order.
+    /// Returns the stored state of the order. An order with the same key but another public key counts as another order.
     pub(crate) async fn load_order_state(&self, order: &Order) -> Result<StoredOrder, IssuerError> {
         let spki_sha256 = spki_hash(order)?;
         let known = tables::ExternalIssuers::of(&self.store).order(self.issuer, &order.key).await?;
@@ -51,7 +51,6 @@ impl OrderStore {
         })
     }
 
-    /// Stores the URL of the order.
     pub(crate) async fn set_url(&self, order: &Order, url: &str) -> Result<(), IssuerError> {
         self.put(order, Some(url.to_owned()), None).await
     }
@@ -89,7 +88,6 @@ fn spki_hash(order: &Order) -> Result<[u8; 32], IssuerError> {
     Ok(<[u8; 32]>::try_from(hash.as_ref()).unwrap_or_default())
 }
 
-/// Parses the order's CSR.
 pub(crate) fn parse_order_csr(order: &Order) -> Result<CertificateRequest, IssuerError> {
     CertificateRequest::parse(&order.csr_der)
         .map_err(|error| IssuerError::Refused { reason: format!("the CSR cannot be parsed: {error}") })

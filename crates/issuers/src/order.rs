@@ -17,8 +17,8 @@ pub struct Order {
     pub names: Vec<GeneralName>,
     /// The issuer's profile, role or provisioner, if any.
     pub profile: Option<String>,
-    /// Profile of the certificate. Its rules about names, teams and approval were checked, so the internal CA issues by no other.
-    /// `None`: the order has no certificate, such as a test.
+    /// Profile of the managed certificate. The internal CA uses only this profile, because its rules about names, teams and
+    /// approval were already checked. `None` for an order without a managed certificate, such as a test.
     pub certificate_profile: Option<String>,
     /// The approved CA of this server. `None`: the issuer or the profile selects the CA.
     pub ca: Option<Uuid>,

@@ -116,7 +116,7 @@ impl Issuers {
         }))
     }
 
-    /// Registers an issuer under a name. It takes precedence over configured ones, and has no limits and checks.
+    /// Registers an issuer under a name. It takes precedence over a configured issuer with this name, and has no limits and checks.
     pub fn put(&self, name: &str, issuer: Arc<dyn Issuer>) {
         self.0.given.lock().insert(name.to_owned(), issuer);
     }
@@ -273,7 +273,7 @@ impl Issuers {
         Ok(Page { rows: page.rows.into_iter().map(|row| self.view(row)).collect(), next: page.next })
     }
 
-    /// Returns one issuer without secrets.
+    /// Returns the issuer with this id, without secrets.
     ///
     /// # Errors
     /// Database errors.
@@ -282,7 +282,7 @@ impl Issuers {
         Ok(tables::ExternalIssuers::of(&self.0.context.store).get(id).await?.map(|row| self.view(row)))
     }
 
-    /// Returns one issuer by its name, without secrets.
+    /// Returns the issuer with this name, without secrets.
     ///
     /// # Errors
     /// Database errors.
@@ -453,7 +453,7 @@ impl std::fmt::Debug for Issuers {
     }
 }
 
-/// Writes the audit row if the change was done, in its transaction.
+/// Writes the audit row in the transaction of the change, if the change was done.
 async fn tell(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<(), StoreError> {
     if done { audit(tx, vec![event]).await } else { Ok(()) }
 }

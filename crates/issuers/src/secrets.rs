@@ -52,7 +52,7 @@ const HARMLESS: [&str; 12] = [
     "/dns01/propagation",
     "/dns01/ttl",
 ];
-/// Members that define the kind of their object. A secret for another kind does not fit the object.
+/// Members that define the kind of their object. When the kind changes, the object's stored secrets are dropped.
 const KINDS: [&str; 2] = ["type", "method"];
 
 /// A change of the configuration would send stored secrets to another destination.

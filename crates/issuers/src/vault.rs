@@ -153,7 +153,7 @@ impl Vault {
         }
     }
 
-    /// Returns the token; renews or fetches it when due. The lock is held meanwhile, so that this is done only once.
+    /// Returns the token; renews or fetches it when due. Holds the lock meanwhile, so that concurrent calls do this only once.
     async fn token(&self, deadline: Instant) -> Result<Secret, IssuerError> {
         let mut session = self.session.lock().await;
         if let Some(known) = &*session {

@@ -73,7 +73,7 @@ impl Webhook {
     async fn obtain(&self, order: &Order) -> Result<DeliveredChain, IssuerError> {
         let mut reply = match self.memory.load_order_state(order).await?.url {
             Some(url) => match self.poll(&url, order.deadline).await? {
-                // The service lost the order. The new request has the same key, so it can detect the repetition.
+                // The service lost the order. The new request has the same key, so the service can detect the repetition.
                 gone if matches!(gone.status.as_u16(), 404 | 410) => self.post(order).await?,
                 reply => reply,
             },

@@ -21,9 +21,9 @@ pub struct Approval {
     pub name: String,
     /// Profile of the certificate.
     pub profile: String,
-    /// Id of the run.
+    /// Id of the run that needs the approval.
     pub job: JobId,
-    /// State of the approval.
+    /// State: open, approved, rejected, expired, withdrawn or void.
     pub state: ApprovalState,
     /// Reason why an approval is needed.
     pub reason: String,
@@ -33,23 +33,23 @@ pub struct Approval {
     pub requested_at_us: i64,
     /// Time when the approval expires, in µs since 1970.
     pub expires_at_us: i64,
-    /// Actor that decided.
+    /// Actor that approved or rejected the run; `system:approvals` if the approval expired. `None` without a decision.
     pub decided_by: Option<String>,
-    /// Time of the decision, in µs since 1970.
+    /// Time when the approval was decided, expired, withdrawn or voided, in µs since 1970.
     pub decided_at_us: Option<i64>,
-    /// Note of the actor that decided.
+    /// Comment by the actor in `decided_by`.
     pub note: Option<String>,
-    /// The plan to be approved: what is issued. `None` for approvals from before plans were stored; those are void.
+    /// The issuance plan to be approved. `None` for approvals that were created before Bulla stored plans; such approvals are void.
     pub plan: Option<IssuancePlan>,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: Option<[u8; 32]>,
-    /// The previous approval of the same certificate.
+    /// Id of the previous approval of the same certificate.
     pub previous: Option<Uuid>,
     /// Differences between the plans of this approval and the previous one.
     pub changes: Vec<PlanDifference>,
     /// Actors that cannot approve: the actor that requested the run, and actors that changed the plan.
     pub barred: Vec<String>,
-    /// Number of approvals that were given, and the number required.
+    /// Number of approvals given, and number of approvals required.
     pub progress: Progress,
     /// Actors that approved the plan, in order. Filled only when a single approval is read.
     pub approvers: Vec<String>,

@@ -14,7 +14,7 @@ use crate::tables::people::Dismissal;
 /// Request to manage a certificate that a scan found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// The certificate to claim.
+    /// The certificate to claim, selected by endpoint or by fingerprint.
     pub what: ClaimSubject,
     /// Name under management. Default: the first name of the certificate.
     pub name: Option<String>,
@@ -28,13 +28,13 @@ pub struct Claim {
     pub team: Option<String>,
     /// Environment in which the certificate is used. Default: set by the ownership rules.
     pub environment: Option<String>,
-    /// Policy of the certificate.
+    /// Name of the policy of the certificate.
     pub policy: Option<String>,
     /// Location of the next private key.
     pub key_location: KeyLocation,
     /// Targets, in addition to the endpoint at which the certificate was found.
     pub targets: Vec<TargetRef>,
-    /// Other settings of the certificate.
+    /// Further settings of the managed certificate, such as automatic renewal and notes.
     pub options: Options,
 }
 
@@ -75,17 +75,17 @@ pub enum BadClaim {
     /// The certificate cannot be parsed.
     #[error("cannot parse the certificate: {0}")]
     Unreadable(String),
-    /// The certificate has no names that a new one could be requested for.
+    /// The certificate contains no name for which a new certificate could be requested.
     #[error("the certificate has no names that a new certificate could have")]
     NoNames,
-    /// The certificate belongs to a CA.
+    /// The certificate is a CA certificate.
     #[error("this is a CA certificate: import the CA instead of claiming the certificate")]
     Authority,
 }
 
 impl Claim {
-    /// Fills the fields that the claim leaves open from an ownership rule, and returns the rule's tags. Owner and team belong
-    /// together: if the claim has one of them, the rule supplies neither.
+    /// Fills missing fields of the claim from an ownership rule, and returns the rule's tags. Owner and team belong together: if
+    /// the claim has one of them, the rule supplies neither.
     pub(crate) fn filled(&mut self, by: &Assignment) -> BTreeMap<String, String> {
         if self.owner.is_none() && self.team.is_none() {
             self.owner.clone_from(&by.owner);

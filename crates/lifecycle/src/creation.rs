@@ -34,7 +34,7 @@ pub(crate) struct Creation {
 /// Reason why the certificate cannot be managed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AdmissionError {
-    /// The request names something that does not exist.
+    /// The request names an object that does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// Enforced policies forbid the certificate.

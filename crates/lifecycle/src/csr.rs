@@ -10,7 +10,7 @@ use x509::{DistinguishedName, GeneralName};
 
 use crate::managed::ManagedCertificate;
 
-/// Timeout of the signature of a CSR.
+/// Timeout for signing a CSR.
 const SIGN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Returns a CSR for these names, signed with the key.

@@ -114,7 +114,7 @@ pub struct UnderWay {
     pub job: JobId,
 }
 
-/// The run is not waiting for this action.
+/// The state of the run does not permit the requested action.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the run {job} is {state}, so this report does not apply")]
 pub struct NotWaiting {
@@ -134,7 +134,7 @@ pub enum RemoveError {
         what: &'static str,
         /// Name of the object.
         name: String,
-        /// Id of one object that uses the object.
+        /// Id of an object that still uses this object.
         by: Uuid,
     },
     /// Stored data is missing or cannot be read.

@@ -14,7 +14,7 @@ use crate::tables::jobs::JobRow;
 pub(crate) struct FinishedAttempt {
     pub(crate) job: JobRow,
     pub(crate) facts: Option<ProfileFacts>,
-    /// Profile of the order, by which the version was issued.
+    /// Profile of the order that issued the version.
     pub(crate) profile: Option<String>,
     pub(crate) outcome: Result<DeliveredChain, IssuerError>,
     /// Whether the issuer may suggest a renewal time (ARI).

@@ -1,4 +1,4 @@
-//! Handle on all managed certificates.
+//! Handle for the operations on managed certificates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::surroundings::{InternalAuthority, IssuerSource};
 /// Options of a [`Lifecycle`]. The defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct LifecycleOptions {
-    /// Maximum concurrent runs in this process, over all issuers. Each run has a chain, a request and a task: about 50 KiB.
+    /// Maximum concurrent runs in this process, over all issuers. Each run uses about 50 KiB of memory.
     pub runs_max: usize,
     /// Interval between scheduler ticks. A request for work starts a tick immediately.
     pub tick: Duration,
@@ -79,8 +79,8 @@ pub(crate) struct ProcessState {
     pub(crate) last_tick_us: Mutex<i64>,
     /// Row id of the last open approval that the previous tick checked. 0: start from the beginning.
     pub(crate) approvals_looked_at: Mutex<i64>,
-    /// Position of the sweep over served versions: row id of the last checked certificate (0: start from the beginning), and the
-    /// time from which scan results are still to be read, in µs since 1970.
+    /// Position of the check of served versions: the row id of the last checked certificate, and a time in µs since 1970. Row id 0:
+    /// start from the beginning. Scan results since that time have not been read yet.
     pub(crate) served_looked_at: Mutex<(i64, i64)>,
 }
 

@@ -18,7 +18,7 @@ impl JobId {
     /// Creates the id of a row with this creation time, in µs since 1970.
     #[must_use]
     pub fn of(row: i64, created_at_us: i64) -> Self {
-        // Layout: 48 bits of milliseconds, the microseconds by RFC 9562 section 6.2 method 3, the row id.
+        // Layout: 48 bits of milliseconds, then the microseconds (RFC 9562 section 6.2, method 3), then the row id.
         let at = u64::try_from(created_at_us).unwrap_or(0);
         let high = (at / 1_000) << 16 | 0x7000 | (at % 1_000);
         let low = 0x8000_0000_0000_0000 | (row.unsigned_abs() & 0x3fff_ffff_ffff_ffff);
@@ -50,15 +50,15 @@ pub struct Job {
     pub name: String,
     /// Profile of the certificate.
     pub profile: String,
-    /// Kind of work.
+    /// Kind of work: issuance, renewal, deployment or revocation.
     pub kind: JobKind,
-    /// State of the run.
+    /// State of the run, such as queued, running or waiting for approval.
     pub state: JobState,
     /// Whether the run has not started yet: its time is in the future and no attempt was made.
     pub planned: bool,
     /// Name of the issuer.
     pub issuer: String,
-    /// Id of the agent that takes part in the run.
+    /// Id of the agent that creates the CSR or deploys the version. `None` if no agent takes part.
     pub agent: Option<Uuid>,
     /// One-word reason for the run.
     pub reason: String,

@@ -47,13 +47,13 @@ pub(crate) struct Judgement {
     pub(crate) approval: Option<String>,
 }
 
-/// The change removes the need for approval from a certificate.
+/// Error for a change after which a certificate would no longer need approval.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}, and the changed certificate would need none: another person must approve this change")]
 pub struct LiftsApproval(pub(crate) String);
 
 impl Judgement {
-    /// Checks that a certificate that needs approval still needs it after a change.
+    /// Rejects a change after which a certificate would no longer need approval.
     pub(crate) fn check_stays(&self, after: &Self) -> Result<(), LiftsApproval> {
         match (&self.approval, &after.approval) {
             (Some(reason), None) => Err(LiftsApproval(reason.clone())),

@@ -204,7 +204,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a new certificate.
+    /// Adds a new certificate to the counters.
     pub(crate) fn entered(&mut self, row: &ManagedRow) {
         self.count(row, 1);
     }
@@ -234,12 +234,13 @@ impl Ledger {
         self.claimed.push(job);
     }
 
-    /// Voids the open or given approval of a run.
+    /// Voids the open or approved approval of a run.
     pub(crate) fn void(&mut self, job: i64) {
         self.void.push(job);
     }
 
-    /// Records the actor that changed the plan of a certificate, who cannot approve it. System actors are not recorded.
+    /// Records that the actor changed the plan of a certificate. This actor cannot approve the plan. System actors are not
+    /// recorded.
     pub(crate) fn plan_changed(&mut self, certificate: i64, actor: &str) {
         let change = (certificate, actor.to_owned());
         if !actor.starts_with("system:") && !self.plan_changes.contains(&change) {
@@ -315,7 +316,7 @@ impl Ledger {
     }
 }
 
-/// Returns whether the rows differ only in fields that a transition changes while the version stays the same.
+/// Returns whether the rows differ only in state, revocation, failures, last error and time of change.
 fn is_transition_only_change(was: &ManagedRow, row: &ManagedRow) -> bool {
     let moved = ManagedRow {
         state: row.state,
@@ -375,7 +376,7 @@ where
     store.write(name, work()).await
 }
 
-/// Fixes the closure type of a transaction, which the compiler cannot infer.
+/// Helps the compiler to infer the closure type of a transaction. Returns `work` unchanged.
 pub(crate) fn on<T, W>(work: W) -> W
 where
     W: for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,

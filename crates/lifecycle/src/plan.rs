@@ -1,4 +1,4 @@
-//! The plan of a run within a transaction, and what happens if the plan differs from the approved plan.
+//! Issuance plans of runs within a transaction. Voids the approval of a run if the plan differs from the approved plan.
 
 use std::collections::HashMap;
 
@@ -38,13 +38,13 @@ pub(crate) struct PlanFacts {
     approvals: HashMap<String, u32>,
     issuers: HashMap<String, DocumentVersion>,
     targets: HashMap<Uuid, DocumentVersion>,
-    /// CA that issues by default under a profile. Empty if all certificates are from external issuers.
+    /// Default CA of each profile. Empty if all certificates are from external issuers.
     cas: HashMap<String, String>,
-    /// CA that an issuer names, by issuer of the internal CA. `None`: the CA of the profile.
+    /// CA named in the configuration of each issuer of the internal CA. `None`: the default CA of the profile.
     inside: HashMap<String, Option<String>>,
 }
 
-/// Returns the CA that a configuration of the internal CA names; `None` for an external issuer.
+/// Returns the CA named in an issuer configuration of the internal CA; `None` for an external issuer.
 fn internal_ca(config: &str) -> Option<Option<String>> {
     let config: Value = serde_json::from_str(config).ok()?;
     (config["type"] == IssuerKind::Internal.name()).then(|| config["ca"].as_str().map(str::to_owned))
@@ -106,7 +106,7 @@ impl PlanFacts {
         })
     }
 
-    /// Returns the CA of this server that issues; `None` for an external issuer.
+    /// Returns the internal CA that issues the certificate; `None` for an external issuer.
     fn ca(&self, certificate: &ManagedCertificate) -> Option<String> {
         let named = match certificate.issuer.as_str() {
             INTERNAL_ISSUER => None,
@@ -167,7 +167,7 @@ fn target_text(target: Uuid, agent: Uuid, version: Option<&DocumentVersion>) -> 
     }
 }
 
-/// Returns these pairs of target and agent as plans contain them now.
+/// Returns the current plan text of each pair of target and agent.
 pub(crate) async fn target_texts(tx: &mut Tx, places: &[(Uuid, Uuid)]) -> Result<Vec<String>, StoreError> {
     let mut targets: Vec<Uuid> = places.iter().map(|(target, _)| *target).collect();
     targets.sort_unstable();
@@ -176,7 +176,7 @@ pub(crate) async fn target_texts(tx: &mut Tx, places: &[(Uuid, Uuid)]) -> Result
     Ok(places.iter().map(|(target, agent)| target_text(*target, *agent, known.get(target))).collect())
 }
 
-/// Returns the open and given approvals, by run.
+/// Returns the open and approved approvals, by run.
 pub(crate) async fn standing_by_job(
     tx: &mut Tx,
     jobs: Vec<i64>,

@@ -24,7 +24,7 @@ pub const ENTRIES_MAX: usize = 500;
 pub struct Policy {
     /// Free text for people.
     pub description: String,
-    /// Additional certificates under the policy, besides those that name it.
+    /// Selects further certificates, in addition to the certificates that name this policy.
     pub applies_to: PolicyScope,
     /// The effect of a violation.
     pub enforcement: Enforcement,
@@ -61,7 +61,7 @@ pub struct PolicyScope {
     pub tags: BTreeMap<String, String>,
 }
 
-/// What happens to requests that violate the policy.
+/// Enforcement mode of a policy: the effect of a violation on requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
@@ -72,13 +72,13 @@ pub enum Enforcement {
     Enforced,
 }
 
-/// A rule of a policy.
+/// A rule of a policy: a requirement, and the severity of its violations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     /// Severity of a violation.
     #[serde(default)]
     pub severity: Severity,
-    /// Requirement of the rule.
+    /// Requirement that certificates must meet.
     #[serde(flatten)]
     pub demand: PolicyRequirement,
 }
@@ -87,7 +87,7 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PolicyRequirement {
-    /// The issuer must be one of these.
+    /// The issuer must be one of `issuers`.
     AllowedIssuers {
         /// Names of the permitted issuers.
         issuers: Vec<String>,
@@ -102,7 +102,7 @@ pub enum PolicyRequirement {
         /// Permitted key types, named as in profiles.
         key_types: Vec<KeyType>,
     },
-    /// The lifetime must not be longer than this.
+    /// The lifetime must not be longer than `seconds`.
     MaxLifetime {
         /// Maximum lifetime in seconds.
         seconds: i64,
@@ -122,7 +122,7 @@ pub enum PolicyRequirement {
         #[serde(default)]
         environments: Vec<String>,
     },
-    /// The certificate must be renewed automatically, at least this long before it expires.
+    /// The certificate must be renewed automatically, at least `seconds` before it expires.
     RenewalLead {
         /// Minimum time before expiry, in seconds.
         seconds: i64,
@@ -331,7 +331,8 @@ fn broken(demand: &PolicyRequirement, of: &ManagedCertificate, renewal: &Renewal
         }),
         PolicyRequirement::MaxLifetime { seconds } => {
             let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
-            // The second of notAfter is included, so notAfter of a 90-day certificate is one second earlier.
+            // A certificate is valid through the whole second of notAfter, so a 90-day certificate gives 90 days minus one second
+            // here.
             let life = life.or(of.options.lifetime_seconds)?;
             (life > *seconds).then(|| format!("the lifetime is {life} s, longer than {seconds} s"))
         }

@@ -1,8 +1,8 @@
 //! Time of renewal: a pure function of a certificate's lifetime, its rule and the issuer's suggestion.
 //!
-//! The issuer's window (ARI, RFC 9773) has priority. Otherwise renewal happens after a fraction of the actual lifetime, so that the
-//! same rule suits six hours and one year. A hash of the certificate's id spreads the renewals of certificates that were issued
-//! together. Maintenance windows delay the renewal, but never past the expiry.
+//! The issuer's window (ARI, RFC 9773) has priority. Otherwise renewal happens after a fraction of the actual lifetime, so the same
+//! rule suits lifetimes from six hours to one year. A hash of the certificate's id spreads the renewals of certificates that were
+//! issued together. Maintenance windows delay the renewal, but never past the expiry.
 
 use std::fmt;
 
@@ -160,13 +160,13 @@ pub const WINDOWS_MAX: usize = 168;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RenewalReason {
-    /// From the window that the issuer suggested.
+    /// The time is in the renewal window that the issuer suggested.
     Issuer,
-    /// From the rule's lead before expiry.
+    /// The time results from the rule's lead before expiry.
     Lead,
-    /// From the rule's lead, moved to the next maintenance window.
+    /// The time results from the rule's lead, moved to the next maintenance window.
     Window,
-    /// From the rule's lead, because no maintenance window opens before expiry.
+    /// The time results from the rule's lead, because no maintenance window opens before expiry.
     NoWindowInTime,
 }
 
@@ -194,7 +194,7 @@ pub fn due(
     }
     let suggested = suggested.filter(|window| rule.obey_issuer && window.end_us > window.start_us);
     let wanted = match suggested {
-        // A time chosen by hash is as good as a random one (section 4.2), and does not change between calls.
+        // A time chosen by hash is as good as a random time (RFC 9773 section 4.2), and does not change between calls.
         Some(window) => Due {
             at_us: window.start_us + share(window.end_us - window.start_us, position(id)),
             because: RenewalReason::Issuer,
@@ -378,9 +378,9 @@ mod tests {
         let days = |days| RenewalRule { renew_before: Lead::Days(days), ..RenewalRule::default() };
         let left = |length: i64, rule: &RenewalRule| START + length - at(7, life(length), rule);
         assert!((30 * DAY..=30 * DAY + 365 * DAY / 20).contains(&left(365 * DAY, &days(30))));
-        // 30 days before the expiry of a 6-day certificate: never in the first quarter, less the spread.
+        // A lead of 30 days on a 6-day certificate: limited to three quarters of the lifetime, plus the spread.
         assert!(left(6 * DAY, &days(30)) <= 6 * DAY * 4 / 5);
-        // A lead of zero still leaves minutes.
+        // A lead of zero still renews some minutes before expiry.
         assert!(left(DAY, &days(0)) >= patience::min_lead_us(DAY));
         // A certificate with a lifetime of ten minutes is renewed in the middle.
         let short = left(10 * 60 * SECOND_US, &days(0));

@@ -77,7 +77,7 @@ pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) 
     NewJob {
         certificate: row.id,
         kind,
-        // Whether approval is needed is decided when the run begins, in every case.
+        // The start of the run always decides whether approval is needed.
         approval: Consent::NotNeeded,
         issuer: row.issuer.clone(),
         agent: row.agent,

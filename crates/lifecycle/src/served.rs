@@ -1,10 +1,11 @@
 //! The served version of a certificate, stored in addition to its newest version.
 //!
-//! A version is verified as served by an agent that deployed it or found it after a failure, or by a scan that saw it. Of several
-//! served versions, the one that expires first is stored, because clients fail then. An observation is valid for
-//! [`patience::observation_max_age_us`], unless a later deployment of the newest version replaces it. An observation of an
-//! endpoint that no watch scans again is valid only until a newer version is issued. Without any observation, no version is
-//! verified.
+//! A version counts as served after one of these observations: an agent deployed it, an agent found it after a failure, or a scan
+//! saw it. Of several served versions, the one that expires first is stored, because clients fail when it expires.
+//!
+//! An observation is valid for [`patience::observation_max_age_us`], unless a later deployment of the newest version replaces it.
+//! An observation of an endpoint that no watch scans again is valid only until a newer version is issued. Without any observation,
+//! no version is verified.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! Private keys that the key service uses for managed certificates: the keys of all valid versions.
 //!
-//! Encrypted keys are decrypted here, and stay in this process. Keys of a provider stay there.
+//! Encrypted keys are decrypted in this process and never leave it. Keys of a provider stay at the provider.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! Spans of managed certificates. The trace of a certificate has the certificate's ID, and its root is the creation or the claim.
-//! Every process derives the IDs of spans from the IDs of certificates and runs, so a trace continues after a restart, on another
-//! server, and on agents.
+//! Spans of managed certificates. The trace ID is the ID of the certificate, and the root span is the creation or the claim. Every
+//! process derives the IDs of spans from the IDs of certificates and runs, so a trace continues after a restart, on another server,
+//! and on agents.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(certificate: Uuid, job: JobId) -> TraceParent {
     root(certificate).object_span(job.0.as_u128())
 }
 
-/// A certificate of a transaction, as its spans describe it.
+/// The ID and the name of a certificate, for the attributes of its spans.
 struct Described {
     certificate: Uuid,
     name: String,
@@ -33,7 +33,7 @@ struct Described {
 #[derive(Default)]
 pub(crate) struct PendingSpans {
     known: HashMap<i64, Described>,
-    /// Row id of the certificate, and a span whose parent is the run that the transaction ends, or else the root.
+    /// Row id of the certificate, and its span. The parent is the run that the transaction ends; without such a run, the root.
     steps: Vec<(i64, Span)>,
     roots: Vec<Span>,
 }
@@ -47,7 +47,7 @@ impl PendingSpans {
         }
     }
 
-    /// Adds the span of an event, if it is a step of the certificate's life that is not a run.
+    /// Adds the span of a creation, of a claim, or of a change of the served version. Ignores other events.
     pub(crate) fn add(&mut self, row: &ManagedRow, event: &Event, at_us: i64) {
         if !telemetry::spans::is_installed() {
             return;
@@ -94,7 +94,7 @@ impl PendingSpans {
     }
 }
 
-/// Returns the span of a run that has ended, from its first attempt. `None` for a run without one.
+/// Returns the span of a run that has ended, from its first attempt. `None` for an unsuccessful run without any attempt.
 fn of_run(job: &JobRow, of: &Described) -> Option<Span> {
     let began_us = match (job.started_at_us, job.state) {
         (Some(at_us), _) => at_us,

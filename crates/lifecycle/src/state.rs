@@ -1,7 +1,8 @@
 //! The state machine of a managed certificate, with every legal transition.
 //!
 //! [`step`] is a pure function. The caller stores a transition in one transaction with its audit row and its events. Runs
-//! (issuance, renewal, deployment) are jobs: the state says what the certificate waits for, and the job has the progress.
+//! (issuance, renewal, deployment) are jobs. The state of the certificate says what the certificate waits for; the job stores the
+//! progress.
 
 use std::fmt;
 

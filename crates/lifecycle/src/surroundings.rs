@@ -72,7 +72,7 @@ pub trait InternalAuthority: Send + Sync {
     /// changed. Returns the number of certificates that the CA issued.
     ///
     /// # Errors
-    /// [`AuthorityError`]. Either none was revoked then, or a retry revokes the rest.
+    /// [`AuthorityError`]. Some certificates may be revoked already; a retry revokes the rest.
     fn revoke<'a>(
         &'a self,
         certificates: &'a [Fingerprint],

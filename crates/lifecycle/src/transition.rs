@@ -15,7 +15,7 @@ use crate::state::{Current, Input};
 use crate::tables::jobs::JobRow;
 use crate::tables::managed::ManagedRow;
 
-/// A transition and its details.
+/// A state transition of a certificate, with the details for its audit row and event.
 pub(crate) enum Transition {
     ApprovalNeeded(Run),
     Approved(Current, ApprovalDetails),

@@ -28,7 +28,8 @@ impl Store {
         Database::open(url, options, SCHEMA).await.map(Self::over)
     }
 
-    /// Like [`Database::connections`], for a database that is not opened. Uses one connection, and creates or changes nothing.
+    /// Like [`Database::connections`], for a database that this process has not opened. Uses one connection, and creates or changes
+    /// nothing.
     ///
     /// # Errors
     /// Database errors.

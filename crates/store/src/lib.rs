@@ -21,7 +21,7 @@ pub mod series;
 pub mod states;
 mod store;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
+/// Boxes the future of a public `async fn`, so that crates that await it do not compile its body again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::{

@@ -10,7 +10,7 @@ pub const MASTER_KEY_ID: usize = 8;
 /// A master key's row in the database. It contains no key material.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MasterKeyRow {
-    /// Id of the master key.
+    /// Id of the master key. Every value that is sealed under the key contains this id.
     pub id: [u8; MASTER_KEY_ID],
     /// A known text, sealed under the master key.
     pub canary: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct MasterKeyRow {
 const EVERY: &str = "-- master_keys
 SELECT id, canary, created_at FROM master_keys ORDER BY created_at, id";
 
-/// Inserts a master key. Does nothing if its id exists, or if it is to be the first master key and there already is one.
+/// Inserts a master key. Does nothing if its id exists, or if `founding` is set and a founding key exists.
 const INSERT: &str = "-- master_key_insert
 INSERT INTO master_keys (id, canary, founding, created_at) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
 
@@ -39,7 +39,7 @@ pub async fn insert_first_master_key(tx: &mut Tx, key: &MasterKeyRow) -> Result<
     insert(tx, key, Value::Int(1)).await
 }
 
-/// Inserts a master key.
+/// Inserts a further master key. Does nothing if its id exists.
 ///
 /// # Errors
 /// Database errors.
@@ -54,7 +54,8 @@ async fn insert(tx: &mut Tx, key: &MasterKeyRow, founding: Value) -> Result<(), 
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// Deletes every master key except one: nothing is sealed under the others any more.
+/// Deletes every master key except `kept`. The caller must first re-encrypt all values that are sealed under the others. Returns
+/// the number of deleted keys.
 ///
 /// # Errors
 /// Database errors.
@@ -64,7 +65,7 @@ pub async fn forget_other_master_keys(tx: &mut Tx, kept: [u8; MASTER_KEY_ID]) ->
 }
 
 impl Keys<'_> {
-    /// Returns the master keys that the database knows, oldest first.
+    /// Returns all master key rows, oldest first.
     ///
     /// # Errors
     /// Database errors.
@@ -79,7 +80,7 @@ impl Keys<'_> {
         self.0.rows(Cost::Point, EVERY, Vec::new()).await?.into_iter().map(read).collect()
     }
 
-    /// Counts the values of a column by head (version and master key id). Scans the column.
+    /// Counts the sealed values of a column by their first bytes (version and master key id). Scans the column.
     ///
     /// # Errors
     /// Database errors.

@@ -61,7 +61,7 @@ impl ServerNodes<'_> {
         self.0.execute(FORGET, vec![node.seen_at_us.saturating_sub(KEPT_US).into()]).await.map(drop)
     }
 
-    /// Deletes a server that stops.
+    /// Deletes the row of a server, on its shutdown.
     ///
     /// # Errors
     /// Database errors.

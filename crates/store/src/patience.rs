@@ -1,10 +1,10 @@
 //! Timeouts as functions of a certificate's lifetime, from two hours to 398 days.
 //!
-//! A constant that suits a year is longer than the lifetime of a short-lived certificate. One that suits a day would alert people
-//! every week of the year. Lifecycle, watches and alerts all take their timeouts from here. Thresholds of expiry alerts are
-//! fractions of the lifetime, too, and can be configured.
+//! A constant timeout that suits one-year certificates is longer than the lifetime of a short-lived certificate. One that suits
+//! one-day certificates would raise alerts every week for a one-year certificate. Lifecycle, watches and alerts all take their
+//! timeouts from here. Thresholds of expiry alerts are fractions of the lifetime, too, and can be configured.
 //!
-//! | lifetime | run | retry at least | backoff | approval | suggestion | replaced | deployment late (a third left) |
+//! | lifetime | run timeout | minimum retry delay | backoff | approval timeout | ARI retry | previous version served | deployment late (a third of the lifetime left) |
 //! | --- | --- | --- | --- | --- | --- | --- | --- |
 //! | 2 hours | 10 min | 72 s | 7 s – 72 s | 15 min | 6 min | 6 min | 4 min |
 //! | 6 days | 12 h | 1 h | 30 s – 1 h | 18 h | 6 h | 7.2 h | 4.8 h |
@@ -16,7 +16,7 @@ const MINUTE_US: i64 = 60 * SECOND_US;
 const HOUR_US: i64 = 60 * MINUTE_US;
 const DAY_US: i64 = 24 * HOUR_US;
 
-/// Assumed lifetime in µs of a certificate that was never issued and whose request contains none.
+/// Assumed lifetime in µs of a certificate that was never issued and whose request contains no lifetime.
 pub const LIFE_UNKNOWN_US: i64 = 90 * DAY_US;
 
 /// Returns how long a run keeps trying, in µs: a twelfth of the lifetime, 5 minutes to 3 days. A renewal is due when a third of the
@@ -49,8 +49,8 @@ pub fn max_backoff_us(life_us: i64) -> i64 {
 /// The longest pause between attempts for any lifetime, in µs.
 pub const BACKOFF_MAX_US: i64 = HOUR_US;
 
-/// Returns how long an approval may take, in µs: an eighth of the lifetime, 10 minutes to 7 days. After that the run ends and the
-/// next one is planned.
+/// Returns how long an approval may take, in µs: an eighth of the lifetime, 10 minutes to 7 days. After this time the run ends, and
+/// the next run is planned.
 #[must_use]
 pub fn approval_timeout_us(life_us: i64) -> i64 {
     (life_us / 8).clamp(10 * MINUTE_US, 7 * DAY_US)

@@ -1,5 +1,5 @@
-//! Event counts by hour and by day (UTC). The transaction of an event counts it, so that reading a range takes the same time
-//! whatever the size of other tables.
+//! Event counts by hour and by day (UTC). The transaction that stores an event also counts it. So the time to read a range does not
+//! depend on the size of other tables.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub const HOURS_KEPT_US: i64 = 100 * DAY_US;
 pub const DAYS_KEPT_US: i64 = 5 * 366 * DAY_US;
 
 coded! {
-    /// A counted series.
+    /// A kind of events that are counted by hour and by day.
     pub enum Series: "series" {
         /// Certificates issued: by the internal CA over any protocol, and managed ones from any issuer.
         Issued = 0 => "issued",
@@ -60,7 +60,7 @@ impl Step {
 pub struct SeriesCounts(BTreeMap<(Series, String), i64>);
 
 impl SeriesCounts {
-    /// Adds `more` to a count.
+    /// Adds `more` events of `series` to the count of `team`.
     pub fn add(&mut self, series: Series, team: Option<&str>, more: u64) {
         let more = i64::try_from(more).unwrap_or(i64::MAX);
         if more > 0 {
@@ -72,7 +72,7 @@ impl SeriesCounts {
 /// A count of one interval.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SeriesPoint {
-    /// The counted series.
+    /// Kind of the counted events.
     pub series: Series,
     /// Start of the interval, µs.
     pub from_us: i64,
@@ -102,7 +102,7 @@ DELETE FROM series_counts WHERE step = ?1 AND series = ?2 AND from_at < ?3";
 pub(crate) const ALL: &[&str] = &[RANGE, RANGE_OF, TRIM];
 pub(crate) const BULKS: &[&BulkStatement] = &[&COUNT];
 
-/// Adds the counts of this transaction, at `at_us`. One statement, or none without counts.
+/// Adds `counts` to the hour and the day of `at_us`, in this transaction. Sends one statement, or none for empty counts.
 ///
 /// # Errors
 /// Database errors.

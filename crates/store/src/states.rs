@@ -1,4 +1,4 @@
-//! Enums in rows that higher crates use unchanged: the code in the database and the name in JSON.
+//! Enums of stored rows, each with its code in the database and its name in JSON. Higher crates use them unchanged.
 
 use coded::{coded, named};
 
@@ -31,7 +31,7 @@ coded! {
     pub enum KeyHolder: "key location" {
         /// This server, in sealed form.
         Server = 0 => "server",
-        /// The agent that the row names.
+        /// An agent. The row contains its id.
         Agent = 1 => "agent",
         /// The key service.
         KeyService = 2 => "key_service",
@@ -125,7 +125,7 @@ coded! {
         RolledBack = 4 => "rolled_back",
         /// The deployment failed, and the previous files could not be restored.
         Broken = 5 => "broken",
-        /// Cancelled.
+        /// The deployment was cancelled before it was done.
         Cancelled = 6 => "cancelled",
     }
 }

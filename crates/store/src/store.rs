@@ -1,4 +1,4 @@
-//! The database handle of callers.
+//! The handle [`Store`] of a database with Bulla's tables.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ impl Deref for Store {
 
 /// Declares a handle on the tables of one kind of object: a struct over a borrowed [`Store`], created by `Name::of(&store)`.
 ///
-/// Its methods read. Functions that change rows take the transaction, a [`db::Tx`].
+/// Methods of a handle read. Functions that change rows take the transaction, a [`db::Tx`].
 #[macro_export]
 macro_rules! handle {
     ($(#[$doc:meta])* $handle:ident) => {

@@ -25,7 +25,7 @@ pub(super) struct Settings {
     pub(super) agent: Uuid,
     pub(super) name: String,
     pub(super) server: String,
-    /// SHA-256 of the certificate that the agent trusts the server by. Used when there is no file of trust anchors.
+    /// SHA-256 of the pinned certificate by which the agent trusts the server. Used when there is no file of trust anchors.
     pub(super) pin: Option<String>,
 }
 
@@ -126,7 +126,7 @@ impl Folder {
         self.path("keys").join(format!("{spki}.pem"))
     }
 
-    /// Returns the private key of a public key, if it was generated here.
+    /// Returns the private key that belongs to a public key, if the agent generated it.
     pub(super) fn key(&self, spki: &SpkiHash) -> Result<Option<PrivateKey>, JoinError> {
         read_key(&self.key_path(&spki.to_string()))
     }

@@ -31,7 +31,7 @@ const PROGRAM: &str = "bulla-agent";
 pub const STATE_FOLDER: &str = "/var/lib/bulla-agent";
 /// Maximum number of concurrent jobs. Each may wait for a server to reload.
 const JOBS_AT_ONCE: usize = 4;
-/// Time that deployments in progress get on shutdown. The next start undoes unfinished ones.
+/// Time for deployments in progress to finish on shutdown. The next start undoes unfinished ones.
 const STOP_GRACE: Duration = Duration::from_secs(60);
 /// Maximum number of rounds of [`Agent::work_once`]. A CSR takes one round, its certificate a later one.
 const ROUNDS_MAX: usize = 20;
@@ -82,7 +82,7 @@ pub struct WorkReport {
     pub failed: usize,
 }
 
-/// An enrolled agent.
+/// An enrolled agent on this host, which runs the jobs of its server.
 pub struct Agent {
     folder: Folder,
     settings: Settings,
@@ -91,20 +91,20 @@ pub struct Agent {
     deployer: Deployer,
     clock: Clock,
     under_way: Arc<Mutex<HashSet<Uuid>>>,
-    /// Time of the next attempt to renew the client certificate, in seconds.
+    /// Earliest time of the next attempt to renew the client certificate, seconds since 1970-01-01 UTC.
     renew_again_at: i64,
 }
 
 impl Agent {
-    /// Enrols this host as an agent: generates a key here and gets a certificate for it from the server. Repeating the call after
-    /// a lost response, with the same key and token, returns the same agent.
+    /// Enrols this host as an agent: generates a key here and gets a certificate for it from the server. Repeating the call after a
+    /// lost response, with the same key and token, returns the same agent.
     ///
     /// # Errors
-    /// [`AgentRunError`]. Only the key is kept then.
+    /// [`AgentRunError`]. The generated key is kept for the next call.
     #[crate::boxed]
     pub async fn enroll(options: &JoinOptions) -> Result<AgentStatus, AgentRunError> {
         let server = options.server()?;
-        // Opened for its lock and its checks of the directory.
+        // Opened only to lock and check the directory.
         let _deployer = Deployer::open(&options.state, PolicyFile::new(Path::new(POLICY_FILE)))?;
         let folder = Folder::new(&options.state)?;
         if let Some(settings) = folder.settings()? {
@@ -186,7 +186,7 @@ impl Agent {
         Ok(Self { folder, settings, identity, api, deployer, clock, under_way, renew_again_at: 0 })
     }
 
-    /// Returns the agent's name.
+    /// Returns the name that the agent was enrolled with.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.settings.name
@@ -196,7 +196,7 @@ impl Agent {
     /// unreachable.
     ///
     /// # Errors
-    /// [`AgentRunError`] when its directory fails, after the deployments in progress.
+    /// [`AgentRunError`] when the agent's directory cannot be read or written. Deployments in progress finish first.
     #[crate::boxed]
     pub async fn run(&mut self, stop: CancellationToken) -> Result<(), AgentRunError> {
         let mut jobs = JoinSet::new();

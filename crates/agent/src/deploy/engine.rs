@@ -2,7 +2,7 @@
 //!
 //! plan → compare with the current files → back up the current files → write the journal → write the new files next to the old →
 //! rename → validate → reload → check the served certificate → remove the journal. A failure at any step restores the backup and
-//! reloads again. A crash leaves the journal, and [`Deployer::recover`] does the same.
+//! reloads again. A crash leaves the journal, from which [`Deployer::recover`] restores the backup.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -44,15 +44,15 @@ pub enum DeployError {
     /// A deployment that a crash interrupted cannot be undone: the policy no longer allows it.
     #[error("{refusal}\nOr remove {journal} to leave the files as they are", journal = .journal.display())]
     Undo {
-        /// The reason of the refusal.
+        /// The actions that the policy does not allow.
         refusal: Refusal,
         /// Path of the deployment's journal.
         journal: PathBuf,
     },
-    /// The agent's state directory failed.
+    /// The agent's state directory cannot be used.
     #[error("cannot use the agent's folder: {0}")]
     State(#[from] StateError),
-    /// A file of the target failed.
+    /// A file of the target cannot be read or replaced.
     #[error(transparent)]
     File(#[from] FileError),
     /// The key store could not be generated.
@@ -64,7 +64,7 @@ pub enum DeployError {
     /// The server could not be reloaded with the new files.
     #[error("reload failed: {0}")]
     Reload(HookError),
-    /// The server serves another certificate.
+    /// The endpoint could not be probed, or serves another certificate.
     #[error("verification failed: {0}")]
     Verify(VerifyError),
     /// The thread of the deployment panicked; a bug.
@@ -78,7 +78,7 @@ pub enum DeployError {
 coded::named! {
     /// Outcome of a deployment.
     pub enum Outcome: "outcome of a deployment" {
-        /// Files were written and the server reloaded. If the target has an endpoint, it serves the certificate.
+        /// Files were written and the server reloaded. The endpoint of the target, if any, serves the certificate.
         Deployed => "deployed",
         /// All files were already up to date.
         Unchanged => "unchanged",
@@ -91,7 +91,7 @@ coded::named! {
     }
 }
 
-/// Report of a deployment.
+/// Result of a deployment, with its errors and the replaced files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
     /// Outcome of the deployment.
@@ -136,8 +136,8 @@ pub struct Deployer(Arc<DeployerState>);
 #[derive(Debug)]
 struct DeployerState {
     state: StateFolder,
-    /// Lock for writing, validating and reloading: one deployment at a time. Otherwise two certificates of one server would each
-    /// see the other half written.
+    /// Lock for writing, validating and reloading: one deployment at a time. Otherwise a server could load the half-written files
+    /// of another deployment.
     turn: tokio::sync::Mutex<()>,
     /// Targets with a deployment in progress. At most as many as the agent's concurrent jobs.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
@@ -208,7 +208,7 @@ impl Deployer {
         }
     }
 
-    /// Removes the backups and the journal of a deleted target. Its files on the host stay.
+    /// Removes the backups and the journal of a deleted target. The deployed files on the host are kept.
     ///
     /// # Errors
     /// [`StateError`] when something cannot be removed.
@@ -275,7 +275,7 @@ impl Deployer {
         if wants.is_empty() { Ok(()) } else { Err(policy.refusal(wants).into()) }
     }
 
-    /// Handles a target whose files are already up to date. The server may still serve old ones.
+    /// Handles a target whose files are already up to date. The server may still serve the previous certificate.
     async fn handle_unchanged_target(
         &self,
         needs: &TargetRequirements,
@@ -356,8 +356,8 @@ impl Deployer {
         Report { outcome, error: Some(error.to_string()), rollback_error, served, written }
     }
 
-    /// Restores the previous files, and reloads if the server may have loaded the new ones. `Some` is a reload that failed after
-    /// the files were restored. The policy is checked again: it may have changed since the journal was written.
+    /// Restores the previous files, and reloads if the server may have loaded the new ones. Returns the error of a reload that
+    /// failed after the files were restored. The policy is checked again: it may have changed since the journal was written.
     async fn undo(
         &self,
         journal: &Journal,
@@ -396,7 +396,8 @@ async fn verified(verify: &Verify, expected: Fingerprint, policy: &Policy) -> Re
     part("verify", Kind::Client, described, served).await.map_err(DeployError::Verify)
 }
 
-/// Returns what a target needs and the policy of this host does not allow. Changes nothing. `state` is the agent's state directory.
+/// Returns the actions that a target needs but the policy of this host does not allow. Changes nothing. `state` is the agent's
+/// state directory.
 ///
 /// # Errors
 /// [`DeployError`] when the policy cannot be read, or a file that it allows cannot be inspected.
@@ -412,7 +413,7 @@ pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<
     Ok(wants)
 }
 
-/// A started deployment: the journal is written, and so are the files unless there was a failure.
+/// A started deployment: the journal is written, and the files too unless writing failed.
 struct StartedDeployment {
     journal: Journal,
     changed: Vec<PathBuf>,
@@ -526,7 +527,8 @@ fn kept(file: &FileComparison<'_>) -> (BackupFile, Option<Zeroizing<Vec<u8>>>) {
     (BackupFile { path, attributes }, file.found.as_ref().map(|found| found.content.clone()))
 }
 
-/// Checks the policy again: the path may resolve elsewhere by now, and the directory opened here is the one that is written to.
+/// Checks the policy again, because the path may resolve to another file by now. The directory opened here is the one that is
+/// written to.
 fn check_planned_file<'p>(
     planned: &'p PlannedFile,
     policy: &Policy,
@@ -566,7 +568,8 @@ struct Busy<'d>(&'d DeployerState, Uuid);
 
 impl<'d> Busy<'d> {
     fn claim(inner: &'d DeployerState, id: Uuid) -> Option<Self> {
-        // Not `then_some`: its value would be dropped while the lock is held, and end the other claim.
+        // Not `then_some`: that always builds a claim. If another deployment has the id, dropping the claim would remove that
+        // deployment's id.
         inner.busy.lock().insert(id).then(|| Self(inner, id))
     }
 }

@@ -16,7 +16,8 @@ type StopCondition = dyn Fn(&str) -> bool + Send + Sync;
 pub struct Halted(String);
 
 impl Fault {
-    /// Creates a fault that happens at each step for which `ask` returns true. `ask` gets the name of the step, such as "before commit 1".
+    /// Creates a fault that stops a deployment at the first step for which `ask` returns true. `ask` gets the name of the step,
+    /// such as "before commit 1".
     pub fn new(ask: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(ask)))
     }

@@ -74,7 +74,7 @@ pub(crate) struct FileContent {
     pub(crate) attributes: Attributes,
 }
 
-/// A file of a target: an open handle of its directory, so that no process can swap the directory, and its file name.
+/// A file of a target: its name, and an open handle of its directory, so that no process can swap the directory.
 pub(crate) struct TargetFile {
     folder: OwnedFd,
     path: PathBuf,
@@ -168,7 +168,6 @@ impl TargetFile {
         self.remove_named(&self.staged())
     }
 
-    /// Removes the file.
     pub(crate) fn remove(&self) -> Result<(), FileError> {
         self.remove_named(&self.name)?;
         self.sync()

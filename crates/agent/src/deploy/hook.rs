@@ -17,7 +17,7 @@ use crate::accounts::{self, Account};
 const OUTPUT_MAX: usize = 16 * 1_024;
 /// Maximum characters of the output in a report.
 const SHOWN_MAX: usize = 2_000;
-/// Time to wait for remaining output after the command has exited. Its background processes may keep the pipe open.
+/// Time to wait for remaining output after the command has exited. Background processes of the command may keep the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);
 /// Search path for commands given without a directory.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -35,7 +35,7 @@ pub(crate) struct Hook {
     pub(crate) told: Option<MaterialPaths>,
 }
 
-/// Paths of the files that a command gets.
+/// Paths of the files that are passed to a command.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct MaterialPaths {
     pub(crate) cert: PathBuf,
@@ -53,7 +53,7 @@ pub enum HookError {
     /// The command could not be started.
     #[error("{command}: cannot be started: {reason}")]
     Start {
-        /// The program.
+        /// Name or path of the program.
         command: String,
         /// The error of the operating system.
         reason: String,
@@ -147,7 +147,7 @@ impl Hook {
         }
     }
 
-    /// Starts the command. It gets nothing of the agent's environment, which may contain secrets.
+    /// Starts the command with an environment of its own: the agent's may contain secrets.
     fn start(&self, of: &Program) -> Result<Child, HookError> {
         let (program, arguments) = of.argv.split_first().ok_or_else(|| HookError::Start {
             command: String::new(),
@@ -198,7 +198,7 @@ impl MaterialPaths {
         all
     }
 
-    /// Returns the leaf that is in the files now. After a rollback it is the previous one.
+    /// Returns the leaf in the current files: after a rollback, the previous one.
     fn leaf(&self) -> Option<x509::Certificate> {
         let text = std::fs::read(&self.cert).ok()?;
         let (_, der) = x509::pem::certificates(&text).next()?;

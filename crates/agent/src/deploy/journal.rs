@@ -1,7 +1,7 @@
 //! The agent's state directory: backups from before each deployment, and journals of deployments in progress.
 //!
-//! A deployment's journal is written before the first file changes and removed after the last check. While it exists, the backup
-//! that it names has the previous files. Any process that finds a journal restores them.
+//! A deployment's journal is written before the first file changes and removed after the last check. While the journal exists, the
+//! backup that it names contains the previous files. Any process that finds a journal restores these files.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

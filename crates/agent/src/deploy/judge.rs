@@ -11,13 +11,13 @@ use crate::accounts;
 const PRIVATE: u32 = 0o600;
 /// Default mode of a new file without a private key.
 const PUBLIC: u32 = 0o644;
-/// Permission bits of other users. They are always removed from a key file, whatever its mode was.
+/// Permission bits of other users. Removed from the previous mode of a key file, unless the target sets a mode.
 const OTHERS: u32 = 0o007;
 
-/// Returns everything that the policy does not allow, so that its owner sees the full list.
+/// Returns everything that the policy does not allow, so that the owner of the host sees the full list.
 ///
 /// # Errors
-/// [`FileError`] of files that the policy does allow.
+/// [`FileError`] for a file that the policy allows.
 pub(crate) fn find_missing_permissions(
     needs: &TargetRequirements,
     policy: &Policy,
@@ -32,7 +32,8 @@ pub(crate) fn find_missing_permissions(
     Ok(wants)
 }
 
-/// Checks the path as written first. About a path that is not allowed the server learns nothing, not even whether it exists.
+/// Checks the path before resolving links. So the server learns nothing about a path that is not allowed, not even whether it
+/// exists.
 fn missing_file_permission(needed: &NeededFile, policy: &Policy) -> Result<Option<DeniedAction>, FileError> {
     if let Err(want) = policy.path(&needed.spec.path) {
         return Ok(Some(want));
@@ -62,7 +63,7 @@ pub(crate) fn judge_file(
     }
 }
 
-/// Checks whether the agent may connect to the endpoint. A name without its own rule is resolved if any rule has its port.
+/// Checks whether the agent may connect to the endpoint. Resolves a host name without its own rule only if some rule has its port.
 pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<DeniedAction> {
     if policy.names(endpoint) {
         return None;
@@ -74,8 +75,8 @@ pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<
     policy.addresses(endpoint, &addresses).err()
 }
 
-/// Returns the configured attributes, else the previous file's, else the agent's own. A file with a key stays closed to
-/// other users unless the configuration says otherwise.
+/// Returns the configured attributes, else the previous file's, else the agent's own. Without a configured mode, other users get no
+/// access to a key file.
 pub(crate) fn wanted(needed: &NeededFile, before: Option<Attributes>) -> Result<Attributes, FileError> {
     let spec = &needed.spec;
     let (own_uid, own_gid) = accounts::own();

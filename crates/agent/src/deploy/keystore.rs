@@ -40,7 +40,8 @@ fn entry(material: &Material) -> Result<PrivateKeyChain, KeystoreError> {
     Ok(PrivateKeyChain::new(local_key_id, key, chain?))
 }
 
-/// Returns a check whether a PKCS#12 file has the content to be written. Its bytes differ each time because of the salts.
+/// Returns a function that checks whether a PKCS#12 file has the content to be written. The bytes differ each time because of the
+/// salts.
 pub(super) fn pkcs12_content_matcher(
     material: &Material,
     alias: &str,

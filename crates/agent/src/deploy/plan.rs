@@ -41,7 +41,6 @@ pub(crate) struct TargetRequirements {
     pub(crate) verify: Option<Verify>,
 }
 
-/// A file to be written.
 pub(crate) struct PlannedFile {
     pub(crate) needed: NeededFile,
     pub(crate) content: Zeroizing<Vec<u8>>,

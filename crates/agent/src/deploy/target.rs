@@ -138,7 +138,7 @@ pub enum KeystoreFormat {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecTarget {
-    /// Command to run.
+    /// Command that gets the paths of the files.
     pub command: HookCommand,
     /// Timeout in seconds. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,7 +148,7 @@ pub struct ExecTarget {
     pub verify: Option<Verify>,
 }
 
-/// A command of a target. For both variants the policy of the agent's host decides.
+/// A command of a target. The policy of the agent's host must allow it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(
     untagged,
@@ -278,7 +278,7 @@ pub(crate) const ALIAS: &str = "server";
 const HIDDEN: &str = "(hidden)";
 
 impl Target {
-    /// Returns the stable name of the kind.
+    /// Returns the stable name of the kind: `nginx`, `pkcs12`, …
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -310,7 +310,7 @@ impl Target {
         }
     }
 
-    /// Returns whether the target contains a password. It must then be sealed when stored and redacted when displayed.
+    /// Returns whether the target contains a password. If so, the target must be sealed when stored and redacted when displayed.
     #[must_use]
     pub fn has_password(&self) -> bool {
         matches!(self, Self::Pkcs12(_) | Self::Jks(_))

@@ -58,9 +58,9 @@ pub enum VerifyError {
     Other {
         /// Address of the endpoint.
         address: SocketAddr,
-        /// The served certificate.
+        /// Fingerprint of the served certificate.
         served: Fingerprint,
-        /// The expected certificate.
+        /// Fingerprint of the expected certificate.
         expected: Fingerprint,
     },
 }
@@ -150,7 +150,7 @@ async fn allowed(verify: &Verify, policy: &Policy) -> Result<Vec<SocketAddr>, Ve
 
 pub(crate) async fn resolve(verify: &Verify) -> Result<Vec<SocketAddr>, VerifyError> {
     let unknown = |reason: String| VerifyError::Resolve { host: verify.host.clone(), reason };
-    // The system's resolver is right here: the host's own view counts, with /etc/hosts.
+    // Use the system's resolver, so that the host's own view counts, including /etc/hosts.
     let found = tokio::net::lookup_host((verify.host.as_str(), verify.port)).await;
     let addresses: Vec<_> = found.map_err(|error| unknown(error.to_string()))?.take(ADDRESSES_MAX).collect();
     if addresses.is_empty() { Err(unknown("no address".to_owned())) } else { Ok(addresses) }
@@ -192,7 +192,7 @@ async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, St
             Step::Send(octets) => send(&mut stream, &wrapping.wrap(octets)).await?,
             Step::Failed(failure) => return Err(failure.to_string()),
             Step::Done(farewell) => {
-                // A courtesy only: the certificate is known by now.
+                // Best effort, because the certificate is already known.
                 let _ = send(&mut stream, &wrapping.wrap(farewell)).await;
                 break;
             }

@@ -72,7 +72,7 @@ INSERT INTO deployments (job, target, agent, certificate, fingerprint, state, at
 VALUES (:job, :target, :agent, :certificate, :fingerprint, {DeploymentState::Waiting}, 0, :at, :at) ON CONFLICT DO NOTHING")
 };
 
-/// Stores the result of a deployment. A finished deployment is not changed, so a repeated report has no effect.
+/// Stores the result of a deployment, unless it was already deployed, unchanged or cancelled.
 pub(super) const FINISH: BulkStatement = db::bulk! { (job bigint, target uuid, state bigint, error text, served bytea, at bigint)
     with_states!("-- deployments_finish
 UPDATE deployments SET state = :state, error = :error, served = :served, updated_at = :at, attempts = attempts + 1
@@ -157,7 +157,7 @@ pub(super) fn composed() -> Vec<String> {
     filters.iter().map(|filter| filtered(filter, i64::MAX.into(), 1).0).collect()
 }
 
-/// Inserts pending deployments. Existing ones are not changed. One statement for all.
+/// Inserts pending deployments in one statement. Existing deployments are not changed.
 ///
 /// # Errors
 /// Database errors.
@@ -174,7 +174,8 @@ pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<()
     tx.bulk(&INSERT, columns).await.map(drop)
 }
 
-/// Stores the results of deployments. Returns those that were not finished before. One statement for all.
+/// Stores the results of deployments in one statement. Skips deployments that are already deployed, unchanged or cancelled. Returns
+/// the others.
 ///
 /// # Errors
 /// Database errors.

@@ -67,7 +67,7 @@ pub async fn insert_agent_token(
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// Uses a token for `agent`. `None` when no token has this hash, or it is used or expired.
+/// Marks the token with this hash as used by `agent`. Returns `None` when the token does not exist, or is used or expired.
 ///
 /// # Errors
 /// Database errors.

@@ -340,7 +340,7 @@ pub async fn retire_agent(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, Sto
     Ok(tx.execute(RETIRE, vec![id.into(), at_us.into()]).await? == 1)
 }
 
-/// Stores when agents were seen, with the facts about their hosts. One statement for all.
+/// Stores when agents were last seen, with the facts about their hosts, in one statement.
 ///
 /// # Errors
 /// Database errors.
@@ -475,7 +475,7 @@ impl Agents<'_> {
         )
     }
 
-    /// Returns a group.
+    /// Returns the group with this name.
     ///
     /// # Errors
     /// Database errors.

@@ -116,7 +116,7 @@ impl Mailer {
     }
 }
 
-/// Returns the addresses that the guard allows, or its refusal when it refuses all.
+/// Returns the addresses that the guard allows. If the guard refuses all of them, returns the refusal.
 fn allowed(guard: Guard, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Refused> {
     let good: Vec<_> = addresses.iter().copied().filter(|address| guard.address(*address).is_ok()).collect();
     match addresses.first() {

@@ -53,7 +53,7 @@ pub struct AlertChannelRow {
 /// A rule, a silence or the settings, as JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertDocument {
-    /// Id of the document.
+    /// Id of the document. Nil for the settings.
     pub id: Uuid,
     /// Name, unique among documents of the same kind.
     pub name: String,
@@ -260,7 +260,8 @@ pub async fn raise_alerts(tx: &mut Tx, alerts: Vec<NewAlert>) -> Result<Vec<Rais
     tx.bulk(&RAISE, columns).await?.into_iter().map(raised).collect()
 }
 
-/// Resolves the alerts of kinds and subjects. Returns the rows of alerts that were open and not silenced.
+/// Resolves the alerts about these subjects and of these kinds, given as pairs. Returns the rows of alerts that were open and not
+/// silenced.
 ///
 /// # Errors
 /// Database errors.
@@ -489,7 +490,7 @@ impl Alerts<'_> {
         self.0.rows(Cost::Walk, CHANNELS, Vec::new()).await?.into_iter().map(channel_row).collect()
     }
 
-    /// Returns one channel.
+    /// Returns the channel with this id.
     ///
     /// # Errors
     /// Database errors.
@@ -515,7 +516,7 @@ impl Alerts<'_> {
         rows.into_iter().map(document).collect()
     }
 
-    /// Returns one alert.
+    /// Returns the alert with this public id.
     ///
     /// # Errors
     /// Database errors.
@@ -615,7 +616,7 @@ impl Alerts<'_> {
         found.into_iter().map(delivery_row).collect()
     }
 
-    /// Stores the results of attempts and the status of their channels, as pairs of a message and its channel.
+    /// Stores the results of delivery attempts, each with the id of its channel, and updates the status of these channels.
     ///
     /// # Errors
     /// Database errors.

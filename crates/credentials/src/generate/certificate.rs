@@ -95,7 +95,7 @@ pub struct CertificateParameters {
     pub key_type: Option<KeyType>,
     /// Validity in days.
     pub duration: u32,
-    /// The name of the credential that signs.
+    /// Name of the CA credential that signs the certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
     /// Whether a CA whose certificate has expired may sign the certificate. An extension to CredHub.
@@ -355,7 +355,8 @@ impl CertificateParameters {
             all.push(Extension::subject_alt_names(&self.names()?));
         }
         let usage = match self.usage()? {
-            // RFC 5280 section 4.2.1.3 requires it for CAs. CredHub leaves it out, and strict clients reject such certificates.
+            // RFC 5280 section 4.2.1.3 requires a key usage in CA certificates. CredHub leaves the key usage out, and strict
+            // clients reject such certificates.
             0 if self.is_ca => KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN,
             asked => asked,
         };

@@ -68,7 +68,7 @@ impl Default for SshParameters {
     }
 }
 
-/// Parameters for generating a user.
+/// Parameters for generating a credential of type `user`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UserParameters {
     /// The user name. Generated if absent.
@@ -81,15 +81,15 @@ pub struct UserParameters {
 /// Parameters for generating a value, by type.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Parameters {
-    /// A password.
+    /// Parameters of a credential of type `password`.
     Password(PasswordParameters),
-    /// A user.
+    /// Parameters of a credential of type `user`.
     User(UserParameters),
-    /// An RSA key pair.
+    /// Parameters of a credential of type `rsa`.
     Rsa(RsaParameters),
-    /// An SSH key pair.
+    /// Parameters of a credential of type `ssh`.
     Ssh(SshParameters),
-    /// A certificate.
+    /// Parameters of a credential of type `certificate`.
     Certificate(Box<CertificateParameters>),
 }
 
@@ -117,7 +117,7 @@ impl GenerateRequest {
 }
 
 impl Parameters {
-    /// Parses parameters. `value` contains the members of a request for a user that are not in its parameters.
+    /// Parses parameters. `value` is the `value` field of the request: for the type `user`, it may contain the user name.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] with a message for the caller.

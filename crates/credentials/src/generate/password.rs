@@ -24,9 +24,9 @@ const NOTHING_LEFT: &str = "The combination of parameters in the request is not 
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PasswordParameters {
-    /// Characters. A length outside 4 to 200 becomes 30.
+    /// Number of characters. A number outside 4 to 200 is replaced with 30.
     pub length: u32,
-    /// Whether the password has punctuation.
+    /// Whether the password contains punctuation characters.
     pub include_special: bool,
     /// Whether digits are excluded.
     pub exclude_number: bool,

@@ -33,15 +33,16 @@ pub struct ConnectionSettings {
     pub port: u16,
     /// Name of the database.
     pub database: String,
-    /// The role that creates and drops others.
+    /// Database role that creates and drops the roles of leases.
     pub username: String,
-    /// Password of that role. `None` keeps the stored one; impossible if host, port, database, user, TLS mode or roots change.
+    /// Password of `username`. `None` keeps the stored password; rejected if host, port, database, user, TLS mode or roots change.
     pub password: Option<Secret>,
     /// Encryption of the connection.
     pub tls: ConnectionTls,
     /// Certificates to trust, in PEM. They replace the system's roots.
     pub roots: Option<String>,
-    /// Whether another host, port or database is the same database under a new address, so that existing leases are revoked there.
+    /// Whether a changed host, port or database name still denotes the same database. Existing leases are then revoked at the new
+    /// address.
     pub same_database: bool,
 }
 
@@ -50,7 +51,7 @@ pub struct ConnectionSettings {
 pub struct DatabaseConnection(ConnectionRow);
 
 impl DatabaseConnection {
-    /// Returns the settings. The password in it is encrypted.
+    /// Returns the settings. They contain the password in encrypted form.
     #[must_use]
     pub fn row(&self) -> &ConnectionRow {
         &self.0
@@ -75,7 +76,7 @@ pub(super) fn require_database_access(requester: &Requester) -> Result<(), Crede
     if requester.manages_databases { Ok(()) } else { Err(CredentialError::Forbidden) }
 }
 
-/// Returns everything that decides about the receiver of the password.
+/// Returns the fields that determine which server receives the password.
 fn destination(row: &ConnectionRow) -> String {
     json!([row.host, row.port, row.database, row.username, row.tls.name(), row.roots]).to_string()
 }
@@ -285,7 +286,7 @@ impl Credentials {
     }
 }
 
-/// Returns the target of a connection.
+/// Returns the address and the login of a connection, to open a session.
 pub(super) fn target<'a>(row: &'a ConnectionRow, password: &'a Secret) -> DatabaseTarget<'a> {
     DatabaseTarget {
         revision: row.id,

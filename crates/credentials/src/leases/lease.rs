@@ -19,28 +19,28 @@ use crate::tables::{
 use crate::{CredentialError, Credentials, Name, Operation};
 use callout::{DatabaseSession, RemoteError};
 
-/// Characters of a password: 190 bits.
+/// Length of a generated password in characters: 190 bits of entropy.
 const PASSWORD_CHARS: u32 = 32;
 
-/// A request for a credential.
+/// A request for a dynamic credential and its lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LeaseRequest {
     /// Lifetime in seconds; `None`: the role's default.
     pub ttl_s: Option<u32>,
-    /// Whether a longer lifetime than the role's maximum is shortened, as Vault does, and not an error.
+    /// Whether to shorten a lifetime above the role's maximum, as Vault does, instead of rejecting the request.
     pub shortens: bool,
 }
 
-/// A new lease with its password, which is returned only now.
+/// A new lease with its password. The password cannot be read again later.
 #[derive(Clone, Debug)]
 pub struct NewLease {
-    /// The lease.
+    /// The lease, as stored.
     pub lease: LeaseRow,
     /// Password of the role [`LeaseRow::username`].
     pub password: Secret,
 }
 
-/// Returns the key of the advisory lock that orders the creation of a lease's role and its end.
+/// Returns the key of the advisory lock that serializes the creation and the removal of a lease's database role.
 pub(super) fn lock_of(lease: Uuid) -> i64 {
     let mut low = [0; 8];
     low.copy_from_slice(&lease.as_bytes()[8..]);
@@ -65,12 +65,12 @@ impl LeaseRequest {
 }
 
 impl Credentials {
-    /// Creates a role at the database, and its lease. The lease and its audit record are durable before the role exists. Requires read
-    /// permission at the name of the role.
+    /// Creates a role at the database, and its lease. The lease and its audit record are durable before the role exists. Requires
+    /// read permission at the name of the role.
     ///
     /// # Errors
-    /// [`CredentialError::NoRole`]; [`CredentialError::Remote`] when the database does not create it; [`CredentialError::Bad`] for a
-    /// lifetime that is too long, or when the caller has 1,000 leases.
+    /// [`CredentialError::NoRole`]; [`CredentialError::Remote`] when the database does not create the role;
+    /// [`CredentialError::Bad`] for a lifetime that is too long, or when the caller has 1,000 leases.
     #[crate::boxed]
     pub async fn create_lease(
         &self,
@@ -96,7 +96,7 @@ impl Credentials {
         let statements = role::creation(&role, &values)?;
         self.insert_lease(requester, &lease, &connection).await?;
         let created = async {
-            // Nothing was sent to the database before the session exists.
+            // No statement is sent before the session exists. If the session fails, the role certainly does not exist.
             let session = databases.session(&target(&connection, &password)).await;
             let session = session.map_err(|error| (error, true))?;
             session.run(lock_of(lease.id), &statements).await.map_err(|error| {
@@ -171,7 +171,7 @@ impl Credentials {
             }
             .boxed()
         });
-        // As for reads of values: without a durable record there is no credential.
+        // A credential is created only after its audit record is durable, as for reads of values.
         match inserted.await.map_err(|error| CredentialError::Unlogged(error.into()))? {
             true => Ok(()),
             false => Err(CredentialError::bad(format!(
@@ -181,7 +181,8 @@ impl Credentials {
         }
     }
 
-    /// Ends a lease whose creation failed: deletes it if its role certainly does not exist, else has it revoked.
+    /// Ends a lease whose creation failed. Deletes the lease if its role certainly does not exist; otherwise marks the lease for
+    /// revocation.
     async fn abandon_lease(&self, requester: &Requester, lease: &LeaseRow, certain: bool) {
         let (id, now_us) = (lease.id, self.now_us());
         let event = self.event(
@@ -202,7 +203,7 @@ impl Credentials {
             .boxed()
         });
         if let Err(error) = ended.await {
-            // The lease is revoked anyway, because it was not confirmed.
+            // The lease is revoked later, because its creation was never confirmed.
             tracing::warn!(%error, lease = %id, "a failed lease could not be ended yet");
         }
         self.lease_upkeep().request();
@@ -225,11 +226,11 @@ impl Credentials {
         self.databases().ok_or_else(missing)
     }
 
-    /// Extends a lease of the caller, by the role's default lifetime unless the request has one, at most to its maximum. Requires read
-    /// permission at the name of the role.
+    /// Extends a lease of the caller by the requested lifetime, or else by the role's default lifetime. Never exceeds the maximum
+    /// expiry of the lease. Requires read permission at the name of the role.
     ///
     /// # Errors
-    /// [`CredentialError::NoLease`] for a lease of another caller, or one that has ended; [`CredentialError::Remote`].
+    /// [`CredentialError::NoLease`] for a lease of another caller, or for a lease that has ended; [`CredentialError::Remote`].
     #[crate::boxed]
     pub async fn renew_lease(
         &self,
@@ -275,7 +276,7 @@ impl Credentials {
         Ok(LeaseRow { expires_at_us, next_at_us: expires_at_us, ..lease })
     }
 
-    /// Returns a lease of the caller, or one at whose name the caller may delete.
+    /// Returns a lease of the caller, or a lease of another caller if the caller has delete permission for the role's name.
     ///
     /// # Errors
     /// [`CredentialError::NoLease`].
@@ -289,7 +290,7 @@ impl Credentials {
         Err(CredentialError::NoLease)
     }
 
-    /// Lists the caller's leases, or with a path all leases there, which requires delete permission.
+    /// Lists the caller's leases. With a path, lists all leases of roles at or below the path, which requires delete permission.
     ///
     /// # Errors
     /// [`CredentialError::Forbidden`]; [`CredentialError::Bad`] for a cursor of another listing.
@@ -321,8 +322,8 @@ impl Credentials {
         if may { Ok(()) } else { Err(CredentialError::Forbidden) }
     }
 
-    /// Revokes a lease of the caller, or one at whose name the caller may delete. Tries immediately; returns false if the database did not
-    /// drop the role yet, which is then retried.
+    /// Revokes a lease of the caller, or a lease of another caller if the caller has delete permission for the role's name. Tries
+    /// immediately. Returns false if the database did not drop the role yet; background rounds then retry.
     ///
     /// # Errors
     /// [`CredentialError::NoLease`].
@@ -342,7 +343,7 @@ impl Credentials {
     }
 
     /// Revokes the leases of a role, or of all roles below a path; requires delete permission there. At most 1,000; returns their
-    /// number. Their roles are dropped by the next rounds.
+    /// number. Background rounds then drop the database roles of these leases.
     ///
     /// # Errors
     /// [`CredentialError::Forbidden`].
@@ -357,7 +358,7 @@ impl Credentials {
         self.mark_leases(requester, LeaseSelection::Path(path.key().to_owned()), event).await
     }
 
-    /// Revokes the leases of an actor; requires full access. At most 1,000; returns their number.
+    /// Revokes the leases of an actor. Requires full access, unless the caller is this actor. At most 1,000; returns their number.
     ///
     /// # Errors
     /// [`CredentialError::Forbidden`].
@@ -414,9 +415,9 @@ fn with_count(mut event: store::AuditEvent, count: u64) -> store::AuditEvent {
     event
 }
 
-/// Returns whether the lease is the caller's.
+/// Returns whether the lease belongs to the caller.
 fn is_own(requester: &Requester, lease: &LeaseRow) -> bool {
-    // A revoked lease has no identity any more.
+    // The revocation of a lease clears its identity.
     requester.actor == lease.actor && (lease.identity.is_none() || lease.identity == requester.identity)
 }
 

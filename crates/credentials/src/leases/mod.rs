@@ -1,7 +1,7 @@
 //! Dynamic credentials: roles that are created at a database on request, and dropped there when their lease ends.
 //!
 //! A lease is durable before the role is created, and deleted after the role is dropped. One node at a time revokes due leases. A
-//! statement at the database may be repeated: dropping a role that does not exist is success.
+//! statement at the database may be repeated: dropping a role that does not exist succeeds.
 
 mod connection;
 mod lease;
@@ -21,8 +21,9 @@ pub use report::LeaseReport;
 pub use role::RoleSettings;
 pub(crate) use state::LeaseUpkeep;
 
-/// Timeout of the statements that create a role. The server ends each of them by then, so that none runs after [`CONFIRM_US`].
+/// Timeout of the statements that create a role. No such statement runs after [`CONFIRM_US`].
 const CREATE_LIMIT: Duration = Duration::from_secs(40);
 
-/// Time after its insertion at which a lease without confirmation is revoked, µs. Later than any statement of its creation.
+/// Time after the insertion of a lease at which an unconfirmed lease is revoked, µs. Longer than the statements that create its
+/// role can run.
 const CONFIRM_US: i64 = 60_000_000;

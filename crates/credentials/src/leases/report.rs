@@ -1,6 +1,6 @@
-//! Counts of the revocation of leases.
+//! Counters of lease revocation.
 
-/// Counts of the leases that rounds revoked.
+/// Counters of the rounds that revoke leases.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LeaseReport {
     /// Leases whose roles were dropped.

@@ -28,7 +28,7 @@ const PLACEHOLDERS: [(&str, bool); 5] = [
 /// Maximum characters of the role's name in a user name.
 const STEM_MAX: usize = 24;
 
-/// Settings of a role.
+/// Settings of a role: connection, SQL templates and lifetimes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RoleSettings {
     /// Name of the connection.
@@ -139,7 +139,7 @@ fn check_template(text: &str, creation: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a template with its values.
+/// Returns a template with its placeholders replaced by values.
 fn filled(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))
 }
@@ -161,7 +161,7 @@ pub(super) fn creation(
     Ok(Zeroizing::new(role.creation.iter().map(|text| filled(text, &all)).collect()))
 }
 
-/// Returns the statements that drop a credential; empty: the default.
+/// Returns the statements that drop a credential. Empty: the default statements.
 pub(super) fn revocation(role: &RoleRow, username: &str) -> Vec<String> {
     let all = [("name", username), ("username", username)];
     role.revocation.iter().map(|text| filled(text, &all)).collect()

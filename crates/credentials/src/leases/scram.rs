@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::CredentialError;
 
-/// Iterations of the key derivation, the server's default. The passwords are random, so more would protect nothing.
+/// Iterations of the key derivation, the server's default. The passwords are random, so more iterations would add no protection.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4_096).unwrap();
 
 /// Bytes of the salt, the server's default.

@@ -23,7 +23,6 @@ impl LeaseUpkeep {
         self.requested.notified().await;
     }
 
-    /// Returns the totals.
     pub(super) fn totals(&self) -> MutexGuard<'_, LeaseReport> {
         self.totals.lock()
     }

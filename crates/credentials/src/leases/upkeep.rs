@@ -21,13 +21,13 @@ use crate::tables::{
 };
 use crate::{CredentialError, Credentials};
 
-/// Name of the cluster's lease for this work.
+/// Name of the cluster-wide lease that a node holds while it revokes due leases of credentials.
 const DUTY: &str = "credential-leases";
 /// The actor of revocations in the audit log.
 const ACTOR: &str = "system:leases";
-/// Duration of the cluster's lease without a renewal, µs.
+/// Duration of the cluster-wide lease without a renewal, µs.
 const DUTY_US: i64 = 60_000_000;
-/// Interval of renewals during a round: three within the duration.
+/// Interval of renewals of the cluster-wide lease during a round: three renewals within the duration.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
 /// Interval between rounds. A round without due leases is two reads.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ const DROP_LIMIT: Duration = Duration::from_secs(45);
 const RETRY_MIN_US: i64 = 1_000_000;
 /// Maximum delay while a database does not answer, µs.
 const AWAY_MAX_US: i64 = 60_000_000;
-/// Maximum delay after a database rejected to drop a role, µs: an hour.
+/// Maximum delay after a database refused to drop a role, µs: an hour.
 const RETRY_MAX_US: i64 = 3_600_000_000;
 /// Number of failed attempts after which the alert is raised.
 const ALERT_TRIES: i64 = 3;
@@ -53,7 +53,7 @@ const ERROR_MAX: usize = 500;
 struct Outcomes {
     done: Vec<LeaseRow>,
     retries: Vec<LeaseRetry>,
-    /// The error after which the database was left alone.
+    /// Connection error or timeout that ended the attempts at this database.
     away: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl Credentials {
         Ok(self.store().lease(DUTY, self.node(), self.now_us(), DUTY_US).await?)
     }
 
-    /// Renews the cluster's lease; returns when another node holds it.
+    /// Renews the cluster-wide lease; returns when another node holds the lease.
     async fn keep_lease_duty(&self) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
@@ -233,7 +233,7 @@ impl Credentials {
         outcomes
     }
 
-    /// Records the results at one database. Returns the number of leases that were delayed because it does not answer.
+    /// Records the results at one database. Returns the number of leases that were delayed because the database does not answer.
     async fn settle_leases(
         &self,
         connection: &str,
@@ -258,7 +258,7 @@ impl Credentials {
         let (connection, next_at_us) =
             (connection.to_owned(), self.now_us().saturating_add(backoff_us(tries, AWAY_MAX_US)));
         let failing = away.clone().or_else(|| retries.iter().find_map(|retry| retry.error.clone()));
-        // The attempt after which the alert is raised. A later one would raise it again, which changes nothing.
+        // Only this attempt raises the alert. A later attempt would repeat the same alert.
         let failed = failing.filter(|_| tries + 1 == ALERT_TRIES);
         let may_recover = done.iter().any(|lease| lease.tries >= ALERT_TRIES);
         let settle = self.store().write("credential_leases_settle", move |tx| {
@@ -302,7 +302,8 @@ impl Credentials {
     }
 }
 
-/// Returns the event that raises the alert about a connection's leases, or without an error the event that resolves it.
+/// Returns the event that raises the alert about a connection's leases. Without an error, returns the event that resolves this
+/// alert.
 fn revocation_event(connection: &str, at_us: i64, error: Option<String>) -> NewEvent {
     let failed = error.is_some();
     let body =

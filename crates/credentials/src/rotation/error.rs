@@ -19,7 +19,7 @@ pub(crate) enum RotateError {
     Follower {
         /// Name of the certificate.
         name: String,
-        /// Reason why it could not be regenerated.
+        /// Reason why the certificate could not be regenerated.
         why: String,
     },
     /// Read-only mode was set during the rotation.

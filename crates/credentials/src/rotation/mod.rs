@@ -1,9 +1,9 @@
 //! Rotation of values by policy.
 //!
-//! One node at a time holds the lease. It follows write events and plans from them when each name is due. It regenerates due values
-//! with the parameters they were generated with, and notifies hooks. Every write expects the version that it was planned for, so
-//! that an unrecorded rotation is not repeated. A row links a name to its policy: the due names are a range of an index, and
-//! writers have no extra cost.
+//! One node at a time holds the lease. This node reads write events and plans when each name is due. It regenerates due values with
+//! the parameters they were generated with, and notifies hooks. Every write expects the version that it was planned for, so that an
+//! unrecorded rotation is not repeated. Each name with a policy has a row with its due time, so due names are found by index.
+//! Writers have no extra cost.
 
 mod error;
 mod hook;
@@ -129,7 +129,7 @@ impl Credentials {
         Ok(self.store().lease(DUTY, self.node(), self.now_us(), LEASE_US).await?)
     }
 
-    /// Plans rotations for written values, and queues hook notifications for rotated ones.
+    /// Plans rotations for written values, and queues hook notifications for rotated values.
     async fn follow_events(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
             let place = self.store().outbox_place(DUTY).await?;

@@ -27,11 +27,11 @@ pub const BEFORE_EXPIRY_PERCENT: u32 = 33;
 /// A rotation policy. Without `every` and `before_expiry` it rotates certificates when a third of their lifetime remains.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RotationPolicy {
-    /// Rotate a value this long after its creation, s.
+    /// Age at which a value is rotated, s.
     pub every_s: Option<u32>,
-    /// Rotate certificates when this much of their lifetime remains, s.
+    /// Remaining lifetime at which a certificate is rotated, s.
     pub before_expiry_s: Option<u32>,
-    /// Rotate certificates when this part of their lifetime remains, in percent: 1 to 90.
+    /// Remaining part of the lifetime at which a certificate is rotated, in percent: 1 to 90.
     pub before_expiry_percent: Option<u32>,
     /// Time for which both certificates of a CA are trusted before each further step, s. At most a third of the remaining lifetime.
     pub overlap_s: Option<u32>,
@@ -209,7 +209,7 @@ impl Credentials {
         let count = self.store().write("credential_rotations_now", move |tx| {
             async move {
                 if one {
-                    // First records the current version: otherwise its event would later move the due time back.
+                    // Records the current version first. Otherwise the event of this version would later move the due time back.
                     plan(tx, std::slice::from_ref(&key), PlannedNames::Changed, event.at_us).await?;
                 }
                 let count = rotations_now(tx, &who, &key, event.at_us).await?;

@@ -206,7 +206,7 @@ impl Credentials {
         };
         let authority = newest.facts.is_some_and(|facts| facts.certificate_authority);
         if !authority && due.step != ChangeStep::None {
-            // The name was a CA when its replacement began. Plans it as the type it is now.
+            // The name was a CA when its replacement began, and is a CA no longer. Plans the name by its current type.
             let (name_key, version, due_at_us) = (due.name_key.clone(), due.version, self.now_us());
             return Ok(RotationOutcome::Step(RotationStep {
                 name_key,

@@ -20,7 +20,7 @@ pub struct Hook {
     pub secret: Secret,
     /// Whether the hook must agree before a value becomes current. Any status other than 2xx keeps the old value.
     pub before: bool,
-    /// Whether to notify after the rotation, with retries until a 2xx status.
+    /// Whether to notify the hook after a rotation, with retries until the hook returns a 2xx status.
     pub after: bool,
     /// Certificates to trust for this hook, in PEM. They replace the system's roots.
     pub roots: Option<String>,

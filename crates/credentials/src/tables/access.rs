@@ -14,7 +14,7 @@ use db::{
 /// The source of an actor's access.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AccessSource {
-    /// A permission.
+    /// A permission on the name itself, or on a path above it.
     Permission {
         /// Id of the permission.
         id: Uuid,
@@ -48,9 +48,9 @@ pub struct AccessRow {
 pub struct AccessDifference {
     /// The actor, as named in permissions.
     pub actor: String,
-    /// The path that gives access to the first name; the smallest of several.
+    /// The permission path that covers the first name. Of several paths, the first in sort order.
     pub here: Option<String>,
-    /// The path that gives access to the second name; the smallest of several.
+    /// The permission path that covers the second name. Of several paths, the first in sort order.
     pub there: Option<String>,
 }
 
@@ -71,8 +71,8 @@ pub struct AccessChangeRow {
     pub action_before: Option<String>,
 }
 
-/// Actors with a permission for some paths (?1), and holders of a role (?4) with full access: by assignment, or by a group of their
-/// login. Actors of tokens have the prefix ?8.
+/// Actors with a permission for one of the paths ?1, and holders of one of the roles ?4, which have full access. A holder has the
+/// role by assignment, or by a group of the login. Actors of tokens have the prefix ?8.
 const WHO: BulkStatement = db::bulk! {
     "-- credential_access
 SELECT a.actor, a.id, a.path, a.since, a.changed, a.given_by, a.role, a.place FROM (

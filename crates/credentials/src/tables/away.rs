@@ -139,9 +139,9 @@ DELETE FROM credentials WHERE id = {any id}
 AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id, name_key"
 };
 
-/// Restores the credential of a name (lower case) whose newest version has ended. If there is none, restores the most recently
-/// deleted credential of that name, if its deletion was after `since_us`. `None` when there is none or the caller may not write
-/// there.
+/// Restores the credential of a name (lower case) whose newest version has ended. If there is no such credential, restores the most
+/// recently deleted credential of that name, if it was deleted after `since_us`. `None` when neither exists, or the caller may not
+/// write the name.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when the name is in use; errors of the database.

@@ -1,4 +1,4 @@
-//! Connections to databases, and the roles whose credentials are created there on request.
+//! Connections to databases, and roles: the templates of credentials that are created there on request.
 
 use uuid::Uuid;
 
@@ -46,7 +46,7 @@ pub struct ConnectionRow {
     pub port: u16,
     /// Name of the database.
     pub database: String,
-    /// The role that creates and drops others.
+    /// Database role that creates and drops the roles of leases.
     pub username: String,
     /// Encryption of the connection.
     pub tls: ConnectionTls,
@@ -60,7 +60,7 @@ pub struct ConnectionRow {
     pub set_by: String,
 }
 
-/// A role: which credentials a connection creates, and how.
+/// A role: the SQL templates and lifetimes of the credentials that are created through a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RoleRow {
     /// Name of the role, a path like the name of a credential.
@@ -69,9 +69,9 @@ pub struct RoleRow {
     pub connection: String,
     /// Templates of the statements that create a credential.
     pub creation: Vec<String>,
-    /// Templates of the statements that drop a credential; empty: the default.
+    /// Templates of the statements that drop a credential. Empty: the default statements.
     pub revocation: Vec<String>,
-    /// Lifetime of a lease unless its requester gives one, s.
+    /// Lifetime of a lease if the request contains none, s.
     pub default_ttl_s: u32,
     /// Maximum lifetime of a lease with all renewals, s.
     pub max_ttl_s: u32,
@@ -81,12 +81,12 @@ pub struct RoleRow {
     pub set_by: String,
 }
 
-/// The user of a connection or role that prevents its deletion or change.
+/// Objects that use a connection and prevent its deletion or change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ConnectionUse {
-    /// A role.
+    /// Name of a role that uses the connection.
     Role(String),
-    /// This many leases.
+    /// Number of leases that use the connection.
     Leases(u64),
 }
 
@@ -217,7 +217,7 @@ pub async fn hold_connection(tx: &mut Tx, name: &str) -> Result<Option<Connectio
     tx.row(text, vec![name.into()]).await?.map(connection_row).transpose()
 }
 
-/// The users of a connection that matter for a change.
+/// Kinds of objects that [`connection_use`] looks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ConnectionUsers {
     /// Roles and leases.
@@ -278,7 +278,7 @@ pub async fn put_role(tx: &mut Tx, row: &RoleRow) -> Result<bool, StoreError> {
     Ok(tx.execute(text, parameters).await? == 1)
 }
 
-/// Deletes a role (lower case). Its leases stay. Returns false if it does not exist.
+/// Deletes a role by its name (lower case). Its leases stay. Returns false if the role does not exist.
 ///
 /// # Errors
 /// Errors of the database.
@@ -305,7 +305,7 @@ impl Credentials<'_> {
         self.0.row(ONE, vec![name.into()]).await?.map(connection_row).transpose()
     }
 
-    /// Returns a role (lower case), if the caller may read there.
+    /// Returns a role by its name (lower case), if the caller may read this name.
     ///
     /// # Errors
     /// Errors of the database.
@@ -315,7 +315,7 @@ impl Credentials<'_> {
         found.map(|mut row| role_row(&mut row)).transpose()
     }
 
-    /// Returns a page of the roles where the caller may read, by name. It may have fewer rows than `limit`.
+    /// Returns a page of the roles whose names the caller may read, by name. The page may have fewer rows than `limit`.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.

@@ -1,7 +1,7 @@
 //! Leases: credentials that exist at a database until they are revoked there.
 //!
-//! A lease is inserted before its role is created at the database, and deleted after the role is dropped there, so that a crash
-//! between leaves a lease, never a role that is not known.
+//! A lease is inserted before its role is created at the database, and deleted after the role is dropped there. A crash between
+//! these steps can leave a lease without a role, but never a role without a lease.
 
 use uuid::Uuid;
 
@@ -23,16 +23,16 @@ pub const LEASES_AT_ONCE: i64 = 1_000;
 named! {
     /// State of a lease.
     pub enum LeaseState: "state of a lease" {
-        /// Its role is being created at the database.
+        /// The lease's role is being created at the database.
         Creating => "creating",
-        /// Its credential can be used.
+        /// The lease's credential can be used.
         Active => "active",
-        /// Its role is being dropped at the database.
+        /// The lease's role is being dropped at the database.
         Revoking => "revoking",
     }
 }
 
-/// A lease.
+/// A lease of a dynamic credential, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LeaseRow {
     /// Identity of the lease.
@@ -45,13 +45,13 @@ pub struct LeaseRow {
     pub connection: String,
     /// Name of the role that was created at the database.
     pub username: String,
-    /// Statements that drop it there; empty: the default.
+    /// Statements that drop the role at the database. Empty: the default statements.
     pub revocation: Vec<String>,
-    /// Actor that read the credential.
+    /// Actor that requested the credential.
     pub actor: String,
-    /// The token, person or certificate with which the lease ends.
+    /// Token, person or certificate that requested the lease. When this identity ends, the lease is revoked.
     pub identity: Option<Uuid>,
-    /// The login token with which the lease ends.
+    /// Login token that requested the lease. When this token is revoked, so is the lease.
     pub login: Option<Uuid>,
     /// State of the lease.
     pub state: LeaseState,
@@ -71,18 +71,18 @@ pub struct LeaseRow {
     pub ended_by: Option<String>,
 }
 
-/// An attempt to revoke that failed.
+/// The next attempt to revoke a lease that could not be revoked yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LeaseRetry {
     /// Identity of the lease.
     pub id: Uuid,
     /// Time of the next attempt, µs since 1970-01-01 UTC.
     pub next_at_us: i64,
-    /// The error; `None` if the attempt did not fail, and another one is needed.
+    /// Error of the last attempt; `None` if the attempt did not fail but must be repeated.
     pub error: Option<String>,
 }
 
-/// Leases to revoke.
+/// Selection of leases to revoke.
 #[derive(Clone, Debug)]
 pub enum LeaseSelection {
     /// One lease.
@@ -102,8 +102,8 @@ macro_rules! columns {
     };
 }
 
-/// Inserts a lease if its connection has not changed since it was read (?15), and its actor has few enough. The lock on the connection
-/// excludes a concurrent change of its address.
+/// Inserts a lease if its connection has not changed since it was read (?15), and the actor has fewer than ?16 leases. The lock on
+/// the connection excludes a concurrent change of its address.
 const INSERT: BulkStatement = db::bulk! {
     "-- credential_lease_insert
 INSERT INTO credential_leases (uuid, name_key, name, connection, username, revocation, actor, identity, login, state, created_at,
@@ -314,7 +314,7 @@ pub async fn end_leases(
     tx.execute(text, parameters).await
 }
 
-/// Marks due leases for revocation: expired ones, and those whose creation was not confirmed. At most [`LEASES_AT_ONCE`].
+/// Marks due leases for revocation: expired leases, and leases whose creation was not confirmed. At most [`LEASES_AT_ONCE`].
 ///
 /// # Errors
 /// Errors of the database.
@@ -340,7 +340,7 @@ pub async fn end_leases_of_identity(tx: &mut Tx, identity: Uuid, now_us: i64) ->
     tx.execute(END_IDENTITY, parameters).await
 }
 
-/// Deletes leases whose roles were dropped. Returns those that existed. Uses one statement.
+/// Deletes leases whose roles were dropped. Returns the ids of the leases that existed. Uses one statement.
 ///
 /// # Errors
 /// Errors of the database.
@@ -380,7 +380,7 @@ pub async fn delay_leases(
     tx.execute(AWAY, vec![connection.into(), now_us.into(), next_at_us.into(), error.into()]).await
 }
 
-/// Returns whether a connection has a lease with at least so many failed attempts.
+/// Returns whether a connection has a lease with at least `tries` failed attempts.
 ///
 /// # Errors
 /// Errors of the database.
@@ -452,7 +452,7 @@ impl Credentials<'_> {
         Ok(self.0.row(ANY_DUE, vec![now_us.into()]).await?.is_some())
     }
 
-    /// Returns identities with leases that were deleted or disabled, or have expired; at most [`LEASES_AT_ONCE`].
+    /// Returns identities that have leases, and that were deleted, disabled or have expired; at most [`LEASES_AT_ONCE`].
     ///
     /// # Errors
     /// Errors of the database.

@@ -222,7 +222,7 @@ WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <=
 );
 
 /// The first name of each child of a path. Costs one index probe for each child, independent of the number of names below it. ?1:
-/// the path with its slash; ?2: the same text, with the character after the slash instead.
+/// the path with its slash; ?2: the path with the character after the slash instead of the slash.
 const CHILDREN: BulkStatement = db::bulk! {
     concat!(
         "-- credential_children
@@ -418,8 +418,8 @@ impl Credentials<'_> {
             Some(_) => Some(row_of(row)?),
             None => None,
         };
-        // For a destroyed version, the statement returned the one before it. For a CA that is being replaced, the active version
-        // comes before the last.
+        // If the requested version was destroyed, the statement returns the previous version. Without a number, the result is the
+        // newest version ever stored, or the active version of a CA that is being replaced.
         let version = version.filter(|version| match number {
             Some(number) => version.number == number,
             None => version.number == last_number || changes,

@@ -1,4 +1,4 @@
-//! The caller on whose behalf a statement runs, and the permissions that it needs.
+//! The caller on whose behalf a statement runs, and the limits of the caller's permissions.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub trait NameBounds: Send + Sync {
 pub struct Bounds(Option<Arc<dyn NameBounds>>);
 
 impl Bounds {
-    /// Limits an actor to these names.
+    /// Creates limits that restrict an actor to these names.
     #[must_use]
     pub fn to(bounds: Arc<dyn NameBounds>) -> Self {
         Self(Some(bounds))
@@ -73,9 +73,9 @@ pub struct Requester {
     pub bounds: Bounds,
     /// Whether the caller may configure connections to databases, and the roles that are created there.
     pub manages_databases: bool,
-    /// The token, person or certificate of the caller, with which its leases end.
+    /// Token, person or certificate of the caller. When this identity ends, the caller's leases are revoked.
     pub identity: Option<Uuid>,
-    /// The login token of the caller, with which its leases end.
+    /// Login token of the caller. When this token is revoked, so are the leases that were created with it.
     pub login: Option<Uuid>,
 }
 
@@ -118,7 +118,8 @@ impl Requester {
     }
 
     /// Returns whether the caller has full access at a name or path (lower case), and the actor whose permissions apply there.
-    /// Outside the caller's limits, the actor is empty. All statements about one name must take their parameters from here.
+    /// Outside the caller's limits, the actor is empty. All statements about one name must take their parameters from this
+    /// function.
     pub(crate) fn at(&self, name_key: &str) -> (bool, &str) {
         match &self.bounds.0 {
             None => (self.everything, &self.actor),

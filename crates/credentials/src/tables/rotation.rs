@@ -1,7 +1,7 @@
 //! Tables of rotation: the policy of each name, its due time, and the current step of a CA replacement.
 //!
-//! Each name with a policy has a row with its due time, so that the due names are a range of an index. A rotation round writes
-//! these rows from write events, so that writers of versions have no extra cost.
+//! Each name with a policy has a row with its due time, so due names are read as a range of an index. A rotation round writes these
+//! rows from write events, so that writers of versions have no extra cost.
 
 use coded::coded;
 use uuid::Uuid;
@@ -28,11 +28,11 @@ pub struct RotationPolicyRow {
     pub path: String,
     /// The path in lower case.
     pub path_key: String,
-    /// Rotate a value this long after its creation, s.
+    /// Age at which a value is rotated, s.
     pub every_s: Option<i64>,
-    /// Rotate a certificate when this much of its lifetime remains, s.
+    /// Remaining lifetime at which a certificate is rotated, s.
     pub before_s: Option<i64>,
-    /// Rotate a certificate when this part of its lifetime remains, in percent.
+    /// Remaining part of the lifetime at which a certificate is rotated, in percent.
     pub before_percent: Option<i64>,
     /// Time for which both certificates of a CA are trusted before the next step, s.
     pub overlap_s: i64,
@@ -322,7 +322,7 @@ pub fn rotation_range(path_key: &str) -> (String, String) {
     }
 }
 
-/// Which names [`plan_rotations`] plans.
+/// Selection of the names that [`plan_rotations`] plans.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PlannedNames {
     /// Names whose current version is not planned yet.

@@ -74,7 +74,7 @@ WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.c
 pub struct SearchLimits {
     /// Only names whose newest certificate expires by this time, µs since 1970-01-01 UTC.
     pub ends_by_us: Option<i64>,
-    /// Maximum names.
+    /// Maximum number of names in the result.
     pub most: usize,
     /// The current time, µs since 1970-01-01 UTC.
     pub now_us: i64,

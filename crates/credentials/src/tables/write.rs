@@ -1,7 +1,7 @@
 //! Writes and deletions of versions.
 //!
-//! Versions of many names share a transaction of five statements, whatever their number. Names are locked in sorted order, so that
-//! transactions cannot deadlock. Only writers of the same name wait for each other.
+//! Versions of many names share a transaction of five statements, regardless of the number of versions. Names are locked in sorted
+//! order, so that transactions cannot deadlock. Only writers of the same name wait for each other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use store::states::CredentialKind;
 /// A version to be stored.
 #[derive(Clone)]
 pub struct NewCredentialVersion {
-    /// The caller.
+    /// The caller that stores the version.
     pub requester: Requester,
     /// The name as written; used if the name is new.
     pub name: String,
@@ -70,7 +70,7 @@ pub enum Put {
         /// Number of the version.
         number: u64,
     },
-    /// The caller may not write there.
+    /// The caller has no permission to write this name.
     Denied,
     /// The name has another type.
     OtherKind,

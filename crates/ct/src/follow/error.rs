@@ -24,7 +24,7 @@ pub enum FollowError {
 impl From<FetchError> for FollowError {
     fn from(error: FetchError) -> Self {
         match error {
-            // The log has signed a tree that contains this tile, so it must serve it; it may only be late.
+            // The log has signed a tree that contains this tile, so the log must serve the tile, possibly with a delay.
             FetchError::Missing(path) => Self::Unavailable {
                 reason: format!("{path} is missing, but the checkpoint requires it"),
                 retry_after: Duration::ZERO,

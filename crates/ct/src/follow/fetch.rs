@@ -50,7 +50,7 @@ pub(super) struct LogClient {
 impl LogClient {
     pub(super) fn new(monitoring_url: &str, http: Client, options: &FollowOptions, clock: Clock) -> Self {
         let base = format!("{}/", monitoring_url.trim_end_matches('/'));
-        // One more than the tiles: a checkpoint request need not wait for tiles.
+        // One request more than the tiles, so that a checkpoint request does not wait for tiles.
         let gate = Gate::new(options.pace, options.tiles_at_once + 1, options.patience);
         Self { http, base, gate, answer_limit: options.answer_limit, clock }
     }

@@ -63,7 +63,7 @@ pub struct MatchedEntry {
     pub chain: Vec<Hash>,
 }
 
-/// Result of one step.
+/// Result of one step of a follower: the matches and the next position.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// Position of the next step; must be stored together with the matches.
@@ -72,9 +72,9 @@ pub struct Step {
     pub matches: Vec<MatchedEntry>,
     /// Number of entries read.
     pub entries: u64,
-    /// Number of these entries that do not parse completely; they were searched for names anyway.
+    /// Number of read entries that do not parse completely. They are searched for names nevertheless.
     pub unreadable: u64,
-    /// Number of unread entries in the log. Above a few thousand the follower misses recent entries.
+    /// Number of unread entries in the log. With more than a few thousand, recent entries are not checked yet.
     pub behind: u64,
     /// Whether the next step can read more immediately.
     pub more: bool,
@@ -98,7 +98,7 @@ pub struct Follower {
 pub struct Followed {
     /// Log ID (RFC 6962 section 3.2).
     pub log_id: Hash,
-    /// Result of the step, or why it failed.
+    /// Result of the step, or the reason of its failure.
     pub step: Result<Step, FollowError>,
 }
 
@@ -158,8 +158,8 @@ impl Follower {
         })
     }
 
-    /// Runs steps forever and passes each result to `tell`. The pause between steps is `every`, unless there is more to read or the error
-    /// names a time. Ends when the receiver was dropped.
+    /// Runs steps forever and passes each result to `tell`. Pauses for `every` between steps, or longer if the error requires it.
+    /// Does not pause while there is more to read. Ends when the receiver was dropped.
     ///
     /// # Cancellation
     /// Dropping the future stops the follower; the last reported step is valid.
@@ -263,7 +263,7 @@ impl Follower {
             let mut tree = Tree::open(&self.source, &next, &self.edge).await?;
             return if tree.root_at(place.size).await? == place.root { Ok(next) } else { Err(forked()) };
         }
-        // Caches may serve an older checkpoint. It brings nothing new but must belong to the same tree.
+        // Caches may serve an older checkpoint. It contains no new entries, but must belong to the same tree.
         let mut tree = Tree::open(&self.source, place, &self.edge).await?;
         if tree.root_at(checkpoint.size).await? == checkpoint.root {
             Ok(place.clone())

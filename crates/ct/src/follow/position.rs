@@ -16,11 +16,12 @@ pub struct LogPosition {
     pub root: Hash,
     /// Time at which the log signed the checkpoint, milliseconds since 1970-01-01 UTC.
     pub timestamp_ms: u64,
-    /// The signed note: the evidence if the log contradicts it later.
+    /// The signed note of the checkpoint: evidence if the log later signs an inconsistent tree.
     pub note: String,
     /// Index of the first unread entry. All earlier entries were matched and returned.
     pub next: u64,
-    /// Time, by the local clock, when the first unread entry of a partial tile was seen; ms since 1970-01-01 UTC. `None` without one.
+    /// Time, by the local clock, when the first unread entry of a partial tile was seen; ms since 1970-01-01 UTC. `None` if no such
+    /// entry waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since_ms: Option<i64>,
 }
@@ -54,7 +55,7 @@ pub enum Alarm {
     Forked {
         /// The note verified earlier.
         old: String,
-        /// The note that is inconsistent with it.
+        /// The note that is inconsistent with `old`.
         new: String,
     },
     /// A later checkpoint has fewer entries.

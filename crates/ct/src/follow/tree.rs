@@ -56,7 +56,7 @@ impl<'s> Tree<'s> {
     pub(super) async fn root_at(&mut self, size: u64) -> Result<Hash, FollowError> {
         let mut tiles = Vec::new();
         for id in Edge::ids(size) {
-            // The tile with the width that it has in this tree.
+            // Uses the tile's width in this tree.
             let id = TileId::at(id.level, id.index, self.edge.size()).unwrap_or(id);
             tiles.push(self.tile(id).await?);
         }

@@ -26,7 +26,8 @@ pub struct ServiceFigures {
     pub failed: u64,
     /// Issuances that no source reported before.
     pub new: u64,
-    /// Lag in seconds: how long the oldest search is overdue, or how long one has been failing. Set only on the node that judges.
+    /// Lag in seconds: time since the oldest overdue search was due, or since a search began to fail. Set only on the node that
+    /// judges.
     pub lag_s: f64,
 }
 

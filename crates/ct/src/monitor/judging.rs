@@ -20,7 +20,7 @@ use crate::tables::{CT_JUDGED_MAX, CtIssuanceRow, CtVerdict};
 const PERIOD: Duration = Duration::from_secs(5);
 /// Interval between rounds while no domain is watched.
 const IDLE_PERIOD: Duration = Duration::from_secs(60);
-/// Lease of the node that judges: twelve rounds.
+/// Duration of the lease of the node that judges: twelve rounds.
 const LEASE: Duration = Duration::from_secs(60);
 /// Rounds between two checks for lagging sources: a minute.
 const BEHIND_EVERY: u64 = 12;
@@ -40,7 +40,7 @@ const TRIMS: usize = 100;
 const PAGES: usize = 64;
 /// Maximum names of an issuance in an event.
 const NAMES_LISTED: usize = 10;
-/// Name of the lease.
+/// Name of the cluster-wide lease for this work.
 const DUTY: &str = "ct-judge";
 
 /// Whether each source was lagging at the last check, by subject. A restarted process reports again; repeated alerts with the same
@@ -145,7 +145,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Reports services and logs that have lagged for too long, and those that have recovered.
+    /// Reports services and logs that have lagged for too long, and services and logs that have recovered.
     async fn report_lag(&self, seen: &mut BehindBySubject) -> Result<(), StoreError> {
         let (store, now_us) = (&self.0.store, self.0.clock.now_us());
         let too_long = in_us(self.0.options.behind_after);
@@ -230,7 +230,7 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
     format!("{}{more}: {why}", names.join(", "))
 }
 
-/// Describes the reason for people.
+/// Returns a human-readable text for the reason.
 fn describe_reason(why: &Unasked) -> String {
     match why {
         Unasked::IssuerNotAllowed => {

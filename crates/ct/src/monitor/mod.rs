@@ -43,7 +43,7 @@ use crate::tables::{
     update_ct_domain, want_ct_searches,
 };
 
-/// Name of the followed logs in a domain's list of services.
+/// Service name that represents all followed logs in a domain's list of services.
 pub const LOGS: &str = "logs";
 /// Maximum allowed issuers of one domain.
 pub const ALLOWED_MAX: usize = 64;
@@ -126,7 +126,7 @@ pub enum MonitorError {
     /// Too many domains are watched. Operator: remove some.
     #[error("{CT_DOMAINS_MAX} domains are watched already: remove one first")]
     Full,
-    /// Another request changed the domain first. Caller: read it again.
+    /// Another request changed the domain first. Caller: read the domain again.
     #[error("another request changed the object: read it again")]
     Changed,
     /// The domain is paused, or its searches are in progress. Caller: resume it, or wait.
@@ -345,7 +345,7 @@ impl Monitor {
         }
     }
 
-    /// Changes how a domain is watched, unless it changed since `row` was read. Its name cannot change.
+    /// Changes the settings of a watched domain, unless the domain was changed since `row` was read. The name cannot be changed.
     ///
     /// # Errors
     /// [`MonitorError::Invalid`], [`MonitorError::Changed`]; database errors.

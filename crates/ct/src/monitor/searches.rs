@@ -1,4 +1,4 @@
-//! Searches of one node: claims due searches, renews their leases, and releases those it cannot finish.
+//! Searches of one node: claims due searches, renews their leases, and releases unfinished searches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ const PERIOD: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(60);
 /// Periods between two checks for domains that a service has never searched: a minute. Domains added on this node need no check.
 const SEED_EVERY: u64 = 12;
-/// Minimum delay after a failure, whatever the service requests.
+/// Minimum delay after a failure, even if the service requests a shorter one.
 const RETRY_MIN: Duration = Duration::from_secs(60);
-/// Part of the interval, as a divisor, over which searches that are due at the same time are spread.
+/// Divisor of the interval: searches due at the same time are spread over a tenth of the interval.
 const JITTER: u32 = 10;
 /// Timeout of the last database request during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ struct SearchRunner {
 }
 
 impl Monitor {
-    /// Runs searches when they are due, until `stop`; then releases those in progress.
+    /// Runs searches when they are due, until `stop`; then releases the searches in progress.
     pub(super) async fn ask(&self, stop: &CancellationToken) {
         if self.0.services.is_empty() {
             return;
@@ -198,7 +198,7 @@ impl SearchRunner {
         &self.monitor.0.store
     }
 
-    /// Extends leases, releases lost ones, and claims due searches up to the limit.
+    /// Extends leases, cancels searches whose lease was lost, and claims due searches up to the limit.
     async fn tick(&mut self, seed: bool) -> Result<(), StoreError> {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.ended(ended);

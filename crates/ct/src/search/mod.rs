@@ -31,7 +31,7 @@ pub use crt_sh::read as read_crt_sh;
 /// Longest accepted response in bytes. A page of Cert Spotter has a few hundred certificates of 2 kB; crt.sh returns everything in
 /// one response, 400 bytes per row.
 pub const ANSWER_OCTETS_MAX: usize = 64 * 1024 * 1024;
-/// Maximum pages of one search for a domain: at a hundred issuances each, a million.
+/// Maximum pages of one search for a domain: a million issuances, at a hundred per page.
 pub const PAGES_MAX: usize = 10_000;
 /// Number of consecutive empty responses to a first query before the result is accepted as empty: an overloaded service returns
 /// `[]` even if it has results.
@@ -40,7 +40,7 @@ pub const EMPTIES_BELIEVED: u8 = 3;
 const EMPTY_RETRY: Duration = Duration::from_secs(120);
 /// Interval between queries if the service does not set one: an hour, the time in which log entries reach the services.
 const POLL_AFTER: Duration = Duration::from_secs(3_600);
-/// Minimum interval, whatever the service requests.
+/// Minimum interval, even if the service requests a shorter one.
 const POLL_AFTER_MIN: Duration = Duration::from_secs(60);
 
 /// API type of a search service.
@@ -75,8 +75,8 @@ pub struct SearchOptions {
 }
 
 impl SearchOptions {
-    /// Returns the options of Cert Spotter. Its hourly limits depend on the plan, so the first day of a large installation will see
-    /// 429 responses with Retry-After. One request a second is acceptable to the service.
+    /// Returns the options of Cert Spotter. Its hourly limits depend on the plan. A large installation must expect 429 responses
+    /// with Retry-After on its first day. One request a second is acceptable to the service.
     #[must_use]
     pub fn cert_spotter(token: Option<String>) -> Self {
         Self {
@@ -129,7 +129,7 @@ pub struct SearchCursor {
     /// The last id returned, in the service's format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<String>,
-    /// Latest expiry among the returned certificates, seconds since 1970-01-01 UTC. Until then, an empty response cannot be
+    /// Latest expiry among the returned certificates, seconds since 1970-01-01 UTC. Before this time, an empty response cannot be
     /// correct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newest_end: Option<i64>,
@@ -343,7 +343,7 @@ impl SearchService {
     }
 }
 
-/// A query to a service.
+/// A search for the certificates of one domain, at one service.
 #[derive(Clone, Debug)]
 pub struct SearchQuery {
     /// A registered domain.

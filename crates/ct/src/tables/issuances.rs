@@ -1,4 +1,4 @@
-//! Table of issuances: one row each, regardless of how many sources report it.
+//! Table of issuances: one row per issuance, regardless of the number of sources that report it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -20,9 +20,9 @@ coded! {
     pub enum CtVerdict: "verdict" {
         /// Not decided: the matching known certificate may not be in the database yet.
         Pending = 0 => "pending",
-        /// Expected: a known request led to it.
+        /// Expected: the issuance results from a known request.
         Expected = 1 => "expected",
-        /// Unexpected: no known request led to it.
+        /// Unexpected: no known request explains the issuance.
         Unasked = 2 => "unexpected",
         /// Unexpected, and a person acknowledged it.
         Acknowledged = 3 => "acknowledged",
@@ -372,7 +372,7 @@ pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Resu
     Ok(new)
 }
 
-/// Adds the domains, names and certificates of rows that exist by now.
+/// Adds domains, names and certificates to rows that are already inserted.
 async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Blob(found.iter().map(|one| one.issuer_serial.to_vec()).collect()),
@@ -403,13 +403,13 @@ async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
     tx.bulk(&DERS, vec![Column::Int(ids), Column::Blob(ders)]).await.map(drop)
 }
 
-/// Merges entries about the same issuance: a statement does not see the rows it inserts.
+/// Merges entries about the same issuance, because a statement does not see the rows that it inserts.
 fn merged(found: Vec<NewCtIssuance>) -> Vec<NewCtIssuance> {
     let hashed: HashSet<[u8; 32]> =
         found.iter().filter(|one| one.tbs.is_some()).map(|one| one.issuer_serial).collect();
     let mut places: HashMap<[u8; 32], usize> = HashMap::new();
     let mut out: Vec<NewCtIssuance> = Vec::new();
-    // Issuances with a hash come first, so that those without one find them.
+    // Issuances with a `tbs` hash come first, so that reports without a hash can be merged into them.
     let (with, without): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.tbs.is_some());
     let mut first_of: HashMap<[u8; 32], usize> = HashMap::new();
     for one in with.into_iter().chain(without) {
@@ -464,8 +464,8 @@ fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
     ]
 }
 
-/// Stores verdicts of pending issuances, and of unexpected ones that turn out to be expected or are acknowledged; returns those
-/// that changed.
+/// Stores verdicts of pending issuances, and of unexpected issuances that become expected or acknowledged. Returns the ids of the
+/// changed issuances.
 ///
 /// # Errors
 /// Database errors.
@@ -483,7 +483,8 @@ pub async fn judge_ct_issuances(
 }
 
 /// Returns known certificates with these names (issued by our CA, managed, or in the inventory) that did not expire before
-/// `ended_us`. Limited per name to the newest 64 of the inventory and of the managed ones. Two statements on PostgreSQL.
+/// `ended_us`. For each name, at most the newest 64 of the inventory and the newest 64 managed certificates. Two statements on
+/// PostgreSQL.
 ///
 /// # Errors
 /// Database errors.

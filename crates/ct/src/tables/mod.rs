@@ -21,7 +21,7 @@ pub use issuances::{
     ct_known, judge_ct_issuances, record_ct_issuances,
 };
 
-/// A watched domain.
+/// A watched domain, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtDomainRow {
     /// The registered domain in most cases; lower case, A-labels.
@@ -108,9 +108,10 @@ pub struct CtLogRow {
     pub behind: i64,
     /// Time of the last step, µs since 1970-01-01 UTC; 0 before the first.
     pub stepped_at_us: i64,
-    /// Start of the time in which the log cannot be read or does not grow, µs since 1970-01-01 UTC. `None` if it works.
+    /// Start of the time in which the log cannot be read or does not grow, µs since 1970-01-01 UTC. `None` if the log works.
     pub failing_since_us: Option<i64>,
-    /// Start of the time in which the log has more unread entries than one step reads, µs since 1970-01-01 UTC. `None` if it has not.
+    /// Start of the time in which the log has more unread entries than one step reads, µs since 1970-01-01 UTC. `None` if the log
+    /// has fewer.
     pub behind_since_us: Option<i64>,
     /// Reason why the last step failed.
     pub last_error: Option<String>,
@@ -356,8 +357,8 @@ pub async fn insert_ct_domain(
     Ok(if made == 1 { CtDomainInsertion::Made } else { CtDomainInsertion::There })
 }
 
-/// Changes a domain with this revision; false if its revision differs or it is not watched. Deletes the search state of services
-/// that no longer watch it.
+/// Changes a domain if it still has this revision. Returns false if the revision differs or the domain is not watched. Deletes the
+/// search state of services that no longer watch the domain.
 ///
 /// # Errors
 /// Database errors.
@@ -421,8 +422,8 @@ pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u
     tx.execute(WANT, vec![domain.into(), at_us.into()]).await
 }
 
-/// Stores the state of a claimed search in the transaction of its results; false when `holder` has lost the claim, in which case
-/// the caller must store nothing. The claim ends unless `left` has a holder.
+/// Stores the state of a claimed search in the transaction of its results. Returns false when `holder` has lost the claim; the
+/// caller must then store nothing. The claim ends unless `left` has a holder.
 ///
 /// # Errors
 /// Database errors.

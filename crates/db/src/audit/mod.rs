@@ -1,7 +1,7 @@
-//! The audit log: append-only, hash-chained per shard, written in the transaction that it reports.
+//! The audit log: append-only and hash-chained per shard. An event is written in the transaction of the change that it reports.
 //!
 //! A writer takes any free chain, so writers do not queue for one row. The hash of an event covers the previous hash. So a changed,
-//! removed or inserted event breaks the chain; the heads protect its end.
+//! removed or inserted event breaks the chain. Heads reveal whether events at the end of a chain were removed.
 
 pub(crate) mod head;
 pub(crate) mod verify;

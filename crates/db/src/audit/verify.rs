@@ -17,7 +17,7 @@ pub struct AuditVerification {
     pub chains: u64,
     /// Description of the first fault of each broken chain.
     pub faults: Vec<String>,
-    /// The heads, `shard:sequence:hash`. Store them elsewhere to detect an end that was cut off together with its head.
+    /// The heads, `shard:sequence:hash`. Store them elsewhere to detect that the end of a chain was removed and its head changed.
     pub heads: Vec<String>,
 }
 

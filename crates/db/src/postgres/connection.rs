@@ -24,10 +24,10 @@ use crate::value::{Row, Value};
 /// Timeout of a connection attempt, including the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// TCP timeout for an unresponsive peer. A writer waits twice this time.
+/// TCP timeout for an unresponsive peer.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Maximum number of prepared statements per connection. When it is exceeded, all are dropped.
+/// Maximum number of prepared statements per connection. All are dropped before a further one is prepared.
 const STATEMENTS_CACHED: usize = 512;
 
 /// The parsed server address.
@@ -151,7 +151,7 @@ impl Connected {
         Ok(())
     }
 
-    /// Returns the prepared statement. It is prepared once per connection.
+    /// Returns the prepared statement, and prepares it on its first use in this connection.
     pub(super) async fn prepared(&mut self, statement: &str) -> Result<Statement, StoreError> {
         if let Some(known) = self.statements.get(statement) {
             return Ok(known.clone());
@@ -172,7 +172,6 @@ impl Connected {
 /// A parameter in the driver's own types: numbers, texts and bytes, also optional or as vectors.
 pub type Parameter<'a> = &'a (dyn ToSql + Sync);
 
-/// A statement and its parameters.
 pub(crate) type BoundStatement<'a> = (&'a str, Vec<Parameter<'a>>);
 
 impl Connected {

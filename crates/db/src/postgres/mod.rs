@@ -210,7 +210,7 @@ impl Postgres {
         }
     }
 
-    /// Probes the database on a free connection. Returns a permit to read from it, if it is back.
+    /// Probes the database on a free connection. Returns a permit to read from the database if it responds.
     async fn probed(&self, replica: &Replica) -> Option<SemaphorePermit<'_>> {
         let permit = self.readers.try_acquire_permit()?;
         let ping = self.primary_rows(&permit, StatementPlanning::Once, PING, &[]);

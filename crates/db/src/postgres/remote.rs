@@ -63,14 +63,14 @@ pub enum RemoteError {
     /// The server rejected a statement; its transaction was rolled back.
     #[error("the database server rejected {statement}: {message}")]
     Rejected {
-        /// Description of the statement.
+        /// The statement, by its number or by a short description.
         statement: String,
         /// Message of the server.
         message: String,
     },
 }
 
-/// A server, prepared for logins.
+/// Connection settings of a server, for any number of logins.
 #[derive(Clone)]
 pub struct RemoteServer {
     config: Config,
@@ -149,8 +149,8 @@ impl RemoteSession {
         self.batch("a ping", "").await.is_ok()
     }
 
-    /// Runs statements in one transaction, under an advisory lock of the database. After an error of the server nothing of it is
-    /// stored.
+    /// Runs statements in one transaction, under an advisory lock of the database. An error of the server rolls the transaction
+    /// back.
     ///
     /// # Errors
     /// [`RemoteError::Rejected`] names the statement by its number, from 1.
@@ -178,8 +178,9 @@ impl RemoteSession {
         self.batch("ALTER ROLE … VALID UNTIL", &statement).await
     }
 
-    /// Ends a role: forbids new logins, ends its sessions, then runs `statements`; without any, the role's objects go to the current
-    /// user, and the role is dropped. Returns false if there is no such role. Waits for a transaction under the same lock.
+    /// Ends a role: forbids new logins, terminates its sessions, then runs `statements`. Without `statements`, assigns the role's
+    /// objects to the current user and drops the role. Returns false if there is no such role. Waits for a transaction under the
+    /// same lock.
     ///
     /// # Errors
     /// See [`Self::run`].
@@ -192,7 +193,7 @@ impl RemoteSession {
             return Ok(false);
         }
         self.batch("ALTER ROLE … NOLOGIN", &format!("ALTER ROLE \"{role}\" NOLOGIN")).await?;
-        // Members of the role may end its sessions and own its objects. A superuser may anyway.
+        // Only a member of the role, or a superuser, may terminate its sessions and take over its objects.
         let member = format!("SELECT 1 WHERE pg_has_role(current_user, '{role}', 'USAGE')");
         if self.first(&member).await?.is_none() {
             self.batch("GRANT … TO CURRENT_USER", &format!("GRANT \"{role}\" TO CURRENT_USER")).await?;

@@ -11,8 +11,8 @@ SELECT to_regclass(?1::text) IS NOT NULL";
 pub(crate) const PING: &str = "-- ping
 SELECT 1";
 
-/// Plans every execution for the actual arrays: a plan cached while the tables were empty would scan them until the server's next
-/// ANALYZE. Disables JIT, whose benefit the estimated costs do not show.
+/// Plans every execution for the actual arrays. A plan cached while a table was empty would scan the whole table until the server's
+/// next ANALYZE. Disables JIT, whose benefit the estimated costs do not show.
 pub(crate) const PLANNED_EACH_TIME: &str = "-- planned_each_time
 SET plan_cache_mode = force_custom_plan; SET enable_seqscan = on; SET enable_bitmapscan = on; SET jit = off";
 

@@ -62,7 +62,6 @@ enum Job {
     Statement(JointWork),
 }
 
-/// State of the writer thread.
 struct WriterState {
     tx: Tx,
     fault: Arc<AtomicU8>,
@@ -369,7 +368,7 @@ fn lost() -> StoreError {
     StoreError::Unavailable { source: "another operation ended the shared transaction".into() }
 }
 
-/// Runs `read` with a reader connection. The caller has a permit, so one is free.
+/// Runs `read` with a reader connection. The caller has a permit, so a connection is free.
 fn with_reader<T>(
     readers: &Mutex<Vec<Connection>>,
     read: impl FnOnce(&Connection) -> Result<T, StoreError>,

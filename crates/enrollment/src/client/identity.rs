@@ -16,7 +16,7 @@ const RENEW_AT: (i64, i64) = (2, 3);
 
 /// A client certificate and its key.
 pub struct Identity {
-    /// The private key.
+    /// Private key of the client certificate.
     pub key: PrivateKey,
     /// The chain in DER, leaf first.
     pub chain: Vec<Vec<u8>>,

@@ -24,7 +24,7 @@ const BACKOFF: Duration = Duration::from_secs(2);
 /// Maximum bound of the pause after a failure.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// Parameters of joining.
+/// Parameters for enrolling a host.
 #[derive(Debug)]
 pub struct JoinOptions {
     /// URL of the server, `https://HOST[:PORT]`.
@@ -101,8 +101,9 @@ pub fn api_of(
     Api::new(program, server, &trust, Some(identity))
 }
 
-/// Returns the pause after `failures` failures: exponential backoff with jitter, between a tenth of the bound and the bound, so
-/// that clients that lost a server together do not return together.
+/// Returns the pause after `failures` failures: exponential backoff with jitter, between a tenth of the bound and the bound. The
+/// jitter prevents clients that lost a server together from returning together. The pause is at least `asked`, the delay that the
+/// server requested, limited to five minutes.
 #[must_use]
 pub fn backoff(failures: u32, asked: Option<Duration>) -> Duration {
     let doubled = BACKOFF.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));

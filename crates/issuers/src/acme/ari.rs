@@ -37,8 +37,8 @@ struct SuggestedWindow {
     end: Timestamp,
 }
 
-/// Parses the renewal window in a response. `None` when it is malformed or ends before it starts (RFC 9773 section 4.2): it is then
-/// ignored.
+/// Parses the renewal window in a response. `None`, to ignore the window, when it is malformed or ends before it starts (RFC 9773
+/// section 4.2).
 pub(super) fn window(reply: &Reply, now: UnixTime) -> Option<Window> {
     let info: RenewalInfo = serde_json::from_slice(&reply.body).ok()?;
     let (start, end) = (info.suggested_window.start.as_second(), info.suggested_window.end.as_second());

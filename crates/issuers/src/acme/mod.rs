@@ -43,7 +43,6 @@ const PACE_MAX: Duration = Duration::from_secs(10);
 /// Maximum Retry-After that is honored during an order.
 const PACE_ASKED_MAX: Duration = Duration::from_secs(60);
 
-/// An ACME issuer.
 #[derive(Debug)]
 pub(crate) struct Acme {
     config: AcmeConfig,

@@ -53,7 +53,8 @@ impl Acme {
         if is_for(&chain, order)? {
             return Ok(DeliveredChain { chain });
         }
-        // Servers return one pending order to all requests for the same names. Another request finalized this one with another key.
+        // Servers return one pending order to all requests for the same names. Another request finalized this order with another
+        // key.
         self.memory.forget(order).await?;
         let known = self.begin(&account, order).await?;
         Ok(DeliveredChain { chain: self.finish(&account, order, known).await? })
@@ -113,8 +114,8 @@ impl Acme {
             request["replaces"] = json!(id);
         }
         let reply = match self.new_order(account, order, &request).await {
-            // The replaced certificate is from another server or was already replaced (RFC 9773 section 5). That must not block the
-            // new one.
+            // The replaced certificate is from another server or was already replaced (RFC 9773 section 5). This must not block the
+            // new order.
             Err(failed) if replaces.is_some() && matches!(failed.status, 400..=428) => {
                 if let Some(members) = request.as_object_mut() {
                     members.remove("replaces");
@@ -252,7 +253,7 @@ impl Acme {
     }
 }
 
-/// Adds no attributes: the span of the order, above, has them.
+/// Returns the span unchanged: its parent, the span of the order, has the attributes.
 fn as_is(span: Span) -> Span {
     span
 }

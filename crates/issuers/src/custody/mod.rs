@@ -1,4 +1,4 @@
-//! External encryption of the master key: by a program of the operator, Vault or OpenBao. Each is called once at startup.
+//! External encryption of the master key: by a program of the operator, or by Vault or OpenBao, called once at startup.
 
 mod program;
 mod transit;

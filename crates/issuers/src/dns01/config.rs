@@ -11,7 +11,7 @@ use crate::program_name::{FormerArgv, ProgramName};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dns01Config {
-    /// Publisher of the records.
+    /// How the records are published: by DNS UPDATE, a program or a service.
     pub publisher: PublisherConfig,
     /// How to wait until the record is visible.
     #[serde(default)]

@@ -30,7 +30,7 @@ fn guarded(host: &HostPolicy, server: SocketAddr) -> Result<(), IssuerError> {
     host.guard.address(server.ip()).map_err(|error| IssuerError::misconfigured(format!("dns01: {error}")))
 }
 
-/// Publisher of the records of dns-01 challenges. It waits until they are visible. Clones share their state.
+/// Publisher of the records of dns-01 challenges, which waits until the records are visible. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Solver(Arc<SolverParts>);
 

@@ -30,7 +30,6 @@ const NAMES_MAX: usize = 10_000;
 const LIFE: i64 = 7 * x509::DAY;
 /// Maximum number of concurrent handshakes per listener.
 const CONNECTIONS_MAX: usize = 64;
-/// Timeout of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Certificates for names under validation, by the validating server's SNI.

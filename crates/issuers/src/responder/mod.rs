@@ -38,7 +38,7 @@ struct ResponderParts {
     clock: Clock,
     alpn: Arc<TlsAlpnResponses>,
     listening: Mutex<HashMap<(SocketAddr, Protocol), SharedListener>>,
-    /// Locked from the search for a listener until it exists.
+    /// Locked while a listener is looked up or opened.
     opening: tokio::sync::Mutex<()>,
 }
 

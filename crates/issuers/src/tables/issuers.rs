@@ -15,10 +15,10 @@ store::handle! {
     ExternalIssuers
 }
 
-/// A configured issuer.
+/// A configured issuer as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfiguredIssuer {
-    /// Id of the issuer.
+    /// Id of the issuer, UUIDv7.
     pub id: Uuid,
     /// Unique name.
     pub name: String,
@@ -38,7 +38,7 @@ pub struct ConfiguredIssuer {
     pub updated_at_us: i64,
     /// Account with an ACME server.
     pub account: Option<IssuerAccount>,
-    /// Health of the issuer.
+    /// State of the circuit breaker, last success and last error.
     pub health: IssuerHealth,
 }
 
@@ -83,7 +83,7 @@ pub struct IssuerSettings {
     pub enabled: bool,
 }
 
-/// An order at an issuer.
+/// The stored state of an order at an issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IssuerOrder {
     /// SHA-256 of the order's SubjectPublicKeyInfo.
@@ -216,7 +216,7 @@ pub enum IssuerChange {
     Stale,
 }
 
-/// Inserts an issuer.
+/// Inserts an issuer. Returns [`IssuerChange::NameTaken`] when the name exists.
 ///
 /// # Errors
 /// Database errors.
@@ -280,7 +280,7 @@ pub async fn set_issuer_account(tx: &mut Tx, id: Uuid, account: &IssuerAccount) 
 }
 
 impl ExternalIssuers<'_> {
-    /// Returns a configured issuer.
+    /// Returns the configured issuer with this id.
     ///
     /// # Errors
     /// Database errors.
@@ -343,7 +343,7 @@ impl ExternalIssuers<'_> {
         self.change("set_issuer_health", HEALTH, parameters).await
     }
 
-    /// Returns an order at an issuer.
+    /// Returns the stored state of the order with this key at an issuer.
     ///
     /// # Errors
     /// Database errors.
@@ -378,7 +378,7 @@ impl ExternalIssuers<'_> {
         self.change("put_issuer_order", ORDER_PUT, parameters).await
     }
 
-    /// Deletes an order.
+    /// Deletes the stored state of the order with this key. Does nothing when there is none.
     ///
     /// # Errors
     /// Database errors.

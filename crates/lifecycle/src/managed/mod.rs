@@ -17,7 +17,7 @@ use crate::state::{Current, State};
 
 pub use convert::Unreadable;
 pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
-/// Limits for labels and tags, the same as for found certificates.
+/// Limits for labels and tags, the same as for certificates that scans found.
 pub use inventory::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
@@ -39,7 +39,7 @@ pub struct ManagedCertificate {
     pub id: Uuid,
     /// Unique name of the certificate.
     pub name: String,
-    /// The names in the certificate.
+    /// Names to be certified, such as DNS names and IP addresses.
     pub names: Vec<GeneralName>,
     /// Profile that the certificate is issued by.
     pub profile: String,
@@ -59,17 +59,17 @@ pub struct ManagedCertificate {
     pub key_location: KeyLocation,
     /// Type of the private key.
     pub key_type: KeyType,
-    /// The deployment targets.
+    /// Deployment targets, and endpoints that serve the certificate.
     pub targets: Vec<TargetRef>,
     /// Other settings made by users.
     pub options: Options,
-    /// The state of the certificate.
+    /// State, including the event that the certificate waits for, if any.
     pub state: State,
     /// Revision, incremented with every change; used for ETags.
     pub revision: i64,
-    /// The newest version.
+    /// The newest version. `None` before the first issuance.
     pub current: Option<CurrentVersion>,
-    /// The version that expires first among those verified as served. `None` if no version was verified.
+    /// Among the versions verified as served, the version that expires first. `None` if no version was verified.
     pub served: Option<ServedVersion>,
     /// Time since which a version is not yet deployed to every target, in µs since 1970.
     pub undeployed_since_us: Option<i64>,

@@ -39,9 +39,9 @@ pub struct NewCertificate {
     pub key_location: KeyLocation,
     /// Type of the private key.
     pub key_type: KeyType,
-    /// The deployment targets.
+    /// Deployment targets, and endpoints that serve the certificate.
     pub targets: Vec<TargetRef>,
-    /// Further settings.
+    /// Further settings, such as automatic renewal and notes.
     pub options: Options,
     /// Whether to issue the first version immediately. Otherwise it is issued when a renewal is requested.
     pub issue: bool,
@@ -198,8 +198,8 @@ impl NewCertificate {
 }
 
 impl CertificateChange {
-    /// Returns whether another user changed one of the fields that this change sets, between `read` (the basis of this change)
-    /// and `now`. Fields that the lifecycle itself writes, such as state and versions, are ignored.
+    /// Returns whether another user changed a field that this change also sets. `read` is the certificate that this change is based
+    /// on; `now` is its current state. Ignores fields that the lifecycle writes, such as state and versions.
     #[must_use]
     pub fn conflicts(&self, read: &ManagedCertificate, now: &ManagedCertificate) -> bool {
         let names = self.names.as_ref().map(|texts| parse_names(texts).unwrap_or_default());
@@ -266,13 +266,14 @@ impl CertificateChange {
     }
 }
 
-/// Returns whether a field that the change sets has changed since it was read, to another value than the requested one.
+/// Returns whether the current value of a field differs from both the read value and the requested value. Returns false if no value
+/// is requested.
 fn differs<T: PartialEq>(to: Option<&T>, read: &T, now: &T) -> bool {
     to.is_some_and(|to| read != now && to != now)
 }
 
-/// Returns the option if the request changes it. A request always contains all options; an unchanged option equals the one that
-/// was read.
+/// Returns the requested value of an option if it differs from the read value. A request always contains all options, including
+/// unchanged options.
 fn set<'a, T: PartialEq>(to: &'a T, read: &T) -> Option<&'a T> {
     (to != read).then_some(to)
 }

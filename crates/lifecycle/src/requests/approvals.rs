@@ -35,7 +35,7 @@ use crate::transition::{ApprovalDetails, Failure, Transition, run_from_job};
 /// Maximum length of the note of a decision, in bytes.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
 
-/// Maximum open approvals whose plans are checked in one tick. The next tick continues with the following ones.
+/// Maximum open approvals whose plans are checked in one tick. The next tick continues after the last checked approval.
 const LOOKED_AT_MAX: i64 = 500;
 
 /// Maximum expired approvals that one tick ends.
@@ -88,7 +88,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// Returns whether the decision refers to the current plan of each of these approvals.
+    /// Returns whether the SHA-256 that the approver saw, if given, matches the plan of each approval.
     fn is_for(self, approvals: &[ApprovalRow]) -> bool {
         match self {
             Self::Approve { shown: Some(shown) } => {
@@ -278,7 +278,7 @@ impl Lifecycle {
         Ok(expired)
     }
 
-    /// Voids open approvals whose plan changed, and approvals from before plans were stored. Part of the tick.
+    /// Voids open approvals whose plan changed, and approvals that were created before Bulla stored plans. Part of the tick.
     pub(crate) async fn void_changed_approvals(&self) -> Result<u64, DataError> {
         let (now_us, after) = (self.now_us(), *self.inner.approvals_looked_at.lock());
         let (voided, next) = attempt(&self.inner.store, "approvals_void", move || {

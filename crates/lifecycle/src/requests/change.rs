@@ -115,18 +115,18 @@ from_data!(JobError);
 /// Result of a transaction on one certificate.
 type Outcome<E> = Result<(), E>;
 
-/// The effect of a change that is not made yet.
+/// Preview of a change to a certificate.
 #[derive(Clone, Debug)]
 pub struct ChangePreview {
-    /// The settings of the certificate after the change, without state.
+    /// The settings that the certificate would have after the change, without state.
     pub settings: serde_json::Value,
-    /// Whether the certificate needs approval now, and not after the change.
+    /// Whether the certificate needs approval now, but would not need it after the change.
     pub lifts: bool,
-    /// The profile of the certificate before the change, if it requires approval.
+    /// The current profile of the certificate. `None` if this profile requires no approval.
     pub profile: Option<String>,
 }
 
-/// A validated change.
+/// A validated change of a certificate, ready for the transaction.
 struct Change {
     before: ManagedCertificate,
     after: ManagedCertificate,
@@ -142,7 +142,7 @@ impl Lifecycle {
     /// Changes of names, profile, issuer and key apply to the next version; `renew` requests it immediately.
     ///
     /// # Errors
-    /// [`UpdateError::Stale`]; [`UpdateError::LiftsApproval`] if the certificate needs approval, and would not after the change; as
+    /// [`UpdateError::Stale`]; [`UpdateError::LiftsApproval`] if the certificate would no longer need approval after the change; as
     /// [`Lifecycle::create`].
     #[crate::boxed]
     pub async fn update(
@@ -155,7 +155,8 @@ impl Lifecycle {
         self.update_with(id, revision, change, actor, ChangeConsent::NotGiven).await
     }
 
-    /// Changes a certificate like [`Lifecycle::update`], after another person approved that it no longer needs approval.
+    /// Changes a certificate like [`Lifecycle::update`], also if the certificate needs no approval after the change. The caller
+    /// must ensure that another person approved this change.
     ///
     /// # Errors
     /// As of [`Lifecycle::update`], without [`UpdateError::LiftsApproval`].
@@ -170,8 +171,8 @@ impl Lifecycle {
         self.update_with(id, Some(revision), change, actor, ChangeConsent::Given).await
     }
 
-    /// Returns the settings of a certificate after a change, and the profile that requires approval only before the change, if a profile
-    /// and not a policy does.
+    /// Returns a preview of a change: the resulting settings, whether the change lifts the need for approval, and the current
+    /// profile if it requires approval.
     ///
     /// # Errors
     /// [`UpdateError::Bad`]; [`UpdateError::Data`].
@@ -301,7 +302,7 @@ impl Lifecycle {
         .await?
     }
 
-    /// Starts a run immediately that waits for its time or for a retry.
+    /// Immediately starts a run that waits for its start time or for a retry.
     ///
     /// # Errors
     /// [`JobError::NotWaiting`]; [`DataError::NotFound`].
@@ -373,7 +374,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
         Err(error) => return Ok(Err(error)),
     };
     let (before, after) = (&change.before, &change.after);
-    // The decision is based on the row that was read. Fields that runs and verifications change are not part of it.
+    // The decision is based on the row that was read. The comparison ignores fields that runs and verifications change.
     let mut expected = row_of(before);
     let mut stored = row.clone();
     for row in [&mut expected, &mut stored] {
@@ -456,7 +457,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     Ok(Ok(()))
 }
 
-/// Records which actor changed the plan. Returns whether the change voids an open or given approval.
+/// Records which actor changed the plan. Returns whether the change voids an open or approved approval.
 async fn record_plan_change(
     tx: &mut Tx,
     ledger: &mut Ledger,
@@ -471,7 +472,7 @@ async fn record_plan_change(
     }
     let (certificate, actor) = (entry.row.id, ledger.actor().to_owned());
     ledger.plan_changed(certificate, &actor);
-    // While the issuer works on an order, its result is compared with the approval on delivery.
+    // A run whose order is at the issuer is not voided here. The issued certificate is compared with the approval on delivery.
     let asked = |run: &&JobRow| {
         run.state == JobState::AwaitingApproval
             || run.approval == Consent::Given && run.state != JobState::Running

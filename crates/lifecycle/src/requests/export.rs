@@ -52,7 +52,7 @@ pub struct Exported {
 /// Reason why a certificate was not exported.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The certificate has nothing to export, or must not be exported; with the reason.
+    /// The certificate has nothing to export, or must not be exported. Contains the reason.
     #[error("{0}")]
     NotExportable(&'static str),
     /// Another person must approve, and did not.

@@ -40,8 +40,8 @@ pub struct FoundEndpoint {
     pub ownership: Option<Assignment>,
 }
 
-/// Maximum endpoints that a claim by fingerprint checks against the ownership rules. The owner of a certificate on a whole fleet
-/// can be found from this number of endpoints.
+/// Maximum endpoints that a claim by fingerprint checks against the ownership rules. This number is enough to find the owner even
+/// if a whole fleet serves the certificate.
 const CLAIM_PLACES_MAX: usize = 500;
 
 /// Filter for endpoints by owner and team. All given conditions must match.
@@ -51,7 +51,7 @@ pub struct OwnerFilter {
     pub team: Option<String>,
     /// The endpoint belongs to this owner.
     pub owner: Option<String>,
-    /// Whether only endpoints match that have neither team nor owner by any rule.
+    /// Whether to return only endpoints that no ownership rule assigns to a team or an owner.
     pub nobody: bool,
 }
 
@@ -80,7 +80,7 @@ const FOUND_AT_ONCE: usize = 500;
 /// Reason why the certificate was not claimed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// No certificate was found there.
+    /// No certificate was found at the endpoint. Contains the reason.
     #[error("{0}")]
     NothingFound(&'static str),
     /// The found certificate cannot be claimed.
@@ -175,7 +175,7 @@ impl Lifecycle {
                 }
                 kept.push(found);
                 if kept.len() == limit {
-                    // No next page after the last row of the last page.
+                    // If this is the last row read, the cursor of the inventory page already continues after it.
                     if number + 1 < behind {
                         next = Some(places[number].clone());
                     }
@@ -377,8 +377,8 @@ impl Lifecycle {
         }
     }
 
-    /// Dismisses a found certificate: it is not to be managed, either permanently or until the given time. No notifications about
-    /// it or its endpoints are sent in that time. Its open expiry alerts end immediately.
+    /// Dismisses a found certificate, permanently or until the given time, so that it is not managed. During this time, no
+    /// notifications about the certificate or its endpoints are sent. Open expiry alerts about the certificate end immediately.
     ///
     /// # Errors
     /// [`DismissError`]

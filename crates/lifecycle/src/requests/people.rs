@@ -55,7 +55,7 @@ pub enum PersonChangeError {
     /// The owner or team is invalid.
     #[error(transparent)]
     Bad(#[from] BadPerson),
-    /// The request names something that does not exist.
+    /// The request names an object that does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The name is already in use.

@@ -129,7 +129,7 @@ impl Lifecycle {
         Ok(Page { rows: found.page.rows, next: found.page.next.map(hide) })
     }
 
-    /// Counts the certificates that match, up to a limit.
+    /// Counts the certificates that match. [`ManagedCount::exact`] is false if the count stopped at a limit.
     ///
     /// # Errors
     /// Database errors.
@@ -138,8 +138,8 @@ impl Lifecycle {
         Ok(tables::Managed::of(&self.inner.store).count(filter).await?)
     }
 
-    /// Counts the certificates of each issuer, owner, day of expiry and so on. Archived certificates are left out unless the filter
-    /// names states.
+    /// Counts certificates grouped by the field `by`, such as issuer, owner or day of expiry. Archived certificates are left out
+    /// unless the filter names states.
     ///
     /// # Errors
     /// Database errors.
@@ -148,8 +148,8 @@ impl Lifecycle {
         Ok(tables::Managed::of(&self.inner.store).groups(by, filter).await?)
     }
 
-    /// Counts certificates by each of several fields, like [`Self::groups`], with a constant number of statements. Each field is
-    /// counted without its own condition of the filter.
+    /// Counts certificates by each of several fields, like [`Self::groups`], with a constant number of statements. The count of a
+    /// field ignores the filter's condition on the same field.
     ///
     /// # Errors
     /// Database errors.

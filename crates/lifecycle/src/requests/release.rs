@@ -19,9 +19,9 @@ pub(super) enum KeyUse {
     Export,
     /// The key is sent to the agent of a target.
     Deploy {
-        /// The target.
+        /// Id of the target.
         target: Uuid,
-        /// Agent of the target.
+        /// Id of the target's agent.
         agent: Uuid,
     },
 }
@@ -29,13 +29,13 @@ pub(super) enum KeyUse {
 /// Reason why a private key is not released without approval.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NotApproved {
-    /// No plan contains an export.
+    /// The request is an export. Plans contain only deployment targets, so no approval covers an export.
     #[error(
         "{0}, so its private key is not exported: deploy the certificate to a target instead. Add the target to the certificate and \
          renew it, so that another person approves the plan with this target"
     )]
     Export(String),
-    /// The approved plan of the version does not have the target, or the target changed.
+    /// The approved plan of the version does not contain the target, or the target changed since the approval.
     #[error(
         "{reason}, and the approved plan of the current version does not have {targets} as now configured: renew the certificate, \
          so that another person approves the plan with its targets"
@@ -43,7 +43,7 @@ pub enum NotApproved {
     Targets {
         /// Reason why approval is required.
         reason: String,
-        /// The targets.
+        /// Comma-separated targets that the approved plan does not contain.
         targets: String,
     },
 }
@@ -115,7 +115,7 @@ impl Lifecycle {
         self.check_targets(approved, places.collect()).await
     }
 
-    /// Returns the approved targets of a version; `None` if it needs no approval.
+    /// Returns the approved targets of a version; `None` if the version needs no approval.
     async fn approved_targets(
         &self,
         certificate: &ManagedCertificate,
@@ -127,10 +127,10 @@ impl Lifecycle {
         };
         let now = match self.judge(certificate).await?.approval {
             Some(reason) => Some(reason),
-            // The profile and policy of the version's issuance count, not the certificate's current ones.
+            // Evaluates the profile and policy under which the version was issued, not the current ones.
             None => self.judge(&as_issued(certificate, version)).await?.approval,
         };
-        // Another profile or policy since then does not lift the rule for the key that it protected.
+        // A key that needed approval at issuance stays protected, even if the certificate now has another profile or policy.
         let reason = match (now, &approval) {
             (Some(reason), _) => reason,
             (None, Some(_)) => "the current version was issued after approval by another person".to_owned(),

@@ -43,7 +43,7 @@ const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
 /// First pause between two checks of pending revocations. It doubles up to 16 times this value.
 const REVOKE_PAUSE: Duration = Duration::from_millis(5);
 
-/// Selection of certificates.
+/// Selection of certificates, by ids or by a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
     /// The certificates with these ids; up to [`IDS_MAX`].
@@ -111,7 +111,7 @@ pub enum BulkError {
     /// The request is invalid.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// The request names something that does not exist.
+    /// The request names an object that does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The request has too many ids.
@@ -370,7 +370,7 @@ pub(super) async fn selected(
     }
 }
 
-/// Carries out the operation on the next certificates. `done` is the number of certificates changed before.
+/// Carries out the operation on the next certificates. `done` is the number of certificates that earlier parts changed.
 async fn part(
     tx: &mut Tx,
     work: &BulkWork,

@@ -19,13 +19,13 @@ const EVENTS_MARGIN_US: i64 = 1_000_000;
 pub struct DueRuns {
     /// Name of the issuer.
     pub issuer: String,
-    /// Number of runs that are due and have not started, counted up to a limit.
+    /// Number of runs that are due and have not started, at most [`SchedulerStatus::counted_to`].
     pub count: u64,
     /// Planned start of the run that is overdue longest, in µs since 1970.
     pub oldest_us: Option<i64>,
 }
 
-/// Status of the scheduler.
+/// Status of the scheduler over all nodes: counts of runs, and leases.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SchedulerStatus {
     /// Runs in progress at an issuer or an agent.

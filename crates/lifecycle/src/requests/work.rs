@@ -307,7 +307,7 @@ async fn take_csr(
     Ok(Ok(()))
 }
 
-/// Plans a retry of the CSR that an agent could not create, until the run's deadline.
+/// Plans a retry after an agent failed to create the CSR. Fails the run if the retry would be after the run's deadline.
 async fn handle_missing_csr(
     tx: &mut Tx,
     job: JobRow,

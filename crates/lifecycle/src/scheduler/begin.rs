@@ -115,7 +115,7 @@ impl Lifecycle {
         Ok((claimed, ready.collect()))
     }
 
-    /// Prepares the data of a run that must not be created within its transaction: rules, a new key and the CSR.
+    /// Prepares the data that cannot be created within the run's transaction: rules, a new key and the CSR.
     async fn prepare_run(&self, job: &JobRow, row: Option<&ManagedRow>) -> Result<PreparedRun, DataError> {
         let mut prepared = PreparedRun {
             facts: None,
@@ -192,7 +192,7 @@ async fn begin(
         .into_iter()
         .map(|row| (row.id, row))
         .collect();
-    // Reads the plan that approvals are bound to within the transaction that starts issuance.
+    // An approval is bound to a plan, so the plan is read in the same transaction that starts the run.
     let is_gated = |job: &&JobRow| {
         job.approval != Consent::NotNeeded
             || prepared.get(&job.id).is_some_and(|prepared| prepared.judged.approval.is_some())
@@ -329,7 +329,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
     {
         return Ok(Decision::AskConsent(reason.clone()));
     }
-    // The run became due during downtime, or the policy has new maintenance windows.
+    // A planned run or retry may be outside of the maintenance windows: it became due during downtime, or the windows changed.
     let by_itself = matches!(job.reason.as_str(), "planned" | "retry") && job.attempts == 1;
     let windows = &prepared.judged.rule.windows;
     if by_itself
@@ -346,7 +346,7 @@ fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> R
     })
 }
 
-/// Creates the order for the issuer. `None` for an unreadable row, whose run waits until its lease expires.
+/// Creates the order for the issuer. `None` for an unreadable row: the run then waits until its lease expires.
 fn order(
     job: &JobRow,
     row: &ManagedRow,

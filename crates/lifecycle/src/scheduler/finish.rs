@@ -64,7 +64,7 @@ pub(crate) fn new_finish_batcher(inner: Weak<ProcessState>) -> Batcher<FinishedA
     })
 }
 
-/// Consequences of an attempt for its run.
+/// Result of an ended attempt, with the data needed to store it.
 #[derive(Clone)]
 struct Ending {
     job: JobRow,
@@ -134,7 +134,7 @@ fn ending(finished: FinishedAttempt, now_us: i64) -> Ending {
     Ending { job, facts, suggests, what }
 }
 
-/// Returns the time of the next attempt after a failed one, in µs since 1970. `None` if the run ends.
+/// Returns the time of the next attempt after a failed attempt, in µs since 1970. `None` if the run ends.
 fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<i64> {
     let pause = match retry {
         Retry::Never => return None,
@@ -146,7 +146,8 @@ fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<
     Some(now_us.saturating_add(pause)).filter(|at_us| *at_us < job.deadline_at_us)
 }
 
-/// Converts the delivered certificate into a version, if it has the requested key.
+/// Converts the delivered certificate into a version. Fails if the certificate has another key than requested, or lacks a requested
+/// name.
 fn version(
     job: &JobRow,
     profile: Option<String>,

@@ -23,7 +23,7 @@ use crate::runs::Planner;
 
 pub(crate) use finish::new_finish_batcher;
 
-/// Result of a tick.
+/// Counts of the actions of one scheduler tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TickReport {
     /// Runs queued again because their lease expired.

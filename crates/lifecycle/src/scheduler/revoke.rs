@@ -358,9 +358,9 @@ const FOR_GOOD: [Reason; 2] = [Reason::CessationOfOperation, Reason::PrivilegeWi
 const EVENTS_MAX: i64 = 1_000;
 
 impl Lifecycle {
-    /// Processes revocations that were requested directly at the internal CA (over ACME, by key, or by the CA's own API). Marks
-    /// each version as revoked. If the certificate is renewed automatically and the reason permits a replacement, requests a new
-    /// version with a new key immediately. Returns the number of marked versions. Part of [`Lifecycle::run`].
+    /// Processes revocations that were requested at the internal CA and not by a run (over ACME, by public key, or through the CA's
+    /// own API). Marks each version as revoked. If the certificate is renewed automatically and the reason permits a replacement,
+    /// requests a new version with a new key immediately. Returns the number of marked versions. Part of [`Lifecycle::run`].
     ///
     /// # Errors
     /// [`DataError`] of the database; the next call continues at the same event.
@@ -411,7 +411,7 @@ fn action_of(event: &Event) -> Option<Uuid> {
     match event {
         Event::CertificatesRevoked(revoked)
         | Event::CertificateRevoked(CertificateRevoked::ByAuthority(revoked)) => Some(revoked.action),
-        // The event of the CA has already marked a version that was revoked in this way.
+        // Other events need no action. `CertificateRevoked::Version` reports a version that is already marked as revoked.
         _ => None,
     }
 }
@@ -438,7 +438,7 @@ async fn follow(
     let mut by_reason: BTreeMap<Reason, Vec<i64>> = BTreeMap::new();
     let mut marked = 0;
     for one in revoked {
-        // Revoked by a run of the lifecycle: that run marks the version, and knows whether to replace it.
+        // A run of the lifecycle revoked this version. The run itself marks the version, and decides about the replacement.
         let ours = open.get(&one.certificate).into_iter().flatten();
         if ours.filter(|job| job.kind == JobKind::Revocation).any(|job| job.version == Some(one.version)) {
             continue;

@@ -67,7 +67,7 @@ impl Lifecycle {
         }
     }
 
-    /// Like [`Lifecycle::work`], but continuous, and without waiting for slow runs.
+    /// Starts due runs until `stop`, like [`Lifecycle::work`], but without waiting for slow runs.
     pub(super) async fn run_work(&self, stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("lifecycle-work");
         let mut running = RunningTasks { tasks: JoinSet::new(), ready: HashMap::new() };

@@ -14,7 +14,7 @@ use crate::tables::managed::{
 };
 use crate::transition::described;
 
-/// Number of certificates that the sweep checks in one tick, in addition to those with changes seen by scans. 100,000
+/// Number of certificates that the sweep checks in one tick, in addition to certificates with changes seen by scans. 100,000
 /// certificates take 40 minutes, at a few milliseconds a tick.
 const SWEEP: i64 = 200;
 /// Maximum age in µs of changes that are read. Scan results are stored within seconds, and the sweep over all certificates finds

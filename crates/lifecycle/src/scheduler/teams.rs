@@ -10,7 +10,7 @@ use crate::managed::{ManagedCertificate, TargetRef};
 
 impl Lifecycle {
     /// Checks profile, issuer, names and targets against the team, and counts the certificate against the team's quota. Returns the
-    /// reason if it must not be issued now.
+    /// reason if the certificate must not be issued now.
     pub(super) async fn check_teams(
         &self,
         certificate: &ManagedCertificate,

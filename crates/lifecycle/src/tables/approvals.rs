@@ -31,19 +31,19 @@ pub struct ApprovalRow {
     pub requested_at_us: i64,
     /// Time when the approval expires, in µs since 1970.
     pub expires_at_us: i64,
-    /// Actor that decided.
+    /// Actor that approved or rejected the run; `system:approvals` if the approval expired. `None` without a decision.
     pub decided_by: Option<String>,
-    /// Time of the decision, in µs since 1970.
+    /// Time when the approval was decided, expired, withdrawn or voided, in µs since 1970.
     pub decided_at_us: Option<i64>,
-    /// Note of the actor that decided.
+    /// Comment by the actor in `decided_by`.
     pub note: Option<String>,
-    /// The plan as JSON. `None` for approvals from before plans were stored.
+    /// The plan as JSON. `None` for approvals that were created before Bulla stored plans.
     pub plan: Option<String>,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: Option<[u8; 32]>,
-    /// The previous approval of the same certificate.
+    /// Id of the previous approval of the same certificate.
     pub previous: Option<Uuid>,
-    /// Actors that cannot decide.
+    /// Actors that cannot approve the plan: the requester of the run, and actors that changed the plan.
     pub barred: Vec<String>,
     /// Number of people who must approve the plan.
     pub needed: u32,
@@ -52,7 +52,7 @@ pub struct ApprovalRow {
 /// A request for approval, with its certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalView {
-    /// The approval.
+    /// The approval, as stored.
     pub approval: ApprovalRow,
     /// Id of the certificate.
     pub certificate: Uuid,
@@ -73,11 +73,11 @@ pub struct Decision {
     pub id: i64,
     /// State after the decision.
     pub state: ApprovalState,
-    /// Actor that decided.
+    /// Actor that approves or rejects the run; `system:approvals` for an expired approval.
     pub by: String,
     /// Time of the decision, in µs since 1970.
     pub at_us: i64,
-    /// Note of the actor that decided.
+    /// Comment by the actor in `by`.
     pub note: Option<String>,
 }
 
@@ -138,7 +138,7 @@ VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by
   :plan_sha256, :previous, :barred, :needed)
 ON CONFLICT DO NOTHING")
 };
-/// Decides open approvals by row id.
+/// Stores decisions on open approvals, by row id.
 const APPROVALS_DECIDE: BulkStatement = db::bulk! { (id bigint, state bigint, by text, at bigint, note text)
     with_states!("-- approvals_decide
 UPDATE approvals SET state = :state, decided_by = :by, decided_at = :at, note = :note
@@ -273,7 +273,7 @@ pub async fn expired_approvals(tx: &mut Tx, now_us: i64, limit: i64) -> Result<V
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 
-/// Decides open approvals. Returns the row ids of those that were open.
+/// Decides open approvals. Returns the row ids of the approvals that were open.
 ///
 /// # Errors
 /// Database errors.
@@ -299,7 +299,7 @@ pub async fn withdraw_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Resu
     tx.bulk(&APPROVALS_WITHDRAW, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
-/// Voids the open and given approvals of these runs, because their plan changed.
+/// Voids the open and approved approvals of these runs, because their plan changed.
 ///
 /// # Errors
 /// Database errors.
@@ -309,7 +309,7 @@ pub async fn void_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(
     tx.bulk(&APPROVALS_VOID, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
-/// Returns the open and given approvals of these runs, in no particular order.
+/// Returns the open and approved approvals of these runs, in no particular order.
 ///
 /// # Errors
 /// Database errors.
@@ -460,7 +460,7 @@ impl Approvals<'_> {
         self.0.row(APPROVAL, vec![id.into()]).await?.map(approval_view).transpose()
     }
 
-    /// Returns the given approval of a run.
+    /// Returns the approval of a run, if it was granted.
     ///
     /// # Errors
     /// Database errors.

@@ -20,7 +20,7 @@ pub struct JobRow {
     pub id: i64,
     /// Row id of the certificate.
     pub certificate: i64,
-    /// The kind of work.
+    /// Kind of work: issuance, renewal, deployment or revocation.
     pub kind: JobKind,
     /// State of the run.
     pub state: JobState,
@@ -321,7 +321,7 @@ WHERE job = :job AND state IN ({DeploymentState::Waiting}, {DeploymentState::Fai
   {DeploymentState::Broken})")
 };
 
-/// Queues runs again whose lease has expired, or ends later than any clock can have set.
+/// Queues runs again whose lease has expired, or ends later than any valid lease because a clock was set back.
 const REAP: &str = with_states!(
     "-- jobs_reap
 UPDATE jobs SET state = {JobState::Queued}, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
@@ -406,13 +406,13 @@ pub struct QueuedJob {
     pub id: i64,
     /// Row id of the certificate.
     pub certificate: i64,
-    /// The kind of work.
+    /// Kind of work: issuance, renewal, deployment or revocation.
     pub kind: JobKind,
     /// JSON whose structure depends on `kind`.
     pub detail: Option<String>,
 }
 
-/// Queues runs, and returns the queued ones. Skips an issuance or renewal run if the certificate already has an open one.
+/// Queues runs, and returns the runs that were queued. Skips an issuance or renewal run if the certificate already has an open one.
 ///
 /// # Errors
 /// Database errors.

@@ -32,7 +32,7 @@ pub struct ViolationRow {
     pub certificate: i64,
     /// Name of the policy.
     pub policy: String,
-    /// Word for the rule.
+    /// Identifier of the rule, such as `key_types`.
     pub rule: String,
     /// Severity of the violation.
     pub severity: PolicySeverity,
@@ -184,7 +184,8 @@ impl Policies<'_> {
         page(rows, limit, "policies", named)
     }
 
-    /// Returns a page of violations, sorted by certificate and policy; most severe first if listed by severity.
+    /// Returns a page of violations: of one policy or certificate in order of certificate and policy, otherwise the most severe
+    /// first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`], and other database errors.

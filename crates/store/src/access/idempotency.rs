@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use super::handle::Access;
 use db::{ModuleStatements, Row, StoreError, Value};
 
-/// A stored response.
+/// The stored response to a request with an idempotency key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredResponse {
     /// HTTP status.

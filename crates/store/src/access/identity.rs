@@ -26,9 +26,9 @@ named! {
 /// An identity as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
-    /// Id of the identity.
+    /// Id of the identity, UUIDv7.
     pub id: Uuid,
-    /// Kind of the identity.
+    /// Whether this is an API token, a person or a client certificate.
     pub kind: IdentityKind,
     /// Name, unique within its kind.
     pub name: String,
@@ -54,12 +54,12 @@ pub struct Identity {
     pub last_used_at_us: Option<i64>,
 }
 
-/// A new identity.
+/// An identity to insert.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NewIdentity {
     /// Id of the identity, UUIDv7.
     pub id: Uuid,
-    /// Kind of the identity.
+    /// See [`Identity::kind`].
     pub kind: IdentityKind,
     /// See [`Identity::key_hash`].
     pub key_hash: [u8; 32],
@@ -88,7 +88,7 @@ pub struct IdentitySettings {
     pub expires_at_us: Option<i64>,
 }
 
-/// Result of a change.
+/// Result of a change of an identity, a role or a security key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AccessChange {
     /// The change was stored.
@@ -184,7 +184,7 @@ UPDATE access_identities i SET last_used_at = u.at FROM used u WHERE i.id = u.id
 pub(crate) const SENDS: ModuleStatements =
     ModuleStatements::of(&[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDATE, ANY], &[&USED]);
 
-/// Inserts an identity.
+/// Inserts an identity. Returns [`AccessChange::Taken`] when its name or key exists.
 ///
 /// # Errors
 /// Database errors.
@@ -208,7 +208,7 @@ pub async fn insert_identity(tx: &mut Tx, new: &NewIdentity) -> Result<AccessCha
     Ok(if inserted == 1 { AccessChange::Done } else { AccessChange::Taken })
 }
 
-/// Changes an identity if it still has `revision`.
+/// Changes an identity if it still has `revision`. Returns [`AccessChange::Taken`] when another identity has the new name.
 ///
 /// # Errors
 /// Database errors.
@@ -252,7 +252,7 @@ impl Access<'_> {
         self.0.rows(Cost::Point, BY_KEYS, padded).await?.iter_mut().map(identity_row).collect()
     }
 
-    /// Returns an identity.
+    /// Returns the identity of this kind with this id.
     ///
     /// # Errors
     /// Database errors.
@@ -295,7 +295,7 @@ impl Access<'_> {
         Ok(self.0.row(ANY, vec![kind.name().into()]).await?.is_some())
     }
 
-    /// Stores when identities were last used. One statement for all.
+    /// Stores the time of the last use (µs) of each identity, in one statement.
     ///
     /// # Errors
     /// Database errors.

@@ -57,7 +57,8 @@ DELETE FROM access_roles WHERE name = ?1 AND revision = ?2";
 
 pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[ROLES, INSERT, UPDATE, DELETE], &[]);
 
-/// Creates or changes a role.
+/// Creates a role, or changes it if it still has `role.revision`. Returns [`AccessChange::Taken`] when the name of a new role
+/// exists.
 ///
 /// # Errors
 /// Database errors.
@@ -81,7 +82,7 @@ pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, St
     }
 }
 
-/// Deletes a role if it still has `revision`. Grants of it then give no permissions.
+/// Deletes a role if it still has `revision`. Existing grants of the role then give no permissions.
 ///
 /// # Errors
 /// Database errors.

@@ -40,7 +40,7 @@ pub struct SecurityKey {
     pub backup_eligible: bool,
     /// Whether the key is stored outside its authenticator.
     pub backed_up: bool,
-    /// Model of the authenticator; nil if it does not say.
+    /// AAGUID: the model of the authenticator. Nil if the authenticator does not report one.
     pub aaguid: Uuid,
     /// Transports by which browsers reach the authenticator: a JSON list.
     pub transports: String,
@@ -50,7 +50,7 @@ pub struct SecurityKey {
     pub last_used_at_us: Option<i64>,
 }
 
-/// A use of a security key.
+/// Data of a security key that changes with each use.
 #[derive(Clone, Copy, Debug)]
 pub struct SecurityKeyUse {
     /// New signature counter.
@@ -82,13 +82,13 @@ pub struct KeyCeremony {
     pub secret_hash: [u8; 32],
     /// The user; nil if not known yet.
     pub identity: Uuid,
-    /// Purpose of the ceremony.
+    /// Action for which the ceremony may be used.
     pub purpose: CeremonyPurpose,
     /// WebAuthn challenge.
     pub challenge: [u8; 32],
     /// Relying party identifier.
     pub rp_id: String,
-    /// Expected origin.
+    /// Origin that the browser must report.
     pub origin: String,
     /// Session that the ceremony belongs to.
     pub session: Option<[u8; 32]>,
@@ -113,13 +113,13 @@ pub struct KeyCeremony {
 pub struct ApprovalSignatureRow {
     /// Identifier of the approval, pending change or enrolment.
     pub subject: Uuid,
-    /// The approver.
+    /// The approver, in the notation of the audit log.
     pub actor: String,
     /// SHA-256 of the signed plan.
     pub plan_sha256: [u8; 32],
     /// Id of the security key.
     pub security_key: Uuid,
-    /// The signature and all that its verification needs, as JSON.
+    /// JSON with the signature and all data for its verification.
     pub signature: String,
     /// Time of the signature, µs.
     pub signed_at_us: i64,
@@ -313,7 +313,7 @@ pub async fn insert_key_ceremony(tx: &mut Tx, new: &KeyCeremony) -> Result<(), S
     tx.execute(TRIM_CEREMONIES, surplus).await.map(drop)
 }
 
-/// Takes a ceremony out of the database, so that it is used once. Of several concurrent transactions only one gets it.
+/// Deletes and returns a ceremony, so that it can be used only once. Of several concurrent transactions only one gets it.
 ///
 /// # Errors
 /// Database errors.
@@ -373,7 +373,7 @@ impl Access<'_> {
         found.map(|mut row| Ok((key_row(&mut row)?, identity_row(&mut row)?))).transpose()
     }
 
-    /// Returns the signatures for an approval, pending change or enrolment in order of time, whichever plan they are for.
+    /// Returns the signatures for an approval, pending change or enrolment, oldest first. Includes signatures of superseded plans.
     ///
     /// # Errors
     /// Database errors.
@@ -386,7 +386,7 @@ impl Access<'_> {
             .collect()
     }
 
-    /// Deletes signatures from before `before_us`.
+    /// Deletes signatures that are older than `before_us`. Returns their number.
     ///
     /// # Errors
     /// Database errors.

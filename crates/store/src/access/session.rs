@@ -51,11 +51,11 @@ pub struct Session {
     pub method: Option<SignInMethod>,
     /// Time of the last authentication, µs. `None` when unknown.
     pub proved_at_us: Option<i64>,
-    /// Client certificates of the sign-in request. The session is valid only as long as they are.
+    /// Client certificates of the sign-in request. The session is valid only while these certificates are valid.
     pub chain: Option<Vec<u8>>,
 }
 
-/// A new session.
+/// A session to insert.
 pub type NewSession = Session;
 
 const BY_HASH: &str = concat!(
@@ -134,7 +134,7 @@ pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreEr
     tx.execute(TRIM, surplus).await.map(drop)
 }
 
-/// Stores that the person of a session has just authenticated again. Returns false when the session does not exist.
+/// Records that the person of a session has just authenticated again. Returns false when the session does not exist.
 ///
 /// # Errors
 /// Database errors.
@@ -189,7 +189,7 @@ impl Access<'_> {
         self.0.rows(Cost::Point, OF_IDENTITY, parameters).await?.iter_mut().map(session_row).collect()
     }
 
-    /// Stores when sessions were last seen. One statement for all.
+    /// Stores the time of the last request (µs) of each session, in one statement.
     ///
     /// # Errors
     /// Database errors.
@@ -206,7 +206,7 @@ impl Access<'_> {
             .await
     }
 
-    /// Deletes sessions that expired by `now_us` or were last seen by `idle_since_us`.
+    /// Deletes sessions that expired by `now_us`, or had no request after `idle_since_us`.
     ///
     /// # Errors
     /// Database errors.

@@ -29,13 +29,14 @@ pub(crate) const SENDS: ModuleStatements =
 /// An identity that is enabled and has not expired.
 #[derive(Clone, Debug)]
 pub struct UsableIdentity {
-    /// The identity.
+    /// The identity as stored.
     pub identity: Identity,
     /// Whether the identity has a password.
     pub has_password: bool,
 }
 
-/// Waits for all open transactions that called this function. Does nothing on SQLite, which has only one writer.
+/// Locks changes of access until the transaction ends. Waits for other transactions that have this lock. Does nothing on SQLite,
+/// which has only one writer.
 ///
 /// # Errors
 /// Database errors.
@@ -47,7 +48,8 @@ pub async fn lock_access(tx: &mut Tx) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Returns the next identities after `after` that are enabled and not expired at `now_us`, by id. The last page is empty.
+/// Returns a page of identities that are enabled and not expired at `now_us`, sorted by id, starting after the id `after`. The last
+/// page is empty.
 ///
 /// # Errors
 /// Database errors.

@@ -16,7 +16,7 @@ use db::{
 pub struct NamedCertificate {
     /// The name that matched.
     pub name: String,
-    /// Facts about the certificate.
+    /// Subject, issuer, validity and key of the certificate.
     pub certificate: LeafFacts,
 }
 
@@ -65,7 +65,7 @@ impl Inventory<'_> {
         Ok(found)
     }
 
-    /// Returns a chain as it was sent, leaf first.
+    /// Returns the certificates of a chain in the order in which the endpoint sent them, leaf first.
     ///
     /// # Errors
     /// Database errors.

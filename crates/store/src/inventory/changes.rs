@@ -1,4 +1,4 @@
-//! Changes since a time, or between two scans.
+//! Changes of endpoints: since a time, or between two scans.
 
 use uuid::Uuid;
 
@@ -27,7 +27,7 @@ impl Inventory<'_> {
         let key = key_or(after, "changes", &first)?;
         let (limit, asked) = limit_of(limit);
         let rows = self.0.rows(Cost::Walk, sql::CHANGES, with_limit(key, asked)).await?;
-        // After reading: what was removed meanwhile is missing in the rows.
+        // Checked after the read, because rows that were pruned during the read are missing.
         self.check_changes_complete(since_us).await?;
         page(rows, limit, "changes", |mut row| {
             let change = change_row(&mut row)?;
@@ -47,10 +47,11 @@ impl Inventory<'_> {
         Ok((id(a)?, id(b)?))
     }
 
-    /// Compares scan `b` with scan `a`, endpoint by endpoint, whatever other scans observed between them. Endpoints that only `a`
-    /// scanned are [`ChangeKind::NotScanned`] and come last. A cursor is for the same two scans only.
+    /// Compares scan `b` with scan `a`, endpoint by endpoint. Ignores other scans between them. Endpoints that only `a` scanned are
+    /// [`ChangeKind::NotScanned`] and come last. A cursor is valid only for the same two scans.
     ///
-    /// A page reads at most 50,000 endpoints of each scan. It may then have fewer rows than requested, or none, and still a cursor.
+    /// A page reads at most 50,000 endpoints of each scan. So a page can have fewer rows than requested, or none, although more
+    /// pages follow.
     ///
     /// # Errors
     /// [`StoreError::Pruned`] if observations of a scan were removed; [`StoreError::UnknownScan`], [`StoreError::BadCursor`];
@@ -104,7 +105,7 @@ impl Inventory<'_> {
             rows.extend(self.between(sql::NOT_SCANNED, [a, b, endpoint, room, last]).await?);
             rest = end.map(|end| key_at(UNSEEN, end));
         }
-        // After reading: what was removed meanwhile is missing in the rows.
+        // Checked after the read, because rows that were pruned during the read are missing.
         for id in ids {
             scans.check_complete(id).await?;
         }
@@ -117,7 +118,7 @@ impl Inventory<'_> {
         Ok(page)
     }
 
-    /// Returns the last of the next `range` endpoints of a scan; `None` if it has fewer.
+    /// Returns the last of the next `range` endpoints of a scan; `None` if fewer endpoints are left.
     async fn range_end(self, scan: i64, after: i64, range: u32) -> Result<Option<i64>, StoreError> {
         let parameters = vec![scan.into(), after.into(), range.saturating_sub(1).into()];
         let row = self.0.rows(Cost::Walk, sql::RANGE_END, parameters).await?.into_iter().next();

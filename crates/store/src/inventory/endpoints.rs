@@ -91,7 +91,7 @@ impl Inventory<'_> {
         row.map(|row| Ok(inventory_row(row)?.row)).transpose()
     }
 
-    /// Returns the endpoints of a host by port, optionally of one port only. The host must be equal to this text.
+    /// Returns the endpoints of a host, sorted by port; with `port`, only those with this port. The host must match exactly.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; database errors.
@@ -332,7 +332,7 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
     Ok((observation, row.int()?))
 }
 
-/// Parses an address.
+/// Parses a stored IP address. `None` stays `None`.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] when the text is not an IP address.

@@ -22,7 +22,7 @@ fn key_part(text: &str) -> String {
     format!("{}~{mark}", &text[..end])
 }
 
-/// Returns the key as stored.
+/// Returns the key in its stored form: without NUL, and with texts longer than [`HOST_BYTES_MAX`] shortened.
 #[must_use]
 pub fn stored_key(key: &EndpointKey) -> EndpointKey {
     EndpointKey {

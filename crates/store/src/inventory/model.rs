@@ -25,7 +25,7 @@ pub struct NewCertificate {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// The key's algorithm.
+    /// Algorithm of the public key, such as `RSA` or `P-256`.
     pub key_algorithm: String,
     /// The key's size in bits.
     pub key_bits: u32,
@@ -36,7 +36,7 @@ pub struct NewCertificate {
 }
 
 impl NewCertificate {
-    /// Builds the row of `certificate`. Searches find it by `names`.
+    /// Builds the row of `certificate`, with `names` for searches.
     #[must_use]
     pub fn new(certificate: &Certificate, names: Vec<String>) -> Self {
         let in_us = |time: UnixTime| time.0.saturating_mul(1_000_000);
@@ -88,17 +88,17 @@ pub struct NewObservation {
     pub answered: bool,
     /// TLS version number (0x0304 for TLS 1.3).
     pub tls_version: Option<u16>,
-    /// Number of the cipher suite.
+    /// IANA number of the cipher suite.
     pub cipher_suite: Option<u16>,
     /// The chain as sent, leaf first. May be empty.
     pub chain: Vec<Arc<NewCertificate>>,
-    /// Verdict on the chain, as a stable code.
+    /// Verdict of the chain verification, as a stable code. `not-judged` without one.
     pub trust: String,
     /// Severity of the worst finding.
     pub severity: Option<Severity>,
     /// Findings as a JSON array.
     pub findings: String,
-    /// Details as a JSON object.
+    /// JSON object with data that has no column of its own.
     pub detail: String,
 }
 
@@ -159,7 +159,7 @@ pub struct ScanRow {
     pub changes: u64,
     /// Number of certificates that this scan saw first.
     pub new_certificates: u64,
-    /// Time of the first removal of an observation of the scan, µs; `None` while it has all.
+    /// Time when an observation of the scan was first pruned, µs. `None` if none was.
     pub pruned_at_us: Option<i64>,
 }
 
@@ -180,7 +180,7 @@ pub struct InventoryFilter {
     pub changed_since_us: Option<i64>,
     /// Whether the last observation saw a certificate.
     pub answering: Option<bool>,
-    /// Order of the rows.
+    /// Order of the rows. Default: by expiry.
     pub order: InventoryOrder,
 }
 
@@ -236,7 +236,7 @@ pub struct LeafFacts {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// The key's algorithm.
+    /// Algorithm of the public key, such as `RSA` or `P-256`.
     pub key_algorithm: String,
     /// The key's size in bits.
     pub key_bits: u32,
@@ -251,13 +251,13 @@ pub struct LastObservation {
     pub address: Option<IpAddr>,
     /// TLS version number.
     pub tls_version: Option<u16>,
-    /// Number of the cipher suite.
+    /// IANA number of the cipher suite.
     pub cipher_suite: Option<u16>,
-    /// The verdict on the chain.
+    /// Same as [`NewObservation::trust`].
     pub trust: String,
     /// Findings as a JSON array.
     pub findings: String,
-    /// Details as a JSON object.
+    /// Same as [`NewObservation::detail`].
     pub detail: String,
 }
 
@@ -282,7 +282,7 @@ pub struct CertificateRow {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// The key's algorithm.
+    /// Algorithm of the public key, such as `RSA` or `P-256`.
     pub key_algorithm: String,
     /// The key's size in bits.
     pub key_bits: u32,
@@ -311,19 +311,19 @@ pub struct ObservationRow {
     pub address: Option<IpAddr>,
     /// TLS version number.
     pub tls_version: Option<u16>,
-    /// Number of the cipher suite.
+    /// IANA number of the cipher suite.
     pub cipher_suite: Option<u16>,
     /// SHA-256 of the leaf.
     pub leaf_sha256: Option<[u8; 32]>,
     /// The chain as sent. Read it with [`crate::Inventory::chain`].
     pub chain: Option<ChainId>,
-    /// The verdict on the chain.
+    /// Same as [`NewObservation::trust`].
     pub trust: String,
     /// Severity of the worst finding.
     pub severity: Option<Severity>,
     /// Findings as a JSON array.
     pub findings: String,
-    /// Details as a JSON object.
+    /// Same as [`NewObservation::detail`].
     pub detail: String,
     /// The change of the endpoint, if any.
     pub change: Option<ChangeKind>,

@@ -30,14 +30,14 @@ const REVISIT_US: i64 = 7 * DAY_US;
 /// Time after its start at which a scan that never finished counts as ended, µs.
 const UNFINISHED_US: i64 = 30 * DAY_US;
 
-/// `prune_at` of a scan without remaining observations that an earlier version has visited. It did not remove scans.
+/// `prune_at` that earlier versions set for scans without remaining observations. Those versions did not remove scans.
 const EMPTY: i64 = i64::MAX;
 
 /// Maximum rows of a listing of removed observations. A row is one certificate of the endpoint.
 const CERTIFICATES_MAX: i64 = 1_000;
 
-/// SQL condition that a scan `s` may be pruned: it ended before ?1, its id is not ?2 or ?3 (the scans that are compared by
-/// default), and no watch continues it or compares its next run with it.
+/// SQL condition that a scan `s` may be pruned: it ended before ?1, its id is neither ?2 nor ?3 (the scans of the default
+/// comparison), and no watch resumes it or compares its next scan with it.
 macro_rules! prunable {
     () => {
         "s.id < ?1 AND COALESCE(s.finished_at, s.started_at + ?4) < ?1 AND s.id <> ?2 AND s.id <> ?3
@@ -101,8 +101,7 @@ ON CONFLICT (endpoint_id, certificate_id) DO UPDATE SET
 };
 
 /// Adds ?1 to the number of stored observations, and ?2 to the number of removed ones. ?3: time of the last removed change; ?4:
-/// time of the removal. The rows are written in the order of their names, like by the writer of observations, so that neither
-/// deadlocks.
+/// time of the removal. Rows are written in the order of their names, as in the writer of observations, to avoid deadlocks.
 const PRUNED_TOTALS: &str = "-- pruned_totals
 INSERT INTO totals (name, value) VALUES ('observations', ?1), ('pruned.at', ?4), ('pruned.changes_until', ?3),
                                         ('pruned.observations', ?2)
@@ -134,7 +133,7 @@ const SCAN_REMOVE: &str = concat!(
 const SCAN_BY_ROW: &str = "-- scan_by_row
 SELECT uuid, spec FROM scans WHERE id = ?1";
 
-/// Adds a removed scan. ?1: time in its id.
+/// Counts a removed scan, and stores the latest time of a removed scan. ?1: time in the scan's id.
 const REMOVED_TOTALS: &str = "-- removed_totals
 INSERT INTO totals (name, value) VALUES ('pruned.scans', 1), ('pruned.scans_until', ?1)
 ON CONFLICT (name) DO UPDATE SET value =
@@ -280,7 +279,8 @@ impl Scans<'_> {
         }
     }
 
-    /// Returns the error for a scan that is not stored: removed if scans as old as its id were removed, else unknown.
+    /// Returns the error for a scan that is not stored: [`StoreError::Pruned`] if a scan with the same or a later time was removed,
+    /// else [`StoreError::UnknownScan`].
     ///
     /// # Errors
     /// Database errors.
@@ -299,7 +299,7 @@ impl Scans<'_> {
 
 impl Pruning {
     /// Runs one step: reads at most [`PRUNE_ROWS_MAX`] observations and removes the superseded ones among them in one transaction.
-    /// Returns its duration, or `None` at the end of the pass.
+    /// Returns the duration of the step, or `None` at the end of the pass.
     ///
     /// # Errors
     /// Database errors. The step can be repeated.
@@ -308,7 +308,7 @@ impl Pruning {
         let Some(visit) = self.visit().await? else { return Ok(None) };
         let began = Instant::now();
         let window = vec![visit.scan.into(), visit.after.into(), PRUNE_ROWS_MAX.into()];
-        // PostgreSQL: always by the indexes. Its planner reads whole tables that have grown since their last ANALYZE.
+        // On PostgreSQL, always use the indexes: the planner would read whole tables that have grown since their last ANALYZE.
         let cost = if self.store.is_postgres() { Cost::Point } else { Cost::Walk };
         let mut rows = self.store.rows(cost, PRUNE_WINDOW, window).await?.into_iter();
         let mut row = rows.next().ok_or(StoreError::Closed)?;
@@ -373,7 +373,7 @@ impl Pruning {
         self.store.row(SCAN_TO_REVISIT, parameters.collect()).await
     }
 
-    /// Returns the parameters of `prunable!`, and a scan.
+    /// Returns the parameters of `prunable!`, followed by `scan`.
     fn prunable(&self, scan: i64) -> [Value; 5] {
         let [a, b] = self.baseline;
         [self.before_us.into(), a.into(), b.into(), UNFINISHED_US.into(), scan.into()]
@@ -409,8 +409,8 @@ impl Pruning {
 }
 
 impl Pruning {
-    /// Removes the row of a scan, unless it is the newest one of its targets or has observations after all. With
-    /// [`PruneMode::Count`] only returns whether it would be removed.
+    /// Removes the row of a scan, unless the scan is the newest one of its targets or still has observations. With
+    /// [`PruneMode::Count`], only returns whether the row would be removed.
     async fn remove_scan(&self, scan: i64) -> Result<bool, StoreError> {
         let Some(mut row) = self.store.row(SCAN_BY_ROW, vec![scan.into()]).await? else { return Ok(false) };
         let (id, spec) = (row.uuid()?, row.text()?);
@@ -457,7 +457,7 @@ fn removed_row(mut row: Row) -> Result<Removed, StoreError> {
     })
 }
 
-/// Stores the times of removed observations. Returns the number of removed observations.
+/// Stores the times of removed observations. Returns the number of these observations.
 async fn keep_sightings(
     tx: &mut Tx,
     scan: i64,

@@ -90,7 +90,7 @@ impl Scans<'_> {
         }
     }
 
-    /// Returns one scan.
+    /// Returns the scan with this id.
     ///
     /// # Errors
     /// Database errors.
@@ -107,7 +107,7 @@ impl Scans<'_> {
         self.0.row(sql::SCAN_UNFINISHED, Vec::new()).await?.map(|row| Ok(scan_row(row)?.0)).transpose()
     }
 
-    /// Number of scans per page. The settings of one scan can have 1 MiB.
+    /// Number of scans per page. The settings of one scan can take up to 1 MiB.
     pub const PAGE_ROWS: usize = 50;
 
     /// Lists scans, newest first.
@@ -171,7 +171,7 @@ impl Scans<'_> {
     /// Returns the row id of a scan.
     ///
     /// # Errors
-    /// [`StoreError::UnknownScan`]; [`StoreError::Pruned`] for a scan of a time from which scans were removed; database errors.
+    /// [`StoreError::UnknownScan`]; [`StoreError::Pruned`] when scans of the same time were removed; database errors.
     pub async fn row_id(self, id: Uuid) -> Result<i64, StoreError> {
         match self.0.row(sql::SCAN_ID, vec![id.into()]).await? {
             Some(mut row) => row.int(),
@@ -190,7 +190,7 @@ fn scope(spec: &str) -> Json {
     const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
     const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];
     let Ok(Json::Object(spec)) = serde_json::from_str(spec) else { return Json::from(spec) };
-    // Earlier versions left members out that are empty.
+    // Earlier versions omitted empty members.
     let member =
         |value: Option<&Json>| value.filter(|value| **value != json!([])).cloned().unwrap_or_default();
     let settings = spec.get("settings");

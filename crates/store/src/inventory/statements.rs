@@ -6,7 +6,7 @@ use db::{Value, contains};
 pub(crate) const SCAN_INSERT: &str = "-- scan_insert
 INSERT INTO scans (id, uuid, started_at, state, spec, scope) VALUES (?1, ?2, ?3, 'running', ?4, ?5) ON CONFLICT DO NOTHING";
 
-/// Sets the state of a scan. The retention then visits the scan once more, because it may have new observations.
+/// Sets the state of a scan. Also resets `prune_at`: the next pruning pass visits the scan, because it may have new observations.
 pub(crate) const SCAN_STATE: &str = "-- scan_state
 UPDATE scans SET state = ?2, finished_at = ?3, summary = ?4, prune_at = 0 WHERE uuid = ?1";
 

@@ -1,7 +1,7 @@
 //! A writer of observations: a bounded channel, one task, one transaction per batch.
 //!
 //! A slow database slows down the senders; nothing is dropped, and memory is bounded. If the database is unreachable, busy or full,
-//! the writer retries the batch up to a time limit. [`crate::Scans::record`] makes repetitions harmless.
+//! the writer retries the batch up to a time limit. Retries are harmless, because [`crate::Scans::record`] is idempotent.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ pub enum Status {
     },
 }
 
-/// Totals of a writer.
+/// Counts and times of a [`Writer`] since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Sum of the results of [`crate::Scans::record`].
@@ -114,7 +114,7 @@ pub struct Totals {
 pub struct WriterError {
     /// Number of rows accepted by [`Sender::send`] that may not be stored.
     pub not_stored: u64,
-    /// Totals of the writer.
+    /// Totals up to the time when the writer stopped.
     pub totals: Totals,
     /// The last error of the database.
     #[source]
@@ -182,7 +182,7 @@ impl Writer {
         self.status.clone()
     }
 
-    /// Returns the current totals.
+    /// Returns the totals of all transactions acknowledged so far.
     #[must_use]
     pub fn totals(&self) -> Totals {
         *self.totals.lock().unwrap_or_else(PoisonError::into_inner)

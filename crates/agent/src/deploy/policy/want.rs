@@ -95,7 +95,7 @@ impl Refusal {
     }
 }
 
-/// Returns each want once, with names for commands that are not `taken`.
+/// Returns the policy lines for each distinct denied action. Names of new commands are not among those that `taken` reports.
 pub(super) fn lines(wants: &[DeniedAction], taken: impl Fn(&str) -> bool) -> String {
     let (mut text, mut blocks, mut names) = (String::new(), HashSet::new(), HashSet::new());
     for want in wants {

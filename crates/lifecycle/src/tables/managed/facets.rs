@@ -1,5 +1,5 @@
-//! Counts of certificates by several fields in one statement. A field is counted without its own condition of the filter, so that the
-//! counts of its other values are shown too.
+//! Counts of certificates by several fields in one statement. The count of a field ignores the filter's condition on the same
+//! field, so that other values of the field are counted too.
 
 use super::groups::{
     COUNTED_MAX, GROUPS_MAX, GroupBy, GroupTotal, Groups, KEPT, apart, groups_from_counters, of_part,
@@ -9,14 +9,14 @@ use super::handle::Managed;
 use super::page::{Conditions, ManagedFilter, samples};
 use db::{Cost, StoreError, Value};
 
-/// A field, and the filter of its count.
+/// A field to count by, and the filter for this count.
 pub type Facet = (GroupBy, ManagedFilter);
 
 /// A row of the statements: the number of its facet, the value, and the number of certificates.
 type FacetRow = (i64, Option<String>, u64);
 
 impl ManagedFilter {
-    /// Returns the filter without its condition on a field.
+    /// Returns a copy of the filter without the condition on a field.
     #[must_use]
     pub fn without(&self, by: GroupBy) -> Self {
         let mut rest = self.clone();
@@ -56,7 +56,7 @@ fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
                 columns.push(by.column());
             }
         }
-        // The names of 100,000 certificates have many megabytes.
+        // The names of 100,000 certificates take many megabytes, so they are read only for a condition on a part of a name.
         columns.extend(part.iter().flat_map(|_| ["name", "names"]));
         tables.push(format!(
             "m{walk} AS MATERIALIZED (SELECT {} FROM managed_certificates {}LIMIT {limit})",
@@ -122,8 +122,8 @@ fn has_counters(by: GroupBy) -> bool {
 }
 
 impl Managed<'_> {
-    /// Counts certificates by each of these fields. At most three statements, however many fields there are: without conditions the
-    /// maintained counters give the numbers; with conditions, the first 100,000 matches are counted.
+    /// Counts certificates by each of these fields, with at most three statements for any number of fields. Without conditions, the
+    /// maintained counters give the numbers. With conditions, the first 100,000 matches are counted.
     ///
     /// # Errors
     /// Database errors.

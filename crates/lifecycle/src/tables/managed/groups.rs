@@ -192,8 +192,8 @@ pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String
     })
 }
 
-/// Returns a statement that reads up to [`COUNTED_MAX`] certificates that match the other conditions. It counts the certificates
-/// read, and those whose name contains the part.
+/// Returns a statement that reads up to [`COUNTED_MAX`] certificates that match the other conditions. The statement counts the
+/// certificates read, and the certificates whose name contains the part.
 fn count_part_statement(filter: &ManagedFilter) -> (String, Vec<Value>) {
     let (rest, part) = apart(filter);
     let mut conditions = Conditions::of(&rest);

@@ -1,4 +1,4 @@
-//! The handle [`Managed`]. Its methods are in the files beside this one, each with its SQL statements.
+//! The handle [`Managed`]. Its methods are in the other files of this module, together with their SQL statements.
 
 store::handle! {
     /// Managed certificates, their versions and counters.

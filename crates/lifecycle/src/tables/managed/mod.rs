@@ -89,7 +89,7 @@ VALUES (:uuid, :name, :state, 1, :profile, :issuer, :owner, :team, :environment,
 ON CONFLICT DO NOTHING RETURNING id, uuid"
 };
 
-/// Updates all columns that may change, in rows whose revision is still the one that was read.
+/// Updates all columns that may change, if the row still has the revision that was read.
 const UPDATE: BulkStatement = db::bulk! {
     (id bigint, revision bigint, name text, state bigint, profile text, issuer text, owner text, team text,
      environment text, policy text, key_location bigint, agent uuid, key_type text, names text, tags text,
@@ -108,8 +108,8 @@ UPDATE managed_certificates SET revision = revision + 1, name = :name, state = :
 WHERE id = :id AND revision = :revision RETURNING id"
 };
 
-/// Updates only the columns that a state transition changes while the version stays the same. There are few, because SQLite
-/// rewrites the index of every column in the statement, changed or not.
+/// Updates only the columns that a state transition changes while the version stays the same. Few columns are listed, because
+/// SQLite rewrites the index of every listed column, even if the value is unchanged.
 const MOVE: BulkStatement = db::bulk! {
     (id bigint, revision bigint, state bigint, revoked bigint, failures bigint, last_error text, at bigint)
     "-- managed_move
@@ -286,8 +286,8 @@ pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64,
     Ok(given)
 }
 
-/// Stores changed rows. Returns the number of rows that still had the revision that was read. If fewer rows were stored than
-/// given, the caller must roll back the transaction and read again.
+/// Stores changed rows that still have the revision that was read, and returns their number. If fewer rows were stored than given,
+/// the caller must roll back the transaction and read again.
 ///
 /// # Errors
 /// Database errors.

@@ -95,9 +95,9 @@ pub enum Direction {
 /// Sort order of a page: key and direction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ManagedSort {
-    /// The sort key.
+    /// Sort key. Rows with equal keys are sorted by row id.
     pub by: ManagedOrder,
-    /// The sort direction.
+    /// Direction of the sort key. Default: ascending.
     pub direction: Direction,
 }
 

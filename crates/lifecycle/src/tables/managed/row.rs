@@ -74,7 +74,7 @@ pub struct ManagedRow {
     pub updated_at_us: i64,
 }
 
-/// The version that expires first among those verified as served.
+/// Among the versions verified as served, the version that expires first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ServedFacts {
     /// SHA-256 of the leaf.

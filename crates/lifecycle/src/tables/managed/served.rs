@@ -6,7 +6,7 @@ use super::row::{ManagedRow, managed_columns, managed_row};
 use db::{BulkStatement, Column, Row, StoreError, Tx};
 use store::states::{DeploymentState, ManagedState};
 
-/// Version of a certificate at a target, by the newest report about the target.
+/// Version of a certificate at a target, according to the newest report about the target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeployedVersion {
     /// Row id of the certificate.
@@ -43,8 +43,8 @@ pub struct ObservedVersion {
     pub watched: bool,
 }
 
-/// The version at each target by its newest report: the deployed version, or the version that the target's endpoint presented
-/// after a failure.
+/// The version at each target, according to the newest report: the deployed version, or the version that the target's endpoint
+/// presented after a failure.
 pub(super) const DEPLOYED: BulkStatement = db::bulk! { (certificate_id bigint, target uuid)
     db::with_codes!([DeploymentState::{Deployed, Unchanged}] "-- managed_deployed
 SELECT v.certificate_id, v.fingerprint, v.not_before, v.not_after, v.chain,

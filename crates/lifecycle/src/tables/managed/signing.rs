@@ -14,12 +14,12 @@ pub struct SigningKeyRow {
     pub certificate: String,
 }
 
-/// Rows that a page of keys is read by.
+/// Kind of row by which signing keys are paged.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SigningKeysBy {
-    /// By certificate: each with the keys of all its versions.
+    /// Pages of certificates, each with the keys of all its versions.
     Certificate,
-    /// By version: the versions after the last one that was read.
+    /// Pages of versions, starting after the last version that was read.
     Version,
 }
 

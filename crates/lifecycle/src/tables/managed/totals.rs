@@ -11,10 +11,10 @@ use store::states::ManagedState;
 /// Number of rows that each counter is split into on PostgreSQL.
 pub(super) const COUNTER_SLOTS: i64 = 16;
 
-/// A counter. Rows are locked in the order of `Ord`, so that transactions do not deadlock.
+/// A counter of managed certificates. Rows are locked in the order of `Ord`, so that transactions do not deadlock.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ManagedTotal {
-    /// A counter of managed certificates. Rows are locked in the order of `Ord`, so that transactions do not deadlock.
+    /// Certificates that expire on this day (days since 1970, UTC). Archived certificates are not counted.
     Expiry(i64),
     /// Certificates in this state.
     State(ManagedState),
@@ -35,7 +35,8 @@ pub struct ManagedSummary {
     pub states: Vec<(ManagedState, u64)>,
     /// Number of certificates that had expired at the given time.
     pub expired: u64,
-    /// For each given period: number of certificates that expire within it, without those already expired.
+    /// For each given period: number of certificates that expire within the period. Certificates that have already expired are
+    /// excluded.
     pub expiring: Vec<u64>,
     /// Number of certificates by the day of their expiry (days since 1970, UTC).
     pub by_day: BTreeMap<i64, u64>,

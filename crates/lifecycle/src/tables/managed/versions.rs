@@ -59,7 +59,8 @@ pub struct ManagedVersion {
     pub not_after_us: i64,
     /// Name of the issuer.
     pub issuer: String,
-    /// Profile of the certificate when the version was issued; `None` for versions from before it was recorded.
+    /// Profile of the certificate when the version was issued. `None` for versions that were stored before Bulla recorded the
+    /// profile.
     pub profile: Option<String>,
     /// Policy of the certificate when the version was issued.
     pub policy: Option<String>,
@@ -210,7 +211,7 @@ pub struct ServedVersion {
     pub fingerprint: [u8; 32],
     /// End of validity, in µs since 1970.
     pub not_after_us: i64,
-    /// The endpoint.
+    /// Endpoint that presented the version.
     pub endpoint: EndpointKey,
     /// Whether the last probe of the endpoint saw a certificate.
     pub answering: bool,

@@ -26,7 +26,6 @@ CREATE TABLE IF NOT EXISTS {name} PARTITION OF observations FOR VALUES FROM ({fr
     )
 }
 
-/// A month and its partition.
 #[derive(Debug, PartialEq)]
 struct MonthPartition {
     name: String,

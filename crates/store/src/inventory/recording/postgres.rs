@@ -15,7 +15,6 @@ use db::{Row, StoreError, Tx, reversed, sha256, storable};
 
 type Hash = [u8; 32];
 
-/// Stores `batch`.
 pub(super) async fn record(
     tx: &mut Tx,
     scan: Uuid,
@@ -151,7 +150,7 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
     Ok(())
 }
 
-/// Reads the next column, a number from one on, as an index below `len`.
+/// Reads the next column, a position counted from 1, and returns it as an index below `len`.
 fn place(row: &mut Row, len: usize) -> Result<usize, StoreError> {
     let place = usize::try_from(row.int()? - 1).ok().filter(|place| *place < len);
     place.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))
