@@ -8,6 +8,7 @@ use ::authority::keystore::KeyStore;
 use enrollment::{Certify, CertifyError, IdentityHasher, TOKENS_KEPT_US, TrustAnchors};
 use futures_util::FutureExt;
 use serde_json::json;
+use shared::Shared;
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -89,7 +90,7 @@ pub struct AgentsParts {
 
 /// The server's side of agents. Clones share their state.
 #[derive(Clone)]
-pub struct Agents(Arc<DirectoryState>);
+pub struct Agents(Shared<DirectoryState>);
 
 struct DirectoryState {
     parts: AgentsParts,
@@ -112,7 +113,7 @@ impl Agents {
     /// Creates the directory from its parts. The caller must also run [`Agents::run`].
     #[must_use]
     pub fn new(parts: AgentsParts) -> Self {
-        Self(Arc::new(DirectoryState {
+        Self(Shared::new(DirectoryState {
             parts,
             waiting: WaitingPolls::default(),
             presence: Presence::default(),

@@ -12,6 +12,7 @@ use futures_util::{FutureExt, StreamExt};
 use keys::Context;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use shared::Shared;
 use store::states::DeliveryState;
 use store::{AuditEvent, Clock, Store, StoreError, Tx, audit};
 use telemetry::spans::{Kind, Span, TraceParent, part, within};
@@ -139,7 +140,7 @@ pub struct ChannelView {
 
 /// Alerts and their channels. Cheap to clone.
 #[derive(Clone)]
-pub struct Alerts(Arc<Engine>);
+pub struct Alerts(Shared<Engine>);
 
 struct Engine {
     store: Store,
@@ -168,7 +169,7 @@ impl Alerts {
         options: AlertOptions,
     ) -> Self {
         keystore.register_sealed_column(&tables::SEALED_CHANNELS);
-        Self(Arc::new(Engine {
+        Self(Shared::new(Engine {
             store,
             keystore,
             clock,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shared::Shared;
 use store::{Clock, Store};
 use uuid::Uuid;
 
@@ -20,7 +21,7 @@ use crate::tree::CaCache;
 /// The certification authority of a cluster. Clones are cheap and share the caches and the issuing queue.
 #[derive(Clone)]
 pub struct Authority {
-    inner: Arc<AuthorityState>,
+    inner: Shared<AuthorityState>,
 }
 
 /// Options of the certification authority. The defaults suit a single machine.
@@ -149,7 +150,7 @@ impl Authority {
             clock,
             options,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Shared::new(inner) })
     }
 
     pub(crate) fn store(&self) -> &Store {

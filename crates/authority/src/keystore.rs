@@ -19,6 +19,7 @@ use keys::{
 };
 use parking_lot::RwLock;
 use serde_json::json;
+use shared::Shared;
 use store::{AuditEvent, Clock, KeyRow, SEALED_KEYS, SealedColumn, SealedValue, Store, StoreError, Tx};
 use uuid::Uuid;
 use x509::SpkiHash;
@@ -151,7 +152,7 @@ pub struct RotatedColumn {
 /// The store of private keys. Clones are cheap and share the cache.
 #[derive(Clone)]
 pub struct KeyStore {
-    inner: Arc<KeyStoreState>,
+    inner: Shared<KeyStoreState>,
 }
 
 struct KeyStoreState {
@@ -184,7 +185,7 @@ impl KeyStore {
             providers: RwLock::default(),
             columns: RwLock::new(vec![&SEALED_KEYS]),
         };
-        Self { inner: Arc::new(inner) }
+        Self { inner: Shared::new(inner) }
     }
 
     /// Returns the master keys, to encrypt other data at rest. If you encrypt a column with them, also call

@@ -13,6 +13,7 @@ use outbound::pool::{CallError, Pool, PoolGauges, PoolOptions};
 use outbound::rate::{Pace, Rate};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use shared::Shared;
 
 use crate::provider::Provider;
 
@@ -362,7 +363,7 @@ impl From<OperationRateLimit> for Pace {
 /// Pools of all providers, created on demand. Create this value once: it stores what the pools learn from throttling responses.
 /// Clones share everything.
 #[derive(Clone)]
-pub struct Pools(Arc<PoolSet>);
+pub struct Pools(Shared<PoolSet>);
 
 struct PoolSet {
     settings: PoolSettings,
@@ -386,7 +387,7 @@ impl Pools {
     pub fn new(settings: PoolSettings, machine: Machine) -> Result<Self, PoolsError> {
         let sizes = sizes(&settings, machine)?;
         let whole = AdaptiveLimit::new(sizes.clouds);
-        Ok(Self(Arc::new(PoolSet { settings, sizes, whole, made: Mutex::default() })))
+        Ok(Self(Shared::new(PoolSet { settings, sizes, whole, made: Mutex::default() })))
     }
 
     /// Returns the maximum concurrent dials to endpoints, in addition to the connections of these pools: [`scan::ScanOptions::in_flight`].

@@ -13,6 +13,7 @@ use futures_util::FutureExt;
 use keys::RsaStock;
 use keys::keyring::Keyring;
 use parking_lot::Mutex;
+use shared::Shared;
 use store::{AuditEvent, Batcher, BatcherOptions, Clock, NewCertificate, NewEvent, Store, StoreError, Tx};
 use telemetry::spans::{Span, TraceParent};
 use tokio::sync::Notify;
@@ -54,7 +55,7 @@ const ATTEMPTS: usize = 3;
 
 /// The handle of the credential store. Cheap to clone.
 #[derive(Clone)]
-pub struct Credentials(Arc<CredentialsState>);
+pub struct Credentials(Shared<CredentialsState>);
 
 struct CredentialsState {
     store: Store,
@@ -113,7 +114,7 @@ impl Credentials {
                 look_up(reading.clone(), clock.now_us(), all).boxed()
             })
         });
-        Self(Arc::new(CredentialsState {
+        Self(Shared::new(CredentialsState {
             store,
             keystore,
             clock,

@@ -1,9 +1,9 @@
 //! A database handle for SQLite and PostgreSQL: opening, reads, transactions.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
+use shared::Shared;
 
 use crate::error::StoreError;
 use crate::fullness::DiskFullState;
@@ -27,8 +27,8 @@ pub struct Database {
 
 #[derive(Clone)]
 pub(crate) enum Backend {
-    Sqlite(Arc<Sqlite>),
-    Postgres(Arc<Postgres>),
+    Sqlite(Shared<Sqlite>),
+    Postgres(Shared<Postgres>),
 }
 
 /// Number of rows that a read touches.
@@ -58,9 +58,9 @@ impl Database {
                 let opened =
                     tokio::task::spawn_blocking(move || Sqlite::open(&path, &options, schema.sqlite, now_us))
                         .await;
-                Backend::Sqlite(Arc::new(opened.map_err(|_| StoreError::Closed)??))
+                Backend::Sqlite(Shared::new(opened.map_err(|_| StoreError::Closed)??))
             }
-            Location::Postgres(address) => Backend::Postgres(Arc::new(
+            Location::Postgres(address) => Backend::Postgres(Shared::new(
                 Postgres::open(address, url.to_string(), options, schema.postgres, now_us).await?,
             )),
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use shared::Shared;
 use store::{AuditEvent, Cursor, Page, StoreError, Tx, audit};
 use uuid::Uuid;
 
@@ -37,7 +38,7 @@ const UPKEEP_PAGE: usize = 1_000;
 
 /// All issuers. Cheap to clone. Clones share the built issuers.
 #[derive(Clone)]
-pub struct Issuers(Arc<Registry>);
+pub struct Issuers(Shared<Registry>);
 
 struct Registry {
     context: IssuerContext,
@@ -108,7 +109,7 @@ impl Issuers {
     #[must_use]
     pub fn new(context: IssuerContext) -> Self {
         context.keystore.register_sealed_column(&tables::SEALED_ISSUERS);
-        Self(Arc::new(Registry {
+        Self(Shared::new(Registry {
             context,
             counts: Arc::default(),
             built: Mutex::default(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use authority::keystore::KeyStore;
 use authority::teams::TeamDirectory;
 use parking_lot::Mutex;
+use shared::Shared;
 use store::{Batcher, Clock, Store};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -49,7 +50,7 @@ impl Default for LifecycleOptions {
 /// Managed certificates and the operations on them. Cheap to clone; clones share all state.
 #[derive(Clone)]
 pub struct Lifecycle {
-    pub(crate) inner: Arc<ProcessState>,
+    pub(crate) inner: Shared<Arc<ProcessState>>,
 }
 
 pub(crate) struct ProcessState {

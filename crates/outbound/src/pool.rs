@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shared::Shared;
 use tokio::time::Instant;
 
 use crate::Deadline;
@@ -90,7 +91,7 @@ pub struct PoolOptions {
 
 /// A call pool for one server. Clones share it.
 #[derive(Clone)]
-pub struct Pool(Arc<PoolState>);
+pub struct Pool(Shared<PoolState>);
 
 struct PoolState {
     name: Arc<str>,
@@ -129,7 +130,7 @@ impl Pool {
     /// Creates a pool called `name` below the total budget `whole`.
     #[must_use]
     pub fn new(name: impl Into<Arc<str>>, options: PoolOptions, whole: AdaptiveLimit) -> Self {
-        Self(Arc::new(PoolState {
+        Self(Shared::new(PoolState {
             name: name.into(),
             places: AdaptiveLimit::new(options.concurrency),
             whole,

@@ -20,6 +20,7 @@ use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTim
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, HandshakeKind, NamedGroup, RootCertStore, SignatureScheme,
 };
+use shared::Shared;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -134,7 +135,7 @@ struct ConnectorState {
 
 /// A connector that opens TLS connections and caches sessions. Create it once; clones share everything.
 #[derive(Clone)]
-pub struct Connector(Arc<ConnectorState>);
+pub struct Connector(Shared<ConnectorState>);
 
 impl Connector {
     /// Creates a connector that trusts the system's roots.
@@ -165,7 +166,7 @@ impl Connector {
         let verifying = builder()?.with_root_certificates(trusted).with_no_client_auth();
         let unchecked = Arc::new(UncheckedVerifier(provider.clone()));
         let alive = builder()?.dangerous().with_custom_certificate_verifier(unchecked).with_no_client_auth();
-        Ok(Self(Arc::new(ConnectorState {
+        Ok(Self(Shared::new(ConnectorState {
             verifying,
             alive,
             verified_sessions: Sessions::new(),

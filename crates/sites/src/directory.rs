@@ -8,6 +8,7 @@ use enrollment::{Certify, IdentityHasher, TrustAnchors, check_name};
 use keyless::places::Attributes;
 use parking_lot::Mutex;
 use serde_json::json;
+use shared::Shared;
 use store::{AuditEvent, Clock, Store};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
@@ -40,7 +41,7 @@ pub struct SitesParts {
 
 /// Sites and nodes. Clones share their state.
 #[derive(Clone)]
-pub struct Sites(pub(crate) Arc<DirectoryState>);
+pub struct Sites(pub(crate) Shared<DirectoryState>);
 
 pub(crate) struct DirectoryState {
     pub(crate) parts: SitesParts,
@@ -60,7 +61,7 @@ impl Sites {
     /// Creates the directory from its parts. The caller must also run [`Sites::run`].
     #[must_use]
     pub fn new(parts: SitesParts) -> Self {
-        Self(Arc::new(DirectoryState {
+        Self(Shared::new(DirectoryState {
             parts,
             beats: PendingHeartbeats::default(),
             view: View::default(),

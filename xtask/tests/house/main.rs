@@ -22,6 +22,7 @@ use toml::{Table, Value};
 const FLOORS: &[(&str, u8)] = &[
     // Every crate may use it for its enums.
     ("coded", 0),
+    ("shared", 0),
     ("api", 1),
     ("x509", 1),
     ("webauthn", 1),

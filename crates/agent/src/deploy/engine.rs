@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use enrollment::Material;
 use enrollment::state_folder::StateError;
+use shared::Shared;
 use telemetry::spans::{Kind, Span, part};
 use uuid::Uuid;
 use x509::Fingerprint;
@@ -131,7 +132,7 @@ pub struct Recovery {
 
 /// Deploys certificates on this host. Clones share the state directory and its lock.
 #[derive(Clone, Debug)]
-pub struct Deployer(Arc<DeployerState>);
+pub struct Deployer(Shared<DeployerState>);
 
 #[derive(Debug)]
 struct DeployerState {
@@ -160,7 +161,7 @@ impl Deployer {
     pub fn open_with(state: &Path, policy: PolicyFile, fault: Fault) -> Result<Self, StateError> {
         let state = StateFolder::open(state)?;
         let (turn, busy) = (tokio::sync::Mutex::default(), parking_lot::Mutex::default());
-        Ok(Self(Arc::new(DeployerState { state, turn, busy, policy, fault })))
+        Ok(Self(Shared::new(DeployerState { state, turn, busy, policy, fault })))
     }
 
     /// Undoes all deployments that a crash interrupted, where the policy still allows it.
@@ -241,7 +242,7 @@ impl Deployer {
         self.judge(&plan, &policy).await?;
         let expected = material.fingerprint();
         let turn = self.0.turn.lock().await;
-        let (inner, of, rules) = (Arc::clone(&self.0), Arc::clone(&plan), Arc::clone(&policy));
+        let (inner, of, rules) = (Shared::clone(&self.0), Arc::clone(&plan), Arc::clone(&policy));
         let started = aside(move || inner.write(id, &of, &rules)).await?;
         let Some(started) = started else {
             drop(turn);
@@ -364,7 +365,7 @@ impl Deployer {
         policy: &Arc<Policy>,
     ) -> Result<Option<DeployError>, DeployError> {
         let _turn = self.0.turn.lock().await;
-        let (inner, of, rules) = (Arc::clone(&self.0), journal.clone(), Arc::clone(policy));
+        let (inner, of, rules) = (Shared::clone(&self.0), journal.clone(), Arc::clone(policy));
         let had_files = aside(move || inner.restore(&of, &rules)).await?;
         let mut failed = None;
         if let (Phase::Reloading, Some(reload)) = (journal.phase, &journal.reload) {

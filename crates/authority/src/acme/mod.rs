@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method as Verb, Request, Response, StatusCode, header};
+use shared::Shared;
 use store::{Clock, Store};
 
 use crate::tables;
@@ -94,7 +95,7 @@ impl Acme {
     ) -> Result<Self, AcmeError> {
         let options = options.checked()?;
         authority.keystore().register_sealed_column(&tables::acme::SEALED_SECRETS);
-        Ok(Self(Arc::new(Server {
+        Ok(Self(Shared::new(Arc::new(Server {
             nonces: Nonces::new(),
             accounts: Accounts::new(),
             fresh_certificates: FreshCertificates::new(),
@@ -108,7 +109,7 @@ impl Acme {
             store,
             clock,
             options,
-        })))
+        }))))
     }
 
     /// Handles a request to a path that begins with `/acme/`. The body must be complete. The listener limits it to

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use shared::Shared;
 use store::{Clock, Store};
 
 use super::accounts::Accounts;
@@ -21,7 +22,7 @@ use crate::Authority;
 
 /// The ACME server of one node. Clones are cheap and share all state.
 #[derive(Clone)]
-pub struct Acme(pub(super) Arc<Server>);
+pub struct Acme(pub(super) Shared<Arc<Server>>);
 
 impl std::fmt::Debug for Acme {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

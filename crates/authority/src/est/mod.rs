@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use serde::Deserialize;
+use shared::Shared;
 use x509::{Certificate, SpkiHash};
 
 use crate::enrolment::{self, BODY_MAX, EnrolmentError, EnrolmentPassword};
@@ -72,7 +73,7 @@ impl Default for EstOptions {
 /// The EST server. Clones are cheap.
 #[derive(Clone)]
 pub struct Est {
-    inner: Arc<EstState>,
+    inner: Shared<EstState>,
 }
 
 /// The operations. Each is also available below the name of a profile.
@@ -136,7 +137,7 @@ impl Est {
         passwords: Option<Arc<dyn EnrolmentPassword>>,
         options: EstOptions,
     ) -> Self {
-        Self { inner: Arc::new(EstState { authority, passwords, options }) }
+        Self { inner: Shared::new(EstState { authority, passwords, options }) }
     }
 
     /// Handles a request under [`PREFIX`]. The request must arrive over TLS. If `peer` contains a client certificate, the handshake

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use flight::Cache;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use serde::Deserialize;
+use shared::Shared;
 use uuid::Uuid;
 
 use crate::enrolment::{self, BODY_MAX, EnrolmentPassword};
@@ -55,7 +56,7 @@ pub struct ScepOptions {
 /// The SCEP server. Clones are cheap.
 #[derive(Clone)]
 pub struct Scep {
-    inner: Arc<ScepState>,
+    inner: Shared<ScepState>,
 }
 
 struct ScepState {
@@ -88,7 +89,7 @@ impl Scep {
         options: ScepOptions,
     ) -> Self {
         let recipients = Cache::with_entries_max(RECIPIENTS_MAX);
-        Self { inner: Arc::new(ScepState { authority, passwords, options, recipients }) }
+        Self { inner: Shared::new(ScepState { authority, passwords, options, recipients }) }
     }
 
     /// Handles a request under [`PREFIX`], over HTTP or HTTPS.

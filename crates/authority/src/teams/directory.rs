@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
+use shared::Shared;
 use store::{DAY_US, Store, StoreError};
 
 use super::ownership::Ownership;
@@ -17,7 +18,7 @@ const BELIEVED: Duration = Duration::from_secs(5);
 
 /// Directory of the objects that each team owns. Clones are cheap and share the cache.
 #[derive(Clone)]
-pub struct TeamDirectory(Arc<DirectoryParts>);
+pub struct TeamDirectory(Shared<DirectoryParts>);
 
 struct DirectoryParts {
     store: Store,
@@ -53,7 +54,7 @@ impl TeamDirectory {
     /// Creates a handle over this database.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self(Arc::new(DirectoryParts {
+        Self(Shared::new(DirectoryParts {
             store,
             cache: Cache::with_entries_max(2),
             generation: AtomicU64::new(0),

@@ -21,6 +21,7 @@ use futures_util::FutureExt;
 use outbound::http::Client;
 use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
+use shared::Shared;
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit, emit, new_event};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -139,7 +140,7 @@ pub enum MonitorError {
 
 /// The CT monitor of one node. Cheap to clone.
 #[derive(Clone)]
-pub struct Monitor(Arc<MonitorState>);
+pub struct Monitor(Shared<MonitorState>);
 
 struct MonitorState {
     store: Store,
@@ -190,7 +191,7 @@ impl Monitor {
             logs: DomainSet::none(),
             rules: HashMap::new(),
         };
-        Self(Arc::new(MonitorState {
+        Self(Shared::new(MonitorState {
             store,
             clock,
             services: services.into_iter().map(Arc::new).collect(),

@@ -16,6 +16,7 @@ use outbound::resolve::Resolver;
 use prometheus_client::metrics::counter::Counter;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
+use shared::Shared;
 use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use x509::HostOrIp;
@@ -94,7 +95,7 @@ pub struct ProbedServer {
 
 /// The pool of upstream connections. Clones share it.
 #[derive(Clone)]
-pub struct Upstreams(pub(super) Arc<PoolState>);
+pub struct Upstreams(pub(super) Shared<PoolState>);
 
 pub(super) struct PoolState {
     pub(super) dialler: Dialler,
@@ -134,7 +135,7 @@ impl Upstreams {
             Arc::clone(&slots),
             tasks,
         );
-        Ok(Self(Arc::new(PoolState {
+        Ok(Self(Shared::new(PoolState {
             dialler,
             pool: Arc::new(pool),
             slots,

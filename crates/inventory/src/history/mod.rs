@@ -11,13 +11,13 @@ mod series;
 mod slot;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clouds::Pools;
 use events::{Drift, Event};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use shared::Shared;
 use store::{Clock, NewEvent, Store, StoreError, Tx, emit, new_event};
 use telemetry::sketch::Sketch;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +61,7 @@ const PAGES_MAX: usize = 64;
 
 /// Drift detection of one node, for the measurements of the whole cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct History(Arc<HistoryState>);
+pub struct History(Shared<HistoryState>);
 
 struct HistoryState {
     store: Store,
@@ -99,7 +99,7 @@ impl History {
     pub fn new(store: Store, clock: Clock, pools: Option<Pools>) -> Self {
         let samples = Samples::new(clock.clone());
         let clouds = pools.map(|pools| Mutex::new(CloudCalls::new(pools)));
-        Self(Arc::new(HistoryState {
+        Self(Shared::new(HistoryState {
             store,
             clock,
             node: Uuid::now_v7(),

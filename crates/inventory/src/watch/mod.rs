@@ -26,6 +26,7 @@ use futures_util::future::BoxFuture;
 use scan::{Observation, Scanner, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use shared::Shared;
 use store::{AuditEvent, Clock, Cursor, Page, Store, StoreError, audit, emit, new_event};
 use uuid::Uuid;
 
@@ -216,7 +217,7 @@ pub enum WatchError {
 
 /// The watches of a cluster. Cheap to clone.
 #[derive(Clone)]
-pub struct Watches(Arc<WatchService>);
+pub struct Watches(Shared<WatchService>);
 
 struct WatchService {
     store: Store,
@@ -228,7 +229,7 @@ struct WatchService {
 impl Watches {
     /// Creates the watches of `store`; no run starts before [`Watches::run`].
     pub fn new(store: Store, clock: Clock, kit: impl ScanEnvironment, options: WatchOptions) -> Self {
-        Self(Arc::new(WatchService { store, clock, kit: Box::new(kit), options }))
+        Self(Shared::new(WatchService { store, clock, kit: Box::new(kit), options }))
     }
 
     /// Returns a page of the watches, by name.

@@ -7,13 +7,13 @@ mod publisher;
 mod rfc2136;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use callout::HttpConfig;
 use futures_util::future::{FutureExt, TryFutureExt};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use outbound::resolve::Resolver;
+use shared::Shared;
 
 use self::lookup::Dns;
 use crate::error::IssuerError;
@@ -32,7 +32,7 @@ fn guarded(host: &HostPolicy, server: SocketAddr) -> Result<(), IssuerError> {
 
 /// Publisher of the records of dns-01 challenges, which waits until the records are visible. Clones share their state.
 #[derive(Clone, Debug)]
-pub struct Solver(Arc<SolverParts>);
+pub struct Solver(Shared<SolverParts>);
 
 #[derive(Debug)]
 struct SolverParts {
@@ -72,7 +72,7 @@ impl Solver {
             .iter()
             .chain(&propagation.servers)
             .try_for_each(|server| guarded(host, *server))?;
-        Ok(Self(Arc::new(SolverParts {
+        Ok(Self(Shared::new(SolverParts {
             publisher,
             dns: Dns::new(config.propagation.resolvers.clone(), resolver.clone(), host.guard),
             propagation: config.propagation.clone(),

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use inbound::ServiceTasks;
 use parking_lot::Mutex;
 use rustls::sign::CertifiedKey;
+use shared::Shared;
 use store::{Clock, Store};
 use tokio::net::TcpListener;
 
@@ -31,7 +32,7 @@ const BIND_RETRY: Duration = Duration::from_secs(30);
 
 /// Responders that answer validations. Clones share their state.
 #[derive(Clone)]
-pub struct Responders(Arc<ResponderParts>);
+pub struct Responders(Shared<ResponderParts>);
 
 struct ResponderParts {
     http01: Arc<Http01Responses>,
@@ -64,7 +65,7 @@ impl Responders {
     /// Creates responders over this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock) -> Self {
-        Self(Arc::new(ResponderParts {
+        Self(Shared::new(ResponderParts {
             http01: Arc::new(Http01Responses::new(store, clock.clone())),
             clock,
             alpn: Arc::default(),

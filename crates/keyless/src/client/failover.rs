@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::select_all;
 use keys::Deadline;
+use shared::Shared;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,7 +20,7 @@ use crate::wire::MessageItems;
 
 /// A client of key services. Clones share the connections, which close with the last clone.
 #[derive(Clone)]
-pub struct Client(Arc<ClientState>);
+pub struct Client(Shared<ClientState>);
 
 struct ClientState {
     channels: Vec<Arc<Channel>>,
@@ -62,7 +63,7 @@ impl Client {
             tracker.spawn(connection::keep(Arc::clone(channel), stopping.clone()));
         }
         tracker.close();
-        Ok(Self(Arc::new(ClientState { channels, budget: Budget::default(), metrics, tracker, stopping })))
+        Ok(Self(Shared::new(ClientState { channels, budget: Budget::default(), metrics, tracker, stopping })))
     }
 
     /// Changes the client certificate and the roots for new connections.

@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shared::Shared;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -108,7 +109,7 @@ pub struct Resolution {
 ///
 /// Must be used within a single tokio runtime, which runs its reader tasks.
 #[derive(Clone)]
-pub struct Resolver(Arc<ResolverState>);
+pub struct Resolver(Shared<ResolverState>);
 
 struct ResolverState {
     lookups: Arc<Lookups>,
@@ -160,7 +161,7 @@ impl Resolver {
         search: Vec<WireName>,
     ) -> Self {
         upstreams.truncate(UPSTREAMS_MAX);
-        Self(Arc::new(ResolverState {
+        Self(Shared::new(ResolverState {
             lookups: Arc::new(Lookups::new(upstreams, options)),
             hosts,
             search,

@@ -13,6 +13,7 @@ use authority::teams::TeamDirectory;
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
+use shared::Shared;
 use store::{Clock, Identity, IdentityKind, Role, Session, Store};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -82,7 +83,7 @@ type Credentials = Cache<(u64, [u8; 32]), Arc<Known>, Problem>;
 
 /// The shared state of authentication and authorization. Cheap to clone.
 #[derive(Clone)]
-pub struct AccessControl(Arc<AccessParts>);
+pub struct AccessControl(Shared<AccessParts>);
 
 struct AccessParts {
     store: Store,
@@ -110,7 +111,7 @@ impl AccessControl {
     /// Like [`Self::new`], with the directory from which the ownership of teams is read.
     #[must_use]
     pub fn with_teams(store: Store, clock: Clock, sessions: SessionOptions, teams: TeamDirectory) -> Self {
-        Self(Arc::new(AccessParts {
+        Self(Shared::new(AccessParts {
             store,
             clock,
             sessions,
@@ -147,7 +148,7 @@ impl AccessControl {
 
     /// Returns the caller with this API token (its hash).
     pub(crate) async fn token(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
-        let inner = Arc::clone(&self.0);
+        let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
             let found = store::Access::of(&inner.store).identities_by_keys(&[hash]).await.map_err(at_once)?;
             let identity = found.into_iter().find(|identity| identity.kind == IdentityKind::Token);
@@ -161,7 +162,7 @@ impl AccessControl {
 
     /// Returns the caller with this session (its cookie's hash).
     pub(crate) async fn session(&self, hash: [u8; 32]) -> Result<Caller, Problem> {
-        let inner = Arc::clone(&self.0);
+        let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
             let found = store::Access::of(&inner.store).session(hash).await.map_err(at_once)?;
             let (session, identity) = found.ok_or_else(|| unknown("this session has ended"))?;
@@ -205,7 +206,7 @@ impl AccessControl {
         keys: Vec<[u8; 32]>,
         shown: VerifiedClient,
     ) -> Result<Caller, Problem> {
-        let inner = Arc::clone(&self.0);
+        let inner = Shared::clone(&self.0);
         self.admit(hash, move || async move {
             let mut found =
                 store::Access::of(&inner.store).identities_by_keys(&keys).await.map_err(at_once)?;
@@ -252,7 +253,7 @@ impl AccessControl {
 
     /// Returns the permissions of custom roles.
     pub(crate) async fn roles(&self) -> Result<Arc<RoleTable>, Problem> {
-        let inner = Arc::clone(&self.0);
+        let inner = Shared::clone(&self.0);
         let generation = self.0.generation.load(Ordering::SeqCst);
         self.0
             .roles

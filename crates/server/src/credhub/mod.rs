@@ -3,9 +3,8 @@
 mod refusal;
 mod uaa;
 
-use std::sync::Arc;
-
 use credentials::Credentials;
+use shared::Shared;
 use x509::Certificate;
 
 use crate::access::IssuerError;
@@ -16,7 +15,7 @@ pub use uaa::{ActorRule, BadTemplate, ClaimTemplate, UaaOptions};
 
 /// The credential store and the settings of its APIs.
 #[derive(Clone, Debug)]
-pub struct CredHub(Arc<HubParts>);
+pub struct CredHub(Shared<HubParts>);
 
 #[derive(Debug)]
 struct HubParts {
@@ -48,7 +47,7 @@ impl CredHub {
     /// # Errors
     /// [`IssuerError`] when the external issuer's URL or roots cannot be used.
     pub fn new(credentials: Credentials, options: CredHubOptions) -> Result<Self, IssuerError> {
-        Ok(Self(Arc::new(HubParts {
+        Ok(Self(Shared::new(HubParts {
             uaa: options.uaa.map(Uaa::new).transpose()?,
             credentials,
             url: options.url,

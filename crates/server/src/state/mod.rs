@@ -12,6 +12,7 @@ use authority::teams::TeamDirectory;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use parking_lot::Mutex;
+use shared::Shared;
 use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +31,7 @@ pub use extract::Component;
 /// Cheap to clone. Handlers take the parts that they need as arguments: `With(store): With<Store>` for a part that every server
 /// has, `Component(lifecycle): Component<Lifecycle>` for a component.
 #[derive(Clone)]
-pub struct State(Arc<StateParts>);
+pub struct State(Shared<StateParts>);
 
 struct StateParts {
     store: Store,
@@ -118,7 +119,7 @@ impl StateBuilder {
             clock: self.clock.clone(),
             stopping: stopping.clone(),
         };
-        State(Arc::new(StateParts {
+        State(Shared::new(StateParts {
             store: self.store,
             clock: self.clock,
             metrics: Metrics::default(),

@@ -1,6 +1,5 @@
 //! The handle of a database's policies, and the key pairs of their generations.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use keyless::places::Formula;
 use keys::Context;
 use keys::sealed::PolicyKey;
 use parking_lot::Mutex;
+use shared::Shared;
 use store::{AuditEvent, Clock, Store};
 use uuid::Uuid;
 
@@ -26,7 +26,7 @@ pub(super) const ACTOR: &str = "system:key-policies";
 
 /// Policies of one database. Clones share their state.
 #[derive(Clone)]
-pub struct KeyPolicies(pub(super) Arc<RegistryState>);
+pub struct KeyPolicies(pub(super) Shared<RegistryState>);
 
 pub(super) struct RegistryState {
     pub(super) store: Store,
@@ -49,7 +49,7 @@ impl KeyPolicies {
         keystore.register_sealed_column(&SEALED_SEEDS);
         let (passes, unmade, stuck) =
             (tokio::sync::Mutex::default(), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self(Arc::new(RegistryState {
+        Self(Shared::new(RegistryState {
             store,
             keystore,
             clock,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use reqwest::Url;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
+use shared::Shared;
 
 use super::OidcOptions;
 use crate::access::issuer::{Description, Issuer, IssuerError, answer, is_secure_url};
@@ -29,7 +30,7 @@ struct Tokens {
 
 /// The login service with one issuer. Cheap to clone; a field of [`Components`](crate::Components).
 #[derive(Clone)]
-pub struct Oidc(Arc<OidcParts>);
+pub struct Oidc(Shared<OidcParts>);
 
 struct OidcParts {
     options: OidcOptions,
@@ -46,7 +47,7 @@ impl Oidc {
         if Url::parse(&options.redirect_url).is_err() {
             return Err(OidcError::Redirect(options.redirect_url));
         }
-        Ok(Self(Arc::new(OidcParts { options, issuer })))
+        Ok(Self(Shared::new(OidcParts { options, issuer })))
     }
 
     /// Returns the settings that the provider was created with.
