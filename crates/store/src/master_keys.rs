@@ -72,9 +72,8 @@ impl Keys<'_> {
     pub async fn master(self) -> Result<Vec<MasterKeyRow>, StoreError> {
         let read = |mut row: Row| {
             let id = row.blob()?;
-            let id = id
-                .try_into()
-                .map_err(|_| StoreError::Stale("the ID of a master key is truncated".to_owned()))?;
+            let id =
+                id.try_into().map_err(|_| StoreError::Corrupt("master_keys.id: not 8 bytes".to_owned()))?;
             Ok(MasterKeyRow { id, canary: row.blob()?, created_at_us: row.int()? })
         };
         self.0.rows(Cost::Point, EVERY, Vec::new()).await?.into_iter().map(read).collect()

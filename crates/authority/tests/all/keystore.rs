@@ -270,6 +270,13 @@ pub(crate) async fn startup_rejects_master_keys_unknown_to_the_database(place: F
     let (expected, _) = wrong(place.keystore_with(&["master"]).verify_master_keys().await.unwrap_err());
     assert_eq!(expected, master(&place, "new").id().unwrap().to_string());
     place.keystore_with(&["new"]).verify_master_keys().await.unwrap();
+    // A truncated id is damage, not a change by another request.
+    let truncated = place.store.write("truncate", |tx| {
+        Box::pin(tx.execute("-- truncate\nUPDATE master_keys SET id = ?1", vec![[1_u8].as_slice().into()]))
+    });
+    assert_eq!(truncated.await.unwrap(), 1);
+    let damaged = store::Keys::of(&place.store).master().await;
+    assert!(matches!(damaged, Err(store::StoreError::Corrupt(_))), "{damaged:?}");
 }
 
 pub(crate) async fn concurrent_first_starts_with_different_master_keys_admit_one(place: Fixture) {
