@@ -74,8 +74,11 @@ impl Authority {
     #[crate::boxed]
     pub async fn cross_sign(&self, ca: &str, by: &str, actor: &str) -> Result<Arc<Ca>, NewCaError> {
         let (ca, by) = (self.ca(ca).await?, self.issuing_parent(by).await?);
-        if ca.signer.spki() == by.signer.spki() || ca.parent == Some(by.id) {
+        if ca.signer.spki() == by.signer.spki() {
             return Err(NewCaError::SameKey(ca.name.clone(), by.name.clone()));
+        }
+        if ca.parent == Some(by.id) {
+            return Err(NewCaError::Parent(ca.name.clone(), by.name.clone()));
         }
         let signing = self.signing(CaKey::Of(&by), SigningPurpose::CaCertificate { subject_key: None });
         let issuer = self.issuer(&by, &signing);
@@ -89,8 +92,9 @@ impl Authority {
         };
         let until = own.not_after.min(by.certificate.not_after);
         let dates = Dates { from: self.now().plus(-BACKDATE_SECONDS).max(by.certificate.not_before), until };
-        if dates.until <= dates.from {
-            return Err(NewCaError::NotIssuing(ca.name.clone()));
+        // `by` is valid now, so only the certificate of `ca` can have expired.
+        if dates.until <= self.now() {
+            return Err(NewCaError::Expired(ca.name.clone()));
         }
         let certified = certify(body, &*ca.signer, Some(&issuer), dates).await?;
         let row = self.certificate_row(ca.id, &certified, CaCertificateRole::Cross, Some(by.id));

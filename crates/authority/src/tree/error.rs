@@ -76,9 +76,15 @@ pub enum NewCaError {
         /// Maximum lifetime from now in seconds.
         seconds: i64,
     },
-    /// A CA cannot cross-sign itself, a CA directly below it, or a CA with the same key.
+    /// A CA cannot cross-sign itself or a CA with the same key.
     #[error("{0} and {1} are the same CA or have the same key")]
     SameKey(String, String),
+    /// The parent of a CA cannot cross-sign it.
+    #[error("{1} is already the parent of {0}: cross-sign with another CA, or renew {0}")]
+    Parent(String, String),
+    /// The certificate of the CA to cross-sign has expired.
+    #[error("the certificate of {0} has expired: renew {0} before it is cross-signed")]
+    Expired(String),
     /// The parent CA cannot be found or read.
     #[error(transparent)]
     Ca(#[from] CaError),

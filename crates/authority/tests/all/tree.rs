@@ -351,12 +351,17 @@ pub(crate) async fn cross_signing_adds_an_alternate_chain(place: Fixture) {
             .ca,
         old.id
     );
-    for (ca, by) in [("new", "new"), ("low", "new")] {
-        let error = authority.cross_sign(ca, by, "user:a").await.unwrap_err();
-        assert!(matches!(error, NewCaError::SameKey(..)), "{ca} {by}: {error}");
-    }
+    let error = authority.cross_sign("new", "new", "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::SameKey(..)), "{error}");
+    let error = authority.cross_sign("low", "new", "user:a").await.unwrap_err();
+    assert!(matches!(error, NewCaError::Parent(..)), "{error}");
     let error = authority.cross_sign("old", "low", "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::NoneBelow(_)), "{error}");
+    let short = NewCa { lifetime_seconds: 3_600, ..root("short") };
+    authority.create_root(&short, "user:a").await.unwrap();
+    place.advance(3_601);
+    let error = authority.cross_sign("short", "old", "user:a").await.unwrap_err();
+    assert!(matches!(&error, NewCaError::Expired(name) if name == "short"), "{error}");
     assert!(place.actions().await.contains(&"ca.cross_sign".to_owned()));
 }
 

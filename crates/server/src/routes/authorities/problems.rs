@@ -37,7 +37,7 @@ impl From<CaError> for Problem {
 impl From<NewCaError> for Problem {
     fn from(error: NewCaError) -> Self {
         match error {
-            NewCaError::NameTaken(_) | NewCaError::NotIssuing(_) => taken(error),
+            NewCaError::NameTaken(_) | NewCaError::NotIssuing(_) | NewCaError::Expired(_) => taken(error),
             NewCaError::Ca(error) => error.into(),
             NewCaError::Store(error) => store(&error),
             NewCaError::Sign(SignError::Failed(_)) => Self::unprocessable(error),
