@@ -247,10 +247,10 @@ pub enum ChangeError {
     /// The stored change does not match its plan.
     #[error("the stored change {0} does not match its plan and is not applied")]
     Mismatch(Uuid),
-    /// The note has more than 2,000 characters, or contains a null character.
-    #[error("the note is longer than {NOTE_MAX} characters")]
-    NoteTooLong,
-    /// The change with its secrets is larger than 1 MiB.
+    /// The note is too long or has a null character.
+    #[error("the note must have at most {NOTE_MAX} characters and no null character")]
+    Note,
+    /// The change is too long.
     #[error("the change is larger than {CONTENT_MAX} bytes")]
     TooLong,
     /// 1,000 changes are already waiting for approval.
@@ -401,7 +401,7 @@ impl Authority {
         by: &Principal,
     ) -> Result<Approved, ChangeError> {
         if note.is_some_and(|note| note.chars().count() > NOTE_MAX || note.contains('\0')) {
-            return Err(ChangeError::NoteTooLong);
+            return Err(ChangeError::Note);
         }
         let (now_us, principal, note) = (self.clock().now_us(), by.clone(), note.map(str::to_owned));
         let decided = self.store().write("change_approve", move |tx| {
@@ -427,7 +427,7 @@ impl Authority {
         by: &Principal,
     ) -> Result<(), ChangeError> {
         if note.is_some_and(|note| note.chars().count() > NOTE_MAX || note.contains('\0')) {
-            return Err(ChangeError::NoteTooLong);
+            return Err(ChangeError::Note);
         }
         self.end_change(id, ChangeState::Open, ChangeState::Rejected, note, by.actor()).await
     }

@@ -63,9 +63,9 @@ pub enum DecideError {
         /// Number of people who must approve the enrolment.
         needed: u32,
     },
-    /// The note is longer than 2,000 characters. The caller must shorten it.
-    #[error("the note is longer than {NOTE_MAX} characters")]
-    NoteTooLong,
+    /// The note is too long or has a null character, which PostgreSQL cannot store.
+    #[error("the note must have at most {NOTE_MAX} characters and no null character")]
+    Note,
     /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -134,8 +134,8 @@ impl Authority {
         note: &str,
         by: &Principal,
     ) -> Result<EnrolmentRow, DecideError> {
-        if note.chars().count() > NOTE_MAX {
-            return Err(DecideError::NoteTooLong);
+        if note.chars().count() > NOTE_MAX || note.contains('\0') {
+            return Err(DecideError::Note);
         }
         let now_us = self.clock().now_us();
         let row =

@@ -336,7 +336,7 @@ impl Profile {
         }
         if !(0..=BACKDATE_MAX_SECONDS).contains(&backdate_seconds) || backdate_seconds >= default_seconds {
             return Err(format!(
-                "validity.backdate_seconds is {backdate_seconds}: give 0 to {BACKDATE_MAX_SECONDS}, and less than the lifetime"
+                "validity.backdate_seconds is {backdate_seconds}: give 0 to {BACKDATE_MAX_SECONDS}, and less than default_seconds"
             ));
         }
         Ok(())

@@ -99,7 +99,7 @@ pub enum BadCa {
     #[error("the lifetime must be between one hour and fifty years, not {0} seconds")]
     Lifetime(i64),
     /// The start of validity is too far in the past.
-    #[error("backdate_seconds is {0}: give 0 or more, and less than the lifetime")]
+    #[error("backdate_seconds must be between 0 and lifetime_seconds, not {0}")]
     Backdate(i64),
     /// The path length is too large.
     #[error("path length {0} is above the maximum {PATH_LENGTH_MAX}")]

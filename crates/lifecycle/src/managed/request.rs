@@ -135,8 +135,8 @@ pub enum BadRequest {
     /// The request has the same target twice.
     #[error("a target is listed twice")]
     TargetTwice,
-    /// The notes are longer than [`NOTES_OCTETS_MAX`].
-    #[error("notes may have at most {NOTES_OCTETS_MAX} bytes")]
+    /// The notes are longer than [`NOTES_OCTETS_MAX`], or have a null character.
+    #[error("notes must have at most {NOTES_OCTETS_MAX} bytes and no null character")]
     Notes,
     /// The end of the dismissal is in the past.
     #[error("the end of the ignore period is in the past")]

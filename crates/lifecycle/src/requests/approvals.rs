@@ -17,7 +17,6 @@ use crate::error::{DataError, from_data};
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, lost, on};
-use crate::managed::BadRequest;
 use crate::plan::{PlanFacts, void};
 use crate::runs::{Planner, replan};
 use crate::state::State;
@@ -44,9 +43,9 @@ const EXPIRED_MAX: i64 = 1_000;
 /// Reason why the decision on a run was not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ApprovalError {
-    /// The note is too long.
-    #[error(transparent)]
-    Note(#[from] BadRequest),
+    /// The note is too long or has a null character.
+    #[error("the note must have at most {NOTE_OCTETS_MAX} bytes and no null character")]
+    Note,
     /// The approver requested the run, or changed its plan.
     #[error("{0} requested this run or changed its plan, so another person must approve it")]
     SamePerson(String),
@@ -202,7 +201,7 @@ impl Lifecycle {
     ) -> Result<(), ApprovalError> {
         let approve = verdict != Verdict::Reject;
         if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
-            return Err(BadRequest::Notes.into());
+            return Err(ApprovalError::Note);
         }
         let view = tables::Approvals::of(&self.inner.store).get(id).await?;
         let view = view.ok_or_else(|| DataError::not_found("approval", id))?;

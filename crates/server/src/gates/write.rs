@@ -161,7 +161,7 @@ impl From<ChangeError> for Problem {
             | ChangeError::Void
             | ChangeError::Repeated { .. }
             | ChangeError::TooMany => Self::conflict(error),
-            ChangeError::NoteTooLong | ChangeError::TooLong => Self::unprocessable(error),
+            ChangeError::Note | ChangeError::TooLong => Self::unprocessable(error),
             ChangeError::Mismatch(_) => Self::internal(error),
             ChangeError::Store(error) => error.into(),
         }

@@ -91,7 +91,7 @@ impl From<DecideError> for Problem {
             DecideError::PlanChanged | DecideError::OtherPlan | DecideError::Repeated { .. } => {
                 Self::conflict(error)
             }
-            DecideError::NoteTooLong => Self::unprocessable(error),
+            DecideError::Note => Self::unprocessable(error),
             DecideError::Store(error) => error.into(),
         }
     }

@@ -93,6 +93,10 @@ pub(crate) async fn open_changes_are_listed_newest_first(world: World) {
     let second = authority.pending_changes(ChangeState::Open, first.next.as_ref(), 2).await.unwrap();
     let listed: Vec<_> = first.rows.iter().chain(&second.rows).map(|change| change.id).collect();
     assert_eq!(listed, ids);
+    for note in ["n\0", "n".repeat(2_001).as_str()] {
+        let bad = authority.reject_change(ids[0], Some(note), &person("user:bob")).await;
+        assert!(matches!(bad, Err(ChangeError::Note)), "{bad:?}");
+    }
     authority.reject_change(ids[0], Some("no"), &person("user:bob")).await.unwrap();
     authority.void_change(ids[1], "it changed", &person("user:bob")).await.unwrap();
     assert_eq!(authority.pending_changes(ChangeState::Open, None, 9).await.unwrap().rows.len(), 1);

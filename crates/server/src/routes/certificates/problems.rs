@@ -95,7 +95,7 @@ impl From<JobError> for Problem {
 impl From<ApprovalError> for Problem {
     fn from(error: ApprovalError) -> Self {
         match error {
-            error @ ApprovalError::Note(_) => Self::unprocessable(error),
+            error @ ApprovalError::Note => Self::unprocessable(error),
             error @ ApprovalError::SamePerson(_) => Self::forbidden(error),
             error @ (ApprovalError::Decided(_)
             | ApprovalError::PlanChanged
