@@ -34,19 +34,21 @@ pub enum SourceError {
     #[error("{0}")]
     Silent(String),
     /// The provider reported that its list is incomplete.
-    #[error("the provider could not reach the resource")]
+    #[error("the provider reports this location as unreachable, so its certificates are not listed")]
     Unreachable,
-    /// The source has more certificates than are read from one source.
-    #[error("more than {max} certificates; the rest was not read")]
+    /// The source has more objects than are read from one source.
+    #[error("the source has more than {max} {what}: the others were not read")]
     TooMany {
-        /// Maximum number of certificates.
+        /// Noun for the objects, in the plural.
+        what: &'static str,
+        /// Maximum number of objects.
         max: usize,
     },
     /// The time limit of the whole listing was reached.
-    #[error("listing timed out")]
+    #[error("the listing of the source timed out")]
     OutOfTime,
     /// The receiver of the events was dropped, or the listing was stopped.
-    #[error("stopped")]
+    #[error("the listing of the source was stopped")]
     Stopped,
     /// The source's task ended unexpectedly.
     #[error("the source ended unexpectedly: {0}")]

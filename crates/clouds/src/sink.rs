@@ -75,7 +75,7 @@ impl Sink {
         let full = {
             let mut gathered = self.gathered.lock();
             if gathered.seen.len() >= CERTIFICATES_PER_SOURCE_MAX {
-                return Err(SourceError::TooMany { max: CERTIFICATES_PER_SOURCE_MAX });
+                return Err(SourceError::TooMany { what: "certificates", max: CERTIFICATES_PER_SOURCE_MAX });
             }
             gathered.read += u64::from(matches!(certificate.chain, Chain::Read(_)));
             let known = remembered(part, &mut certificate);

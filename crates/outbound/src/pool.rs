@@ -61,7 +61,7 @@ pub enum CallError<E: std::error::Error + 'static> {
     },
     /// The deadline passed while the call waited for its turn: the server's quota is too low for the load. Raise the deadline or
     /// send fewer requests.
-    #[error("{operation} timed out while queued for {pool} ({throttled} throttled so far)")]
+    #[error("{operation} timed out in the queue of {pool} ({throttled} requests were throttled)")]
     NoTurn {
         /// Name of the operation.
         operation: &'static str,

@@ -161,7 +161,7 @@ impl AzureSource {
                 self.resources.call("resourcemanager:Read", deadline, || self.get(&next)).await?;
             found.extend(page.value);
             if found.len() > VAULTS_MAX {
-                return Err(SourceError::TooMany { max: VAULTS_MAX });
+                return Err(SourceError::TooMany { what: "resources of one type", max: VAULTS_MAX });
             }
             match page.next_link {
                 // The token is sent to no other host.

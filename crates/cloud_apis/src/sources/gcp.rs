@@ -151,7 +151,7 @@ impl GcpSource {
                 break;
             }
             if maps.len() >= MAPS_MAX {
-                return Err(SourceError::TooMany { max: MAPS_MAX });
+                return Err(SourceError::TooMany { what: "certificate maps", max: MAPS_MAX });
             }
         }
         let mut uses = HashMap::new();

@@ -162,7 +162,8 @@ impl KubernetesSource {
         while let Some(page) = self.page::<T>(&format!("{path}?"), token.as_deref(), deadline).await? {
             found.extend(page.items);
             if found.len() > clouds::CERTIFICATES_PER_SOURCE_MAX {
-                return Err(SourceError::TooMany { max: clouds::CERTIFICATES_PER_SOURCE_MAX });
+                let max = clouds::CERTIFICATES_PER_SOURCE_MAX;
+                return Err(SourceError::TooMany { what: "objects of one kind", max });
             }
             token = page.metadata.token.filter(|token| !token.is_empty());
             if token.is_none() {

@@ -176,7 +176,7 @@ pub enum SearchError {
     },
     /// The response was empty although the service must have results.
     #[error(
-        "{service} returned no certificates for {domain}, but returned certificates before that are still valid"
+        "{service} returned no certificates for {domain}, but an earlier response has certificates that are still valid"
     )]
     SuspiciousEmpty {
         /// Name of the service.

@@ -26,7 +26,7 @@ const OBSERVATIONS_IN_CHANNEL: usize = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// The inventory, which contains the unchanged certificates, could not be read.
-    #[error("unchanged certificates could not be read from the inventory")]
+    #[error("cannot read the unchanged certificates of the source from the inventory")]
     Inventory(#[from] StoreError),
 }
 

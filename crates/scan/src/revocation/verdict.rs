@@ -196,8 +196,8 @@ pub enum Cause {
     /// The CRL has an unknown critical extension with this dotted object identifier.
     #[error("the CRL has the unknown critical extension {0}")]
     UnknownExtension(String),
-    /// The list is a delta CRL instead of a complete CRL, or the reverse.
-    #[error("a delta CRL instead of a complete CRL, or the reverse")]
+    /// The list is a delta CRL instead of a complete CRL.
+    #[error("the CRL is a delta CRL instead of a complete CRL")]
     WrongKind,
     /// The source is past its nextUpdate, or has none.
     #[error("out of date{}", since(*next_update))]

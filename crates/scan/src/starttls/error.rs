@@ -21,7 +21,7 @@ pub enum StartTlsError {
         words: String,
     },
     /// Another protocol is served on the port.
-    #[error("not {protocol}{}", Words(.first))]
+    #[error("the server does not speak {protocol}{}", Words(.first))]
     NotThatProtocol {
         /// The expected protocol.
         protocol: Protocol,

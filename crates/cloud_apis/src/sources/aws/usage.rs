@@ -76,7 +76,7 @@ async fn balancers_usage(region: &RegionalAccess, deadline: Deadline) -> Result<
             break;
         }
         if balancers.len() >= BALANCERS_MAX {
-            return Err(SourceError::TooMany { max: BALANCERS_MAX });
+            return Err(SourceError::TooMany { what: "load balancers", max: BALANCERS_MAX });
         }
     }
     let listeners =
