@@ -544,7 +544,7 @@ impl Subject<'_> {
 /// Host names of one request that must be equal but differ (domain fronting).
 #[derive(Debug, thiserror::Error)]
 enum Mismatch {
-    #[error("CONNECT names {connect}, but the TLS handshake names {server}")]
+    #[error("the CONNECT request is for {connect}, but the TLS handshake (SNI) is for {server}")]
     Connect { connect: HostOrIp, server: HostOrIp },
     #[error(
         "the connection is for {connection}, but the request is for {host}: open a new connection for {host}"

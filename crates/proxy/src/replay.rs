@@ -61,14 +61,14 @@ pub struct ReplayPlan {
 /// Reason why a request cannot be replayed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReplayError {
-    /// The proxy has no request with this number, or no longer keeps it.
-    #[error("the proxy does not keep a request {0}")]
+    /// The request is not kept.
+    #[error("the recent requests of the proxy have no request {0}")]
     NotKept(String),
     /// The proxy does not run, or keeps no requests.
     #[error("no proxy that keeps requests runs in this process")]
     NotRunning,
     /// There is no request that the proxy could send.
-    #[error("the proxy did not read a request: a tunnel, or a connection that it refused")]
+    #[error("this entry has no HTTP request to replay: the connection was passed through or rejected")]
     NoRequest,
     /// A part of the request is not kept.
     #[error("{0}")]
@@ -86,7 +86,7 @@ pub enum ReplayError {
     #[error("the policy denies the request: {}", .0.as_deref().map_or("no rule allows it".to_owned(), |rule| format!("rule {rule}")))]
     Denied(Option<Arc<str>>),
     /// A rule holds the request.
-    #[error("the rule {} holds such requests: only the client can send one, and a person approves it", .0.as_deref().unwrap_or("without name"))]
+    #[error("{} of the policy holds this request for approval: only the client can send a request that is held", .0.as_deref().map_or("a rule".to_owned(), |rule| format!("rule {rule}")))]
     Held(Option<Arc<str>>),
     /// There is no permission to issue a leaf certificate for the host.
     #[error("the permission service does not permit this host")]

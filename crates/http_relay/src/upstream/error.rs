@@ -101,6 +101,6 @@ pub enum ParentProxyError {
     #[error("invalid HTTP response: {0}")]
     Http(#[from] hyper::Error),
     /// The target is not a valid authority.
-    #[error("the host name is not valid as SNI")]
+    #[error("the target is not a valid authority of an HTTP CONNECT request")]
     Name,
 }

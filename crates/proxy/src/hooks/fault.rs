@@ -6,22 +6,22 @@ use std::time::Duration;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum HookFault {
     /// The service cannot be reached, or reports an error.
-    #[error("its service reports: {0}")]
+    #[error("the service of the hook reports: {0}")]
     Unavailable(String),
     /// The service did not answer in time.
-    #[error("its service did not answer within {} ms", .0.as_millis())]
+    #[error("the service of the hook did not answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
     /// Too many requests wait for the service.
-    #[error("too many requests wait for it (calls_max)")]
+    #[error("too many requests wait for the service of the hook (calls_max)")]
     Busy,
     /// The service ended the stream without an answer.
-    #[error("its service ended the stream without an answer")]
+    #[error("the service of the hook ended the stream without an answer")]
     Ended,
     /// The answer is not valid.
-    #[error("its answer is not valid: {0}")]
+    #[error("the answer of the hook is not valid: {0}")]
     Invalid(&'static str),
     /// The answer changes a field that no hook may change.
-    #[error("it may not change the field {0:?}")]
+    #[error("a hook may not change the field {0:?}")]
     Field(String),
 }
 

@@ -49,7 +49,7 @@ pub enum BadPacket {
     #[error("the packet has an invalid length")]
     Length,
     /// The protocol is not PostgreSQL's protocol 3.
-    #[error("only version 3 of the protocol is supported")]
+    #[error("only version 3 of the PostgreSQL protocol is supported")]
     Version,
     /// A parameter of the startup message is not a pair of texts in UTF-8, or occurs twice.
     #[error("the startup message has an invalid parameter")]

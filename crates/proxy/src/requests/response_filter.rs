@@ -53,7 +53,7 @@ const TURN_OCTETS: usize = 64 << 10;
 /// The response has a content coding that cannot be searched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "the response has a content coding that cannot be searched for the injected credential: gzip, deflate and identity can"
+    "the proxy cannot search the response for the injected credential: only the content codings gzip, deflate and identity are supported"
 )]
 pub(crate) struct UnsearchableBody;
 

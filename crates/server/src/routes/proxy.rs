@@ -154,8 +154,8 @@ async fn get_recent(Component(proxy): Proxy, Path(id): Path<String>) -> Result<J
 
 fn recent(proxy: &dyn ProxyRequests, id: &str) -> Result<Value, Problem> {
     proxy.recent_one(id).ok_or_else(|| {
-        Problem::missing(format_args!("the proxy does not keep a request {id}"))
-            .hint("it keeps the last 1,000 requests: GET /api/v1/proxy/requests")
+        Problem::missing(format_args!("the recent requests of the proxy have no request {id}"))
+            .hint("the proxy keeps the last 1,000 requests: GET /api/v1/proxy/requests")
     })
 }
 
