@@ -26,10 +26,10 @@ const SEALS_MAX: u32 = 1 << 30;
 pub enum TicketError {
     /// The key that sealed the value was retired, or belongs to another process. The client must start again without the value, for
     /// example with a full TLS handshake.
-    #[error("sealed with a key that no longer exists")]
+    #[error("the value was sealed with a key that no longer exists")]
     Retired,
     /// The value was changed, or sealed under another key.
-    #[error("not sealed by this service, or changed since")]
+    #[error("the value was not sealed by this service, or was changed after it was sealed")]
     Forged,
     /// The cryptography library failed.
     #[error("the cryptographic library failed")]

@@ -26,7 +26,7 @@ pub enum StatementError {
     #[error("statements require an Ed25519 key, but this key has another type")]
     NotEd25519,
     /// The signature is valid, but the content is malformed.
-    #[error("cannot parse the statement; update the program: {0}")]
+    #[error("cannot parse the statement; if the control plane is newer, update this node: {0}")]
     Malformed(String),
     /// The statement is longer than any valid one.
     #[error("the statement is longer than {PAYLOAD_MAX} bytes")]

@@ -76,7 +76,7 @@ pub enum RouteError {
     #[error("none of the nodes that may use this key can be reached")]
     NoNode,
     /// The round trip to the nearest node takes longer than the remaining time.
-    #[error("{node} is {way_ms} ms away, but only {left_ms} ms are left until the deadline")]
+    #[error("the round trip to {node} takes {way_ms} ms, but only {left_ms} ms are left until the deadline")]
     TooFar {
         /// Name of the nearest node.
         node: String,

@@ -15,7 +15,9 @@ pub enum SealedError {
     #[error("not a sealed value, or a truncated one: {0} bytes")]
     Length(usize),
     /// The algorithm number is unknown: a later version sealed the value.
-    #[error("sealed with algorithm {0}, which this version does not support; update the program")]
+    #[error(
+        "the value is sealed with algorithm {0}, which this version of Bulla does not support: update Bulla"
+    )]
     Algorithm(u8),
     /// HPKE decryption failed. HPKE deliberately does not reveal the cause.
     #[error(
