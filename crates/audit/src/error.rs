@@ -18,10 +18,10 @@ pub enum AuditError {
     #[error("signing with the audit key failed: {0}")]
     Sign(#[from] SignError),
     /// Other nodes signed heads first, at every attempt.
-    #[error("other nodes are signing heads at the same time: try again")]
+    #[error("other nodes are signing heads of audit segments at the same time: try again")]
     Crowded,
     /// The segment does not exist.
-    #[error("there is no segment {0}")]
+    #[error("the audit log has no segment {0}")]
     NoSegment(u64),
     /// The retention policy deleted the segment's lines.
     #[error("the lines of segment {0} are pruned: only its head is kept")]

@@ -60,7 +60,7 @@ pub enum IssuerError {
         reason: String,
     },
     /// The certificate does not match the request.
-    #[error("the issuer's certificate does not match the request: {reason}")]
+    #[error("the issuer returned a certificate that does not match the request: {reason}")]
     Lying {
         /// Difference between the request and the certificate.
         reason: String,

@@ -75,8 +75,8 @@ pub enum BadClaim {
     /// The certificate cannot be parsed.
     #[error("cannot parse the certificate: {0}")]
     Unreadable(String),
-    /// The certificate contains no name for which a new certificate could be requested.
-    #[error("the certificate has no names that a new certificate could have")]
+    /// The certificate has no names that a new one could be requested for.
+    #[error("the certificate has no name that Bulla can request in a new certificate")]
     NoNames,
     /// The certificate is a CA certificate.
     #[error("this is a CA certificate: import the CA instead of claiming the certificate")]

@@ -116,7 +116,7 @@ pub struct UnderWay {
 
 /// The state of the run does not permit the requested action.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the run {job} is {state}, so this report does not apply")]
+#[error("the run {job} is in the state {state}, which does not allow this request")]
 pub struct NotWaiting {
     /// Id of the run.
     pub job: JobId,

@@ -49,7 +49,7 @@ pub(crate) struct Judgement {
 
 /// Error for a change after which a certificate would no longer need approval.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0}, and the changed certificate would need none: another person must approve this change")]
+#[error("{0}, and this change would remove that requirement: another person must approve the change")]
 pub struct LiftsApproval(pub(crate) String);
 
 impl Judgement {

@@ -43,7 +43,10 @@ pub enum DeployError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A deployment that a crash interrupted cannot be undone: the policy no longer allows it.
-    #[error("{refusal}\nOr remove {journal} to leave the files as they are", journal = .journal.display())]
+    #[error(
+        "cannot undo the interrupted deployment: {refusal}\nOr remove {journal} to keep the files as they are",
+        journal = .journal.display()
+    )]
     Undo {
         /// The actions that the policy does not allow.
         refusal: Refusal,

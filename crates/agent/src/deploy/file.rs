@@ -36,7 +36,7 @@ pub enum FileError {
     #[error("{0} is world-writable; deploy into a folder that only its owner can write (chmod o-w)")]
     WorldWritable(PathBuf),
     /// There are too many symbolic links, or a link leads to an invalid path.
-    #[error("{0}: the symbolic links cannot be resolved")]
+    #[error("{0}: more than {LINKS_MAX} symbolic links, or a link to an invalid path")]
     Links(PathBuf),
     /// The path is a directory, a device or a socket.
     #[error("{0} is not a regular file")]

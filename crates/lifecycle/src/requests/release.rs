@@ -31,14 +31,14 @@ pub(super) enum KeyUse {
 pub enum NotApproved {
     /// The request is an export. Plans contain only deployment targets, so no approval covers an export.
     #[error(
-        "{0}, so its private key is not exported: deploy the certificate to a target instead. Add the target to the certificate and \
-         renew it, so that another person approves the plan with this target"
+        "{0}, so the private key of the certificate is not exported. Deploy the certificate instead: add a target to the certificate \
+         and renew it; another person then approves the plan with this target"
     )]
     Export(String),
     /// The approved plan of the version does not contain the target, or the target changed since the approval.
     #[error(
-        "{reason}, and the approved plan of the current version does not have {targets} as now configured: renew the certificate, \
-         so that another person approves the plan with its targets"
+        "{reason}, and the approved plan of the current version does not have {targets} with the current configuration: renew the \
+         certificate; another person then approves the plan with its targets"
     )]
     Targets {
         /// Reason why approval is required.

@@ -37,7 +37,7 @@ pub(crate) enum DnsError {
     #[error("no DNS server answered for {0}")]
     Silent(String),
     /// The chain of aliases is too long or a loop.
-    #[error("the CNAME records of {0} form a loop or too long a chain")]
+    #[error("the CNAME records of {0} form a loop, or a chain that is too long")]
     Aliases(String),
     /// The name is not a DNS name.
     #[error("{0} is not a DNS name")]
