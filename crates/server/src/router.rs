@@ -134,7 +134,7 @@ async fn described(document: Bytes) -> Response {
 }
 
 async fn nothing_here(request: Request) -> Problem {
-    Problem::of_status(http::StatusCode::NOT_FOUND, Some(format!("nothing is at {}", request.uri().path())))
+    Problem::of_status(http::StatusCode::NOT_FOUND, Some(format!("unknown path {}", request.uri().path())))
         .hint("/openapi.json lists all paths")
 }
 

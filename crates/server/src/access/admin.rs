@@ -222,7 +222,7 @@ pub(crate) async fn check_credential_permissions(
         let actor = format!("{kind}:{name}");
         if has_credential_permissions(access, &actor).await? {
             return Err(Problem::forbidden(format_args!(
-                "{actor} has permissions for credentials: an identity with this name needs credential.manage"
+                "{actor} has permissions for credentials: to create an identity with this name, you need credential.manage"
             ))
             .hint("choose another name, or ask an administrator"));
         }

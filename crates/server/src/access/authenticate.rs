@@ -216,7 +216,7 @@ fn check_csrf(method: &Method, headers: &HeaderMap, cookie: &str) -> Result<(), 
         return Ok(());
     }
     Err(Problem::forbidden(
-        "a session's request with a method other than GET or HEAD needs the session's X-CSRF-Token",
+        "in a session, each request other than GET and HEAD needs the header X-CSRF-Token of this session",
     )
     .hint("GET /api/v1/auth/me returns the token"))
 }

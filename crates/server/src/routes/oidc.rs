@@ -141,7 +141,7 @@ async fn logout(
 
 fn configured(oidc: Option<&Oidc>) -> Result<&Oidc, Problem> {
     oidc.ok_or_else(|| {
-        Problem::of_status(StatusCode::NOT_FOUND, Some("logging in is not configured".to_owned()))
+        Problem::of_status(StatusCode::NOT_FOUND, Some("OIDC login is not configured".to_owned()))
             .hint("use an API token, or configure an OIDC issuer")
     })
 }

@@ -137,10 +137,10 @@ pub(crate) async fn check_earlier(
         return Ok(());
     }
     Err(Problem::conflict(format_args!(
-        "earlier approvals have no signature, which this server requires: {}",
+        "this server requires signed approvals, but these earlier approvers did not sign the plan: {}",
         missing.join(", ")
     ))
-    .hint("each of them signs the plan first, with \"Approve and sign\" in the console; otherwise reject it and request it again"))
+    .hint("ask each of these approvers to sign first, with \"Approve and sign\" in the console; or reject the plan and request it again"))
 }
 
 /// Stores a signature, the use of its key, and the audit event, which contains the signature too.

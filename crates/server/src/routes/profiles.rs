@@ -174,9 +174,9 @@ fn check_reach(caller: &Caller, before: &Profile, after: &Profile) -> Result<(),
         _ => return Ok(()),
     };
     Err(Problem::forbidden(format_args!(
-        "`{member}` of a profile is changed by callers with access to all profiles"
+        "only callers with access to all profiles may change `{member}` of a profile"
     ))
-    .hint("leave it as it is, or ask a caller with profile.manage in every scope"))
+    .hint(format_args!("leave `{member}` unchanged, or ask a caller with profile.manage in every scope")))
 }
 
 fn read(mut body: Map<String, Value>) -> Result<Profile, Problem> {

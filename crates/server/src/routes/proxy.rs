@@ -50,7 +50,7 @@ impl From<NotReplayed> for Problem {
 }
 
 fn find(proxy: &dyn ProxyRequests, id: &str) -> Result<HeldRequestView, Problem> {
-    let why = "is held: somebody decided, its deadline passed, or its client left";
+    let why = "is held: it was decided, its deadline has passed, or its client has closed the connection";
     Ok(proxy.held_one(id).ok_or_else(|| NotHeld(format!("no request with the id {id} {why}")))?)
 }
 
@@ -86,8 +86,8 @@ async fn approve(
     let remember = body.for_s.map(Duration::from_secs);
     if remember.is_some_and(|time| time.is_zero() || time > APPROVAL_MAX) {
         let most = APPROVAL_MAX.as_secs();
-        return Err(Problem::unprocessable(format_args!("for_s is from 1 to {most}"))
-            .hint("leave it out to approve only this request"));
+        return Err(Problem::unprocessable(format_args!("for_s must be from 1 to {most}"))
+            .hint("leave for_s out to approve only this request"));
     }
     let held = find(&*proxy, &id)?;
     check_not_own(&caller, &held)?;
@@ -211,7 +211,7 @@ fn check_not_own(caller: &Caller, held: &HeldRequestView) -> Result<(), Problem>
     if ![caller.actor(), caller.owner()].into_iter().any(is_own) {
         return Ok(());
     }
-    Err(Problem::forbidden("the sender of a request cannot approve it: the request has your name")
+    Err(Problem::forbidden("you cannot approve this request: its identity or user has your name")
         .hint("ask another person with the permission proxy.decide"))
 }
 

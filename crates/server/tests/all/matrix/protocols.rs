@@ -49,7 +49,7 @@ pub(super) async fn table() -> String {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             let answer = send(world.bare(method.clone(), &path)).await;
             // Responses of the router itself have another text than those of a protocol.
-            let routed = !answer.text.contains("nothing is at");
+            let routed = !answer.text.contains("unknown path");
             let carried_out = answer.status.is_success();
             if !routed || carried_out && operation.rule != AccessRule::Anybody {
                 faults.push(format!("{method} {path} by nobody: {answer:?}"));
