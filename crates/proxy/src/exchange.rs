@@ -475,7 +475,9 @@ async fn take_response_filter(
 fn unsearchable_response(error: UnsearchableBody, entry: &mut Option<Box<Entry>>) -> Response<Body> {
     entry.iter_mut().for_each(|entry| entry.set_refusal_reason("content-coding"));
     tracing::warn!(%error, "a response was not passed on");
-    let detail = format!("{error}. inject = {{ allow_echo = true }} of its rule passes it on");
+    let detail = format!(
+        "{error}. To pass on such responses without a search, set inject = {{ allow_echo = true }} in the rule"
+    );
     page::problem(StatusCode::BAD_GATEWAY, "http_response_content_coding", &detail)
 }
 

@@ -46,7 +46,7 @@ impl Address {
     pub(super) fn parse(text: &str) -> Result<Self, InvalidSetting> {
         let url = Guard::default().url(text).map_err(|error| wrong(error.to_string()))?;
         if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong("a hook has no path and no query: gRPC has its own".into()));
+            return Err(wrong("the URL of a hook must have no path and no query: gRPC sets the path".into()));
         }
         let (text, is_tls) = (url.host_str().unwrap_or_default(), url.scheme() == "https");
         if !is_tls && !is_loopback_host(text) {

@@ -57,7 +57,8 @@ impl Failure {
 
     pub(super) fn replication() -> Self {
         let kind = ("0A000", StatusCode::FORBIDDEN, "replication");
-        let message = "the proxy has no replication connections, which are not limited to one database";
+        let message =
+            "the proxy does not support replication connections: they are not limited to one database";
         Self::new(kind, message, "Leave the parameter `replication` out.")
     }
 

@@ -307,7 +307,7 @@ impl HeaderChanges {
 
 fn short(key: &'static str, text: &str) -> Result<(), InvalidSetting> {
     if text.len() > TEXT_MAX {
-        return Err(invalid(key, format!("has {} octets", text.len()), "at most 64 KiB"));
+        return Err(invalid(key, format!("has {} bytes", text.len()), "at most 64 KiB"));
     }
     Ok(())
 }

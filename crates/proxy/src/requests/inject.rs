@@ -582,10 +582,10 @@ fn lease_part(text: &InjectText) -> Result<LeasePart, InvalidSetting> {
     let bad = |why: &str, hint| Err(invalid("inject", why, hint));
     let is_pair = has_user(text.form);
     if matches!(text.form, Form::SigV4 | Form::Google) {
-        return bad("a lease has no key of a cloud", "use as = \"basic\", \"bearer\" or \"header\"");
+        return bad("a lease has no cloud access key", "use as = \"basic\", \"bearer\" or \"header\"");
     }
     if text.user.is_some() {
-        return bad("a lease has its own user", "remove `user`");
+        return bad("`user` is not allowed with a lease, which has its own user", "remove `user`");
     }
     if text.grants().is_empty() {
         let hint =
@@ -595,7 +595,7 @@ fn lease_part(text: &InjectText) -> Result<LeasePart, InvalidSetting> {
     match text.field.as_deref() {
         None if is_pair => Ok(LeasePart::Pair),
         Some(_) if is_pair => {
-            bad("as = \"basic\" and as = \"postgresql\" have both fields of a lease", "remove `field`")
+            bad("as = \"basic\" and as = \"postgresql\" use both fields of a lease", "remove `field`")
         }
         None | Some("password") => Ok(LeasePart::Password),
         Some("username") => Ok(LeasePart::Username),
@@ -620,7 +620,7 @@ fn signature_scope(text: &InjectText) -> Result<Option<Scope>, InvalidSetting> {
         }
         _ => Err(invalid(
             "inject",
-            "`service` and `region` belong together, in lower case",
+            "`service` and `region` must be set together, in lower case",
             "for example service = \"s3\", region = \"eu-central-1\"",
         )),
     }

@@ -108,7 +108,7 @@ fn cloud_settings_that_do_not_fit_are_refused() {
     let sigv4 = || InjectText { form: Form::SigV4, ..InjectText::default() };
     for (inject, why) in [
         (sigv4(), "from hosts of AWS"),
-        (InjectText { service: service.clone(), ..sigv4() }, "belong together"),
+        (InjectText { service: service.clone(), ..sigv4() }, "must be set together"),
         (InjectText { service, region, ..InjectText::default() }, "only with as = \"sigv4\""),
         (InjectText { scope: Some("s".into()), ..sigv4() }, "only with as = \"google\""),
         (InjectText { header: Some("x".into()), ..sigv4() }, "only with as = \"header\""),
@@ -135,7 +135,7 @@ fn cloud_settings_that_do_not_fit_are_refused() {
             InjectText { form: Form::Bearer, field: Some("x".into()), ..granted() },
             "`username` and `password`",
         ),
-        (InjectText { form: Form::Google, ..granted() }, "no key of a cloud"),
+        (InjectText { form: Form::Google, ..granted() }, "no cloud access key"),
         (InjectText { file: Some("/key".into()), ..granted() }, "more than one of"),
     ] {
         let refused = lease(inject).unwrap_err();
