@@ -200,9 +200,9 @@ fn verify(args: &VerifyArgs) -> Outcome<()> {
         eprintln!("{name} is not in this copy, and was not checked.");
     }
     match args.fingerprint {
-        Some(_) => eprintln!("The transcript holds, and the root is the one asked for."),
+        Some(_) => eprintln!("The transcript is valid, and the root has the expected fingerprint."),
         None => eprintln!(
-            "The transcript holds. Compare the root's fingerprint with the one on paper: {}",
+            "The transcript is valid. Compare the root's fingerprint with the one on paper: {}",
             verified.transcript.root.fingerprint
         ),
     }

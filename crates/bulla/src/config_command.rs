@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &ConfigArgs, global: &GlobalArgs) -> Outcome<Exit>
         ConfigCommand::Show => print(configuration.show().trim_end())?,
         ConfigCommand::Check => {
             let read = match (configuration.file(), cli::configuration::default_path()) {
-                (Some(path), _) => format!("{} is right", path.display()),
+                (Some(path), _) => format!("{} is valid", path.display()),
                 (None, Some(path)) => {
                     format!("no file {}: every value is the default or from the environment", path.display())
                 }
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: &ConfigArgs, global: &GlobalArgs) -> Outcome<Exit>
             let clouds_file = &configuration.settings.watch.clouds_file;
             if !clouds_file.as_os_str().is_empty() {
                 let sources = discover::scan_command::cloud_sources(clouds_file)?;
-                print(&format!("watch.clouds_file names {sources} clouds and clusters"))?;
+                print(&format!("watch.clouds_file has {sources} clouds and clusters"))?;
             }
             check_connections(&configuration.settings.store).await?;
         }

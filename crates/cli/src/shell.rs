@@ -129,7 +129,9 @@ fn install(shell: Option<Shell>, command: clap::Command) -> Outcome<Exit> {
     })?;
     print(&format!("completions are installed in {}: open a new shell", path.display()))?;
     if shell == Some(Shell::Zsh) {
-        print("zsh reads that folder if ~/.zshrc has, before compinit: fpath=(~/.zfunc $fpath)")?;
+        print(
+            "add this line to ~/.zshrc, before compinit, so that zsh reads the folder: fpath=(~/.zfunc $fpath)",
+        )?;
     }
     Ok(Exit::Ok)
 }

@@ -530,10 +530,9 @@ impl Settings {
         let mut warnings = Vec::new();
         if standby_without_values {
             warnings.push(
-                "store.replica_url names a standby, and credentials.audit is \"durable\": while the primary database is \
-                 unreachable, reads of credential values answer 503, because their audit records cannot be written; with \
-                 credentials.audit = \"buffered\" the standby serves them, but a crash loses audit records \
-                 (docs/credentials.md#at-rest)"
+                "store.replica_url is set, and credentials.audit is \"durable\": while the primary database is unreachable, \
+                 credential values cannot be read (503), because audit records cannot be written. With credentials.audit = \
+                 \"buffered\", the standby serves the values, but a crash loses audit records (docs/credentials.md#at-rest)"
                     .to_owned(),
             );
         }

@@ -578,7 +578,7 @@ impl Sources {
             warn(first, &format!("no key in {}: {}{stays}", file.display(), chain(error)));
         }
         for file in &look.open {
-            warn(first, &format!("every user of this host can read {}: chmod o= it", file.display()));
+            warn(first, &format!("every user of this host can read {0}; run: chmod o= {0}", file.display()));
         }
         self.broken[at] = look.broken_in_all;
         if look.changed || first {

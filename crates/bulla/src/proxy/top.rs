@@ -161,7 +161,7 @@ impl<'a> Log<'a> {
     fn why_empty(&self) -> String {
         match self.rows.len() {
             0 => "the log holds no decisions yet".to_owned(),
-            count => format!("of the last {}, none matches", units::counted(count as u64, "decision")),
+            count => format!("no match in the last {}", units::counted(count as u64, "decision")),
         }
     }
 
@@ -333,6 +333,6 @@ mod tests {
         let mut log = Log::open(file.path()).unwrap();
         log.event(br#"{"action":"proxy.request.allow","details":{"request":"b","sent":false}}"#);
         assert_eq!(log.rows[0].action(), "answered");
-        assert_eq!((refused, why.as_str()), (None, "of the last 1 decision, none matches"));
+        assert_eq!((refused, why.as_str()), (None, "no match in the last 1 decision"));
     }
 }

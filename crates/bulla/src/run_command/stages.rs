@@ -86,9 +86,9 @@ fn namespace_error(error: &NamespaceError) -> Problem {
     }
     let hint = match error {
         NamespaceError::Refused(_) => {
-            "no setting in /proc/sys forbids it, so a container or a service manager does. Start it with --security-opt \
-             seccomp=unconfined --security-opt systempaths=unconfined (Docker), or without RestrictNamespaces= (systemd); \
-             --no-sandbox only sets the environment"
+            "/proc/sys allows namespaces, so a container or a service manager forbids them. Start the container with \
+             --security-opt seccomp=unconfined --security-opt systempaths=unconfined (Docker), or the service without \
+             RestrictNamespaces= (systemd); --no-sandbox only sets the environment"
         }
         NamespaceError::Processes(_) => {
             "a container hides parts of /proc: start it with --security-opt systempaths=unconfined (Docker); \

@@ -180,7 +180,7 @@ fn top_runs_until_ctrl_c_and_restores_the_terminal() {
         }
     }
     assert_eq!(child.wait().unwrap().code(), Some(0), "{shown:?}");
-    assert!(shown.contains("\x1b[?1049h") && shown.contains("is away"), "{shown:?}");
+    assert!(shown.contains("\x1b[?1049h") && shown.contains("is unreachable"), "{shown:?}");
     let end = shown.rsplit("\x1b[?1049h").next().unwrap();
     assert!(
         end.contains("\x1b[?25h") && end.contains("\x1b[?1049l"),

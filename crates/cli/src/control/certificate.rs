@@ -364,13 +364,15 @@ impl CertificateSelection {
         let filter = self.filter.conditions();
         let matches_all = filter == CertificateFilter::default();
         if self.certificates.is_empty() && !self.all && matches_all {
-            return Err(Problem::usage("which certificates?").hint("give names, a filter, or --all"));
+            return Err(Problem::usage("no certificates are selected").hint("give names, a filter, or --all"));
         }
         if self.certificates.is_empty() {
             return Ok(SelectionBody { ids: None, filter: Some(filter) });
         }
         if !matches_all {
-            return Err(Problem::usage("names and a filter cannot be combined").hint("give either"));
+            return Err(
+                Problem::usage("names and a filter cannot be combined").hint("give only one of the two")
+            );
         }
         let mut ids = Vec::with_capacity(self.certificates.len());
         for certificate in &self.certificates {

@@ -211,7 +211,7 @@ impl Rules {
         }
         if any(OTHER_KEY) {
             return Some((
-                "an approver signed with another key than --key names",
+                "an approver signed with a key that is not the one given with --key",
                 "compare with the audit log: bulla audit list --action user.security-key-add",
             ));
         }

@@ -87,8 +87,10 @@ impl AccessSettings {
                 .hint("set the trust anchors of the client certificates too, or leave the CRLs out"));
         }
         if self.issuers.len() > ISSUERS_MAX {
-            return Err(Problem::usage(format_args!("proxy.access.issuers names more than {ISSUERS_MAX}"))
-                .hint("one issuer may have several identities"));
+            return Err(Problem::usage(format_args!(
+                "proxy.access.issuers has more than {ISSUERS_MAX} entries"
+            ))
+            .hint("one issuer may have several identities"));
         }
         for (place, issuer) in self.issuers.iter().enumerate() {
             issuer.check(place)?;
@@ -105,8 +107,10 @@ impl AccessSettings {
 
     fn tokens(&self) -> Outcome<Vec<Token>> {
         if self.tokens.len() > TOKENS_MAX {
-            return Err(Problem::usage(format_args!("proxy.access.tokens names more than {TOKENS_MAX}"))
-                .hint("give users instead: proxy.access.users_file"));
+            return Err(Problem::usage(format_args!(
+                "proxy.access.tokens has more than {TOKENS_MAX} entries"
+            ))
+            .hint("give users instead: proxy.access.users_file"));
         }
         self.tokens.iter().map(TokenSettings::read).collect()
     }

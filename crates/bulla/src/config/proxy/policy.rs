@@ -239,7 +239,7 @@ fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>>
     let known = || PRESETS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let found = PRESETS.iter().find(|(name, _)| *name == rule.preset);
     let (_, text) = found.ok_or_else(|| {
-        wrong(format!("unknown preset {:?}", rule.preset), &format!("there are: {}", known()))
+        wrong(format!("unknown preset {:?}", rule.preset), &format!("known presets: {}", known()))
     })?;
     let preset: Preset = toml::from_str(text)
         .map_err(|error| wrong(error.to_string(), "report this: the preset is part of Bulla"))?;

@@ -38,7 +38,7 @@ impl TransparentSettings {
         }
         if self.listen.len() > LISTEN_MAX {
             return Err(Problem::usage(format_args!(
-                "proxy.transparent.listen names more than {LISTEN_MAX}"
+                "proxy.transparent.listen has more than {LISTEN_MAX} addresses"
             ))
             .hint("[::] includes all addresses of the host, IPv4 included"));
         }

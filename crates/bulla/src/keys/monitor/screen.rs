@@ -69,7 +69,7 @@ fn summary(view: &View, paint: Paint) -> String {
         ));
     }
     for away in &view.away {
-        let told = format!("{} is away: {}", clean(&away.url), clean(&away.why));
+        let told = format!("{} is unreachable: {}", clean(&away.url), clean(&away.why));
         lines.push(paint.state("critical", &told));
     }
     if !view.away.is_empty() {

@@ -182,7 +182,7 @@ pub(super) fn exit_code(away: &[UnreachableService], answered: usize) -> Outcome
     }
     if answered == 0 {
         let all: Vec<String> =
-            away.iter().map(|away| format!("{} is away: {}", away.url, away.why)).collect();
+            away.iter().map(|away| format!("{} is unreachable: {}", away.url, away.why)).collect();
         return Err(Problem::new(Exit::Server, all.join("; ")).hint(HINT));
     }
     for away in away {
