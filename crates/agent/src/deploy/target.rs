@@ -410,7 +410,7 @@ pub(crate) fn check_verify(verify: &Verify) -> Result<(), InvalidTarget> {
         return wrong(format!("unknown protocol {:?}", verify.protocol));
     }
     if verify.seconds == 0 || verify.seconds > VERIFY_SECONDS_MAX {
-        return wrong(format!("seconds is 1 to {VERIFY_SECONDS_MAX}"));
+        return wrong(format!("seconds must be from 1 to {VERIFY_SECONDS_MAX}"));
     }
     let names = [Some(&verify.host), verify.server_name.as_ref()];
     for (at, name) in names.into_iter().flatten().enumerate() {

@@ -1,26 +1,26 @@
 //! The file that `bulla agent policy init` writes.
 
 /// An example policy with every kind of rule in comments. It allows nothing.
-pub const EXAMPLE: &str = r##"# What the certificate server may have done on this host. The agent refuses everything that is not named here.
-# Only root or the agent's user may write this file. Changes count from the next job on.
+pub const EXAMPLE: &str = r##"# What the server may do on this host. The agent refuses everything that this file does not allow.
+# Only root or the agent's user may write this file. Changes apply from the next job.
 #
 #   bulla agent policy check      shows what the targets of this agent need, and the lines that are missing here
 # The documentation of every key: docs/agent.md, "Policy of the host".
 
-# Folders that the commands write, such as /run and /var/log/nginx. With this line the agent and its commands can write in no other
-# folders than these and those of the files below (Landlock). It counts from the next start of the agent.
+# Folders that the commands write to, such as /run and /var/log/nginx. With this line, the agent and its commands can write only to
+# these folders and to the folders of the files below (Landlock). A change applies when the agent is restarted.
 #writable_folders = ["/run", "/var/log/nginx"]
 
-# Files that may be written: a path, a folder (it ends in "/"), or a glob (*, ?, and ** for any number of folders).
-# A file keeps the owner and group it has; a new file gets the agent's. Others have to be named.
+# Files that the agent may write: a path, a folder (ends in "/"), or a glob (*, ?, and ** for any number of folders).
+# An existing file keeps its owner and group, and a new file gets those of the agent. List other owners and groups.
 #[[files]]
 #path = "/etc/nginx/tls/*.pem"
 #owners = ["root"]
 #groups = ["root"]
 #mode = "0640"
 
-# Commands that may be run, without a shell and with a clean environment. A target refers to a command by its name
-# ("reload": "nginx-reload"), or gives exactly the same words.
+# Commands that the agent may run, without a shell and with a clean environment. A target gives the name of a command
+# ("reload": "nginx-reload"), or exactly the same arguments.
 #[commands.nginx-test]
 #argv = ["nginx", "-t"]
 #user = "root"
@@ -31,7 +31,7 @@ pub const EXAMPLE: &str = r##"# What the certificate server may have done on thi
 #timeout_s = 60
 #environment = { TZ = "UTC" }
 
-# Endpoints that may be asked which certificate they serve: HOST:PORT, where HOST is a name, an address or a network.
+# Endpoints whose served certificate the agent may check: HOST:PORT, where HOST is a name, an address or a network.
 #[[verify]]
 #address = "127.0.0.1:443"
 "##;

@@ -168,7 +168,7 @@ impl CommandRule {
             return wrong("argv has no program".to_owned());
         }
         if self.timeout_s == 0 || self.timeout_s > HOOK_SECONDS_MAX {
-            return wrong(format!("timeout_s is 1 to {HOOK_SECONDS_MAX}"));
+            return wrong(format!("timeout_s must be from 1 to {HOOK_SECONDS_MAX}"));
         }
         if let Some(name) = self.environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0']))
         {
