@@ -83,7 +83,7 @@ impl Client {
             return Err(Failure::refused(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "This server does not run a credential store.",
-                "set server.credentials_listen in the configuration, or open the console of a server that runs one",
+                "set credentials.listen in the configuration, or open the console of a server that runs one",
             ));
         };
         Ok(Self { routes: routes.clone(), ..self.clone() })

@@ -343,7 +343,7 @@ async fn show_password(session: &Session, id: &str, problem: Option<String>) -> 
         .danger()
         .problem(problem)
         .field(Field::new_password("password", "New password").required())
-        .field(Field::new_password("again", "The same again").required())
+        .field(Field::new_password("again", "Repeat the password").required())
         .says(format!(
             "{name} signs in with this password from now on. An earlier password is no longer valid."
         ));

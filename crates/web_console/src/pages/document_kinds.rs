@@ -162,7 +162,7 @@ const OWNERSHIP_RULE: Kind = Kind {
   "when": { "host": "*.pay.example.net" },
   "assign": { "team": "payments", "environment": "prod" }
 }"#,
-    edited: "Endpoints that the rule matches get their team and owner anew. Certificates under management keep theirs.",
+    edited: "The rule is applied to the endpoints that it matches now: they get its team and owner. Certificates under management keep theirs.",
     deleted: "Endpoints that it matched get the owner of the next matching rule, or none.",
     help: "All members: docs/ownership.md.",
 };
