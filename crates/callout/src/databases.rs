@@ -82,7 +82,8 @@ impl Databases {
         let sessions = self.sessions_of(target).map_err(RemoteError::Unavailable)?;
         let permit = tokio::time::timeout(WAIT_LIMIT, Arc::clone(&sessions.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
-            let text = format!("all {SESSIONS_MAX} connections of this server to it are in use; try again");
+            let text =
+                format!("all {SESSIONS_MAX} connections to the database server are in use here; try again");
             return Err(RemoteError::Unavailable(text));
         };
         loop {

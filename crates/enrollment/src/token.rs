@@ -48,7 +48,7 @@ pub fn check_seconds(seconds: i64) -> Result<(), String> {
     if (1..=TOKEN_SECONDS_MAX).contains(&seconds) {
         return Ok(());
     }
-    Err(format!("the lifetime of a token is 1 to {TOKEN_SECONDS_MAX} seconds"))
+    Err(format!("the lifetime of a token must be from 1 to {TOKEN_SECONDS_MAX} seconds"))
 }
 
 /// Returns the SHA-256 of a token. The database stores this hash instead of the token.

@@ -37,8 +37,8 @@ impl Internal {
         match (order.certificate_profile.as_deref(), named) {
             (Some(own), Some(named)) if own != named => Err(IssuerError::Refused {
                 reason: format!(
-                    "the certificate has the profile {own}, and the internal CA issues by no other: remove the profile \
-                     {named} of the issuer, or give the certificate the profile {named}"
+                    "the certificate has the profile {own}, but its issuer_profile or the issuer's configuration has the \
+                     profile {named}: remove {named} there, or set the profile {named} in the certificate"
                 ),
             }),
             (Some(profile), _) | (None, Some(profile)) => Ok(profile),

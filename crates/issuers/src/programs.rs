@@ -109,7 +109,7 @@ fn check(name: &str, config: &ProgramConfig) -> Result<(), String> {
         return Err(format!("argv of {program} contains a NUL byte"));
     }
     if !(1..=TIMEOUT_S_MAX).contains(&config.timeout_s) {
-        return Err(format!("timeout_s is from 1 to {TIMEOUT_S_MAX}"));
+        return Err(format!("timeout_s must be from 1 to {TIMEOUT_S_MAX}"));
     }
     for (variable, value) in &config.environment {
         let good = !variable.is_empty() && !variable.contains(['=', '\0']) && !value.contains('\0');

@@ -158,7 +158,7 @@ impl Transcript {
         writeln!(out, "\nFiles (SHA-256)")?;
         for file in &self.files {
             let secret = if file.secret { "  (secret)" } else { "" };
-            writeln!(out, "  {}  {}  {} octets{secret}", file.sha256, file.name, file.octets)?;
+            writeln!(out, "  {}  {}  {} bytes{secret}", file.sha256, file.name, file.octets)?;
         }
         writeln!(out, "\nParameters")?;
         writeln!(out, "{}", serde_json::to_string_pretty(&self.parameters).map_err(|_| fmt::Error)?)?;

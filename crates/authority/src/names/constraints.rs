@@ -17,16 +17,14 @@ pub(crate) fn broken(
 ) -> Option<(Option<GeneralName>, String)> {
     let told = |name: &GeneralName| match judge(constraints, |subtree| cover(subtree, name)) {
         true => None,
-        false => {
-            Some((Some(name.clone()), "outside the name constraints of the issuing authority".to_owned()))
-        }
+        false => Some((Some(name.clone()), "outside the name constraints of the issuing CA".to_owned())),
     };
     if let Some(broken) = names.iter().find_map(told) {
         return Some(broken);
     }
     let subject_passes = subject.is_empty() || judge(constraints, |subtree| directory(subtree, subject));
     (!subject_passes)
-        .then(|| (None, "the subject is outside the name constraints of the issuing authority".to_owned()))
+        .then(|| (None, "the subject is outside the name constraints of the issuing CA".to_owned()))
 }
 
 /// Relation of a subtree to a name. The first field: whether the subtree contains all hosts that the name covers. The second field:

@@ -200,8 +200,7 @@ impl Credentials {
                 {
                     return Ok(Err(in_use_error(
                         &in_use,
-                        "Or, if it is the same database under a new address, say so: \
-                                                  --same-database (same_database).",
+                        "Or, if the new address belongs to the same database, give --same-database (same_database).",
                     )));
                 }
                 if !put_connection(tx, &row).await? {

@@ -67,7 +67,7 @@ impl LogClient {
     pub(super) async fn hashes(&self, id: TileId) -> Result<Vec<Hash>, FetchError> {
         let (octets, id) = self.tile(id, TileId::path, TILE_OCTETS).await?;
         hashes(&octets, id.width).ok_or_else(|| FetchError::Unavailable {
-            reason: format!("{} has {} octets", id.path(), octets.len()),
+            reason: format!("{} has {} bytes", id.path(), octets.len()),
             retry_after: Duration::ZERO,
         })
     }

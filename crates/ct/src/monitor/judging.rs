@@ -225,7 +225,7 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
     let why = match verdict {
         Verdict::Unasked(why) => why.iter().map(describe_reason).collect::<Vec<_>>().join("; "),
         Verdict::NotWatched => "the domain is no longer watched".to_owned(),
-        _ => "the issuance is known by now".to_owned(),
+        _ => "the issuance is now known".to_owned(),
     };
     format!("{}{more}: {why}", names.join(", "))
 }
@@ -244,7 +244,7 @@ fn describe_reason(why: &Unasked) -> String {
             )
         }
         Unasked::TooEarly { .. } => {
-            "the known certificate that it would renew does not expire soon and has another key".to_owned()
+            "a known certificate has these names, but it does not expire soon and has another key".to_owned()
         }
         Unasked::Unreadable => "the certificate cannot be parsed".to_owned(),
     }

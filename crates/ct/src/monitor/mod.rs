@@ -566,7 +566,7 @@ impl Monitor {
             return invalid(format!("at most {ALLOWED_MAX} issuers, of 1 to {ALLOWED_BYTES_MAX} bytes each"));
         }
         if new.rule.trust_allowed && allowed.is_empty() {
-            return invalid("allowed issuers cannot be trusted without a list of allowed issuers".to_owned());
+            return invalid("trust_issuers needs a list of allowed issuers in `issuers`".to_owned());
         }
         let there = self.services();
         if let Some(unknown) = new.services.iter().find(|name| !there.contains(&name.as_str())) {

@@ -65,9 +65,7 @@ pub(super) async fn run(store: &Store, args: &PruneArgs, settings: &InventorySet
 fn text(done: &Pruned, before_us: i64, dry_run: bool) -> String {
     let before = units::minute(before_us.div_euclid(1_000_000));
     if done.observations == 0 && done.scans_removed == 0 {
-        return format!(
-            "nothing to prune: no superseded observation is of a scan that ended before {before}"
-        );
+        return format!("nothing to prune: no scan that ended before {before} has superseded observations");
     }
     let verb = if dry_run { "would be pruned" } else { "pruned" };
     format!(

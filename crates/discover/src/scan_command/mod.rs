@@ -313,7 +313,9 @@ fn again(store: &Store, spec: &Spec, endpoints: u64, by_address: u64) -> (Target
     let mut expected = endpoints;
     if !all_addresses && by_address > 0 {
         let left_out = cli::units::counted(by_address, "endpoint");
-        eprintln!("note: {left_out} stored address by address left out: add --all-addresses");
+        eprintln!(
+            "note: {left_out} of scans with --all-addresses left out: add --all-addresses to scan them again"
+        );
         expected = expected.saturating_sub(by_address);
     }
     (storing::again(store.clone(), all_addresses), Some(expected))

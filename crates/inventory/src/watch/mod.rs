@@ -445,7 +445,7 @@ impl Watches {
         }
         if !(INTERVAL_MIN..=INTERVAL_MAX).contains(&new.interval) {
             let (least, most) = (INTERVAL_MIN.as_secs(), INTERVAL_MAX.as_secs());
-            return invalid(format!("the interval is {least} to {most} seconds"));
+            return invalid(format!("the interval must be from {least} to {most} seconds"));
         }
         if new.jitter > new.interval {
             return invalid("the jitter must not exceed the interval".to_owned());

@@ -525,7 +525,7 @@ async fn invalid_watches_are_rejected_with_a_reason() {
             "letters, digits, '.', '_' or '-', and must not be",
         ),
         (NewWatch { group: "a b".into(), ..usual() }, "a group has"),
-        (NewWatch { interval: Duration::from_secs(59), ..usual() }, "the interval is 60 to"),
+        (NewWatch { interval: Duration::from_secs(59), ..usual() }, "the interval must be from 60 to"),
         (NewWatch { jitter: 2 * HOUR, ..usual() }, "the jitter must not exceed the interval"),
         (NewWatch { spec: of(&[]), ..usual() }, "at least one target or source"),
         (NewWatch { spec: of(&["a.example", "/etc/ssl"]), ..usual() }, "write a host"),

@@ -65,7 +65,7 @@ impl Acme {
             return Err(IssuerError::misconfigured("challenges must name a challenge type"));
         }
         if config.challenges.contains(&ChallengeKind::Dns01) && config.dns01.is_none() {
-            return Err(IssuerError::misconfigured("challenges names dns-01, but dns01 is not set"));
+            return Err(IssuerError::misconfigured("challenges contains dns-01, but dns01 is not set"));
         }
         let solver = |dns| Solver::new(dns, &config.http, &context.resolver, &context.host);
         let dns01 = config.dns01.as_ref().map(solver).transpose()?;

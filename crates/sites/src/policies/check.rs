@@ -135,7 +135,7 @@ pub(super) fn attributes_of(node: &PolicyNode) -> Attributes {
     both.and_then(|(site, own)| site.with(&own).ok()).unwrap_or_default()
 }
 
-/// Formats attributes: `there are country: DE, FR; region: EU`.
+/// Formats attributes: `the nodes have country: DE, FR; region: EU`.
 fn tell(there_are: &[Attribute]) -> String {
     if there_are.is_empty() {
         return "no node is enrolled, or no node has attributes: add attributes to a site, and enrol a node there".to_owned();
@@ -145,5 +145,5 @@ fn tell(there_are: &[Attribute]) -> String {
         let more = if attribute.values.len() > VALUES_NAMED_MAX { ", …" } else { "" };
         format!("{}: {}{more}", attribute.name, named.join(", "))
     };
-    format!("there are {}", there_are.iter().map(one).collect::<Vec<_>>().join("; "))
+    format!("the nodes have {}", there_are.iter().map(one).collect::<Vec<_>>().join("; "))
 }

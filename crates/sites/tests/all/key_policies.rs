@@ -178,7 +178,7 @@ async fn policy_formula_is_checked_against_enrolled_nodes() {
     let error = world.policies.create("us", "country: US", ALICE).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        "no enrolled node satisfies `country: US`; there are country: DE, JP; region: EU; security: high"
+        "no enrolled node satisfies `country: US`; the nodes have country: DE, JP; region: EU; security: high"
     );
     let error = world.policies.create("us", "country US", ALICE).await.unwrap_err().to_string();
     assert!(error.contains("column 9"), "{error}");

@@ -102,7 +102,7 @@ fn sealed_key_opens_only_on_nodes_matching_its_policy() {
     assert_eq!((names, &resolved["enrolled"]), (vec!["f1", "f2"], &json!(3)));
     let nobody = run(&mut house.bulla(&["key-policy", "create", "us", "country: US", "--yes"]));
     let said = String::from_utf8_lossy(&nobody.stderr).into_owned();
-    assert!(!nobody.status.success() && said.contains("there are country: DE, JP"), "{said}");
+    assert!(!nobody.status.success() && said.contains("the nodes have country: DE, JP"), "{said}");
     let wrong = run(&mut house.bulla(&["key-policy", "check", "country: DE or"]));
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("column 15"), "{}", describe(&wrong));
     let unasked = run(&mut house.bulla(&["key-policy", "create", "de", "country: DE"]));
