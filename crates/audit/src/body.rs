@@ -30,14 +30,14 @@ pub(crate) fn compressor() -> DeflateEncoder<Vec<u8>> {
 /// Encrypts a compressed body for the segment with this head. Returns the sealed key and the body. A key encrypts only one body.
 ///
 /// # Errors
-/// [`AuditError::Damaged`] when the cryptographic library fails.
+/// [`AuditError::Encryption`]
 pub(crate) fn seal(
     keystore: &KeyStore,
     id: Uuid,
     head: &str,
     compressed: &[u8],
 ) -> Result<(Vec<u8>, Vec<u8>), AuditError> {
-    let failed = |_| AuditError::Damaged("the cryptographic library failed to encrypt a segment".to_owned());
+    let failed = |_| AuditError::Encryption;
     let mut key = Zeroizing::new([0; KEY]);
     rand::fill(&mut *key).map_err(failed)?;
     let cipher = RandomizedNonceKey::new(&AES_256_GCM, &*key).map_err(failed)?;

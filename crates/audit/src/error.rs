@@ -42,6 +42,9 @@ pub enum AuditError {
         /// The error of the decryption.
         error: OpenError,
     },
+    /// The cryptographic library failed to encrypt a segment.
+    #[error("the cryptographic library failed to encrypt an audit segment")]
+    Encryption,
     /// A stored body or document is corrupt.
     #[error("{0}: the database was altered or damaged")]
     Damaged(String),

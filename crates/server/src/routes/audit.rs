@@ -66,6 +66,7 @@ impl From<AuditError> for Problem {
             AuditError::Key(_)
             | AuditError::Sign(_)
             | AuditError::Sealed { .. }
+            | AuditError::Encryption
             | AuditError::Damaged(_)
             | AuditError::Segment(_) => Self::internal(error),
         }
