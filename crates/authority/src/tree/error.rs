@@ -45,7 +45,7 @@ pub enum NewCaError {
     #[error("the CA {0} issues no certificates: it is retiring, retired, expired or not yet valid")]
     NotIssuing(String),
     /// The path length of the parent allows no CA below it.
-    #[error("{0} has path length 0: it cannot issue CA certificates")]
+    #[error("the CA {0} has path length 0: it cannot issue CA certificates")]
     NoneBelow(String),
     /// The requested path length exceeds what the parent allows.
     #[error("path length {asked} is above the maximum {allowed} that the parent allows")]
@@ -56,10 +56,10 @@ pub enum NewCaError {
         allowed: u32,
     },
     /// The parent is not a CA of this server.
-    #[error("{0} has an external issuer: request the renewal there, and import the certificate")]
+    #[error("the CA {0} has an external issuer: request the renewal there, and import the certificate")]
     Elsewhere(String),
     /// The certificate of the CA is a credential.
-    #[error("{0} is the credential {1}: regenerate it with `bulla credential regenerate {1}`")]
+    #[error("the CA {0} is the credential {1}: regenerate it with `bulla credential regenerate {1}`")]
     Credential(String, Arc<str>),
     /// The validity is too short.
     #[error("the lifetime of a CA must be at least {min} seconds", min = super::specification::LIFETIME_MIN)]
@@ -77,13 +77,13 @@ pub enum NewCaError {
         seconds: i64,
     },
     /// A CA cannot cross-sign itself or a CA with the same key.
-    #[error("{0} and {1} are the same CA or have the same key")]
+    #[error("the CAs {0} and {1} are the same, or have the same key")]
     SameKey(String, String),
     /// The parent of a CA cannot cross-sign it.
-    #[error("{1} is already the parent of {0}: cross-sign with another CA, or renew {0}")]
+    #[error("the CA {1} is already the parent of {0}: cross-sign with another CA, or renew {0}")]
     Parent(String, String),
     /// The certificate of the CA to cross-sign has expired.
-    #[error("the certificate of {0} has expired: renew {0} before it is cross-signed")]
+    #[error("the certificate of the CA {0} has expired: renew {0} before it is cross-signed")]
     Expired(String),
     /// The parent CA cannot be found or read.
     #[error(transparent)]
@@ -163,7 +163,7 @@ pub enum ImportError {
     #[error("the maximum of {max} CA credentials is reached", max = super::specification::CREDENTIAL_CAS_MAX)]
     TooMany,
     /// The CA does not wait for a certificate.
-    #[error("{0} does not wait for a certificate: `bulla ca list` shows pending CAs")]
+    #[error("the CA {0} does not wait for a certificate: `bulla ca list` shows pending CAs")]
     NotPending(Uuid),
     /// The CA does not exist.
     #[error(transparent)]
@@ -192,7 +192,7 @@ pub enum DefaultError {
 pub enum RetireError {
     /// Certificates of the CA are still valid and need its CRL.
     #[error(
-        "{name} cannot be retired yet: {certificates} valid certificates of this CA need its CRL; wait until they expire, \
+        "the CA {name} cannot be retired yet: {certificates} valid certificates of this CA need its CRL; wait until they expire, \
          or use force"
     )]
     StillNeeded {
@@ -203,7 +203,7 @@ pub enum RetireError {
     },
     /// Profiles issue from the CA.
     #[error(
-        "{name} cannot be retired yet: {profiles} issue from it; set another CA in them first, or use force"
+        "the CA {name} cannot be retired yet: {profiles} issue from it; set another CA in them first, or use force"
     )]
     Named {
         /// Name of the CA.
@@ -212,13 +212,13 @@ pub enum RetireError {
         profiles: String,
     },
     /// No other CA issues certificates.
-    #[error("{0} cannot be retired yet: no other CA can issue; create one first, or use force")]
+    #[error("the CA {0} cannot be retired yet: no other CA can issue; create one first, or use force")]
     Last(String),
     /// The CA is already retired.
-    #[error("{0} is retired")]
+    #[error("the CA {0} is already retired")]
     Retired(String),
     /// Another request changed the CA first.
-    #[error("another request changed {0}: read it again")]
+    #[error("another request changed the CA {0}: read it again")]
     Changed(String),
     /// The profiles cannot be read.
     #[error(transparent)]
