@@ -110,7 +110,7 @@ impl Database {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PoolsError {
     /// The limit of open files is too low. Operator: raise it (`ulimit -n`, `LimitNOFILE=`).
-    #[error("the limit of open files leaves room for {room} connections; at least {least} are needed")]
+    #[error("the limit of open files allows only {room} connections; at least {least} are needed")]
     TooFewDescriptors {
         /// Available connections.
         room: usize,
@@ -118,7 +118,7 @@ pub enum PoolsError {
         least: usize,
     },
     /// `in_flight` exceeds the limit of open files. Operator: lower `in_flight`, or raise the limit of open files.
-    #[error("{in_flight} connections in flight exceed the {room} that the limit of open files allows")]
+    #[error("pools.in_flight is {in_flight}, but the limit of open files allows only {room} connections")]
     PastDescriptors {
         /// Configured maximum of concurrent connections.
         in_flight: usize,
@@ -161,7 +161,7 @@ pub enum PoolsError {
     },
     /// The database connections exceed the limit of open files. Operator: lower `store.connections`, or raise the limit of open files.
     #[error(
-        "this process opens {connections} database connections, but the limit of open files leaves room for {room} \
+        "this process opens {connections} database connections, but the limit of open files allows only {room} \
          connections of all kinds"
     )]
     PastFiles {

@@ -32,7 +32,7 @@ pub enum TicketError {
     #[error("the value was not sealed by this service, or was changed after it was sealed")]
     Forged,
     /// The cryptography library failed.
-    #[error("the cryptographic library failed")]
+    #[error("the cryptographic library failed to seal or open the value")]
     Library,
 }
 

@@ -134,7 +134,7 @@ pub enum MonitorError {
     #[error("{0} is paused, or its searches are running")]
     NotNow(String),
     /// The issuance is expected or acknowledged, so no decision is needed.
-    #[error("the issuance is already expected or resolved")]
+    #[error("the issuance is already expected or acknowledged, so no decision is needed")]
     Decided,
 }
 

@@ -39,6 +39,6 @@ pub enum SealedError {
     #[error("not a seed: it must have {SEED} bytes, not {0}")]
     NotSeed(usize),
     /// The cryptography library failed.
-    #[error("the cryptographic library failed")]
+    #[error("the cryptographic library failed to seal or open a key")]
     Library,
 }

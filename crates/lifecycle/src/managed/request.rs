@@ -139,7 +139,7 @@ pub enum BadRequest {
     #[error("notes must have at most {NOTES_OCTETS_MAX} bytes and no null character")]
     Notes,
     /// The end of the dismissal is in the past.
-    #[error("the end of the ignore period is in the past")]
+    #[error("the end of the dismissal is in the past")]
     DismissalOver,
     /// The subject is not a distinguished name.
     #[error("cannot parse the subject: {0}")]

@@ -48,7 +48,7 @@ pub struct HeldRequest {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoRule {
     /// The path is ambiguous, or too long for a rule.
-    #[error("no rule can name this path: it is ambiguous, or longer than 1,024 bytes")]
+    #[error("no rule can be written for this path: the path is ambiguous, or longer than 1,024 bytes")]
     Path,
     /// The path contains a wildcard of patterns.
     #[error("the path contains `*`, which is a wildcard in rules")]
