@@ -56,7 +56,7 @@ pub enum BadPerson {
     #[error("{0:?} is not an email address")]
     Email(String),
     /// The description is too long.
-    #[error("a description may have at most {TEXT_OCTETS_MAX} bytes")]
+    #[error("a description must have at most {TEXT_OCTETS_MAX} bytes and no null character")]
     Description,
     /// A team cannot belong to a team.
     #[error("a team cannot belong to a team")]

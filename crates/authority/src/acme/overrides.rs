@@ -201,8 +201,11 @@ fn event(row: &AcmeLimitOverride, id: Uuid, action: &'static str, details: serde
 
 fn check(new: &NewOverride) -> Result<(), BadOverride> {
     let bad = |field, reason: String| Err(BadOverride::Bad { field, reason });
-    if new.subject.is_empty() || new.subject.len() > TEXT_MAX || new.note.len() > TEXT_MAX {
-        return bad("subject", format!("give 1 to {TEXT_MAX} bytes, and at most as many for the note"));
+    if new.subject.is_empty() || new.subject.len() > TEXT_MAX || new.subject.contains('\0') {
+        return bad("subject", format!("give 1 to {TEXT_MAX} bytes and no null character"));
+    }
+    if new.note.len() > TEXT_MAX || new.note.contains('\0') {
+        return bad("note", format!("give at most {TEXT_MAX} bytes and no null character"));
     }
     let network = new.subject.parse::<IpNet>().is_ok() || new.subject.parse::<IpAddr>().is_ok();
     if new.kind == Kind::NewAccounts && !network {
