@@ -12,7 +12,7 @@ pub const EXAMPLE: &str = r##"# What the server may do on this host. The agent r
 #writable_folders = ["/run", "/var/log/nginx"]
 
 # Files that the agent may write: a path, a folder (ends in "/"), or a glob (*, ?, and ** for any number of folders).
-# An existing file keeps its owner and group, and a new file gets those of the agent. List other owners and groups.
+# An existing file keeps its owner and group. A new file gets the owner and group of the agent. List other owners and groups.
 #[[files]]
 #path = "/etc/nginx/tls/*.pem"
 #owners = ["root"]
