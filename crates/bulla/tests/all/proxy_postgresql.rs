@@ -185,7 +185,7 @@ fn agent_queries_a_database_with_its_token_and_never_gets_the_password() {
         &["rule no-secrets of the policy denies identity ci a session with the database secret"],
     );
     let copied = world.ask(&proxy, "ci", "dbname=shop replication=database", "IDENTIFY_SYSTEM");
-    refused(&copied, &["no replication connections"]);
+    refused(&copied, &["does not support replication connections"]);
     refused(&world.ask(&proxy, "ci", "dbname=absent", "SELECT 1"), &["database \"absent\" does not exist"]);
 
     // An event for the decision, before the login, and one for the outcome.

@@ -97,7 +97,7 @@ async fn invalid_ct_domains_are_rejected_and_viewers_are_read_only() {
         (json!({"name": "a b"}), "is not a domain name"),
         (json!({"name": "www.example.com"}), "watch the registered domain"),
         (json!({"name": "example.com", "services": ["logs"]}), "configured"),
-        (json!({"name": "example.com", "trust_issuers": true}), "without a list of allowed issuers"),
+        (json!({"name": "example.com", "trust_issuers": true}), "needs a list of allowed issuers"),
         (json!({"name": "example.com", "issuers": [" "]}), "issuers"),
     ] {
         let answer = world.post("/api/v1/ct/domains", body.clone()).await.expect(422);
