@@ -133,7 +133,7 @@ impl Agents {
         let before = self.target_row(id).await?;
         if new.target.is_password_redacted() {
             if before.settings.agent != new.agent {
-                let why = "agent changed, so the password would be sent to another host: give password again";
+                let why = "the agent changed, so the password would be sent to another host: give the password again";
                 return Err(AgentError::Invalid(why.to_owned()));
             }
             let kept = self.open_target(&before)?.password().cloned();

@@ -20,8 +20,8 @@ pub const STAGGER: Duration = Duration::from_millis(250);
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialError {
-    /// The host is reachable, but no process listens on the port.
-    #[error("connection refused: nothing listens on that port")]
+    /// The host is reachable, but no process listens on the port, or a firewall rejects the connection.
+    #[error("connection refused: no process listens on that port, or a firewall rejects the connection")]
     Refused,
     /// The SYN was answered, but not with a connection.
     #[error("connection reset before it was established")]
@@ -41,7 +41,7 @@ pub enum DialError {
     NoDescriptors,
     /// All local ports for this destination are in use or in TIME_WAIT (EADDRNOTAVAIL). Operator: lower the concurrency, or widen
     /// `net.ipv4.ip_local_port_range`.
-    #[error("no free local port; widen net.ipv4.ip_local_port_range or lower the scan's concurrency")]
+    #[error("no free local port; widen net.ipv4.ip_local_port_range, or open fewer connections at a time")]
     NoPorts,
     /// A firewall or policy of this machine denies the connection.
     #[error("this machine's firewall or policy forbids the connection")]

@@ -71,7 +71,7 @@ impl Acme {
             Ok(chain) => Ok(is_for(&chain, order)?.then_some(chain)),
             // The server validated while this process was down. The failure says nothing about a new attempt.
             Err(failed) if matches!(failed.error, IssuerError::Unproven { .. }) => {
-                tracing::info!(problem = %failed.error, "the order started earlier has failed");
+                tracing::info!(problem = %failed.error, "the earlier order has failed");
                 Ok(None)
             }
             Err(failed) => Err(failed),
@@ -86,7 +86,7 @@ impl Acme {
             Ok(_) => Ok(None),
             // The order expired and was deleted, or belongs to another account.
             Err(failed) if (400..500).contains(&failed.status) && failed.status != 429 => {
-                tracing::info!(order = %url, problem = %failed.error, "the order started earlier no longer exists");
+                tracing::info!(order = %url, problem = %failed.error, "the earlier order no longer exists");
                 Ok(None)
             }
             Err(failed) => Err(failed),

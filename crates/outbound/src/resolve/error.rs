@@ -16,13 +16,13 @@ pub enum ResolveError {
     #[error("the name servers failed (SERVFAIL); try `dig` on the zone's own name servers")]
     ServFail,
     /// REFUSED: the upstream does not answer this client (code 5).
-    #[error("the resolver refuses to answer (REFUSED); use another upstream")]
+    #[error("the DNS server refuses to answer (REFUSED); use another DNS server")]
     Refused,
     /// No upstream responded in time.
     #[error("no answer from any resolver within the time allowed")]
     TimedOut,
     /// No upstream is configured or reachable, or no socket could be opened.
-    #[error("no resolver can be reached; check /etc/resolv.conf or the configured upstreams")]
+    #[error("no resolver can be reached; check /etc/resolv.conf, or the configured DNS servers")]
     NoServer,
     /// The alias chain is a loop or has more than [`super::CHAIN_MAX`] steps; contains the name at which the resolver stopped.
     #[error("the CNAME chain loops or is too long at {0}")]

@@ -150,7 +150,7 @@ impl SealedKeys {
         }
         let formula = told.formula.parse::<Formula>();
         let formula = formula.inspect_err(|error| {
-            tracing::error!(policy = told.name, %error, "the formula of a policy cannot be parsed; update this program");
+            tracing::error!(policy = told.name, %error, "the formula of a policy cannot be parsed; update Bulla on this node");
         });
         let formula = formula.ok();
         let nodes = formula.as_ref().map(|formula| members.satisfying(formula)).unwrap_or_default();

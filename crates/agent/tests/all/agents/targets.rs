@@ -52,7 +52,7 @@ async fn target_passwords_are_sealed_hidden_and_bound_to_their_agent() {
     let moved = |target: Target| NewTarget { name: "java-2".to_owned(), agent: other, target };
     let error = world.agents.update_target(id, 3, moved(changed.target.clone()), "user:mallory").await;
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("agent changed") && error.contains("give password again"), "{error}");
+    assert!(error.contains("agent changed") && error.contains("give the password again"), "{error}");
     let given = world.agents.update_target(id, 3, moved(keystore("changed it")), "user:alice").await.unwrap();
     assert_eq!(given.row.settings.agent, other);
     // The password is sealed for this row and does not open in another one.
