@@ -18,7 +18,7 @@ pub enum AuditError {
     #[error("signing with the audit key failed: {0}")]
     Sign(#[from] SignError),
     /// Other nodes signed heads first, at every attempt.
-    #[error("other nodes are signing heads of audit segments at the same time: try again")]
+    #[error("other nodes are signing heads of the audit log at the same time: try again")]
     Crowded,
     /// The segment does not exist.
     #[error("the audit log has no segment {0}")]
