@@ -247,10 +247,10 @@ pub enum ChangeError {
     /// The stored change does not match its plan.
     #[error("the stored change {0} does not match its plan and is not applied")]
     Mismatch(Uuid),
-    /// The note is too long or has a null character.
+    /// The note has more than 2,000 characters, or contains a null character.
     #[error("the note must have at most {NOTE_MAX} characters and no null character")]
     Note,
-    /// The change is too long.
+    /// The change with its secrets is larger than 1 MiB.
     #[error("the change is larger than {CONTENT_MAX} bytes")]
     TooLong,
     /// 1,000 changes are already waiting for approval.

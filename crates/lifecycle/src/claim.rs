@@ -75,7 +75,7 @@ pub enum BadClaim {
     /// The certificate cannot be parsed.
     #[error("cannot parse the certificate: {0}")]
     Unreadable(String),
-    /// The certificate has no names that a new one could be requested for.
+    /// The certificate contains no name for which a new certificate could be requested.
     #[error("the certificate has no name that Bulla can request in a new certificate")]
     NoNames,
     /// The certificate is a CA certificate.

@@ -61,7 +61,7 @@ pub struct ReplayPlan {
 /// Reason why a request cannot be replayed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReplayError {
-    /// The request is not kept.
+    /// The proxy has no request with this number, or no longer keeps it.
     #[error("the recent requests of the proxy have no request {0}")]
     NotKept(String),
     /// The proxy does not run, or keeps no requests.

@@ -70,7 +70,7 @@ pub trait ProxyRequests: Send + Sync {
 #[error("{0}")]
 pub struct NotReplayed(pub String);
 
-/// No request with the ID is held: it was decided, its deadline has passed, or its client has closed the connection.
+/// No request with the ID is held: it was approved or rejected, its deadline has passed, or its client has closed the connection.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotHeld(pub String);

@@ -76,7 +76,7 @@ pub enum NewCaError {
         /// Maximum lifetime from now in seconds.
         seconds: i64,
     },
-    /// A CA cannot cross-sign itself or a CA with the same key.
+    /// A CA cannot cross-sign itself, or a CA with the same key.
     #[error("the CAs {0} and {1} are the same, or have the same key")]
     SameKey(String, String),
     /// The parent of a CA cannot cross-sign it.
