@@ -20,8 +20,8 @@ use super::connection_context::ConnectionContext;
 use super::holds::{Approval, HeldRequest, HoldKey, HoldRecord};
 use super::hooks::HookDecision;
 use super::policy::{
-    Action, Decision, Evidence, Grantee, Identity, Phase, Policy, PolicyRequest, Presented, Reason,
-    RequestFacts, SESSION_METHOD,
+    Action, Decision, Evidence, Grantee, Identity, POSTGRESQL_PORT, Phase, Policy, PolicyRequest, Presented,
+    Reason, RequestFacts, SESSION_METHOD,
 };
 use super::policy_page::{PolicyRefusal, shown};
 use super::proxy::Proxy;
@@ -450,6 +450,10 @@ impl Subject<'_> {
             }
             Reason::NotIntercepted => "Ask the operator of this proxy to intercept the host (not in proxy.tunnel), or to \
              allow it with a rule without conditions on requests.",
+            Reason::Rule | Reason::Default if self.method == SESSION_METHOD && self.port != POSTGRESQL_PORT => {
+                "If the session is right, ask the operator of this proxy for a rule with `database` and with the `port` of the server: \
+                 without `port`, such a rule is for port 5432."
+            }
             Reason::Rule | Reason::Default => "If the request is right, ask the operator of this proxy for a rule that allows it; `bulla proxy explain` shows the decision.",
         }
         .into();

@@ -178,7 +178,8 @@ impl ExplainArgs {
         let is_session = usual_port == POSTGRESQL_PORT;
         let name = percent_decode_str(uri.path().trim_start_matches('/')).decode_utf8_lossy();
         if is_session && name.is_empty() {
-            return Err(wrong());
+            let problem = Problem::usage(format_args!("{:?} names no database", self.url));
+            return Err(problem.hint(format!("append it: {}/DATABASE", self.url.trim_end_matches('/'))));
         }
         let database = is_session.then(|| name.into_owned());
         let host = uri.host().and_then(|host| HostOrIp::parse(host).ok()).ok_or_else(wrong)?;

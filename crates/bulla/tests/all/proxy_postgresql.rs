@@ -316,26 +316,25 @@ fn decision_about_a_session_is_explained_and_needs_a_policy() {
                 [[proxy.rules]]\nname = \"app\"\nhost = [\"db.example.com\"]\n\
                 inject = { file = \"/etc/bulla/db\", as = \"postgresql\", user = \"app\", identities = [\"ci\"] }\n";
     std::fs::write(place.path("bulla.toml"), text).unwrap();
-    let explained = |url: &str| {
+    let explain = |url: &str| {
         let mut command = bulla();
         command.current_dir(place.folder.path()).env("BULLA_DATA", place.path("data"));
-        let output = run(command.args([
-            "--config",
-            "bulla.toml",
-            "proxy",
-            "explain",
-            "--as",
-            "ci",
-            "--output",
-            "json",
-            url,
-        ]));
+        let options = ["--config", "bulla.toml", "proxy", "explain", "--as", "ci", "--output", "json"];
+        run(command.args(options).arg(url))
+    };
+    let explained = |url: &str| {
+        let output = explain(url);
         serde_json::from_str::<Value>(&stdout(&output)).unwrap_or_else(|_| panic!("{}", describe(&output)))
     };
     let allowed = explained("postgresql://db.example.com/shop");
     assert_eq!((&allowed["decision"], &allowed["rule"]), (&"allow".into(), &"shop".into()), "{allowed}");
     assert_eq!((&allowed["connection"], &allowed["port"]), (&"session".into(), &5432.into()), "{allowed}");
     assert_eq!(allowed["credentials"][0]["name"], "/etc/bulla/db", "{allowed}");
+    let refused = describe(&explain("postgresql://db.example.com/"));
+    assert!(
+        refused.contains("names no database") && refused.contains("postgresql://db.example.com/DATABASE"),
+        "{refused}"
+    );
     for url in [
         "postgresql://db.example.com/other",
         "postgresql://db.example.com:5433/shop",

@@ -131,6 +131,8 @@ async fn hostile_first_packets_end_the_connection() {
         ([startup(&[("user", "ci")]), message(b'Q', b"SELECT 1\0")].concat(), "no password"),
         (client("shop", "wrong"), "28P01"),
         (client("other", TOKEN), "28000"),
+        // The server's port is not 5432.
+        (client("other", TOKEN), "with the `port` of the server"),
     ] {
         let answer = sessions.answer(&sent).await;
         assert!(answer.contains(wanted), "{wanted}: {answer:?}");
