@@ -59,6 +59,12 @@ impl Confirmation {
         self
     }
 
+    /// Adds a sentence about a consequence, if there is one.
+    pub(crate) fn says_if_any(mut self, sentence: Option<String>) -> Self {
+        self.consequences.extend(sentence);
+        self
+    }
+
     /// Sets the reason why the API rejected the form.
     pub(crate) fn problem(mut self, problem: Option<String>) -> Self {
         self.problem = problem;

@@ -180,9 +180,15 @@ async fn edit(session: &Session, kind: &Kind, id: &str) -> Result<Response, Fail
     let Some(form) = kind.form_of(&object) else {
         return Ok(Redirect::to(&format!("{}/document", item(&kind.page(), id))).into_response());
     };
-    let revision = revision.map(|revision| revision.to_string()).unwrap_or_default();
-    let fields = fields_of_edit(kind, form).map(|field| field.of_document(&object)).collect();
-    show_edit(session, kind, (id, &object), None, fields, &revision).await
+    let uses = used_by(session, kind, json::text(&object, "/name")).await?;
+    let body = edit_form(session, kind, id)
+        .says(kind.edited)
+        .says_if_any(uses)
+        .hidden("form", form.name)
+        .hidden("document", kind.editable(&object).to_string())
+        .hidden("revision", revision.map(|revision| revision.to_string()).unwrap_or_default())
+        .fields(fields_of_edit(kind, form).map(|field| field.of_document(&object)));
+    edit_page(session, kind, id).show(&body)
 }
 
 fn fields_of_edit<'a>(
@@ -192,26 +198,10 @@ fn fields_of_edit<'a>(
     form.fields.iter().filter(|field| kind.sends_field(field))
 }
 
-async fn show_edit(
-    session: &Session,
-    kind: &Kind,
-    (id, object): (&str, &Value),
-    problem: Option<String>,
-    fields: Vec<Field>,
-    revision: &str,
-) -> Result<Response, Failure> {
+fn edit_form(session: &Session, kind: &Kind, id: &str) -> Confirmation {
     let page = item(&kind.page(), id);
-    let body = Confirmation::new(session, format!("{page}/edit"), &page, "Save")
-        .problem(problem)
-        .says(kind.edited)
-        .hidden("revision", revision)
-        .fields(fields)
-        .alternative(format!("{page}/document"), AS_JSON_LABEL);
-    let body = match used_by(session, kind, json::text(object, "/name")).await? {
-        Some(sentence) => body.says(sentence),
-        None => body,
-    };
-    edit_page(session, kind, id).show(&body)
+    Confirmation::new(session, format!("{page}/edit"), &page, "Save")
+        .alternative(format!("{page}/document"), AS_JSON_LABEL)
 }
 
 /// Returns how many managed certificates use an object.
@@ -239,25 +229,25 @@ fn edit_page<'a>(session: &'a Session, kind: &Kind, id: &str) -> Page<'a> {
         .reads(item(&kind.collection(), id))
 }
 
+/// Saves the document that the form was made for, with the values of its fields.
 async fn save(session: &Session, kind: &Kind, id: &str, sent: &FormData) -> Result<Response, Failure> {
-    let object = session.api.get(&item(&kind.collection(), id)).await?;
-    let form = kind.form_of(&object).ok_or_else(|| {
-        Failure::refused(
-            StatusCode::NOT_FOUND,
-            "There is no form for this type.",
-            "edit the document as JSON",
-        )
-    })?;
-    let saved = match written(fields_of_edit(kind, form), sent, kind.editable(&object)) {
+    let form = kind.form(sent.text("form"));
+    let fields = || form.into_iter().flat_map(|form| fields_of_edit(kind, form));
+    let saved = match parsed(sent.text("document")).and_then(|document| written(fields(), sent, document)) {
         Ok(body) => put(session, kind, id, sent, &body).await,
         Err(failure) => Err(failure),
     };
     match saved {
         Ok(answer) => Ok(redirect(&item(&kind.page(), id), "saved", &answer)),
         Err(failure) => {
-            let fields = fields_of_edit(kind, form).map(|field| field.of_form(sent)).collect();
-            let problem = Some(failure.form_problem()?);
-            show_edit(session, kind, (id, &object), problem, fields, sent.text("revision")).await
+            let body = edit_form(session, kind, id)
+                .problem(Some(failure.form_problem()?))
+                .says(kind.edited)
+                .hidden("form", sent.text("form"))
+                .hidden("document", sent.text("document"))
+                .hidden("revision", sent.text("revision"))
+                .fields(fields().map(|field| field.of_form(sent)));
+            edit_page(session, kind, id).show(&body)
         }
     }
 }
