@@ -271,6 +271,9 @@ async function signIn({ server, page, person }) {
   await page.goto(link).catch(() => {});
   await page.waitForURL(`${server.url}/console`);
   await person.reads('Overview');
+  await page.getByRole('heading', { name: 'First steps' }).waitFor();
+  await checked(page, '/console without certificates');
+  await picture(page, 'first-steps');
 }
 
 // A channel and a rule for alerts, an owner, and the ACME directory of this server as an issuer.
@@ -278,12 +281,14 @@ async function prepareTeam({ server, world, person }) {
   await person.menu('Alerts');
   await person.follow('Channels');
   await person.follow('New channel');
-  await document(person, { name: 'team', config: { type: 'webhook', url: `http://127.0.0.1:${world.webhook}/`, secret: '0123456789abcdef' } });
+  await person.follow('Webhook');
+  await fill(person, { Name: 'team', URL: `http://127.0.0.1:${world.webhook}/`, Secret: '0123456789abcdef' });
   await person.told('Created.');
   await person.menu('Alerts');
   await person.follow('Rules');
   await person.follow('New rule');
-  await document(person, { name: 'expiry', rule: { when: { kinds: ['certificate'] }, channels: ['team'] } });
+  await person.choose('Minimum severity', 'info');
+  await fill(person, { Name: 'expiry', Channels: 'team', 'Only these kinds': 'certificate' });
   await person.told('Created.');
   await person.menu('Settings');
   await person.follow('Owners');
@@ -292,6 +297,7 @@ async function prepareTeam({ server, world, person }) {
   await person.told('Created.');
   await person.menu('Issuers');
   await person.follow('New issuer');
+  await person.follow('JSON');
   const roots = readFileSync(join(server.data, 'root.pem'), 'utf8');
   await document(person, {
     name: 'acme',
@@ -301,6 +307,11 @@ async function prepareTeam({ server, world, person }) {
     },
   });
   await person.told('Created.');
+}
+
+async function fill(person, fields) {
+  for (const [label, text] of Object.entries(fields)) await person.type(label, text);
+  await person.press('Create');
 }
 
 async function document(person, text) {

@@ -18,6 +18,7 @@ mod document_forms;
 mod document_kinds;
 mod documents;
 mod endpoints;
+mod first_steps;
 mod held_requests;
 mod issued;
 mod issuers;

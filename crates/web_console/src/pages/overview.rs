@@ -6,6 +6,7 @@ use axum::response::Response;
 use axum::routing::get;
 use serde_json::Value;
 
+use super::first_steps::{FirstStep, first_steps};
 use crate::api::Api;
 use crate::cell::Tone;
 use crate::failure::Failure;
@@ -40,6 +41,7 @@ struct Need {
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Overview {
+    steps: Vec<FirstStep>,
     needs: Vec<Need>,
     health: Vec<Need>,
     checked: String,
@@ -55,6 +57,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
     needs.extend(waiting(&session).await?);
     let series = session.api.get_if_allowed("/api/v1/series?names=issued,renewed,failed&step=hour").await?;
     let overview = Overview {
+        steps: first_steps(&session, &summary).await?,
         needs,
         health: health(&session, &summary).await?,
         checked: format::minute(&session.now.to_string()),
