@@ -35,7 +35,7 @@ pub enum NamespaceError {
     #[error("cannot mount /proc for the process namespace")]
     Processes(#[source] io::Error),
     /// A file or folder could not be hidden.
-    #[error("cannot hide {0}")]
+    #[error("cannot hide {0} from the program")]
     Hide(PathBuf, #[source] io::Error),
     /// A mount could not be made read-only.
     #[error("cannot make {0} read-only")]

@@ -47,7 +47,7 @@ pub enum OwnershipMismatch {
     Objects,
     /// An object moved to another team after the certificate to renew was issued.
     #[error(
-        "an object of this certificate moved to another team after the certificate was issued: enrol again"
+        "a name, profile, issuer or target of this certificate moved to another team after the certificate was issued: enrol again"
     )]
     Moved,
 }

@@ -131,7 +131,7 @@ pub enum MonitorError {
     #[error("another request changed the object: read it again")]
     Changed,
     /// The domain is paused, or its searches are in progress. Caller: resume it, or wait.
-    #[error("{0} is paused, or its searches are running")]
+    #[error("cannot search for {0} now: the domain is paused, or its searches are already running")]
     NotNow(String),
     /// The issuance is expected or acknowledged, so no decision is needed.
     #[error("the issuance is already expected or acknowledged, so no decision is needed")]

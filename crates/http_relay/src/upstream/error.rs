@@ -95,7 +95,7 @@ pub enum ParentProxyError {
     #[error("timeout")]
     Late,
     /// The parent proxy rejected CONNECT with this status.
-    #[error("the proxy answered {0}")]
+    #[error("the parent proxy rejected CONNECT with the status {0}")]
     Refused(StatusCode),
     /// The parent proxy does not speak HTTP.
     #[error("invalid HTTP response: {0}")]

@@ -62,7 +62,7 @@ pub enum PersonChangeError {
     #[error(transparent)]
     Taken(#[from] NameTaken),
     /// Another team already owns one of the objects.
-    #[error("the {kind} {object:?} belongs to the team {team:?}")]
+    #[error("the {kind} {object:?} already belongs to the team {team:?}: remove it from that team first")]
     Owned {
         /// Kind of the object.
         kind: OwnedKind,

@@ -106,7 +106,7 @@ pub enum ApprovalError {
     #[error(transparent)]
     NoSuchHold(#[from] NoSuchHold),
     /// The time for which to remember the approval is too long.
-    #[error("an approval lasts for 1 s to 24 h")]
+    #[error("the duration of an approval must be 1 s to 24 h")]
     Duration,
 }
 

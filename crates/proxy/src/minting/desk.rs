@@ -23,7 +23,7 @@ const HTTPS_PORT: u16 = 443;
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum NoLeaf {
     /// The configuration does not permit leaves for this name.
-    #[error("leaf certificates for this name are not available")]
+    #[error("the configuration permits no leaf certificates for this name")]
     NotAllowed,
     /// The permission service denies a leaf.
     #[error("the name is not permitted")]

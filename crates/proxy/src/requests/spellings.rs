@@ -72,7 +72,9 @@ impl SearchBudget {
 
 /// The search exceeded its limit of work or memory. The rest of the text may contain the value, and must not be passed on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the search for an injected credential in the response exceeds its limit")]
+#[error(
+    "the response was cut off: the search for the injected credential in it exceeded the limit of work or memory"
+)]
 pub struct TooMuch;
 
 /// Result of a search at one position.

@@ -20,7 +20,9 @@ pub enum FileError {
         max: u64,
     },
     /// The directory is nested deeper than [`super::DEPTH_MAX`].
-    #[error("is more than {max} folders deep; name the file, or a folder nearer to it")]
+    #[error(
+        "is nested more than {max} folders deep; give the path of the file, or of a deeper folder that contains it"
+    )]
     TooDeep {
         /// Maximum depth.
         max: usize,

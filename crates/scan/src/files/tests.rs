@@ -413,7 +413,7 @@ fn directories_beyond_the_depth_limit_are_reported() {
     let (said, _) = walked(&world.path("tree"), &Passwords::default());
     assert_eq!(said.len(), 1);
     assert!(
-        said[0].ends_with("is more than 64 folders deep; name the file, or a folder nearer to it"),
+        said[0].ends_with("is nested more than 64 folders deep; give the path of the file, or of a deeper folder that contains it"),
         "{said:?}"
     );
 }

@@ -120,7 +120,7 @@ pub enum TargetProblem {
     #[error("http:// does not use TLS; write https://, or host:port for TLS on another port")]
     PlainHttp,
     /// A `file://host/…` URL names another host than this machine.
-    #[error("file: names a file of this machine; write file:///path or just the path")]
+    #[error("a file:// URL must not name a host: write file:///path, or only the path")]
     FileHost,
     /// A file or standard input contains `@file` or `-`.
     #[error("a list of targets cannot contain another list; give both on the command line")]

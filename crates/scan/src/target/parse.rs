@@ -264,7 +264,7 @@ mod tests {
             ("192.0.2.1=*.example", "not a server name after `=`: a wildcard is not a host"),
             ("http://example.com", "http:// does not use TLS"),
             ("gopher://example.com", "`gopher://` is not a supported scheme"),
-            ("file://server/share", "file: names a file of this machine"),
+            ("file://server/share", "a file:// URL must not name a host"),
         ];
         for (text, expected) in cases {
             let said = read(text);

@@ -613,7 +613,7 @@ async fn team_objects_are_exclusive_and_quotas_are_enforced() {
         let house = House::new(database).await;
         house.two_teams().await;
         let taken = house.team("c", json!({ "profiles": ["web-a"] }), json!({})).await.expect(409);
-        assert!(taken.text.contains("belongs to the team"), "{taken:?}");
+        assert!(taken.text.contains("already belongs to the team"), "{taken:?}");
         assert_eq!(house.get(&house.admin, "/api/v1/teams/c").await.status, 404, "nothing is stored");
         for (owns, quota) in [
             (json!({ "names": ["*.c.example"] }), json!({})),

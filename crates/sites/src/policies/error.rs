@@ -17,7 +17,7 @@ pub enum PolicyError {
     #[error("{0}")]
     Invalid(String),
     /// The formula is malformed.
-    #[error("not a formula: {0}")]
+    #[error("invalid formula of the policy: {0}")]
     Formula(#[from] FormulaError),
     /// No node satisfies the policy, so no node could open its keys.
     #[error("no enrolled node satisfies `{formula}`; {there_are}")]
