@@ -1,4 +1,5 @@
-//! `batch_model` is set by the package in `model/`, which compiles this crate's source with a model of the instructions.
+//! Declares the `cfg` name `batch_model`. The package in `model/` sets it, and compiles this crate's source with a model of the
+//! instructions.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(batch_model)");

@@ -27,24 +27,25 @@ pub struct Authority {
 /// Options of the certification authority. The defaults suit a single machine.
 #[derive(Clone, Debug)]
 pub struct AuthorityOptions {
-    /// URL prefix of CRLs, OCSP and CA certificates, without a slash at the end. It uses plain HTTP, because clients need it to
-    /// check the certificate of an HTTPS server (RFC 5280 section 8).
+    /// URL prefix of CRLs, OCSP and CA certificates, without a trailing slash. The scheme is plain HTTP: clients need these
+    /// documents before they can check an HTTPS server's certificate (RFC 5280 section 8).
     pub base_url: String,
-    /// Lifetime of a CRL, from thisUpdate to nextUpdate. A new CRL is issued after half of it, or earlier after a revocation.
+    /// Lifetime of a CRL, from thisUpdate to nextUpdate. A new CRL is issued after half of this time, or earlier after a
+    /// revocation.
     pub crl_lifetime: Duration,
     /// Number of CRL shards among which the certificates of a CA are distributed; 0 for a single CRL. A certificate stays in its
     /// shard, so the option may be increased at any time.
     pub crl_shards: u32,
     /// Whether delta CRLs (RFC 5280 section 5.2.4) are issued in addition to full ones.
     pub delta_crls: bool,
-    /// Lifetime of an OCSP response. A new response is signed after half of it.
+    /// Lifetime of an OCSP response. A new response is signed after half of this time.
     pub ocsp_lifetime: Duration,
-    /// Lifetime of a delegated OCSP responder certificate. It should be short, because clients do not check its revocation (RFC
-    /// 6960 section 4.2.2.2.1). A new one is issued after half of it.
+    /// Lifetime of a delegated OCSP responder certificate. Choose a short one, because clients do not check the revocation of this
+    /// certificate (RFC 6960 section 4.2.2.2.1). A new certificate is issued after half of this time.
     pub ocsp_responder_lifetime: Duration,
     /// Maximum size in bytes of the cache of OCSP responses.
     pub ocsp_cache_octets: u64,
-    /// Lifetime of cached profiles and CAs. A change by another node takes effect here after this time at the latest.
+    /// Lifetime of cached profiles and CAs. A change by another node takes effect on this node after this time at the latest.
     pub cache_lifetime: Duration,
     /// Private suffixes that count as public suffixes, such as `corp`. No certificate is issued for the suffix itself or for a
     /// wildcard directly below it. Lower case.
@@ -103,8 +104,8 @@ struct AuthorityState {
 }
 
 impl Authority {
-    /// Opens the certification authority with its database and keys. Nothing is read yet. [`Authority::run`] does the background
-    /// work: CRLs, responder certificates and revocations by other nodes.
+    /// Opens the certification authority with its database and keys. Reads nothing yet. Call [`Authority::run`] for the background
+    /// work: creation of CRLs and responder certificates, and revocations by other nodes.
     ///
     /// # Errors
     /// [`OpenError::BaseUrl`].
@@ -118,7 +119,8 @@ impl Authority {
         Self::open_with_keys(store, keystore, ca_keys, clock, options)
     }
 
-    /// Opens the certification authority like [`Authority::open`], with CA keys in `ca_keys`, such as a signer process.
+    /// Opens the certification authority like [`Authority::open`], but accesses the CA keys through `ca_keys`, for example in a
+    /// signer process.
     ///
     /// # Errors
     /// [`OpenError::BaseUrl`].

@@ -51,7 +51,7 @@ pub struct ChangePlan {
     pub content_sha256: String,
 }
 
-/// One field of a change's plan.
+/// A field of a change's plan, as shown to approvers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChangeField {
     /// Name of the field: `action`, or the JSON pointer of a value, such as `after/validity/default_seconds`.
@@ -89,7 +89,7 @@ impl ChangePlan {
         fields
     }
 
-    /// Returns the SHA-256 of the canonical encoding.
+    /// Returns the SHA-256 of the plan's canonical encoding.
     #[must_use]
     pub fn sha256(&self) -> [u8; 32] {
         let fields = self.fields();
@@ -141,7 +141,7 @@ fn leaves(document: &Value) -> BTreeMap<String, String> {
     out
 }
 
-/// A requested change.
+/// A change to store for approval: see [`Authority::propose_change`].
 #[derive(Debug)]
 pub struct ProposedChange {
     /// The action, such as `profile.put`.
@@ -165,7 +165,7 @@ pub struct ProposedChange {
 /// A pending change, as returned to callers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingChange {
-    /// Identifier of the change.
+    /// Identifier of the change, with which callers approve or reject it.
     pub id: Uuid,
     /// Profiles that require approval and depend on the object; empty if the change affects every profile that requires approval.
     pub profiles: Vec<String>,
@@ -387,8 +387,8 @@ impl Authority {
         Ok(Page { rows, next })
     }
 
-    /// Approves a change. `shown` is the SHA-256 of the plan that was shown to the approver, if known. A change that has all its
-    /// approvals, but was not applied because the server stopped, is returned again.
+    /// Approves a change. `shown` is the SHA-256 of the plan that was shown to the approver, if known. If the server stopped before
+    /// it applied a fully approved change, the next call returns the change again.
     ///
     /// # Errors
     /// [`ChangeError`]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flight::Counts;
 
-/// Counters since startup, and current numbers of requests in progress.
+/// Counters of the certification authority since startup, and current numbers of requests in progress.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
     /// Number of issued certificates.

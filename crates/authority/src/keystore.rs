@@ -33,7 +33,7 @@ pub type KeyId = Uuid;
 const OPEN_KEYS_MAX: u64 = 4_096;
 /// Lifetime of a cached key. After a key is blocked on one node, other nodes may use it for this time.
 const OPEN_FOR: Duration = Duration::from_secs(60);
-/// Number of values that are re-wrapped in one transaction: about 100 KB, well under a second.
+/// Maximum number of values to re-wrap in one transaction. 500 values have about 100 KB and take well under a second.
 const REWRAP_ROWS: usize = 500;
 /// Encryption context of pagination cursors. Encrypted cursors are never stored.
 const HIDDEN_CURSOR: Context<'static> = Context { table: "hidden", row: &[], column: "cursor" };
@@ -43,13 +43,13 @@ const SEALED: &str = "sealed";
 /// Reason why a key is not available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeyStoreError {
-    /// The row does not exist.
+    /// No key with this identifier is stored.
     #[error("unknown key {0}")]
     Unknown(KeyId),
     /// The key is blocked.
     #[error("the key {id} is blocked: {reason}")]
     Blocked {
-        /// Identifier of the key.
+        /// Identifier of the blocked key.
         id: KeyId,
         /// Reason why the key is blocked.
         reason: String,
@@ -57,7 +57,7 @@ pub enum KeyStoreError {
     /// The key cannot be decrypted.
     #[error("cannot open the key {id}: {error}")]
     Sealed {
-        /// Identifier of the key.
+        /// Identifier of the key that cannot be decrypted.
         id: KeyId,
         /// Error of the decryption.
         error: OpenError,
@@ -76,7 +76,7 @@ pub enum KeyStoreError {
     /// The key cannot be exported from its provider.
     #[error("the key {id} is in {provider:?}, which does not export keys")]
     Held {
-        /// Identifier of the key.
+        /// Identifier of the key that cannot be exported.
         id: KeyId,
         /// Name of the provider that stores the key.
         provider: String,
@@ -84,7 +84,7 @@ pub enum KeyStoreError {
     /// The key provider failed.
     #[error("the key provider {name}: {error}")]
     Provider {
-        /// Name of the provider.
+        /// Name of the provider that failed.
         name: String,
         /// The last error.
         error: SignError,
@@ -125,7 +125,7 @@ pub struct RotationProgress {
 /// Result of [`KeyStore::rotate_master`] or [`KeyStore::rewrap_all`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationResult {
-    /// Current master key.
+    /// Current master key, under which new values are encrypted.
     pub master: MasterKeyId,
     /// Number of re-wrapped values.
     pub rewrapped: u64,
@@ -149,7 +149,8 @@ pub struct RotatedColumn {
     pub remaining: u64,
 }
 
-/// The store of private keys. Clones are cheap and share the cache.
+/// The store of private keys, which are encrypted in the database or stored in a key provider. Clones are cheap and share the
+/// cache.
 #[derive(Clone)]
 pub struct KeyStore {
     inner: Shared<KeyStoreState>,
@@ -169,7 +170,7 @@ struct KeyStoreState {
 pub struct NewKey {
     /// Database row of the key.
     pub row: KeyRow,
-    /// The signer for this key.
+    /// Signer for the key, usable before the row is stored.
     pub signer: KeyRef,
 }
 
@@ -238,7 +239,7 @@ impl KeyStore {
         }
     }
 
-    /// Generates an encrypted key, which the caller stores.
+    /// Generates a key and encrypts it. The caller stores the result.
     ///
     /// # Errors
     /// [`KeyStoreError::Key`].
@@ -267,7 +268,7 @@ impl KeyStore {
         Ok(NewKey { row, signer: held.signer })
     }
 
-    /// Encrypts an imported key, which the caller stores.
+    /// Encrypts an imported key. The caller stores the result.
     #[must_use]
     pub fn seal(&self, key: PrivateKey, label: &str) -> NewKey {
         let mut row = self.row(&key, label, SEALED, None, None);
@@ -469,8 +470,8 @@ impl KeyStore {
         self.rewrap_all(actor, progress).await
     }
 
-    /// Re-wraps every value that is encrypted under an older master key, as [`Self::rotate_master`] does. Use it after a start with
-    /// a different current master key.
+    /// Re-wraps every value that is encrypted under an older master key, as [`Self::rotate_master`] does. Call it after a restart
+    /// with a different current master key.
     ///
     /// # Errors
     /// [`RotateError::Store`]

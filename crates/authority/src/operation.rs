@@ -8,7 +8,7 @@ named! {
     pub enum AccessRule: "access rule" {
         /// No authentication.
         Anybody => "anybody",
-        /// A signature with the key in the request, and the conditions of the profile for a new account.
+        /// A signature with the key in the request. The request must also meet the profile's conditions for a new account.
         NewAccountKey => "the key of a new account",
         /// A signature by the account.
         Account => "the account",
@@ -19,7 +19,7 @@ named! {
         RevokingKey => "the key of the certificate, its account, or proof of control of every name",
         /// A client certificate or an enrolment password.
         Enrolment => "an enrolment password or a client certificate",
-        /// Authentication with the certificate that is replaced.
+        /// Authentication with the certificate to renew.
         Replaced => "the certificate that is replaced",
         /// A challenge password, or a signature with the certificate to renew.
         ScepMessage => "a challenge password, or the certificate to renew",

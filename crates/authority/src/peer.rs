@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::client_certificate::PresentedChain;
 
-/// The client of a connection.
+/// The client of a connection: its address, certificate and channel binding.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// Address of the client. It comes from the socket, or from the header of a proxy that the configuration trusts.

@@ -11,15 +11,15 @@ use uuid::Uuid;
 pub struct IssuancePlan {
     /// Object of the plan: `certificate/UUID` or `enrolment/UUID`.
     pub object: String,
-    /// Names as text.
+    /// Requested names as text, in their order.
     pub names: Vec<String>,
     /// Requested subject as text; `None` for the subject of the profile.
     pub subject: Option<String>,
-    /// The key to certify.
+    /// Key for which the certificate is issued.
     pub key: PlannedKey,
     /// Whether the must-staple extension (RFC 7633) is requested.
     pub must_staple: bool,
-    /// Name of the profile.
+    /// Name of the profile with which the certificate is issued.
     pub profile: String,
     /// Stored version of the profile; `None` if no such profile is stored.
     pub profile_version: Option<DocumentVersion>,
@@ -27,7 +27,7 @@ pub struct IssuancePlan {
     pub issuer: String,
     /// Stored version of the issuer's configuration; `None` for a CA of this server.
     pub issuer_version: Option<DocumentVersion>,
-    /// Name and identifier of the CA of this server that issues; `None` for an external issuer.
+    /// Name and identifier of the CA of this server that signs the certificate; `None` for an external issuer.
     #[serde(default)]
     pub ca: Option<String>,
     /// Profile at the external issuer.
@@ -38,13 +38,13 @@ pub struct IssuancePlan {
     pub targets: Vec<String>,
 }
 
-/// The key to certify.
+/// Key for which the certificate is issued: a new key, or the key of a CSR.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "from")]
 pub enum PlannedKey {
-    /// A new key, generated when the run begins.
+    /// A new key, generated when the run of the managed certificate begins.
     New {
-        /// Key type.
+        /// Type of the key to generate, such as `p256`.
         key_type: String,
         /// Location in which the key is generated and stored.
         location: String,
@@ -58,7 +58,7 @@ pub enum PlannedKey {
     },
 }
 
-/// The version of a stored document.
+/// The version of a stored profile or issuer configuration: its revision and hash.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DocumentVersion {
     /// Revision number, which increases by one with each change.
@@ -89,7 +89,7 @@ pub struct PlanDifference {
 }
 
 impl DocumentVersion {
-    /// Returns the version of a document with this stored text.
+    /// Returns the version of a document, with the SHA-256 of its stored text `body`.
     #[must_use]
     pub fn of(revision: i64, body: &str) -> Self {
         Self { revision, sha256: hex(body.as_bytes()) }
@@ -143,7 +143,7 @@ impl IssuancePlan {
         sha256(&self.encoded())
     }
 
-    /// Returns the identifier of the CA of this server that issues.
+    /// Returns the identifier of the CA of this server that signs the certificate; `None` for an external issuer.
     #[must_use]
     pub fn ca_id(&self) -> Option<Uuid> {
         self.ca.as_ref()?.rsplit(' ').next()?.parse().ok()

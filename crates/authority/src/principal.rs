@@ -7,8 +7,13 @@ use x509::{Certificate, GeneralName};
 /// Maximum number of names of a certificate that count as identifiers.
 const NAMES_MAX: usize = 32;
 
-/// An actor with all identifiers (marks) of the same person: the name of the actor, the owner of a token, the subject at an OIDC
-/// provider, a verified email address, and a client certificate with its key and names.
+/// An actor with all identifiers (marks) of the same person. Identifiers are:
+///
+/// - the name of the actor;
+/// - the owner of a token;
+/// - the subject at an OIDC provider;
+/// - a verified email address;
+/// - a client certificate, its key and its names.
 ///
 /// Two principals that share an identifier count as the same person. So people who share a certificate, key, owner or address count
 /// as one person.
@@ -25,7 +30,7 @@ impl Principal {
         Self { actor: actor.to_owned(), marks: BTreeSet::from([actor.to_owned()]) }
     }
 
-    /// Returns the owner of an EST or SCEP password. `est:alice` and `scep:alice` are the user `alice`.
+    /// Returns the principal that owns an EST or SCEP password. The actors `est:alice` and `scep:alice` are both the user `alice`.
     #[must_use]
     pub fn from_password_owner(actor: &str) -> Self {
         let user = actor.strip_prefix("est:").or_else(|| actor.strip_prefix("scep:"));

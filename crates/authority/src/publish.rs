@@ -61,7 +61,7 @@ struct Document {
     max_age: i64,
 }
 
-/// The operations of the public documents.
+/// HTTP operations that serve CRLs, OCSP responses and CA certificates.
 pub const OPERATIONS: [Operation; 3] = [
     Operation::of(&["GET", "HEAD"], "/crl/{*path}", AccessRule::Anybody),
     Operation::of(&["GET", "HEAD", "POST"], "/ocsp/{*path}", AccessRule::Anybody),

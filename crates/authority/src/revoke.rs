@@ -17,11 +17,11 @@ use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tables;
 use crate::tables::{IssuedFilter, MatchCounts, RevocationFields, RevocationTarget, RevokedRow, Source};
 
-/// Maximum number of identifiers in one call.
+/// Maximum number of certificate identifiers in one revocation.
 pub const IDS_MAX: usize = 10_000;
 
-/// Maximum number of certificates for which a revocation writes one audit event and outbox event each. For more certificates, one
-/// event for the whole revocation is written, and the certificates refer to its identifier.
+/// Maximum number of certificates for which a revocation writes one audit event and one outbox event each. Above this number, it
+/// writes one event for the whole revocation, and the revoked certificates contain the identifier of the revocation.
 pub const REPORTED_EACH_MAX: u64 = 10_000;
 
 /// Maximum seconds by which a revocation date may precede the current time. No certificate of this CA is older.
@@ -77,7 +77,7 @@ pub struct RevocationDates {
     pub invalid_since: Option<UnixTime>,
 }
 
-/// Result of a revocation.
+/// Result of a revocation: the numbers of changed and unchanged certificates.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Revoked {
     /// Number of certificates whose state changed.
@@ -104,7 +104,7 @@ pub enum RevokeError {
     /// Too many identifiers. The caller must split them into several calls.
     #[error("{0} ids given; at most {IDS_MAX} are allowed per request; use a filter for more")]
     TooMany(usize),
-    /// The date is not allowed. The caller must correct it.
+    /// The revocation date or invalidity date is in the future, or more than ten years in the past. The caller must correct it.
     #[error("the date {0} is not valid: {1}")]
     Date(UnixTime, &'static str),
     /// The reason is not allowed. The caller must use another one.
@@ -244,7 +244,7 @@ impl Authority {
         tables::Revocations::of(self.store()).is_spki_blocked(spki.as_bytes()).await
     }
 
-    /// Returns the status of an issued certificate; `None` if it was not issued here.
+    /// Returns the status of an issued certificate; `None` if this server did not issue it.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -254,7 +254,7 @@ impl Authority {
         Ok(self.issued(which).await?.map(|record| status_of(&record, now_us)))
     }
 
-    /// Checks that the selected certificates are CA certificates. The reason cACompromise would be wrong for a leaf.
+    /// Checks that the selected certificates are CA certificates. The reason cACompromise is not valid for a leaf.
     async fn require_ca_certificates(&self, selection: &Selection) -> Result<(), RevokeError> {
         let which = match selection {
             Selection::Id(id) => IssuedRef::Id(*id),

@@ -32,7 +32,7 @@ pub struct Ed25519Key {
     pub(crate) negative: [u64; LIMBS],
 }
 
-/// State of a batch between its two halves: the secret scalars, wiped when dropped, and a second copy of R.
+/// State of a batch between the two halves of its signatures: the secret scalars, wiped when dropped, and a second copy of R.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Ed25519Nonces {
     pub(crate) scalars: Scalars,
@@ -47,7 +47,7 @@ impl Ed25519Nonces {
     }
 }
 
-/// The second half of one signature, after R is known.
+/// Input for the second half of one signature.
 #[derive(Clone, Copy)]
 pub struct Ed25519Job<'a> {
     /// The signing key.

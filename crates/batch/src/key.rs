@@ -9,8 +9,7 @@ use crate::number::{self, BITS};
 /// Size of a modulus, an input and a result in bytes.
 pub const OCTETS: usize = 256;
 
-/// Bytes of stack that are wiped after an operation on secrets: several times what the operation uses, because the compiler
-/// decides how much that is.
+/// Bytes of stack that are wiped after an operation on secrets: several times the needed amount, which depends on the compiler.
 pub(crate) const STACK: usize = 128 * 1024;
 
 /// An RSA private key operation.

@@ -1,4 +1,4 @@
 //! The number of operations in a batch.
 
-/// Operations in a batch.
+/// Number of operations in a batch: one per 64-bit lane of a 512-bit register.
 pub const LANES: usize = 8;

@@ -1,11 +1,12 @@
 //! Signatures in batches of eight: one per 64-bit lane of AVX-512 registers, with the instructions for 52-bit products (IFMA). A
 //! partial batch costs as much as a full one.
 //!
-//! - [`Kernel`]: exists where the processor has the instructions, and computes the signatures.
+//! - [`Kernel`]: computes the signatures. It can be created only on a processor with these instructions.
 //! - [`Key`]: the numbers of an RSA-2048 key, for the private operation (RFC 8017 section 5.2.1). Eight operations together cost
 //!   less than three separate ones.
 //! - [`P256Key`]: the numbers of a P-256 key, for ECDSA (FIPS 186-5 section 6.4). Eight signatures cost little more than two.
-//! - [`Ed25519Key`]: the numbers of an Ed25519 key (RFC 8032). The caller computes its hashes, between two halves.
+//! - [`Ed25519Key`]: the numbers of an Ed25519 key (RFC 8032). A signature takes two calls, and the caller computes the hashes
+//!   before each call.
 //!
 //! Callers own the keys, which are wiped when dropped.
 //!
@@ -19,7 +20,7 @@
 //! every machine.
 
 #![cfg_attr(batch_model, allow(unused_unsafe, reason = "the model of the instructions is safe"))]
-// Functions with target features cannot replace closures. The model's functions could, hence the lint.
+// Functions with target features cannot replace closures. The model's functions could, which the lint would report.
 #![cfg_attr(batch_model, allow(clippy::redundant_closure))]
 
 #[cfg(any(target_arch = "x86_64", batch_model))]
@@ -57,8 +58,9 @@ impl Kernel {
         results
     }
 
-    /// Builds the tables for [`Self::p256_signatures`] once, in a millisecond: 208 KB for the life of the process. Returns false
-    /// when their checksum is wrong because of a hardware fault. Every signature is then [`SignatureOutcome::Faulty`].
+    /// Builds the tables for [`Self::p256_signatures`] once. This takes a millisecond, and the tables use 208 KB for the life of
+    /// the process. Returns false if their checksum is wrong because of a hardware fault. Every signature is then
+    /// [`SignatureOutcome::Faulty`].
     #[must_use]
     pub fn prepare_p256(self) -> bool {
         #[cfg(any(target_arch = "x86_64", batch_model))]
@@ -96,8 +98,8 @@ impl Kernel {
         results
     }
 
-    /// Builds the tables for [`Self::ed25519_commitments`] once, in a millisecond: 303 KB for the life of the process. Returns
-    /// false as [`Self::prepare_p256`] does.
+    /// Builds the tables for [`Self::ed25519_commitments`] once. This takes a millisecond, and the tables use 303 KB for the life
+    /// of the process. Returns false if their checksum is wrong because of a hardware fault.
     #[must_use]
     pub fn prepare_ed25519(self) -> bool {
         #[cfg(any(target_arch = "x86_64", batch_model))]
@@ -107,8 +109,8 @@ impl Kernel {
     }
 
     /// Computes the first half of up to [`LANES`] signatures: R for each nonce hash r, the SHA-512 of the key's prefix and the
-    /// message. Also returns the state for the second half. `None` for a lane whose encoded R is not on the curve, or is not the
-    /// requested multiple by the tags of the table entries (see [`Self::p256_signatures`]).
+    /// message. Also returns the state for the second half. A lane returns `None` if its encoded R is not on the curve, or if the
+    /// tags of the table entries (see [`Self::p256_signatures`]) show that R is not the requested multiple.
     ///
     /// # Panics
     /// With more nonces than [`LANES`].

@@ -40,7 +40,8 @@ pub struct Settings {
     pub keys_ca_files: Vec<PathBuf>,
     /// Directories of certificate chains (`*.pem`, leaf first, no keys): `DIR` or `DIR/*.pem`.
     pub certificates: Vec<PathBuf>,
-    /// Whether to show certificates with Ed25519 keys. Programs that do not support such keys may otherwise fail to find any.
+    /// Whether programs can see certificates with Ed25519 keys. If true, a program that does not support such keys may fail to find
+    /// any certificate.
     #[serde(default)]
     pub ed25519: bool,
     /// Timeout of a signature in milliseconds, at most 60,000.

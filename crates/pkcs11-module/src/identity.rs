@@ -11,7 +11,8 @@ use crate::report::{ThrottledMessage, say};
 
 /// Beginning of the message for files that cannot be used.
 pub(crate) const KEPT: &str = "keeping the previous certificate for the key service";
-/// End of the message for files that this process may not read. After a reload of the program, a process with access reads them.
+/// End of the message for files that this process has no permission to read. After a reload of the program, a process with
+/// permission reads them.
 const RELOAD: &str = "; this process cannot read the file: reload the program (`nginx -s reload`)";
 /// Seconds between two log lines about temporary errors, which are retried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
@@ -46,8 +47,8 @@ impl Identity {
     }
 
     /// Returns the current client identity. If its files cannot be used, the previous identity stays, and the error is reported
-    /// once for each change of the files. This happens while only one of two files has been replaced. After a temporary error the
-    /// next call reads the files again. Files whose metadata cannot be read count as unchanged.
+    /// once for each change of the files. For example, files cannot be used while only one of two has been replaced. After a
+    /// temporary error the next call reads the files again. Files whose metadata cannot be read count as unchanged.
     pub(crate) fn refresh(&self, settings: &Settings) -> Arc<Presented> {
         static NOT_READ: ThrottledMessage = ThrottledMessage::every(NOT_READ_PAUSE_S);
         let before = self.0.load_full();

@@ -13,7 +13,7 @@ use crate::signature::digest_of_info;
 /// addition to a key and an opcode. TLS signs 200 bytes.
 pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
 
-/// The parameter of a mechanism.
+/// Parameter that a program passes with a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parameter {
     None,
@@ -46,11 +46,10 @@ pub(crate) struct Mechanism {
     family: Family,
     /// Hash of the mechanism. `None` when it follows from the input: from a DigestInfo, or from the length of an ECDSA digest.
     hash: Option<Hash>,
-    /// Whether the input is a message that is hashed here. False for EdDSA, which needs the whole message.
+    /// Whether this module hashes the input, which is then a message. False for EdDSA: the key service needs the whole message.
     hashes: bool,
 }
 
-/// All supported mechanisms.
 pub(crate) const MECHANISMS: [CK_MECHANISM_TYPE; 15] = [
     CKM_RSA_PKCS,
     CKM_SHA256_RSA_PKCS,
@@ -73,8 +72,8 @@ impl Mechanism {
     /// Returns the mechanism for a number and its parameter.
     ///
     /// # Errors
-    /// `CKR_MECHANISM_INVALID`, or `CKR_MECHANISM_PARAM_INVALID`. PSS needs one hash throughout and a salt of the same length.
-    /// Parameters of EdDSA would select Ed25519ctx or Ed25519ph, which are other signatures.
+    /// `CKR_MECHANISM_INVALID`, or `CKR_MECHANISM_PARAM_INVALID`. PSS needs the same hash for the message and for MGF1, and a salt
+    /// of the hash's length. Parameters of EdDSA would select Ed25519ctx or Ed25519ph, which are other signature algorithms.
     pub(crate) fn of(number: CK_MECHANISM_TYPE, parameter: Parameter) -> Outcome<Self> {
         let mechanism = Self::from_number(number).ok_or(CKR_MECHANISM_INVALID)?;
         match (mechanism.family, parameter) {

@@ -69,7 +69,7 @@ impl Module {
         }
     }
 
-    /// Updates the objects from the certificate files. Unreadable files keep their objects.
+    /// Updates the objects from the certificate files. Objects of unreadable files do not change.
     fn refresh(&self) -> Arc<Objects> {
         static NOT_LOOKED_AT: ThrottledMessage = ThrottledMessage::new();
         // Update the client identity too, for forked processes that may not have access to its files.

@@ -9,7 +9,7 @@ use x509::der::{self, Reader, tag};
 
 use crate::certificates::{CertificateKey, Named};
 
-/// Value of an attribute.
+/// Value of a PKCS#11 attribute.
 #[derive(Debug)]
 enum Value {
     Octets(Vec<u8>),
@@ -185,7 +185,7 @@ impl Attributes {
         for yes in [CKA_SIGN, CKA_SENSITIVE] {
             self.truth(yes, true);
         }
-        // The history of the key before it came to the key service is unknown here.
+        // This module does not know the history of the key before its import into the key service.
         for no in [CKA_ALWAYS_SENSITIVE, CKA_EXTRACTABLE, CKA_NEVER_EXTRACTABLE, CKA_ALWAYS_AUTHENTICATE] {
             self.truth(no, false);
         }
@@ -244,8 +244,8 @@ fn rsa_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((next()?, next()?))
 }
 
-/// Returns a curve as its object identifier (RFC 5480 section 2.1.1.1), or as its name (PKCS#11 3.0 mechanisms, section 2.3.10)
-/// where more programs support that.
+/// Returns a curve as its object identifier (RFC 5480 section 2.1.1.1). For a curve that more programs recognize by name, returns
+/// the name (PKCS#11 3.0 mechanisms, section 2.3.10).
 fn curve(kind: KeyType) -> &'static [u8] {
     match kind {
         KeyType::P384 => b"\x06\x05\x2b\x81\x04\x00\x22",

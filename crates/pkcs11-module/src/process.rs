@@ -13,8 +13,8 @@ use crate::config::{FILE, FILE_VARIABLE};
 use crate::module::Module;
 use crate::setup::Setup;
 
-/// State of one process. States form a list that grows with each fork, so that a process never waits for a lock that a thread of
-/// its parent held. Other locks of the program, such as that of standard error, keep their state from the time of the fork.
+/// State of one process. States form a list that grows with each fork. So a process never waits for a lock that a thread of its
+/// parent held. Other locks of the program, such as the lock of standard error, keep their state from the time of the fork.
 struct Process {
     id: u32,
     /// Start time of the process: process ids are reused.
@@ -102,8 +102,8 @@ pub(crate) fn initialize() -> Outcome {
     if module.is_some() {
         return Err(CKR_CRYPTOKI_ALREADY_INITIALIZED);
     }
-    // Worker processes of TLS terminators run without the parent's environment, and as a user that may lack access to the files
-    // that the parent could read.
+    // Worker processes of TLS terminators run without the parent's environment. Their user may lack access to files that the parent
+    // could read.
     let setup = match before.and_then(Process::setup_for_fork) {
         Some(setup) => setup,
         None => Arc::new(Setup::read(&file())?),

@@ -6,7 +6,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Default seconds between two messages of a kind. An unreachable service fails all signatures.
+/// Default seconds between two messages of a kind. Without a pause, an unreachable service would cause a message for each
+/// signature.
 const PAUSE_S: u64 = 5;
 
 /// Writes a message to standard error.

@@ -16,12 +16,12 @@ use crate::identity::{KEPT, Presented};
 use crate::report::{ThrottledMessage, say};
 use crate::setup::Setup;
 
-/// Timeout of tasks at shutdown. They have nothing to finish.
+/// Timeout for this module's tasks to end at shutdown. The tasks have nothing to finish.
 const STOP: Duration = Duration::from_secs(2);
 /// Interval of checks of the client certificate's files.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The client and its runtime.
+/// Client of the key service, with the runtime on which it runs.
 pub(crate) struct Service {
     /// The runtime; `None` only while this value is dropped.
     runtime: Option<Runtime>,
@@ -39,7 +39,7 @@ impl Service {
         // One thread does all I/O. The calling threads wait for their own responses.
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("bulla-pkcs11").enable_all();
-        // Signals are for the program's threads: one delivered to a thread of this module would not wake the program.
+        // Signals are for the program's threads. A signal that a thread of this module receives would not wake the program.
         let built = signals::with_signals_blocked(|| {
             let runtime = builder.build().map_err(|error| error.to_string())?;
             let entered = runtime.enter();

@@ -9,7 +9,8 @@ use crate::Outcome;
 use crate::certificates::CertificateKey;
 use crate::mechanism::{InputMode, Mechanism};
 
-/// Maximum number of sessions, a few hundred bytes each. A TLS terminator has one per thread; a program with more leaks them.
+/// Maximum number of sessions, a few hundred bytes each. A TLS terminator has one per thread. A program that exceeds the maximum
+/// does not close its sessions.
 pub(crate) const SESSIONS_MAX: usize = 4_096;
 
 /// A signing operation in progress.
@@ -45,7 +46,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sessions {
-    /// Opens a session.
+    /// Opens a session and returns its handle.
     ///
     /// # Errors
     /// `CKR_SESSION_COUNT` beyond [`SESSIONS_MAX`].

@@ -1,4 +1,4 @@
-//! DigestInfos that programs pass to be signed.
+//! Parsing of the DigestInfos that programs pass as input of a signature.
 
 use keys::Hash;
 

@@ -1,15 +1,14 @@
 //! A reference-counted value whose `Send` and `Sync` the compiler proves once, where it is created.
 //!
-//! A handle such as `Authority(Arc<AuthorityState>)` is part of many futures. The compiler proves for each future that it is `Send`,
-//! and looks at every field of every type that the handle leads to, thousands of types, in type checking and again in borrow
-//! checking. [`Shared`] leads to a trait object, whose bounds end the search. With it, checking
-//! `server` takes 15 s instead of 24.
+//! A handle such as `Authority(Arc<AuthorityState>)` is part of many futures. For each future, the compiler must prove that it is
+//! `Send`. The proof covers every field of every type within the handle: thousands of types, in type checking and again in borrow
+//! checking. [`Shared`] contains a trait object, whose bounds end this search. With it, checking `server` takes 15 s instead of 24.
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A value that its clones share, like [`Arc`]. An access costs one virtual call more.
+/// A value that all clones share, like [`Arc`]. Each access costs one additional virtual call.
 pub struct Shared<T: 'static>(Arc<dyn Value<T>>);
 
 /// A value of a type that may be shared between threads.
@@ -24,7 +23,7 @@ impl<T: Send + Sync> Value<T> for T {
 }
 
 impl<T: Send + Sync> Shared<T> {
-    /// Creates a shared value.
+    /// Creates a shared value. The compiler checks at this point that `value` is `Send` and `Sync`.
     pub fn new(value: T) -> Self {
         Self(Arc::new(value))
     }

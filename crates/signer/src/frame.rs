@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use x509::crl::Crl;
 
-/// Maximum bytes of a header. A request with 2,000 names has 100,000.
+/// Maximum bytes of a header. A request with 2,000 names has a header of 100,000 bytes.
 const HEADER_MAX: usize = 1 << 20;
 /// Maximum bytes of a document: the largest CRL.
 const BODY_MAX: usize = Crl::DER_MAX;
@@ -50,7 +50,6 @@ pub(crate) async fn read<T: DeserializeOwned>(
     Ok((header, body))
 }
 
-/// Writes a message.
 pub(crate) async fn write(
     stream: &mut (impl AsyncWrite + Unpin),
     header: &impl Serialize,

@@ -1,4 +1,4 @@
-//! Serialized requests and responses.
+//! Requests and responses between a server and the signer, as serialized on the socket.
 
 use authority::ca_keys::{CaKey, NewCaKey, SigningOrder, SigningPurpose};
 use authority::issue::{ApprovalRef, IssueRequest};
@@ -15,7 +15,7 @@ use x509::{DistinguishedName, GeneralName, SpkiHash, UnixTime};
 
 use crate::custody::PublicOnlyKey;
 
-/// A malformed message.
+/// Reason why a message is malformed.
 #[derive(Debug, thiserror::Error)]
 #[error("the message is malformed: {0}")]
 pub(crate) struct Malformed(String);

@@ -27,12 +27,12 @@ const CONNECTIONS_MAX: usize = 64;
 const MESSAGE_FOR: Duration = Duration::from_secs(10);
 /// Maximum time to sign an order, even if the request allows more.
 const ORDER_FOR: Duration = Duration::from_secs(60);
-/// Time that orders in progress get on shutdown.
+/// Time limit for orders in progress on shutdown.
 const DRAIN_FOR: Duration = Duration::from_secs(5);
 /// Size in bytes from which a document counts as large. Only CRLs are so large. Only one large document is in memory at a time.
 const LARGE: usize = 1 << 20;
 
-/// Options of a signer.
+/// Options of a signer process: the path of its socket, and the users that may connect.
 #[derive(Clone, Debug)]
 pub struct SignerOptions {
     /// Path of the socket.
@@ -64,7 +64,7 @@ pub enum StartError {
     },
 }
 
-/// A running signer.
+/// A running signer, which accepts connections on its socket until it is stopped.
 #[derive(Debug)]
 pub struct SignerServer {
     socket: BoundSocket,

@@ -20,7 +20,6 @@ const GROUP: u32 = 0o070;
 const GROUP_WRITES: u32 = 0o020;
 
 impl SocketAccess {
-    /// Returns the socket's mode.
     pub(crate) fn mode(self) -> u32 {
         match self {
             Self::Owner => 0o600,
@@ -28,7 +27,7 @@ impl SocketAccess {
         }
     }
 
-    /// Returns why the socket may not be created in this directory. `None` when it may.
+    /// Returns the reason why the socket must not be created in this directory; `None` if the directory is suitable.
     pub(crate) fn refusal(self, folder: &Path) -> Option<String> {
         let found = match std::fs::metadata(folder) {
             Ok(found) => found,

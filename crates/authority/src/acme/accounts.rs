@@ -1,4 +1,4 @@
-//! Cache of accounts with parsed keys.
+//! Cache of ACME accounts with their parsed keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::tables::acme::{AcmeAccount, AcmeAccountStatus};
 
 /// Maximum number of cached accounts, about 2 KB each.
 const ACCOUNTS_MAX: u64 = 20_000;
-/// Lifetime of a cache entry. A change by another node takes effect here after this time at the latest.
+/// Lifetime of a cache entry. A change by another node takes effect on this node after this time at the latest.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// An account with its parsed key.

@@ -1,4 +1,4 @@
-//! Authorizations and challenges (RFC 8555 section 7.5).
+//! Handling of requests for authorizations and challenges (RFC 8555 section 7.5).
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -86,7 +86,7 @@ impl Server {
             return Err(Problem::not_found());
         }
         if !signed.is_post_as_get() {
-            // Any members are ignored: only other challenge types use them.
+            // The members of the payload are ignored: only other challenge types use them.
             let _: Map<String, Value> = signed.json()?;
             self.start_challenge_validation(&mut row, method).await?;
         }

@@ -28,7 +28,7 @@ const TEXT_MAX: usize = 200;
 /// Maximum number of profiles or names that one key lists.
 const RULES_MAX: usize = 1_000;
 
-/// An external key to create.
+/// A key for external account binding to create.
 #[derive(Clone, Debug, Default)]
 pub struct NewExternalKey {
     /// Key identifier that clients send; generated when `None`.
@@ -39,8 +39,8 @@ pub struct NewExternalKey {
     pub reusable: bool,
     /// Profiles that its accounts may use. An empty list allows any.
     pub profiles: Vec<String>,
-    /// Names that its accounts may request. An empty list allows any. `a.example` is that name and all its subdomains, including
-    /// wildcards; `10.0.0.0/8` are addresses.
+    /// Names that its accounts may request. An empty list allows any. `a.example` allows that name and all its subdomains,
+    /// including wildcards. `10.0.0.0/8` allows all addresses in this network.
     pub names: Vec<String>,
     /// Team on whose behalf its accounts act. They may request names that the team owns and names that are shared, but no names of
     /// other teams.
@@ -55,7 +55,7 @@ pub struct ExternalKey {
     pub id: Uuid,
     /// Key identifier that clients send.
     pub kid: String,
-    /// MAC key in the format of clients, base64url.
+    /// MAC key in base64url, the format that ACME clients expect.
     pub secret: Zeroizing<String>,
 }
 
@@ -224,8 +224,8 @@ impl Acme {
 }
 
 impl Server {
-    /// Verifies an external account binding and returns the identifier of the external key. The key is used up only when the
-    /// account is stored.
+    /// Verifies an external account binding and returns the identifier of the external key. A single-use key is marked as used only
+    /// when the account is stored.
     pub(crate) async fn bound(
         &self,
         binding: Value,

@@ -1,4 +1,4 @@
-//! Directories (RFC 8555 section 7.1.1).
+//! ACME directories (RFC 8555 section 7.1.1).
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -11,7 +11,7 @@ use super::{Method, Server, respond};
 use crate::profile::ProfileError;
 
 impl Server {
-    /// Returns the directory of a profile.
+    /// Returns the ACME directory of a profile; of the default profile if `profile` is `None`.
     pub(crate) async fn directory(&self, profile: Option<&str>) -> Result<Response<Bytes>, Problem> {
         let (name, options) = self.directory_options(profile)?;
         self.profile(name).await?;

@@ -1,7 +1,7 @@
-//! Rate limits of clients: GCRA in memory, separate on each node.
+//! Rate limits of clients: the generic cell rate algorithm (GCRA) in memory, separate on each node.
 //!
-//! A limit of `count` in `seconds` allows `count` events immediately and then one every `seconds / count`. With several nodes, a
-//! client that spreads its requests gets the limit of each node.
+//! A limit of `count` in `seconds` allows `count` events immediately and then one every `seconds / count`. Nodes do not share
+//! counts: a client that sends requests to several nodes gets the limit once per node.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,7 +15,7 @@ pub(crate) use crate::tables::acme::AcmeLimit as Kind;
 /// removed; their clients and names may then exceed the limit.
 const ENTRIES_MAX: usize = 100_000;
 
-/// The subject of a rate limit.
+/// The key of a counter: the kind and the subject of a rate limit, and the limit.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Key {
     pub(crate) kind: Kind,
@@ -55,7 +55,8 @@ impl Limiter {
     }
 }
 
-/// Applies the generic cell rate algorithm. Returns the new time in microseconds, or the number of seconds to wait.
+/// Applies the generic cell rate algorithm. Returns the time in microseconds at which the full count is available again, or the
+/// number of seconds to wait.
 fn step(full_at: i64, limit: Limit, now_us: i64) -> Result<i64, u64> {
     let whole = i64::from(limit.seconds) * 1_000_000;
     if limit.count == 0 {

@@ -1,5 +1,10 @@
-//! The ACME server (RFC 8555), with renewal information (RFC 9773), profiles (draft-ietf-acme-profiles), IP identifiers (RFC 8738),
-//! CAA (RFC 8659, RFC 8657), tls-alpn-01 (RFC 8737), dns-account-01 and dns-persist-01 (drafts).
+//! The ACME server (RFC 8555).
+//!
+//! It also supports:
+//!
+//! - renewal information (RFC 9773) and profiles (draft-ietf-acme-profiles);
+//! - IP identifiers (RFC 8738) and CAA (RFC 8659, RFC 8657);
+//! - tls-alpn-01 (RFC 8737), dns-account-01 and dns-persist-01 (drafts).
 //!
 //! Request processing: [`Acme::handle`] → `route` → `request` (signature, URL, nonce, account) → the module of the resource →
 //! `writes` for changes. `work` runs validations and resumes work that a crash interrupted.

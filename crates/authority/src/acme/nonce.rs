@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 
-/// Number of nonces in the bitmap: 512 KiB, about seven minutes at 1,000 orders per second.
+/// Number of nonces in the bitmap, which uses 512 KiB. At 1,000 orders per second, a nonce stays valid for about seven minutes.
 pub(crate) const WINDOW: u64 = 1 << 22;
 const WORDS: usize = (WINDOW / 64) as usize;
 const COUNTER: usize = 8;
@@ -45,7 +45,6 @@ impl Nonces {
         }
     }
 
-    /// Returns a fresh nonce.
     pub(crate) fn issue(&self) -> String {
         let counter = {
             let mut window = self.window.lock();
@@ -63,7 +62,7 @@ impl Nonces {
         URL_SAFE_NO_PAD.encode(octets)
     }
 
-    /// Marks `nonce` as used. Returns whether it was issued here and still unused.
+    /// Marks `nonce` as used. Returns whether this node issued the nonce and it was still unused.
     pub(crate) fn spend(&self, nonce: &str) -> bool {
         let mut octets = [0; COUNTER + TAG];
         if nonce.len() != TEXT || URL_SAFE_NO_PAD.decode_slice(nonce, &mut octets).is_err() {

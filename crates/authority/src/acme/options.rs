@@ -13,8 +13,8 @@ pub use crate::tables::acme::Method;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcmeOptions {
-    /// Base URL of this server for clients, `https://HOST[:PORT]`, without a slash at the end. It must not change: account URLs
-    /// contain it, and these are stored in the files of clients and in CAA and DNS records.
+    /// Base URL of this server for clients, `https://HOST[:PORT]`, without a trailing slash. It must not change: the files of
+    /// clients, CAA records and other DNS records contain account URLs, which begin with it.
     pub base_url: String,
     /// Profile of `/acme/directory`.
     pub default_profile: String,
@@ -32,7 +32,7 @@ pub struct AcmeOptions {
     pub terms_of_service: Option<String>,
     /// URL of a page about this CA.
     pub website: Option<String>,
-    /// Options of the validation of names.
+    /// DNS servers, networks, ports and timeouts for domain validation.
     pub validation: ValidationOptions,
     /// Rate limits of clients.
     pub limits: LimitOptions,
@@ -62,7 +62,7 @@ impl Default for AcmeOptions {
     }
 }
 
-/// Options of the directory of one profile.
+/// Options of one profile's directory: account binding, validation methods, and lifetimes of orders and validations.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectoryOptions {
@@ -106,7 +106,7 @@ impl Default for DirectoryOptions {
     }
 }
 
-/// Options of the validation of names.
+/// Options of domain validation: DNS servers, ports, allowed networks, concurrency and timeouts.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationOptions {
@@ -170,13 +170,13 @@ impl ValidationOptions {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// Number of events.
+    /// Number of events allowed in each period; 0 allows none.
     pub count: u32,
     /// Period in seconds.
     pub seconds: u32,
 }
 
-/// Rate limits. The database can contain overrides for each.
+/// Rate limits for ACME clients. The database can contain overrides for each.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitOptions {
@@ -200,7 +200,7 @@ impl Default for LimitOptions {
             orders: limit(10_000, 3_600),
             // A client that retries every minute without end is broken.
             failed_validations: limit(30, 3_600),
-            // Let's Encrypt allows 5 a week. The short-lived certificates of a private CA need one every few hours.
+            // Let's Encrypt allows 5 a week. A private CA with short-lived certificates must issue a duplicate every few hours.
             duplicate_certificates: limit(100, 86_400),
         }
     }

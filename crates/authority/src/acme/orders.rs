@@ -222,8 +222,8 @@ impl Server {
         if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
     }
 
-    /// Returns the team standing for the orders of an account: the team of its external key. Without a team, the standing is
-    /// `Proven` if the profile requires validation of every name, otherwise `Nobody`.
+    /// Returns the rights of an account's orders to names that teams own. An external key with a team gives the rights of this
+    /// team. Otherwise, returns `Proven` if the profile requires validation of every name, else `Nobody`.
     pub(crate) fn standing(&self, profile: &str, team: Option<&str>) -> Standing {
         if let Some(team) = team {
             return Standing::Team(team.to_owned());
@@ -494,7 +494,7 @@ fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, 
     }
 }
 
-/// Returns the subject of the duplicate limit for the names of an order (a hash), and the readable form for overrides.
+/// Returns two forms of an order's set of names: a hash as the subject of the duplicate limit, and a readable form for overrides.
 pub(crate) fn names_of(keys: impl Iterator<Item = String>) -> (String, String) {
     let mut keys: Vec<String> = keys.collect();
     keys.sort();

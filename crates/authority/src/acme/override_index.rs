@@ -11,7 +11,7 @@ use super::limits::Kind;
 use super::options::Limit;
 use crate::tables::acme::AcmeLimitOverride;
 
-/// Length of the IPv6 prefix that counts as one client. A network usually gets such a prefix.
+/// Length in bits of the IPv6 prefix that counts as one client. Networks usually have a prefix of this length.
 const IPV6_PREFIX: u8 = 64;
 
 /// Cache of the overrides. It is filled at the first use and refreshed regularly.

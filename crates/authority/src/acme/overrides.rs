@@ -1,4 +1,4 @@
-//! Rate limits and their overrides.
+//! Checks of ACME rate limits, and management of their overrides.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use crate::tables::acme::{
     AcmeLimit, AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override,
 };
 
-/// Microseconds until the cache of overrides expires. A change by another node takes effect here after this time at the latest.
+/// Microseconds until the cache of overrides expires. A change by another node takes effect on this node after this time at the
+/// latest.
 const KEPT_US: i64 = 10_000_000;
 /// Maximum length in bytes of a note or subject.
 const TEXT_MAX: usize = 500;

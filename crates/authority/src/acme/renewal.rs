@@ -120,9 +120,9 @@ impl Server {
     }
 }
 
-/// Returns start and end of the renewal window in seconds. The center of the window is at `renew_at` of the lifetime; for a short
-/// lifetime at one half at most. It is moved to an earlier time in proportion to `spread`, so that certificates issued together are
-/// not renewed together.
+/// Returns start and end of the renewal window in seconds. The center of the window is at `renew_at` of the lifetime, or earlier at
+/// one half if the lifetime is short. The window is moved to an earlier time in proportion to `spread`, so that certificates issued
+/// together are not renewed together.
 fn window(begin: i64, end: i64, renew_at: f64, spread: u32) -> (i64, i64) {
     let life = (end - begin).max(1);
     let part = if life < SHORT_SECONDS { renew_at.min(0.5) } else { renew_at };

@@ -60,7 +60,6 @@ impl AccountRequest {
         Err(Problem::malformed("this resource is read-only: send an empty payload (POST-as-GET)"))
     }
 
-    /// Returns the raw payload.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
     }

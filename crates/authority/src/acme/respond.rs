@@ -1,4 +1,4 @@
-//! HTTP responses and their time values.
+//! Builders of ACME responses, and conversion of their time values.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};

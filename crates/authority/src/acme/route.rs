@@ -8,8 +8,8 @@ use crate::operation::{AccessRule, Operation};
 /// Prefix of every path.
 pub(crate) const PREFIX: &str = "/acme/";
 
-/// A resource. Directories and the `new…` resources belong to a profile. All other resources have one path, independent of the
-/// profile.
+/// An ACME resource, identified by its URL path. Directories and the `new…` resources belong to a profile. All other resources have
+/// one path, independent of the profile.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Route<'p> {
     /// `None` for the default profile.
@@ -35,7 +35,7 @@ const GET: &[&str] = &["GET", "HEAD"];
 /// Method of every resource that is not public. Reads use POST-as-GET (RFC 8555 section 6.3).
 const POST: &[&str] = &["POST"];
 
-/// The operations, in the order of `Route`.
+/// The ACME operations, in the order of the variants of `Route`.
 pub const OPERATIONS: [Operation; 15] = [
     Operation::of(GET, "/acme/directory", AccessRule::Anybody),
     Operation::of(GET, "/acme/new-nonce", AccessRule::Anybody),

@@ -30,7 +30,7 @@ impl std::fmt::Debug for Acme {
     }
 }
 
-/// The parts of the ACME server of one node.
+/// Configuration, queues and caches of one node's ACME server.
 pub(crate) struct Server {
     pub(super) authority: Authority,
     pub(super) store: Store,

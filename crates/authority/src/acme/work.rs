@@ -244,7 +244,8 @@ impl Server {
         }
     }
 
-    /// Deletes orders and authorizations that ended long enough ago, in limited batches.
+    /// Deletes orders and authorizations created so long ago that they have ended and `keep_ended_seconds` have passed, in limited
+    /// batches.
     async fn tidy(&self) {
         let directories = self.options.directories.values().chain(&self.options.other_profiles);
         let default = super::DirectoryOptions::default();

@@ -51,7 +51,7 @@ pub enum CaKeyLocation {
 /// A CA key to generate.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCaKey<'a> {
-    /// Key type.
+    /// Type of the key to generate.
     pub kind: KeyType,
     /// Key provider that generates the key; `None` for a key stored encrypted in the database.
     pub provider: Option<&'a str>,
@@ -70,7 +70,7 @@ pub struct SigningOrder<'a> {
     pub tbs: &'a [u8],
 }
 
-/// The key that signs.
+/// The CA key that signs: the key of a stored CA, or a new key.
 #[derive(Clone, Copy, Debug)]
 pub enum CaKey<'a> {
     /// The key of a stored CA.
@@ -79,7 +79,7 @@ pub enum CaKey<'a> {
     New(&'a NewKey),
 }
 
-/// The purpose of a signature with a CA key.
+/// The purpose of a signature with a CA key. It determines what a signer process checks.
 #[derive(Clone, Copy, Debug)]
 pub enum SigningPurpose<'a> {
     /// A certificate issued with a profile.

@@ -1,4 +1,4 @@
-//! Plans of ceremonies.
+//! Plans of ceremonies: the root, the CSRs to sign, and the CRL.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub(crate) const TEXT_MAX: usize = 4_000;
 pub struct CeremonyPlan {
     /// Names of the participants, 1 to 32.
     pub operators: Vec<String>,
-    /// Location of the ceremony.
+    /// Location of the ceremony, recorded in the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Notes for the transcript.
@@ -45,7 +45,7 @@ pub struct CeremonyPlan {
 pub struct SigningPlan {
     /// Names of the participants, 1 to 32.
     pub operators: Vec<String>,
-    /// Location of the ceremony.
+    /// Location of the ceremony, recorded in the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Notes for the transcript.
@@ -104,7 +104,7 @@ pub struct PlannedIntermediate {
     pub extended_key_usage: Vec<String>,
 }
 
-/// A CRL of the root.
+/// Contents of a CRL that the root signs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedCrl {

@@ -1,4 +1,4 @@
-//! Execution of ceremonies.
+//! Runs ceremonies: creates a root, or signs CSRs and a CRL with an existing root.
 
 use std::io;
 use std::path::{Path, PathBuf};

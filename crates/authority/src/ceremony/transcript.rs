@@ -8,7 +8,7 @@ use x509::{Certificate, Fingerprint, SerialNumber, SpkiHash};
 /// Format of the transcript. The number changes with every incompatible change.
 pub(crate) const FORMAT: &str = "bulla-ceremony/1";
 
-/// The kind of a ceremony.
+/// The kind of a ceremony: creation of a root, or signatures with an existing root.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -18,12 +18,12 @@ pub enum Kind {
     Sign,
 }
 
-/// The record of a ceremony.
+/// The record of a ceremony: participants, plan, signed certificates, and the hashes of all files.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Transcript {
     /// The constant `bulla-ceremony/1`.
     pub format: String,
-    /// Kind of the ceremony.
+    /// Whether the ceremony created a root, or signed documents with an existing root.
     pub kind: Kind,
     /// Program and version.
     pub tool: String,
@@ -41,9 +41,9 @@ pub struct Transcript {
     pub notes: Option<String>,
     /// The plan as it was read.
     pub parameters: serde_json::Value,
-    /// Facts about the certificate of the root.
+    /// Identity, key and validity of the root's certificate.
     pub root: CertificateFacts,
-    /// The signed certificates.
+    /// Certificates that the root signed for the CSRs of the plan.
     pub signed: Vec<SignedFacts>,
     /// Every file in the directory except the files of the transcript itself.
     pub files: Vec<FileFacts>,
@@ -51,7 +51,7 @@ pub struct Transcript {
     pub signature_algorithm: String,
 }
 
-/// Facts about a certificate.
+/// Identity, key and validity of a certificate that a ceremony wrote to a file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CertificateFacts {
     /// Name of the file.
@@ -75,14 +75,14 @@ pub struct CertificateFacts {
 /// A certificate that the root signed, and its CSR.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct SignedFacts {
-    /// Facts about the certificate.
+    /// Identity, key and validity of the certificate.
     #[serde(flatten)]
     pub certificate: CertificateFacts,
     /// Name of the CSR file.
     pub request_file: String,
 }
 
-/// A file of a ceremony.
+/// Name, length and hash of a file in the output directory of a ceremony.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FileFacts {
     /// Name of the file in the directory.

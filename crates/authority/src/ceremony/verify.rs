@@ -13,7 +13,7 @@ use super::{SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
 /// Maximum size in bytes of any file of a ceremony. A transcript with 1,000 CSRs has about 1 MB.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
 
-/// A verified transcript.
+/// The result of [`verify_transcript`]: the transcript, and the secret files that this copy of the directory lacks.
 #[derive(Clone, Debug)]
 pub struct Verified {
     /// The transcript that was verified against the root, the files and the certificates.

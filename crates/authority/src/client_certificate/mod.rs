@@ -24,7 +24,7 @@ use crate::profile::ProfileError;
 use crate::revoke::{CertificateStatus, status_of};
 use crate::{Authority, Peer};
 
-/// Maximum length of a presented chain. Usual chains have two or three certificates; longer ones than this are rejected.
+/// Maximum length of a presented chain. Usual chains have two or three certificates.
 const CHAIN_MAX: usize = 8;
 
 /// A TLS client certificate that is currently valid and not revoked. The handshake verified its chain. Only
@@ -116,7 +116,7 @@ impl ClientCertificates {
         Ok(())
     }
 
-    /// Returns the client certificate, which must be for TLS clients; `None` if the client presented none.
+    /// Verifies and returns the client certificate, which must be suitable for TLS clients; `None` if the client presented none.
     ///
     /// A revocation by this process takes effect at the next call, a revocation by another node within five seconds.
     ///
@@ -161,8 +161,8 @@ impl ClientCertificates {
         Ok(Some(VerifiedClient { chain, profile }))
     }
 
-    /// Returns whether names in certificates of this profile may identify a client. Names of a deleted profile, and of a profile
-    /// that gives any hostname to any requester, may not.
+    /// Returns whether names in certificates of this profile may identify a client. Returns false for a deleted profile, and for a
+    /// profile that gives any hostname to any requester.
     ///
     /// # Errors
     /// Fails if the database fails.

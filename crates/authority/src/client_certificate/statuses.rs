@@ -12,8 +12,8 @@ use x509::crl::CrlSet;
 
 use super::error::ClientCertificateError;
 
-/// Lifetime of a cached status. A revocation by another node takes effect here after this time at the latest; a revocation by this
-/// process takes effect immediately.
+/// Lifetime of a cached status. A revocation by another node takes effect on this node after this time at the latest; a revocation
+/// by this process takes effect immediately.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 /// Maximum number of cached statuses, a few hundred bytes each.
@@ -22,7 +22,7 @@ const REMEMBERED_MAX: u64 = 16_384;
 /// The status of a certificate that this server issued.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Standing {
-    /// Issued here with this profile, and not revoked.
+    /// Issued by this server with this profile, and not revoked.
     Good(Arc<str>),
     Revoked,
     IssuedElsewhere,
@@ -62,7 +62,7 @@ impl StatusCache {
         *self.crls.write() = Arc::new(crls);
     }
 
-    /// Returns the cached status of a certificate, or the result of `look`.
+    /// Returns the cached status of a certificate. If there is none, calls `look` and caches its result.
     pub(super) async fn standing<F, W>(
         &self,
         fingerprint: Fingerprint,

@@ -53,8 +53,8 @@ impl CrlMetadata {
 }
 
 impl Authority {
-    /// Creates and stores the CRL that `state` describes, and with a full CRL its delta. Returns false if another node was faster
-    /// or if the CA no longer signs anything.
+    /// Creates and stores the CRL that `state` describes; for a full CRL also its delta CRL. Returns false if another node stored
+    /// the CRL first, or if the CA no longer signs anything.
     pub(crate) async fn make_crl(&self, state: &CrlState) -> Result<bool, CrlError> {
         let ca = match self.ca_by_id(state.ca).await {
             Ok(ca) if ca.publishes() => ca,
@@ -105,8 +105,8 @@ impl Authority {
     }
 
     /// Returns the number of the base CRL and the entries of the delta CRL. The base is the oldest full CRL that is still valid, so
-    /// that the delta serves all clients. A delta with more than half of the full CRL's entries is useless, so it becomes an empty
-    /// delta of the new full CRL.
+    /// that the delta serves all clients. A delta with more than half of the full CRL's entries is useless. An empty delta with the
+    /// new full CRL as its base replaces it.
     async fn delta_entries(
         &self,
         ca: &Ca,
@@ -169,7 +169,7 @@ impl Authority {
     }
 
     /// Returns the cut-off time: certificates that expired before it are omitted from CRLs. An expired certificate stays listed for
-    /// the lifetime of a CRL, so that a CRL issued after its expiry contains it (RFC 5280 section 3.3).
+    /// the lifetime of one CRL. So at least one CRL that is issued after the expiry contains it (RFC 5280 section 3.3).
     fn expired_cutoff_us(&self, now_us: i64) -> i64 {
         let life = i64::try_from(self.options().crl_lifetime.as_micros()).unwrap_or(i64::MAX);
         now_us.saturating_sub(life)

@@ -1,4 +1,4 @@
-//! A CRL in the form in which it is served.
+//! Encoded CRLs, as served over HTTP.
 
 use bytes::Bytes;
 use x509::UnixTime;
@@ -11,7 +11,7 @@ pub(crate) const DELTA: i64 = -1;
 /// Tolerance for clock differences in seconds. CRLs and OCSP responses are backdated by this time.
 pub(crate) const SKEW_SECONDS: i64 = 60;
 
-/// A CRL in the form in which it is served.
+/// An encoded CRL, with its number, dates and ETag for HTTP responses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrlDocument {
     /// The CRL in DER.
@@ -26,7 +26,7 @@ pub struct CrlDocument {
     pub etag: String,
     /// Number of certificates on the CRL.
     pub entries: u64,
-    /// Number of the base CRL, for a delta CRL.
+    /// Number of the base CRL; `None` unless this is a delta CRL.
     pub base: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of CRLs.
+//! Errors in the creation and the lookup of CRLs.
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ pub use work::TickReport;
 /// Time for which a node serves a cached CRL before it checks for a newer one of another node.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A part of the revocations of a CA, which has its own CRL.
+/// A part of a CA's revocations. Each part has its own CRL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CrlPart {
     /// All certificates that are in no shard.

@@ -1,4 +1,4 @@
-//! Cache of CRLs, and the notification of the task that creates them.
+//! Cache of CRLs, and a notifier for the task that creates CRLs.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const KEPT_OCTETS_MAX: u64 = 256 << 20;
 
 pub(super) type Key = (Uuid, i64);
 
-/// Cache of CRLs, and the notification of the task that creates them.
+/// Cache of CRLs, and a notifier for the task that creates CRLs.
 pub(crate) struct PublishedCrls {
     pub(super) kept: Cache<Key, Option<Arc<CrlDocument>>, CrlError>,
     pub(super) bell: Notify,
@@ -38,7 +38,7 @@ impl Default for PublishedCrls {
 }
 
 impl PublishedCrls {
-    /// Notifies the task after a revocation on this node.
+    /// Notifies the task that creates CRLs, after a revocation on this node.
     pub(crate) fn wake(&self) {
         self.bell.notify_one();
     }

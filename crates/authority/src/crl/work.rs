@@ -1,4 +1,4 @@
-//! Background work: due CRLs, revocations by other nodes, and deletion of old idempotency keys.
+//! Background work for CRLs: creation of due CRLs, revocations by other nodes, and deletion of old idempotency keys.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -14,7 +14,7 @@ use crate::Authority;
 use crate::tables;
 use crate::tree::Ca;
 
-/// Delay between a revocation and the CRL that contains it. Revocations in this time share a CRL.
+/// Delay between a revocation and the CRL that contains it. Revocations within this time share a CRL.
 const DEBOUNCE: Duration = Duration::from_millis(250);
 /// Interval of checks for revocations by other nodes and for due CRLs.
 const TICK: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const FEED_MARGIN_US: i64 = 10_000_000;
 /// Number of new revocations above which the whole cache of OCSP responses is cleared.
 const FEED_MAX: i64 = 10_000;
 
-/// Result of [`Authority::tick`].
+/// The result of one round of background work: see [`Authority::tick`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TickReport {
     /// Number of created CRLs, without deltas.
@@ -97,7 +97,7 @@ impl Authority {
         Ok(report)
     }
 
-    /// Creates the due CRLs. Under the lease they are read again, because the previous holder may have created them.
+    /// Creates the due CRLs. Reads the list of due CRLs again under the lease, because the previous holder may have created them.
     async fn create_due_crls(&self, now_us: i64) -> Result<u64, CrlError> {
         let (mut crls, mut failed) = (0, None);
         for state in tables::Revocations::of(self.store()).crls_due(now_us).await? {
@@ -153,7 +153,7 @@ impl Authority {
     async fn ensure_crl_rows(&self) -> Result<HashSet<(Uuid, i64)>, CrlError> {
         let shards = i64::from(self.options().crl_shards);
         let cas = self.all_cas().await?;
-        // Certificates of a CA from the credential store name its single CRL.
+        // A CA from the credential store has a single CRL, and its certificates contain the URL of this CRL.
         let shards_of = |ca: &Ca| if ca.credential.is_some() { 0 } else { shards };
         let publishing = cas.iter().filter(|ca| ca.publishes());
         let wanted = publishing.flat_map(|ca| (0..=shards_of(ca)).map(|shard| (ca.id, shard)));

@@ -107,7 +107,7 @@ impl Authority {
         tables::Enrolments::of(self.store()).get(id, self.clock().now_us()).await
     }
 
-    /// Returns the actors that approved the current plan of an enrolment, in order of time.
+    /// Returns the actors that approved the current plan of an enrolment, earliest approval first.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -120,8 +120,8 @@ impl Authority {
     }
 
     /// Approves or rejects an enrolment. The certificate is issued when the client of an approved enrolment repeats its request. If
-    /// the profile requires several people, an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown,
-    /// if known.
+    /// the profile requires several approvals, an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown
+    /// to the approver, if known.
     ///
     /// # Errors
     /// [`DecideError`]

@@ -1,4 +1,4 @@
-//! Errors of enrolments.
+//! Errors of EST and SCEP enrolments.
 
 use store::StoreError;
 

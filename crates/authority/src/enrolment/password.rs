@@ -1,4 +1,4 @@
-//! Passwords for enrolment.
+//! Verification of enrolment passwords for EST and SCEP.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub struct EnrolmentUser {
     pub standing: Standing,
 }
 
-/// Verifies enrolment passwords. Implementations compare in constant time and slow down guessing.
+/// Verifies enrolment passwords. Implementations compare in constant time and slow down the guessing of passwords.
 pub trait EnrolmentPassword: Send + Sync {
     /// Returns the user with this username and password (HTTP Basic, for EST). Returns `None` if they are wrong or not allowed for
     /// this profile.

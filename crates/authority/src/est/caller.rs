@@ -16,7 +16,7 @@ use crate::principal::Principal;
 use crate::teams::Standing;
 use crate::{ClientCertificateError, Peer, VerifiedClient};
 
-/// An authenticated caller.
+/// An authenticated EST client. The variants are the methods of authentication.
 #[derive(Debug)]
 pub(super) enum Caller {
     /// Authenticated with a password. May request any name that the profile allows.

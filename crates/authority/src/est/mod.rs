@@ -26,19 +26,19 @@ use body::CERTS_ONLY;
 /// Prefix of all paths.
 pub const PREFIX: &str = "/.well-known/est";
 
-/// Options of the EST server.
+/// Options of the EST server: its profiles, and the client certificates that it accepts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EstOptions {
     /// Names of the profiles that are available over EST.
     pub profiles: Vec<String>,
-    /// The profile for paths without a label.
+    /// The profile for paths without a profile name.
     pub default_profile: Option<String>,
     /// Public keys of client certificates of registration authorities. Their holders may request any name that the profile allows.
     /// Holders of other certificates may request the names in their certificate.
     pub registrars: Vec<SpkiHash>,
-    /// Other CAs and the profiles that their certificates give access to, for the names in these certificates. A certificate of any
-    /// other CA gives access to no profile.
+    /// Other CAs, and the profiles that the holders of their certificates may use for the names in their certificate. A certificate
+    /// of a CA that is not listed gives access to no profile.
     #[serde(skip)]
     pub client_cas: Vec<ClientCa>,
     /// Whether the challenge password of a CSR must be the base64 exporter value of the TLS connection (RFC 7030 section 3.5, RFC
@@ -48,12 +48,12 @@ pub struct EstOptions {
     pub retry_after_seconds: u32,
 }
 
-/// Another CA whose certificates give access to profiles.
+/// Another CA. Holders of its certificates may use the listed profiles.
 #[derive(Clone, Debug)]
 pub struct ClientCa {
     /// Certificate of the CA: a root or an intermediate.
     pub certificate: Certificate,
-    /// Names of the profiles to which certificates of this CA give access.
+    /// Names of the profiles that holders of certificates of this CA may use.
     pub profiles: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ pub struct Est {
     inner: Shared<EstState>,
 }
 
-/// The operations. Each is also available below the name of a profile.
+/// The EST operations. Each also has a path with the name of a profile.
 pub const OPERATIONS: [Operation; 5] = [
     Operation::of(&["GET"], "/.well-known/est/cacerts", AccessRule::Anybody),
     Operation::of(&["GET"], "/.well-known/est/csrattrs", AccessRule::Anybody),

@@ -63,7 +63,7 @@ pub enum IssueError {
     /// Signing with the CA key failed.
     #[error("the CA key failed to sign: {0}")]
     Sign(#[from] SignError),
-    /// The operation was abandoned. Repeat it with the same idempotency key.
+    /// The database queue stopped before it returned the result. Repeat the request with the same idempotency key.
     #[error("issuance was cancelled before it completed: try again")]
     Abandoned,
     /// An error of the database. If it is transient, repeat the request with the same idempotency key.

@@ -1,5 +1,5 @@
 //! Issuance of certificates. The steps are the policy check, the lookup of blocked keys and idempotency keys, the signature, and
-//! one transaction for all certificates that wait. A certificate is returned only after it is stored.
+//! one transaction that stores all queued certificates. A certificate is returned only after it is stored.
 //!
 //! A crash before the commit issues nothing: the signed bytes are lost and their serial number is unused. After the commit, the
 //! idempotency key returns the certificate.
@@ -41,7 +41,7 @@ pub type IssuedRecord = IssuedRow;
 /// Timeout of a signature with the CA key. Security modules in a network are slow.
 const SIGN_FOR: Duration = Duration::from_secs(30);
 
-/// Reference to an issued certificate.
+/// Reference to an issued certificate: its identifier, fingerprint, or CA and serial number.
 #[derive(Clone, Debug)]
 pub enum IssuedRef {
     /// Identifier of the certificate in the database.
@@ -103,7 +103,7 @@ impl Authority {
         }
         let rehearsed = self.rehearse(&granted)?;
         let Granted { profile, ca, planned_at, team, .. } = granted;
-        // Managed certificates are counted when they are ordered, for any issuer.
+        // The quota counts managed certificates when they are ordered, whichever issuer they use.
         if let Some(team) = team.filter(|_| request.source != Source::Lifecycle) {
             self.teams().count(&team, self.clock().now_us()).await?;
         }

@@ -273,8 +273,8 @@ fn check_common_name(name: &str, rule: CommonName, names: &[GeneralName]) -> Res
     }
 }
 
-/// Checks that every email address of the subject is also a subject alternative name, so that profiles and name constraints apply
-/// to it (RFC 5280 section 4.1.2.6).
+/// Checks that every email address of the subject is also a subject alternative name. Profiles and name constraints then apply to
+/// the address (RFC 5280 section 4.1.2.6).
 fn check_emails_in_names(subject: &DistinguishedName, names: &[GeneralName]) -> Result<(), IssueError> {
     let unnamed = subject.attributes().into_iter().find(|(kind, mailbox)| {
         let named = |name: &GeneralName| matches!(name, GeneralName::Email(known) if known.eq_ignore_ascii_case(mailbox));
@@ -289,8 +289,8 @@ fn check_emails_in_names(subject: &DistinguishedName, names: &[GeneralName]) -> 
     }
 }
 
-/// Returns the alternative name that a common name repeats, in its spelling. Both must be identical (BR section 7.1.4.3), so that a
-/// client that compares bytes sees a single name.
+/// Returns the subject alternative name that a common name repeats, in the spelling of that name. Both must be identical (BR
+/// section 7.1.4.3), so that a client that compares bytes sees a single name.
 fn spelling(common_name: &str, names: &[GeneralName]) -> Option<String> {
     let address: Option<IpAddr> = common_name.parse().ok();
     let repeats = |known: &&GeneralName| match (known, address) {
@@ -455,8 +455,8 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
     Ok(request.extensions.clone())
 }
 
-/// Returns the key usage of the profile, or the one that its purposes need for this type of key (RFC 8446 section 4.4.2.2, RFC 5280
-/// section 4.2.1.12).
+/// Returns the key usage of the profile. If the profile has none, returns the usage that its purposes need for this type of key
+/// (RFC 8446 section 4.4.2.2, RFC 5280 section 4.2.1.12).
 fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
     match &profile.key_usage {
         Some(names) => KeyUsageName::all(names),
@@ -468,8 +468,8 @@ fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
 }
 
 /// Returns whether an RSA key may get the usage keyEncipherment, which TLS 1.2 clients without forward secrecy and senders of email
-/// need. It returns false for signing-only purposes. It also returns false with the preset of the Baseline Requirements, which
-/// advise against both usages in one certificate (section 7.1.2.7.11).
+/// need. Returns false for signing-only purposes. Also returns false with the preset of the Baseline Requirements, which advise
+/// against keyEncipherment and digitalSignature in one certificate (section 7.1.2.7.11).
 fn allows_key_encipherment(profile: &Profile) -> bool {
     const SIGNING: [&str; 3] = ["1.3.6.1.5.5.7.3.2", "1.3.6.1.5.5.7.3.3", TIME_STAMPING];
     let purposes = &profile.extended_key_usage;

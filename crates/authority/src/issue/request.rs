@@ -19,7 +19,7 @@ pub const IDEMPOTENCY_KEY_MAX: usize = 255;
 pub struct IssueRequest {
     /// Idempotency key. The same key with the same request returns the same certificate. At most [`IDEMPOTENCY_KEY_MAX`] bytes.
     pub idempotency_key: Option<String>,
-    /// Name of the profile.
+    /// Name of the profile whose rules apply.
     pub profile: String,
     /// Identifier of the CA; `None` for the CA of the profile.
     pub ca: Option<Uuid>,
@@ -43,8 +43,8 @@ pub struct IssueRequest {
     pub extensions: Vec<Extension>,
     /// Approval under which the certificate is issued, if there is one.
     pub consent: Option<ApprovalRef>,
-    /// Team on whose behalf the request is made, or another right to use names that teams own. By default, the certificate may not
-    /// contain a name that a team owns.
+    /// Team on whose behalf the request is made, or another right to use names that teams own. By default, a certificate that
+    /// contains a name of a team is rejected.
     pub standing: Standing,
 }
 
@@ -125,7 +125,7 @@ fn hash(fields: &[&[u8]]) -> [u8; 32] {
 pub struct Issued {
     /// Public identifier of the certificate.
     pub id: Uuid,
-    /// Serial number.
+    /// Serial number, unique among the certificates of this CA.
     pub serial: SerialNumber,
     /// SHA-256 of the certificate in DER.
     pub fingerprint: Fingerprint,

@@ -30,7 +30,8 @@ const LIMITS_MAX: usize = 1_000;
 /// Maximum number of attempts of a transaction that conflicts with another.
 const ATTEMPTS: usize = 3;
 
-/// Database state that concerns a request, read before the signature.
+/// Result of the lookups for a request before the signature: whether its key is blocked, and the earlier use of its idempotency
+/// key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IssuingState {
     pub(super) blocked: bool,

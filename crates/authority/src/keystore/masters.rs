@@ -1,4 +1,4 @@
-//! Checks that the configured master keys match the database, and reports which master key each value is encrypted under.
+//! Checks that the configured master keys match the database, and counts the values that are encrypted under each master key.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,9 @@ impl MasterKeyUse {
 }
 
 impl KeyStore {
-    /// Checks the master keys against the canary values of the database, and records the current one. If the database knows none of
-    /// the keys, nothing is written. An empty database accepts the first key, even if several nodes start at the same time.
+    /// Checks the master keys against the canary values of the database, and records the current master key. If the database lists
+    /// only other master keys, nothing is written. An empty database accepts the first key, even if several nodes start at the same
+    /// time.
     ///
     /// # Errors
     /// [`MasterKeyCheckError`]

@@ -39,7 +39,7 @@ pub fn weak_key_reason(key: &PublicKey) -> Option<String> {
 /// Requirements for a certificate, in addition to the general ones.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LintRequirements {
-    /// Whether TLS servers present the certificate. It then needs names and the extended key usage `serverAuth`.
+    /// Whether TLS servers present the certificate. Such a certificate needs names and the extended key usage `serverAuth`.
     pub for_servers: bool,
     /// Whether the rules of publicly trusted CAs apply.
     pub publicly_trusted: bool,

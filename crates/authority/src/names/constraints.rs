@@ -69,7 +69,7 @@ fn cover(subtree: &Subtree, name: &GeneralName) -> Option<Cover> {
             };
             both(holds)
         }
-        // An unsupported kind of subtree may concern any kind of name.
+        // An unsupported kind of subtree may apply to any kind of name.
         (Subtree::Other, _) => Some(Cover { whole: false, part: true }),
         _ => None,
     }
@@ -100,7 +100,7 @@ fn host_of(uri: &str) -> String {
     host.split(':').next().unwrap_or("").to_ascii_lowercase()
 }
 
-/// Returns the relation of a directory subtree to a subject. The subject is in the subtree if its first relative names are those of
+/// Returns the relation of a directory subtree to a subject. The subject is in the subtree if its first relative names equal the relative names of
 /// the base. Returns `None` for other kinds of subtrees.
 fn directory(subtree: &Subtree, subject: &DistinguishedName) -> Option<Cover> {
     let Subtree::Directory(base) = subtree else { return None };

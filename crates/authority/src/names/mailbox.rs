@@ -8,7 +8,7 @@ use x509::HostName;
 /// Maximum length of the local part in bytes (RFC 5321 section 4.5.3.1.1).
 const LOCAL_PART_MAX: usize = 64;
 
-/// A rule for email addresses.
+/// A rule that allows one email address, or all addresses of a host or of the hosts below a name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum EmailRule {
     /// `ops@a.example`: only this address.

@@ -85,9 +85,9 @@ impl Default for NameRules {
 /// A name that is not allowed, with the reason.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NameRefusal {
-    /// The name; `None` if the reason concerns all names.
+    /// The name; `None` if the reason applies to all names.
     pub name: Option<GeneralName>,
-    /// Reason for people.
+    /// Human-readable reason.
     pub reason: String,
 }
 

@@ -16,7 +16,7 @@ use crate::tables::RevokedRow;
 /// Maximum number of cached responders, one for each CA.
 const RESPONDERS_MAX: u64 = 1_000;
 
-/// An OCSP response in the form in which it is served.
+/// An encoded OCSP response, with its dates for HTTP caches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OcspAnswer {
     /// The OCSPResponse in DER.
@@ -25,7 +25,7 @@ pub struct OcspAnswer {
     pub freshness: Option<Freshness>,
 }
 
-/// Dates of a response without a nonce.
+/// Dates for HTTP caches, of an OCSP response without a nonce.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Freshness {
     /// Time at which the status was known to be correct (thisUpdate).

@@ -150,7 +150,8 @@ impl Authority {
         }
     }
 
-    /// Returns a new responder. It is called under the lease, and first checks whether an earlier holder has created the responder.
+    /// Returns a new responder. The caller holds the lease. First checks whether an earlier holder of the lease has created the
+    /// responder.
     async fn renew_responder(&self, ca: &Ca) -> Result<Arc<Responder>, OcspError> {
         match self.stored_responder(ca).await? {
             Some((Age::Young, responder)) => Ok(responder),

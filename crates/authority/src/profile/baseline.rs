@@ -20,7 +20,7 @@ pub struct ProposedCertificate<'a> {
     pub key: &'a PublicKey,
     /// Signature algorithm of the certificate.
     pub signature: &'a SignatureAlgorithm,
-    /// Serial number.
+    /// Serial number of the certificate; at least 8 bytes are required.
     pub serial: &'a SerialNumber,
     /// First second of validity.
     pub not_before: UnixTime,
@@ -36,7 +36,7 @@ pub struct ProposedCertificate<'a> {
     pub ocsp: bool,
 }
 
-/// A violation of a rule.
+/// A violation of the Baseline Requirements by a planned certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Violation {
     /// Section of the Baseline Requirements.
@@ -156,8 +156,8 @@ fn dns(text: &str, found: &mut Violations) {
     let host = text.strip_prefix("*.").unwrap_or(text);
     match x509::public_suffix(host) {
         Some(suffix) if suffix.kind != SuffixKind::Unlisted => {
-            // A public suffix itself, or a wildcard directly below it, is not allowed (BR section 3.2.2.6). For private suffixes on
-            // the list, such as github.io, the owner may have a wildcard.
+            // A public suffix itself, or a wildcard directly below it, is not allowed (BR section 3.2.2.6). The private section of
+            // the public suffix list is an exception: the owner of a suffix such as github.io may have a wildcard.
             let whole = suffix.text == host;
             let icann = suffix.kind == SuffixKind::Icann;
             if whole && icann && text.starts_with("*.") {

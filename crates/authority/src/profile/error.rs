@@ -1,4 +1,4 @@
-//! Errors of profiles.
+//! Errors in the lookup and the storage of profiles.
 
 use std::sync::Arc;
 

@@ -125,8 +125,8 @@ impl Authority {
         ProfileRecord::of(row)
     }
 
-    /// Deletes a profile. It issues no more certificates; issued certificates stay valid. `expected` as in
-    /// [`Authority::put_profile`].
+    /// Deletes a profile, so that no more certificates are issued with it. Issued certificates stay valid. `expected` is the
+    /// revision to delete, as in [`Authority::put_profile`].
     ///
     /// # Errors
     /// [`ProfileError::Unknown`], [`ProfileError::Stale`], or an error of the database.

@@ -20,9 +20,9 @@ pub use usage::{KeyPurpose, KeyUsageName};
 
 /// Maximum length of a profile name in bytes.
 const NAME_MAX: usize = 64;
-/// Minimum lifetime; renewal needs some time.
+/// Minimum lifetime in seconds. A shorter one leaves too little time for renewal.
 const LIFETIME_MIN_SECONDS: i64 = 60;
-/// Maximum lifetime, for certificates that are never renewed.
+/// Maximum lifetime in seconds, for certificates that are never renewed.
 const LIFETIME_MAX_SECONDS: i64 = 100 * 366 * DAY;
 /// Maximum time by which the start of validity may precede the current time. Clocks of clients are not slower than this.
 const BACKDATE_MAX_SECONDS: i64 = 30 * DAY;
@@ -50,7 +50,7 @@ pub struct Profile {
     /// to `key_types`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsa_bits_min: Option<u32>,
-    /// Lifetime of certificates.
+    /// Default and maximum lifetime of certificates.
     #[serde(default)]
     pub validity: Validity,
     /// Rules that subject alternative names must match.
@@ -166,7 +166,7 @@ pub struct Urls {
     pub issuer: bool,
 }
 
-/// A predefined set of rules.
+/// A predefined set of rules that a profile can apply in addition to its own.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {

@@ -13,7 +13,7 @@ use x509::cms::{ContentCipher, Digest, EnvelopedData, Identity, KeyTransport, Re
 use zeroize::Zeroizing;
 
 /// Error for a message that cannot be decrypted. The error gives no reason: an attacker who can distinguish bad padding from a bad
-/// key or bad content can decrypt messages of others (Bleichenbacher 1998, Vaudenay 2002).
+/// key or bad content can decrypt messages of other clients (Bleichenbacher 1998, Vaudenay 2002).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Sealed;
 

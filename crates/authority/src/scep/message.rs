@@ -55,7 +55,7 @@ pub(super) enum FailInfo {
     CertificateId = 4,
 }
 
-/// A failure, with a text for the client and its log.
+/// A failure, with a text that explains it to the client.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Failure {
     pub(super) info: FailInfo,
@@ -140,12 +140,10 @@ fn octets(value: &[u8]) -> Option<Vec<u8>> {
     (nonce.len() <= NONCE_MAX).then(|| nonce.to_vec())
 }
 
-/// Content of a reply.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// Success, with an EnvelopedData.
     Success(Vec<u8>),
-    /// The request failed.
     Failure(Failure),
     /// The request is pending. The client must poll.
     Pending,

@@ -1,8 +1,8 @@
 //! SCEP (RFC 8894): enrolment of devices that support no other protocol.
 //!
 //! Paths are `/scep` for the default profile and `/scep/PROFILE`. Each also works with one additional segment, because clients add
-//! `pkiclient.exe`. Clients encrypt requests to a special RSA key, separate from the CA key. GetCACert returns its certificate,
-//! which the CA has issued.
+//! `pkiclient.exe`. Clients encrypt requests to an RSA key that is separate from the CA key. The CA issues a certificate for this
+//! RSA key, and GetCACert returns it.
 
 mod cipher;
 mod message;
@@ -40,7 +40,7 @@ const RECIPIENTS_MAX: u64 = 1_024;
 /// that do not know SCEPStandard.
 const CAPABILITIES: &[u8] = b"SCEPStandard\nAES\nPOSTPKIOperation\nRenewal\nSHA-256\nSHA-512\n";
 
-/// Options of the SCEP server.
+/// Options of the SCEP server: its profiles and the accepted hash algorithms.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScepOptions {

@@ -68,7 +68,6 @@ fn fail<T>(info: FailInfo, text: impl Into<String>) -> Result<T, Trouble> {
     Err(Failure::new(info, text).into())
 }
 
-/// A decrypted message.
 struct Opened {
     incoming: Incoming,
     content: Zeroizing<Vec<u8>>,

@@ -37,14 +37,13 @@ impl Operation {
     }
 }
 
-/// The operations. Each is also available below the name of a profile.
+/// The SCEP operations. Each also has a path with the name of a profile.
 pub const OPERATIONS: [crate::Operation; 3] = [
     crate::Operation::of(&["GET"], "/scep?operation=GetCACaps", AccessRule::Anybody),
     crate::Operation::of(&["GET"], "/scep?operation=GetCACert", AccessRule::Anybody),
     crate::Operation::of(&["GET", "POST"], "/scep?operation=PKIOperation", AccessRule::ScepMessage),
 ];
 
-/// A parsed query.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Query {
     pub(super) operation: Operation,

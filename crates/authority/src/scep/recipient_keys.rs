@@ -26,7 +26,7 @@ use crate::tree::{self, Ca, Urls};
 
 /// Key type that every SCEP client supports; many do not support larger keys.
 const KIND: KeyType = KeyType::Rsa2048;
-/// Lifetime of the certificate in seconds: two years. A new one is issued after two thirds of it.
+/// Lifetime of the certificate in seconds: two years. A new certificate is issued after two thirds of this time.
 pub(crate) const RECIPIENT_LIFETIME_SECONDS: i64 = 730 * DAY;
 /// Seconds by which the start of validity precedes the current time, for clients whose clocks are slow.
 const BACKDATE_SECONDS: i64 = 300;
@@ -152,7 +152,7 @@ impl Scep {
         Ok(certificate)
     }
 
-    /// Stores key and certificate in place of `before`. Returns false if another node has stored its own in the meantime.
+    /// Stores key and certificate in place of `before`. Returns false if another node has already stored its own.
     async fn keep(
         &self,
         ca: &Ca,

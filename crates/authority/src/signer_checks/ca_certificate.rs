@@ -16,8 +16,8 @@ pub(super) struct Issuing<'a> {
     pub(super) ca: Option<&'a Ca>,
 }
 
-/// Checks a CA certificate. It is signed only for a key of the signer itself, so that a server cannot obtain a CA certificate for
-/// its own key.
+/// Checks a CA certificate. The certified key must be a key of the signer itself, so that a server cannot obtain a CA certificate
+/// for its own key.
 pub(super) async fn check(
     authority: &Authority,
     issuing: Issuing<'_>,
@@ -70,7 +70,7 @@ async fn holds(
     Ok(false)
 }
 
-/// Checks a CSR. It contains only the name and the key; the external parent CA decides about the certificate.
+/// Checks that a CSR is for the key that signs it. The external parent CA decides about the contents of the certificate.
 pub(super) fn check_request(key: &dyn Signer, tbs: &[u8]) -> Result<(), Refusal> {
     let der = build::signed(tbs, &key.algorithm(), &[0; 64]);
     let request = CertificateRequest::parse(&der)

@@ -39,8 +39,8 @@ pub struct SignerRules {
     /// Allowed profiles, each with the SHA-256 of its stored document in hexadecimal. If empty, every profile in the database is
     /// allowed.
     pub profiles: BTreeMap<String, String>,
-    /// Directory in which the signer stores the newest CRL of each kind, to check later ones. With `None`, the newest CRL is read
-    /// from the database at startup, where an intruder may have replaced it with an older one.
+    /// Directory in which the signer stores the newest CRL of each kind, to check later CRLs. With `None`, the signer reads the
+    /// newest CRL from the database at startup. An intruder may have replaced the CRL in the database with an older one.
     pub crl_folder: Option<PathBuf>,
 }
 
@@ -53,7 +53,7 @@ pub struct CheckedCaKeys {
 }
 
 impl CheckedCaKeys {
-    /// Creates the checks. Nothing is read yet.
+    /// Creates the checks of a signer process. Reads nothing yet.
     #[must_use]
     pub fn new(authority: Authority, rules: SignerRules, consents: Arc<dyn ApprovalSource>) -> Self {
         let crls = KnownCrls::with_folder(rules.crl_folder.clone());

@@ -43,7 +43,7 @@ pub struct ApprovedPlan {
     pub sha256: [u8; 32],
     /// Actors that approved the plan.
     pub decided_by: String,
-    /// Actors that may not approve the plan: the requester, and the actors that changed the plan.
+    /// Actors that are not allowed to approve the plan: the requester, and the actors that changed the plan.
     pub barred: Vec<String>,
 }
 

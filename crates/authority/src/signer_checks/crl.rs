@@ -19,7 +19,7 @@ use crate::tree::{Ca, Urls};
 /// Maximum difference in seconds between the clocks of a server and of the signer.
 const CLOCK_SECONDS: i64 = 600;
 
-/// Contents of the newest CRL of a kind.
+/// Contents of the newest CRL of one kind: full, shard or delta.
 #[derive(Debug, Default)]
 struct Known {
     number: Vec<u8>,
@@ -205,8 +205,8 @@ async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &Known)
     Ok(())
 }
 
-/// Returns whether a certificate has expired. It uses the certificate, which only the CA can have signed, and not the columns of
-/// the database.
+/// Returns whether a certificate has expired. Reads the date from the signed certificate and not from the columns of the database,
+/// which an intruder can change.
 async fn has_expired(authority: &Authority, ca: &Ca, serial: &SerialNumber) -> Result<bool, Refusal> {
     let row = tables::Issued::of(authority.store()).by_serial(ca.id, serial.content()).await?;
     let Some(certificate) = row.and_then(|row| Certificate::parse(&row.der).ok()) else { return Ok(false) };

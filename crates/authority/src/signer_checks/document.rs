@@ -1,10 +1,10 @@
-//! Documents that are not yet signed.
+//! Parsing and comparison of documents before they are signed.
 
 use x509::{Certificate, SignatureAlgorithm, build};
 
 use super::refusal::Refusal;
 
-/// Parses a tbsCertificate as the resulting certificate. Trailing data is rejected.
+/// Parses a tbsCertificate into the certificate that its signature would create. Rejects trailing data.
 pub(super) fn certificate(tbs: &[u8], algorithm: &SignatureAlgorithm) -> Result<Certificate, Refusal> {
     let der = build::signed(tbs, algorithm, &[0; 64]);
     let draft =

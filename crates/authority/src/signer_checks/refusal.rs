@@ -11,7 +11,7 @@ use crate::tree::CaError;
 /// Reason why a signer rejects an order. Nothing was signed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The document is not the one that results from its purpose.
+    /// The document differs from the one that the signer builds for the same purpose.
     #[error("the document differs from the one the signer computed from the request: {0}")]
     Differs(String),
     /// The profile or one of its policies forbids the document.

@@ -10,7 +10,7 @@ use crate::ocsp::responder_tbs;
 use crate::scep::{RECIPIENT_LIFETIME_SECONDS, recipient_tbs};
 use crate::tree::{Ca, Urls};
 
-/// A service of a CA that has a certificate.
+/// A CA service with its own certificate: the OCSP responder or the SCEP server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Service {
     Ocsp,

@@ -13,10 +13,10 @@ store::handle! {
 /// Maximum number of CAs in a database; all of them are cached.
 pub const CAS_MAX: usize = 10_000;
 
-/// A certification authority (CA).
+/// A stored CA: its key, state, parent and specification.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaRow {
-    /// Identifier of the CA.
+    /// Identifier of the CA, part of its publication URLs.
     pub id: Uuid,
     /// Name of the CA, unique.
     pub name: String,
@@ -65,10 +65,10 @@ named! {
     }
 }
 
-/// A certificate of a CA.
+/// A stored certificate of a CA: its own, a cross-signed one, or one of a CA above it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaCertificateRow {
-    /// Identifier of the CA.
+    /// CA to which the certificate belongs.
     pub ca_id: Uuid,
     /// SHA-256 of `der`.
     pub sha256: [u8; 32],
@@ -141,8 +141,9 @@ VALUES (:ca_id, :sha256, :role, :position, :issuer_ca, :der, :not_after, :create
   NOTHING"
 };
 
-/// Counts at most ?3 valid certificates that a CA issued, because larger numbers make no difference. It reads all certificates of
-/// the CA, but runs only once for each CA. The CA's own certificates and certificates of retired CAs are not counted.
+/// Counts at most ?3 valid certificates that a CA issued, because larger numbers make no difference. This statement reads all
+/// certificates of the CA, but runs only once for each CA. The CA's own certificates and certificates of retired CAs are not
+/// counted.
 const LIVING_ISSUED: &str = "-- living_issued
 SELECT count(*) FROM (
     SELECT 1 FROM issued i WHERE i.ca = ?1 AND i.not_after > ?2 AND i.certificate_id NOT IN (
@@ -217,11 +218,11 @@ impl CaCache<'_> {
 /// The properties of a CA from which the issuing CA is chosen.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaChoiceRow {
-    /// Identifier of the CA.
+    /// Identifier of the CA, part of its publication URLs.
     pub id: Uuid,
-    /// Name of the CA.
+    /// Name of the CA, unique.
     pub name: String,
-    /// State: see [`CaRow::state`].
+    /// State: `pending`, `active`, `retiring` or `retired`.
     pub state: String,
     /// Parent CA on this server.
     pub parent_id: Option<Uuid>,

@@ -56,32 +56,32 @@ pub struct NewChange {
     pub expires_at_us: i64,
 }
 
-/// A pending change as stored.
+/// A stored change with its state, decision and number of approvals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeRow {
-    /// See [`NewChange::id`].
+    /// Identifier of the change.
     pub id: Uuid,
-    /// See [`NewChange::action`].
+    /// The action, such as `profile.put`.
     pub action: String,
-    /// See [`NewChange::object`].
+    /// The object of the change, such as `profile/vip`.
     pub object: String,
-    /// See [`NewChange::profiles`].
+    /// Profiles that require approval and depend on the object, JSON.
     pub profiles: String,
-    /// See [`NewChange::needed`].
+    /// Number of people who must approve the change.
     pub needed: u32,
     /// State of the change. An open change expires at `expires_at_us`.
     pub state: ChangeState,
-    /// See [`NewChange::plan`].
+    /// Plan to approve, JSON.
     pub plan: String,
-    /// See [`NewChange::plan_sha256`].
+    /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: [u8; 32],
-    /// See [`NewChange::sealed`]; `None` once the change is decided or expired.
+    /// The change, encrypted for the column [`SEALED_CHANGES`]; `None` once the change is decided or expired.
     pub sealed: Option<Vec<u8>>,
-    /// See [`NewChange::requested_by`].
+    /// Actor that requested the change.
     pub requested_by: String,
-    /// See [`NewChange::requested_at_us`].
+    /// Time of the request in microseconds.
     pub requested_at_us: i64,
-    /// See [`NewChange::expires_at_us`].
+    /// Expiry time in microseconds.
     pub expires_at_us: i64,
     /// Actor that approved or rejected the change.
     pub decided_by: Option<String>,
@@ -170,7 +170,7 @@ pub async fn change_row(tx: &mut Tx, id: Uuid) -> Result<Option<ChangeRow>, Stor
 /// A state transition of a pending change.
 #[derive(Clone, Debug)]
 pub struct ChangeDecision {
-    /// Identifier of the change.
+    /// Identifier of the change to decide.
     pub id: Uuid,
     /// State that the change must have. In any other state, nothing is changed.
     pub from: ChangeState,

@@ -18,7 +18,7 @@ coded! {
         Open = 0 => "open",
         /// The certificate may be issued.
         Approved = 1 => "approved",
-        /// The certificate may not be issued.
+        /// The certificate must not be issued.
         Rejected = 2 => "rejected",
     }
 }
@@ -32,7 +32,7 @@ pub struct NewEnrolment {
     pub key_sha256: [u8; 32],
     /// Protocol: [`Source::Est`] or [`Source::Scep`].
     pub protocol: Source,
-    /// Profile of the request.
+    /// Profile under which the certificate is requested.
     pub profile: String,
     /// Name of the requester in the audit log.
     pub requester: String,
@@ -59,22 +59,22 @@ pub struct EnrolmentPlan {
     pub needed: u32,
 }
 
-/// A stored enrolment.
+/// A stored enrolment with its state and decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnrolmentRow {
     /// Public identifier.
     pub id: Uuid,
-    /// See [`NewEnrolment::key_sha256`].
+    /// SHA-256 of protocol, profile, requester and request. It is the same for a repeated request.
     pub key_sha256: [u8; 32],
-    /// See [`NewEnrolment::protocol`].
+    /// Protocol: [`Source::Est`] or [`Source::Scep`].
     pub protocol: Source,
-    /// Profile of the request.
+    /// Profile under which the certificate is requested.
     pub profile: String,
     /// Actor that requested the certificate.
     pub requester: String,
     /// The CSR in DER.
     pub request: Vec<u8>,
-    /// Summary of the request.
+    /// Summary of the request: subject and names.
     pub summary: String,
     /// Approval state of the enrolment.
     pub state: EnrolmentState,
@@ -98,10 +98,10 @@ pub struct EnrolmentRow {
     pub given: u32,
 }
 
-/// The key of a CA to which clients encrypt messages (RFC 8894 section 2.2).
+/// The SCEP recipient of a CA: the key to which SCEP clients encrypt messages, with its certificate (RFC 8894 section 2.2).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RecipientRow {
-    /// Identifier of the CA.
+    /// CA to which clients send the encrypted messages.
     pub ca: Uuid,
     /// Id of the key in table `keys`.
     pub key: Uuid,
@@ -232,10 +232,10 @@ pub async fn reopen_enrolment(
     Ok(tx.execute(REOPEN, parameters).await? == 1)
 }
 
-/// A decision on an enrolment.
+/// A decision to store: whether an enrolment is approved, by which actor, and how long the client can fetch the result.
 #[derive(Clone, Debug)]
 pub struct EnrolmentDecision {
-    /// Identifier of the enrolment.
+    /// Identifier of the enrolment to decide.
     pub id: Uuid,
     /// Whether the certificate may be issued.
     pub approved: bool,
@@ -267,8 +267,8 @@ pub async fn decide_enrolment(tx: &mut Tx, decision: EnrolmentDecision) -> Resul
     Ok(tx.execute(DECIDE, parameters).await? == 1)
 }
 
-/// Stores the SCEP recipient of a CA. It replaces the recipient with the certificate `replaces`; with `None`, no recipient may be
-/// stored yet. Returns false if a different recipient is stored.
+/// Stores the SCEP recipient of a CA in place of the recipient with the certificate `replaces`. With `None`, the CA must not have a
+/// stored recipient yet. Returns false if a different recipient is stored.
 ///
 /// # Errors
 /// Fails if the database fails.
@@ -351,7 +351,7 @@ impl Enrolments<'_> {
         self.0.execute(TRIM, vec![before_us.into()]).await
     }
 
-    /// Returns the key to which clients encrypt messages to a CA.
+    /// Returns the SCEP recipient of a CA, to which clients encrypt messages; `None` if none is stored.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -1,5 +1,5 @@
-//! Storage of the marks of principals, that is, other identifiers of an actor. They are kept after the identity is deleted, so that
-//! a person cannot appear as another one by deleting a token.
+//! Storage of the marks of principals, that is, further identifiers of an actor. Marks are kept after the identity is deleted, so
+//! that a person who deletes a token cannot appear as another person.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ SELECT mark FROM principals WHERE actor = :actor"
 
 pub(crate) const BULKS: &[&BulkStatement] = &[&NOTE, &OF];
 
-/// Stores the marks of a principal.
+/// Stores the marks of a principal, so that they stay known after the identity is deleted.
 ///
 /// # Errors
 /// Fails if the database fails.

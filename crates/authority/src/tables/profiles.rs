@@ -7,10 +7,10 @@ store::handle! {
     Profiles
 }
 
-/// A stored profile.
+/// A profile as stored: its JSON, which is not parsed here, and its revision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileRow {
-    /// Name of the profile.
+    /// Name of the profile, unique.
     pub name: String,
     /// The profile as JSON.
     pub body: String,
@@ -72,7 +72,7 @@ pub async fn delete_profile(tx: &mut Tx, name: &str, expected: Option<i64>) -> R
     Ok(tx.execute(DELETE, vec![name.into(), expected.unwrap_or(-1).into()]).await? > 0)
 }
 
-/// Returns a profile, read within the transaction.
+/// Returns the profile with this name, read within the transaction; `None` if it does not exist.
 ///
 /// # Errors
 /// Fails if the database fails.
@@ -82,7 +82,7 @@ pub async fn profile_row(tx: &mut Tx, name: &str) -> Result<Option<ProfileRow>, 
 }
 
 impl Profiles<'_> {
-    /// Returns a profile by its name.
+    /// Returns the profile with this name; `None` if it does not exist.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -38,7 +38,7 @@ DELETE FROM approval_votes WHERE voted_at < ?1";
 pub(crate) const ALL: &[&str] = &[OF_PLAN, TRIM];
 pub(crate) const BULKS: &[&BulkStatement] = &[&PUT];
 
-/// Returns the approvers of a plan in order of time, read within the transaction.
+/// Returns the approvers of a plan, earliest vote first, read within the transaction.
 ///
 /// # Errors
 /// Fails if the database fails.
@@ -69,7 +69,7 @@ pub async fn put_vote(tx: &mut Tx, vote: &VoteRow) -> Result<(), StoreError> {
 }
 
 impl Votes<'_> {
-    /// Returns the approvers of a plan in order of time.
+    /// Returns the approvers of a plan, earliest vote first.
     ///
     /// # Errors
     /// Fails if the database fails.

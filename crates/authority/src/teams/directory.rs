@@ -13,7 +13,7 @@ use super::ownership::Ownership;
 use crate::tables;
 use crate::tables::count_certificate;
 
-/// Lifetime of the cached ownership. A change by another node takes effect here after this time at the latest.
+/// Lifetime of the cached ownership. A change by another node takes effect on this node after this time at the latest.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 /// Directory of the objects that each team owns. Clones are cheap and share the cache.
@@ -31,7 +31,7 @@ struct DirectoryParts {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the team {team} has reached its quota of {most} certificates for today (UTC)")]
 pub struct OverQuota {
-    /// Name of the team.
+    /// Name of the team whose quota is exceeded.
     pub team: String,
     /// Quota of certificates per day.
     pub most: u32,

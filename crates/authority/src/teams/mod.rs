@@ -1,7 +1,7 @@
 //! Teams as owners of names, profiles, issuers, targets and credential paths.
 //!
-//! Only [`Ownership`] decides whether the objects of a request belong together. [`Ownership::admits`] decides for a grant of a
-//! caller, and [`Ownership::check_issue`] for every certificate before it is issued, over any protocol.
+//! Only [`Ownership`] decides whether the objects of a request belong together. [`Ownership::admits`] decides whether a caller's
+//! grant gives access to an object. [`Ownership::check_issue`] checks every certificate before it is issued, over any protocol.
 
 mod directory;
 mod ownership;

@@ -36,7 +36,7 @@ enum OwnsNames {
 /// Reason why objects do not belong together. The messages reveal nothing about other teams.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OwnershipMismatch {
-    /// The name belongs to another team, or the caller has no team and the name belongs to one.
+    /// The name belongs to a team, but not to the caller's team.
     #[error("{0}: this name does not belong to the team of the request")]
     Name(String),
     /// The name does not belong to the team.
@@ -93,8 +93,8 @@ impl Ownership {
         self.objects.keys().any(|(owned, _)| *owned == kind)
     }
 
-    /// Returns the teams of an object: the team in its label, if that team owns any object, and the owners of its profile, its
-    /// issuer, its names, its targets and its path.
+    /// Returns the teams of an object: the owners of its profile, its issuer, its names, its targets and its path. The team in the
+    /// object's label is included if that team owns any object.
     #[must_use]
     pub fn owners(&self, object: &Object) -> BTreeSet<&str> {
         let mut owners: BTreeSet<&str> = self.holders(object).map(|owner| &*owner.team).collect();
@@ -182,7 +182,8 @@ impl Ownership {
             Standing::Team(team) => self.teams.get_key_value(team.as_str()).map(|(team, _)| &**team),
             _ => None,
         };
-        // A caller without a team that is allowed to use a team's profile, by a password or by ACME, acts on behalf of that team.
+        // A password or ACME may allow a caller without a team to use a profile of a team. The caller then acts on behalf of that
+        // team.
         let foreign = of_caller.is_none() && matches!(standing, Standing::Team(_));
         if foreign && !teams.is_empty() {
             return Err(OwnershipMismatch::Objects);

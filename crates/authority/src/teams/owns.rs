@@ -1,4 +1,4 @@
-//! Patterns of the objects that a team owns.
+//! The objects that a team owns, and the team's quotas.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ coded! {
     pub enum OwnedKind: "kind of owned object" {
         /// A DNS suffix, including the suffix itself, or an IP address.
         Name = 0 => "name",
-        /// A profile.
+        /// A profile, by its name.
         Profile = 1 => "profile",
-        /// An issuer.
+        /// An issuer, by its name.
         Issuer = 2 => "issuer",
-        /// A deployment target.
+        /// A deployment target, by its name.
         Target = 3 => "target",
         /// A credential path: the credential and all credentials below it.
         Path = 4 => "path",
@@ -109,7 +109,7 @@ impl Owns {
         lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |object| (kind, object.as_str())))
     }
 
-    /// Checks that the objects are valid.
+    /// Checks the number, the spelling and the uniqueness of the objects.
     ///
     /// # Errors
     /// [`InvalidOwnedObjects`] describes what to correct.

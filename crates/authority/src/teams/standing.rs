@@ -1,9 +1,9 @@
-//! The team on whose behalf a certificate is requested.
+//! The rights of a requester to names and other objects that teams own.
 
-/// The team on whose behalf a certificate is requested.
+/// The rights of a requester to names and other objects that teams own.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Standing {
-    /// A caller without a team, which may not use names and profiles of teams.
+    /// A caller without a team. It can use a team's names only with a profile, issuer, target or path of the same team.
     #[default]
     Nobody,
     /// A caller of this team.

@@ -12,7 +12,7 @@ use x509::{Certificate, UnixTime};
 use crate::keystore::{KeyId, KeyStore};
 
 named! {
-    /// State of a CA.
+    /// State of a CA, which determines the documents that it still signs.
     pub enum CaState: "CA state" {
         /// Issues certificates.
         Active => "active",
@@ -33,7 +33,7 @@ pub struct Ca {
     pub id: Uuid,
     /// Name of the CA, unique.
     pub name: String,
-    /// Certificate of the CA.
+    /// The CA's own certificate, as opposed to a cross-signed one.
     pub certificate: Arc<Certificate>,
     /// Chain that a server sends after a certificate issued by this CA, in order: the certificate of this CA and of its parents,
     /// without the root. Empty for a root.
@@ -46,7 +46,7 @@ pub struct Ca {
     pub signer: KeyRef,
     /// Identifier of the CA key.
     pub key_id: KeyId,
-    /// State of the CA.
+    /// State of the CA. The certificate must also be valid for issuance: see [`Self::may_issue`].
     pub state: CaState,
     /// Path of the credential, for a CA in the credential store. This server does not trust such a CA, and issues from it only if a
     /// request names it.
@@ -95,7 +95,7 @@ impl Ca {
 /// A CA whose CSR waits for the certificate of an external parent.
 #[derive(Clone, Debug)]
 pub struct PendingCa {
-    /// Identifier of the CA.
+    /// Identifier of the CA. It stays the same after the CA is activated.
     pub id: Uuid,
     /// Name of the CA, unique among all CAs.
     pub name: String,

@@ -103,8 +103,8 @@ impl Dates {
         Self { from: now.plus(-new.backdate_seconds), until: now.plus(new.lifetime_seconds - 1) }
     }
 
-    /// Limits the dates to those of the issuer. An earlier start is moved to the issuer's start. A later end is an error: a chain
-    /// is invalid once any of its certificates has expired, and clients report this poorly.
+    /// Limits the dates to the issuer's dates. An earlier start is moved to the issuer's start. A later end is an error: a chain
+    /// becomes invalid when any of its certificates expires, and many clients do not report this clearly.
     pub(crate) fn within(self, issuer: &Certificate, now: UnixTime) -> Result<Self, NewCaError> {
         if self.until > issuer.not_after {
             return Err(NewCaError::Outlives {

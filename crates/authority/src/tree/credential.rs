@@ -1,9 +1,9 @@
-//! CAs whose certificate and key are a credential. Their certificates can be revoked as usual, but this server does not trust such
-//! a CA.
+//! CAs whose certificate and key are a credential. Certificates issued by such a CA can be revoked as usual, but this server does
+//! not trust the CA.
 //!
 //! The credential store keeps the certificate and key of such a CA as a value. A copy of the key is in the table of keys, so that
-//! CRLs are still signed after the value is deleted. Anyone who may write a credential can create such a CA. Therefore neither
-//! client authentication nor profiles accept it like the server's own CAs.
+//! CRLs are still signed after the value is deleted. Anyone who may write a credential can create such a CA. Therefore client
+//! authentication and profiles do not accept it as one of the server's own CAs.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ use crate::Authority;
 use crate::issue::Source;
 use crate::tables::NewIssued;
 
-/// A credential that is a CA.
+/// A version of a credential that contains a CA certificate and its key.
 #[derive(Clone, Copy)]
 pub struct CredentialCa<'a> {
     /// Path of the credential.
     pub path: &'a str,
-    /// Certificate of the version.
+    /// Certificate in this version of the credential.
     pub certificate: &'a Certificate,
-    /// Key of the version.
+    /// Private key in this version of the credential.
     pub key: &'a PrivateKey,
 }
 
@@ -59,7 +59,7 @@ impl Authority {
         let parent = find_parent(&chain, &known);
         let specification = json!({ "imported": true, CREDENTIAL: path });
         match self.store_imported_ca(&name, chain, parent, key.clone(), specification, actor).await {
-            // Another node or request was faster.
+            // Another node or request imported the CA first.
             Err(ImportError::NameTaken(name)) => {
                 self.invalidate_cas_cache();
                 let known = self.ca_by_certificate(&certificate.fingerprint).await?;
@@ -98,9 +98,9 @@ impl Authority {
     }
 }
 
-/// Returns the CA name of a credential, such as `credential deploy.cf.ca 01f3a2b4` for `/deploy/cf/ca`. It consists of the end of
-/// the path that fits, with dots for characters that CA names do not allow, and of the beginning of the certificate's fingerprint,
-/// which distinguishes versions.
+/// Returns the CA name of a credential, such as `credential deploy.cf.ca 01f3a2b4` for `/deploy/cf/ca`. The name contains as much
+/// of the end of the path as fits, with dots for characters that CA names do not allow. The beginning of the certificate's
+/// fingerprint follows, to distinguish versions.
 fn name_of(path: &str, certificate: &Fingerprint) -> String {
     let tag = HEXLOWER.encode(&certificate.as_bytes()[..4]);
     let plain = |c: char| if c.is_alphanumeric() || "_-".contains(c) { c } else { '.' };

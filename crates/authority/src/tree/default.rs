@@ -1,4 +1,4 @@
-//! The default CA, which issues if a request names none.
+//! The default CA, which issues certificates for requests that name no CA.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::Authority;
 use crate::tables;
 
 impl Authority {
-    /// Returns the CA that issues if a request names none: see [`Self::issuing_ca`]. Returns `None` if no CA issues.
+    /// Returns the CA that issues certificates for requests that name no CA: see [`Self::issuing_ca`]. Returns `None` if no CA
+    /// issues.
     ///
     /// # Errors
     /// [`CaError::Store`].
@@ -79,7 +80,7 @@ fn default_of(own: &[Candidate]) -> Option<Uuid> {
     default.or_else(|| without_children(&all)).or_else(|| without_children(&active)).map(|ca| ca.id)
 }
 
-/// The CAs as seen by a transaction, to determine which of them issues.
+/// A snapshot of the CAs within a transaction, from which the issuing CA is chosen.
 #[derive(Debug, Default)]
 pub struct CaChoice {
     cas: Vec<(Uuid, String)>,

@@ -1,4 +1,4 @@
-//! Errors of CAs.
+//! Errors in the lookup, creation, import and retirement of CAs.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub enum NewCaError {
     /// Another CA has this name.
     #[error("a certification authority named {0:?} already exists, or the maximum of {max} is reached", max = tables::CAS_MAX)]
     NameTaken(String),
-    /// The state or the dates of the parent CA forbid the issue.
+    /// The parent CA cannot issue, because of its state or its dates.
     #[error("the CA {0} issues no certificates: it is retiring, retired, expired or not yet valid")]
     NotIssuing(String),
     /// The path length of the parent allows no CA below it.
@@ -58,7 +58,7 @@ pub enum NewCaError {
     /// The parent is not a CA of this server.
     #[error("the CA {0} has an external issuer: request the renewal there, and import the certificate")]
     Elsewhere(String),
-    /// The certificate of the CA is a credential.
+    /// The CA belongs to the credential store. Regenerate the credential instead.
     #[error("the CA {0} is the credential {1}: regenerate it with `bulla credential regenerate {1}`")]
     Credential(String, Arc<str>),
     /// The validity is too short.

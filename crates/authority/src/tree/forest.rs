@@ -19,8 +19,8 @@ const PATH_MAX: usize = 16;
 /// Maximum number of alternate chains of one CA.
 const ALTERNATES_MAX: usize = 8;
 
-/// Cache of all CAs. It is read again after a change on this node, or when the change counter in the database differs. The counter
-/// is checked every [`crate::AuthorityOptions::cache_lifetime`].
+/// Cache of all CAs. The CAs are read again after a change on this node, or when the change counter in the database differs. The
+/// counter is checked every [`crate::AuthorityOptions::cache_lifetime`].
 pub struct CaCache {
     pub(super) cache: Cache<(), Arc<CaSnapshot>, CaError>,
     /// The last cached state, perhaps out of date. It avoids reading unchanged data again.
@@ -172,8 +172,8 @@ fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8
     (chain, None)
 }
 
-/// Returns the other chains of a CA: through cross-signed certificates, and through certificates that a renewal has replaced, of this
-/// CA or of a CA above it.
+/// Returns the alternate chains of a CA. They contain cross-signed certificates, or certificates that a renewal of this CA or of a
+/// CA above it has replaced.
 fn alternate_chains(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     let mut alternates = Vec::new();
     let mut below = Chain::new();

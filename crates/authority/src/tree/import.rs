@@ -1,4 +1,4 @@
-//! Import of CAs with their key, and of certificates from an external parent for keys generated here.
+//! Import of CAs with their key, and of certificates that an external parent CA signed for keys of this server.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -14,7 +14,7 @@ use super::{Ca, CaState};
 use crate::Authority;
 use crate::tables;
 
-/// The result of [`Authority::retire`].
+/// The step of a CA's retirement that a call completed: see [`Authority::retire`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retirement {
     /// The CA issues no more certificates, but still signs CRLs and OCSP responses.

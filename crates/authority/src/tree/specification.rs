@@ -25,13 +25,13 @@ const SUBTREES_MAX: usize = 1_024;
 /// Maximum number of policies, and of usages, of one CA.
 const IDENTIFIERS_MAX: usize = 64;
 
-/// Maximum number of CAs from the credential store, where every version of a credential counts. The remaining capacity is reserved
+/// Maximum number of CAs from the credential store. Every version of a credential counts as one. The remaining capacity is reserved
 /// for the server's own CAs.
 pub(super) const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
 /// Member of a specification that contains the path of the credential.
 pub(super) const CREDENTIAL: &str = "credential";
 
-/// Specification of a new CA.
+/// Specification of a new CA: name, subject, key, lifetime and constraints.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewCa {
@@ -180,7 +180,7 @@ impl NewCa {
     }
 }
 
-/// Checks that the name is a valid CA name.
+/// Checks the characters and the length of a CA name. Rejects UUIDs.
 pub(crate) fn check_name(name: &str) -> Result<(), BadCa> {
     let letters = name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
     let length = (1..=NAME_MAX).contains(&name.chars().count());

@@ -1,5 +1,5 @@
-//! Optimization barriers: values about which the compiler can assume nothing. It cannot turn masks into branches, masked loads or
-//! masked permutations, and cannot remove a repeated computation that serves as a check.
+//! Optimization barriers: values about which the compiler can assume nothing. The compiler therefore cannot turn masks into
+//! branches, masked loads or masked permutations. It also cannot remove a repeated computation that serves as a check.
 //!
 //! Each barrier is a block of inline assembly without an instruction. The compiler must assume that the assembly changes its
 //! operand (Rust reference, "Rules for inline assembly"). `std::hint::black_box` guarantees nothing.

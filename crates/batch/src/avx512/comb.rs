@@ -46,7 +46,7 @@ impl<const ROWS: usize> Window<ROWS> {
     }
 }
 
-/// Checksum that detects corrupted tables: always a change of one word, and any other change except with probability 2^-64.
+/// Checksum of the tables. It always detects a change of one word. It detects any other change except with probability 2^-64.
 pub(super) struct Checksum(u64);
 
 impl Checksum {
@@ -58,13 +58,13 @@ impl Checksum {
         self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     }
 
-    /// Adds all lanes of a constant.
+    /// Adds all lanes of a constant to the checksum.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn add_number(&mut self, number: &EightShort) {
         number.iter().for_each(|limb| lanes(*limb).into_iter().for_each(|word| self.add(word)));
     }
 
-    /// Adds all entries and tags of the windows.
+    /// Adds all table entries of the windows, and their tags, to the checksum.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn add_windows<const ROWS: usize>(&mut self, windows: &[Window<ROWS>]) {
         for Window { rows, tags } in windows {

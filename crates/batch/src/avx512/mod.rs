@@ -39,7 +39,8 @@ pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Opt
     results
 }
 
-/// All secret intermediate values. Registers and spilled registers are not in here: registers are cleared, and the stack is wiped.
+/// All secret intermediate values that are not in registers. Registers are cleared, and the stack, which contains spilled
+/// registers, is wiped.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct Scratch {
     moduli: [Moduli; 2],

@@ -1,6 +1,6 @@
-//! Montgomery multiplication of eight pairs of 1,024-bit numbers in parallel. It is an "almost" Montgomery multiplication: results
-//! are below twice the modulus when the factors are (R is 2^1040, sixteen bits above the modulus). So no final subtraction is
-//! needed.
+//! Montgomery multiplication of eight pairs of 1,024-bit numbers in parallel. This is an "almost" Montgomery multiplication: if
+//! both factors are below twice the modulus, the result is, too. So no final subtraction is needed. R is 2^1040, sixteen bits above
+//! the modulus.
 //!
 //! A number consists of twenty limbs of 52 bits; a vector holds one limb of eight numbers. The 64-bit sums have twelve spare bits
 //! for up to eighty products before a carry.
@@ -60,8 +60,8 @@ macro_rules! rows {
     };
 }
 
-/// Adds `by`·`of` to the sums of a position and the next. The model must not inline this function: the compile time of LLVM grows
-/// with the square of the number of vector moves in a function, and a product has 6,500 (80 s).
+/// Adds `by`·`of` to the sums of a position and the next. The model must not inline this function. LLVM's compile time grows with
+/// the square of the number of vector moves in a function, and a product has 6,500 moves (80 s).
 #[cfg_attr(batch_model, inline(never))]
 #[cfg_attr(not(batch_model), inline, target_feature(enable = "avx512f,avx512ifma"))]
 fn add_product(window: &mut [__m512i; WINDOW], position: usize, by: &__m512i, of: &__m512i) {

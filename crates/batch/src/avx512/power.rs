@@ -1,4 +1,5 @@
-//! Powers modulo the two primes of eight keys, interleaved: while one waits for its last carries, the other computes products.
+//! Powers modulo the two primes of eight keys, interleaved: while one power waits for its last carries, the processor computes
+//! products of the other.
 
 use super::barrier::opaque;
 use super::instructions::{

@@ -10,7 +10,7 @@ use crate::module::{BufferSize, Output};
 
 /// Maximum number of attributes in a template. Searches use a few.
 const ATTRIBUTES_MAX: usize = 256;
-/// Maximum bytes of a searched value: a certificate.
+/// Maximum bytes of an attribute value in a search. The longest values are certificates.
 const VALUE_OCTETS_MAX: usize = 1 << 20;
 
 /// Returns `count` values from memory.

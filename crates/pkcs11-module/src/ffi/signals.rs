@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// Restores the thread's signal mask when dropped.
+/// Guard that restores the thread's signal mask when dropped.
 struct SignalMaskGuard(libc::sigset_t);
 
 impl Drop for SignalMaskGuard {

@@ -1,4 +1,4 @@
-//! The unsupported functions: keys are neither created nor changed here, and only used for signing.
+//! The unsupported functions. This module neither creates nor changes keys, and only signs with them.
 
 use std::ffi::c_void;
 

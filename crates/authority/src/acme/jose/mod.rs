@@ -39,7 +39,7 @@ pub struct Jws {
     pub nonce: Option<String>,
     /// URL to which the request is addressed (RFC 8555 section 6.4).
     pub url: String,
-    /// The decoded payload.
+    /// Payload of the request, decoded from base64url.
     pub payload: Vec<u8>,
     signing_input: Vec<u8>,
     signature: Vec<u8>,

@@ -1,4 +1,4 @@
-//! dns-01 (RFC 8555 section 8.4) and dns-account-01 (draft-ietf-acme-dns-account-label-03).
+//! Validation with dns-01 (RFC 8555 section 8.4) and dns-account-01 (draft-ietf-acme-dns-account-label-03).
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;

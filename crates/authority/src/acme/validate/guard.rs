@@ -33,7 +33,6 @@ const NEVER_V6: [(&str, &str); 7] = [
 const PRIVATE: [&str; 6] =
     ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "198.18.0.0/15"];
 
-/// The address filter.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     allow: Vec<IpNet>,

@@ -1,4 +1,4 @@
-//! http-01 (RFC 8555 section 8.3).
+//! Validation with http-01 (RFC 8555 section 8.3).
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};

@@ -42,7 +42,7 @@ impl Question {
 pub(crate) struct Proven {
     /// Observations for the audit log: addresses and responses.
     pub(crate) evidence: Vec<String>,
-    /// End of validity in microseconds.
+    /// Time in microseconds until which the proof is valid; `None` if the method sets no limit.
     pub(crate) until_us: Option<i64>,
 }
 

@@ -1,7 +1,7 @@
 //! Lookups of TXT and CAA records without a cache, so that a record counts as soon as the client has published it.
 //!
-//! The stub resolver queries the configured DNS servers over UDP from a random port with a random identifier. It repeats a
-//! truncated query over TCP, and follows aliases that leave the zone.
+//! The stub resolver queries the configured DNS servers over UDP from a random port with a random identifier. It repeats a query
+//! over TCP if the response is truncated. It follows CNAME records that lead out of the zone.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,9 +15,9 @@ use outbound::{Deadline, resolve};
 const ALIASES_MAX: usize = 8;
 /// Maximum number of records of a response to evaluate. A zone with more records is considered hostile.
 const RECORDS_MAX: usize = 512;
-/// Timeout of one UDP packet. The caller limits the whole lookup.
+/// Timeout for the response to one UDP query. The caller limits the whole lookup.
 const PATIENCE: Duration = Duration::from_millis(1_500);
-/// Time limit for one server before the next is queried: two packets.
+/// Time limit for one server before the next is queried: enough for two UDP queries.
 const SERVER_LIMIT: Duration = Duration::from_secs(3);
 /// Maximum number of DNS servers to use; resolver configurations have no more.
 const SERVERS_MAX: usize = 3;

@@ -1,4 +1,4 @@
-//! tls-alpn-01 (RFC 8737), and RFC 8738 for IP addresses.
+//! Validation with tls-alpn-01 (RFC 8737; RFC 8738 for IP addresses).
 
 use std::fmt::Write as _;
 use std::io;

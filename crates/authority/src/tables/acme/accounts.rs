@@ -12,7 +12,7 @@ use super::place::{place, placed};
 use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
-    /// State of an account.
+    /// Status of an ACME account (RFC 8555 section 7.1.2). Only `valid` accounts can place orders.
     pub enum AcmeAccountStatus: "ACME account status" {
         /// The account is in use.
         Valid = 0 => "valid",
@@ -26,13 +26,13 @@ coded! {
 /// An account, with the restrictions of its external key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeAccount {
-    /// Identifier of the account.
+    /// Identifier of the account, part of its URL.
     pub id: Uuid,
     /// Thumbprint of the account key (RFC 7638).
     pub thumbprint: [u8; 32],
     /// Public key as canonical JSON.
     pub jwk: String,
-    /// State of the account.
+    /// State of the account. Only a valid account is accepted as the signer of requests.
     pub status: AcmeAccountStatus,
     /// Contacts, as `mailto:` URLs.
     pub contacts: Vec<String>,
@@ -63,7 +63,7 @@ pub struct AcmeAccount {
 /// A new account, to be stored by [`insert_acme_account`].
 #[derive(Clone, Debug)]
 pub struct NewAcmeAccount {
-    /// Identifier of the account.
+    /// Identifier of the account, part of its URL.
     pub id: Uuid,
     /// Thumbprint of the account key (RFC 7638).
     pub thumbprint: [u8; 32],
@@ -126,7 +126,7 @@ VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT (thumbprint) DO N
 pub(super) const UNDO: &str = "-- acme_account_undo
 DELETE FROM acme_accounts WHERE id = ?1";
 
-/// Updates an account. NULL keeps a value; the status changes only from valid.
+/// Updates an account that is valid. If ?3 is NULL, the contacts do not change. An earlier agreement to the terms is kept.
 pub(super) const SET: &str = db::with_codes!([AcmeAccountStatus::{Valid}] "-- acme_account_set
 UPDATE acme_accounts SET status = ?2, contacts = COALESCE(?3, contacts), updated_at = ?5,
                          terms_agreed = CASE WHEN CAST(?4 AS BIGINT) = 1 THEN 1 ELSE terms_agreed END
@@ -182,7 +182,7 @@ pub async fn insert_acme_account(
 /// New values for an account, to be stored by [`set_acme_account`].
 #[derive(Clone, Debug)]
 pub struct AcmeAccountChange {
-    /// New status.
+    /// New status, stored only if the account is valid.
     pub status: AcmeAccountStatus,
     /// New contacts; `None` keeps the old ones.
     pub contacts: Option<Vec<String>>,

@@ -1,4 +1,4 @@
-//! Storage of authorizations.
+//! Storage of ACME authorizations, with their challenges and validation results.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ impl Method {
 /// Database code of [`AcmeProof::NotNeeded`].
 const NOT_NEEDED: i64 = -1;
 
-/// The way in which an authorization is validated.
+/// How an authorization becomes valid: with a challenge, or without validation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AcmeProof {
     /// No validation is required: the directory trusts its accounts.
@@ -81,12 +81,12 @@ impl AcmeProof {
     }
 }
 
-/// An authorization of an account for an identifier.
+/// An account's authorization for an identifier, with the state of its validation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeAuthorization {
     /// Identifier of the authorization, a UUIDv7.
     pub id: Uuid,
-    /// Account of the authorization.
+    /// Account that may use the authorization.
     pub account: Uuid,
     /// Profile whose rules apply.
     pub profile: String,
@@ -94,7 +94,7 @@ pub struct AcmeAuthorization {
     pub identifier: String,
     /// Whether the authorization is for the wildcard `*.` of the name.
     pub wildcard: bool,
-    /// State of the authorization.
+    /// Stored state. It does not show whether the authorization has expired: see `expires_at_us`.
     pub status: AcmeAuthorizationStatus,
     /// Random bytes of the token of all challenges.
     pub token: Vec<u8>,
@@ -119,18 +119,18 @@ pub struct AcmeAuthorization {
 /// A response to a challenge, after which the validation begins.
 #[derive(Clone, Copy, Debug)]
 pub struct AcmeChallengeResponse {
-    /// Identifier of the authorization.
+    /// Identifier of the authorization that contains the challenge.
     pub id: Uuid,
-    /// Method of the challenge.
+    /// Type of the challenge to which the client responded.
     pub method: Method,
     /// Expiry of this node's claim in microseconds.
     pub claimed_until_us: i64,
 }
 
-/// The result of a validation.
+/// The result of a validation, to be stored in its authorization.
 #[derive(Clone, Debug)]
 pub struct AcmeValidationResult {
-    /// Identifier of the authorization.
+    /// Identifier of the authorization that was validated, successfully or not.
     pub id: Uuid,
     /// New state: valid or invalid.
     pub status: AcmeAuthorizationStatus,
@@ -256,7 +256,7 @@ fn padded<T: Clone>(all: &[T]) -> Option<(usize, Vec<T>)> {
     Some((size, padded))
 }
 
-/// Inserts authorizations.
+/// Inserts new authorizations, in the states given by the caller.
 ///
 /// # Errors
 /// Fails if the database fails.
@@ -319,7 +319,7 @@ pub async fn store_validation_results(
     ids(tx.bulk(&END, columns).await?)
 }
 
-/// Deactivates a pending or valid authorization of `account`. Returns false if it is neither.
+/// Deactivates a pending or valid authorization of `account`. Returns false if `account` has no such authorization.
 ///
 /// # Errors
 /// Fails if the database fails.
@@ -399,7 +399,8 @@ impl Acme<'_> {
         Ok(found)
     }
 
-    /// Claims validations whose claim has expired.
+    /// Claims validations whose previous claim has expired by the time `lapsed_by_us`. Returns the identifiers of their
+    /// authorizations.
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -26,7 +26,7 @@ coded! {
     }
 }
 
-/// An order of an account.
+/// An ACME order, with its names, authorizations and result.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeOrder {
     /// Identifier of the order, a UUIDv7.
@@ -35,7 +35,7 @@ pub struct AcmeOrder {
     pub account: Uuid,
     /// Profile with which the certificate is issued.
     pub profile: String,
-    /// State of the order.
+    /// Stored status. Readers derive the states ready, expired, and invalid by an authorization.
     pub status: AcmeOrderStatus,
     /// Identifiers of the order, such as `dns:*.a.example` or `ip:10.0.0.1`.
     pub names: Vec<String>,
@@ -64,7 +64,7 @@ pub struct AcmeOrder {
 /// A finalized order whose certificate is to be issued.
 #[derive(Clone, Debug)]
 pub struct AcmeFinalizedOrder {
-    /// Identifier of the order.
+    /// Identifier of the finalized order.
     pub id: Uuid,
     /// The CSR in DER.
     pub csr: Vec<u8>,
@@ -72,10 +72,10 @@ pub struct AcmeFinalizedOrder {
     pub claimed_until_us: i64,
 }
 
-/// The result of an issuance.
+/// The result of the issuance for an order: a certificate or an error.
 #[derive(Clone, Debug)]
 pub struct AcmeIssuanceResult {
-    /// Identifier of the order.
+    /// Identifier of the order for which the issuance ran.
     pub id: Uuid,
     /// Identifier of the issued certificate, or the error as JSON.
     pub outcome: Result<Uuid, String>,
@@ -298,7 +298,7 @@ impl Acme<'_> {
         self.0.row(REPLACEMENT, vec![certificate.into()]).await?.map(|mut row| row.uuid()).transpose()
     }
 
-    /// Claims issuances whose claim has expired.
+    /// Claims issuances whose previous claim has expired by the time `lapsed_by_us`. Returns the identifiers of their orders.
     ///
     /// # Errors
     /// Fails if the database fails.

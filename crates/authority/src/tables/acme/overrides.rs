@@ -11,7 +11,7 @@ use db::{Cost, Row, StoreError, Tx, Value};
 const OVERRIDES_MAX: i64 = 10_000;
 
 named! {
-    /// A rate limit for ACME clients.
+    /// Kind of rate limit for ACME clients. Each can be overridden for single subjects.
     pub enum AcmeLimit: "ACME limit" {
         /// Limits the new accounts per network.
         NewAccounts => "new_accounts",
@@ -27,7 +27,7 @@ named! {
 /// A limit for one subject that replaces the general limit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeLimitOverride {
-    /// Identifier of the override.
+    /// Identifier of the override, with which it can be deleted.
     pub id: Uuid,
     /// Limit that is overridden.
     pub kind: AcmeLimit,

@@ -204,7 +204,7 @@ async fn insert_certificates(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), Stor
     }
 }
 
-/// Inserts all data of the rows whose issuer is known. Returns which rows these are.
+/// Inserts all data of the rows whose issuer is known. Returns the SHA-256 hashes of the inserted certificates.
 async fn insert_with_known_issuer(tx: &mut Tx, new: &[&NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
     let mut columns = facts(new);
     let whole = tx.is_postgres();

@@ -61,7 +61,7 @@ pub struct NewIssued {
     pub issued_at_us: i64,
     /// Number of the CRL shard that lists the certificate after its revocation; 0 for the full CRL.
     pub shard: u32,
-    /// Idempotency key and request, by which a repeated request gets the same certificate.
+    /// Hashes of the idempotency key and of the request. A repeated request with this key gets the same certificate.
     pub once: Option<IdempotencyHashes>,
 }
 
@@ -85,7 +85,7 @@ pub enum Insertion {
     Blocked,
 }
 
-/// The earlier use of an idempotency key.
+/// The first request with an idempotency key, and the certificate that was issued for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct UsedIdempotencyKey {
     /// Certificate that was issued for the first request.
@@ -121,7 +121,7 @@ pub struct IssuedRow {
     pub not_before_us: i64,
     /// End of validity in microseconds.
     pub not_after_us: i64,
-    /// Key algorithm.
+    /// Algorithm of the certified public key.
     pub key_algorithm: String,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
@@ -291,7 +291,7 @@ impl Issued<'_> {
         found.map(|mut row| read_revocation_columns(&mut row)).transpose()
     }
 
-    /// Returns the earlier use of an idempotency key.
+    /// Returns the first request with an idempotency key; `None` if the key is unused.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -323,7 +323,7 @@ impl Issued<'_> {
         self.sorted_page(filter, IssuedOrder::NewestFirst, after, limit).await
     }
 
-    /// Returns a page of issued certificates in either order.
+    /// Returns a page of issued certificates in the given order.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`], or an error of the database.

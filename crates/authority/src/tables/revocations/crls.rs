@@ -10,9 +10,9 @@ use x509::crl::Reason;
 /// The state of a CRL. Shard 0 is the full CRL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CrlState {
-    /// CA of the CRL.
+    /// CA that issues the CRL.
     pub ca: Uuid,
-    /// Number of the shard.
+    /// Number of the shard; 0 for the full CRL.
     pub shard: i64,
     /// Counter that every revocation on this CRL increments.
     pub changes: i64,
@@ -28,7 +28,7 @@ pub struct CrlState {
     pub refresh_at_us: i64,
 }
 
-/// The newest CRL of a kind. Shard -1 is the delta CRL.
+/// The newest CRL of a CA and shard. Shard 0 is the full CRL, shard -1 the delta CRL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrlRow {
     /// CRL number (RFC 5280 section 5.2.3).
@@ -45,10 +45,10 @@ pub struct CrlRow {
     pub der: Vec<u8>,
 }
 
-/// A newly created CRL.
+/// A newly created CRL to store, with the counter value that it includes.
 #[derive(Clone, Debug)]
 pub struct BuiltCrl {
-    /// CA of the CRL.
+    /// CA that issues the CRL.
     pub ca: Uuid,
     /// Number of the shard; -1 for the delta CRL.
     pub shard: i64,
@@ -63,7 +63,7 @@ pub struct BuiltCrl {
 /// The delegated OCSP responder of a CA.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OcspResponderRow {
-    /// Id of the CA.
+    /// CA for which the responder signs.
     pub ca: Uuid,
     /// Id of the key in table `keys`.
     pub key_id: Uuid,
@@ -254,7 +254,7 @@ impl Revocations<'_> {
         self.0.row(STATE, vec![ca.into(), shard.into()]).await?.map(state_of).transpose()
     }
 
-    /// Returns the newest CRL of a kind.
+    /// Returns the newest CRL of a CA and shard (-1 for the delta CRL); `None` if there is none.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -271,7 +271,7 @@ impl Revocations<'_> {
         self.0.row(CHANGES, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
-    /// Returns the number of the newest CRL of a kind.
+    /// Returns the number of the newest CRL of a CA and shard (-1 for the delta CRL).
     ///
     /// # Errors
     /// Fails if the database fails.

@@ -6,7 +6,7 @@ use super::handle::Revocations;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, hex, key_or, limit_of, page};
 use x509::crl::Reason;
 
-/// A revocation in a list.
+/// A revocation with its certificate, reason and actor, for lists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevocationEntry {
     /// Certificate in table `issued`.
@@ -45,7 +45,7 @@ pub struct BlockedKey {
 /// The publication state of one CRL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CrlStatus {
-    /// CA of the CRL.
+    /// CA that issues the CRL.
     pub ca: Uuid,
     /// 0 for the full CRL, -1 for the delta CRL, otherwise the number of the shard.
     pub shard: i64,
@@ -72,7 +72,7 @@ pub struct CrlStatus {
 /// The OCSP responder of a CA and its validity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ResponderStatus {
-    /// Identifier of the CA.
+    /// CA for which the responder signs.
     pub ca: Uuid,
     /// Start of the responder certificate's validity in microseconds.
     pub not_before_us: i64,

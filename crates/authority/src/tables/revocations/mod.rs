@@ -1,4 +1,5 @@
-//! Storage of revocations and blocked keys. Certificates are revoked in sets and read by CRL.
+//! Storage of revocations and blocked keys. Certificates are revoked in sets. A query for revocations returns the entries of one
+//! CRL.
 
 pub(crate) mod crls;
 mod handle;
@@ -42,14 +43,14 @@ pub struct RevocationFields {
     pub invalidity_at_us: Option<i64>,
     /// Present time in microseconds. Certificates that have expired are not changed.
     pub now_us: i64,
-    /// Actor that revokes.
+    /// Actor that requested the revocation.
     pub actor: String,
 }
 
 /// Number of certificates that a target matched before the revocation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MatchCounts {
-    /// Number of matched certificates.
+    /// Number of matched certificates, including expired ones.
     pub all: i64,
     /// Number of matched certificates that have expired.
     pub expired: i64,
@@ -330,7 +331,7 @@ pub async fn revoked_by_request(
     tx.rows(OF_ACTION, vec![action.into(), limit.into()]).await?.into_iter().map(revoked_row).collect()
 }
 
-/// Blocks a public key. After the commit, no certificate is issued for it. Returns false if it was already blocked.
+/// Blocks a public key. After the commit, no certificate is issued for this key. Returns false if it was already blocked.
 ///
 /// # Errors
 /// Fails if the database fails.
