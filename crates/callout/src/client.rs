@@ -19,7 +19,7 @@ use x509::UnixTime;
 use crate::config::HttpConfig;
 use crate::error::HttpError;
 
-/// Maximum bytes of a response body. Certificate chains with many alternates have tens of thousands.
+/// Maximum bytes of a response body. Certificate chains with many alternates have tens of thousands of bytes.
 const BODY_MAX: usize = 1024 * 1024;
 /// Maximum redirects that are followed, all to the same host.
 const REDIRECTS_MAX: usize = 3;
@@ -58,7 +58,7 @@ pub struct Reply {
 /// An HTTP request to a configured service.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// HTTP method.
+    /// HTTP method; set by [`Request::get`] and [`Request::post`].
     pub method: Method,
     /// The URL; it must pass the guard.
     pub url: &'a str,
@@ -69,7 +69,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Creates a GET request.
+    /// Creates a GET request without header fields and body.
     #[must_use]
     pub fn get(url: &'a str) -> Self {
         Self { method: Method::GET, url, headers: Vec::new(), body: None }

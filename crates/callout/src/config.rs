@@ -1,11 +1,11 @@
-//! HTTPS client settings for a configured service.
+//! Settings of an HTTPS client for a service that an operator configured.
 
 use keys::Secret;
 use outbound::guard::Guard;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
-/// HTTPS client settings for a configured service.
+/// Settings of an HTTPS client for a service that an operator configured.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {

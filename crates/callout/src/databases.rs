@@ -1,4 +1,5 @@
-//! Sessions at PostgreSQL servers that an operator configured. They are guarded, limited in number and reused.
+//! Sessions at PostgreSQL servers that an operator configured. The guard checks the servers' addresses. Sessions are limited in
+//! number and reused.
 
 use std::fmt;
 use std::ops::Deref;
@@ -116,7 +117,7 @@ impl Databases {
             idle: Mutex::default(),
         });
         let mut servers = self.servers.lock();
-        // Another task may have prepared the same server meanwhile. Its limit counts for both.
+        // Another task may have added the same server in the meantime. Both tasks must share one limit.
         if let Some(known) = servers.get(of) {
             return Ok(known);
         }

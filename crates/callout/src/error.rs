@@ -1,7 +1,7 @@
 //! Errors of requests to a configured service.
 
 /// Reason why a request to a configured service failed. The texts contain no secrets. They call the service an issuer, because
-/// issuers were the first such services and clients match on the texts.
+/// issuers were the first such services and clients compare the texts.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HttpError {
     /// The configuration is invalid: an operator must change it.
@@ -16,10 +16,10 @@ pub enum HttpError {
         /// Description of the failure.
         reason: String,
     },
-    /// The deadline passed.
+    /// The request did not finish within its timeout.
     #[error("timed out while {stage}")]
     TimedOut {
-        /// The stage that timed out.
+        /// The stage of the request that timed out, as a text for the error.
         stage: &'static str,
     },
 }

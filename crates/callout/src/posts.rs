@@ -1,4 +1,4 @@
-//! Signed webhooks to operators' services, with cached clients: see [`Posts::post`].
+//! Posts signed webhooks to services of operators, with cached HTTP clients: see [`Posts::post`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct Service<'a> {
     pub roots: Option<&'a str>,
 }
 
-/// Sender of signed JSON, as for issuer webhooks: with `x-bulla-timestamp` and `x-bulla-signature`. Cheap to clone.
+/// Sender of signed JSON webhooks, with the headers `x-bulla-timestamp` and `x-bulla-signature`. Cheap to clone.
 #[derive(Clone)]
 pub struct Posts {
     resolver: Resolver,

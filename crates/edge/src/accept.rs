@@ -41,7 +41,7 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// No route could receive a connection.
+    /// The routes are empty, so no connection could be forwarded.
     #[error("no upstream is configured")]
     NoRoute,
     /// The certificates or the ticket keys cannot be loaded.
@@ -161,7 +161,7 @@ pub async fn start(
     Ok((running, loaded))
 }
 
-/// Sets up the forwarding of HTTP requests.
+/// Sets up the pool and the access log for the forwarding of HTTP requests.
 fn requesting(
     options: &Options,
     own: SocketAddr,
@@ -220,7 +220,8 @@ impl Running {
         self.routes.change(routes)
     }
 
-    /// Stops accepting connections, and waits up to `grace` for open connections to end. Returns false if it had to abort some.
+    /// Stops accepting connections, and waits up to `grace` for open connections to end. Returns false if it had to abort some
+    /// connections.
     pub async fn stop(self, grace: Duration) -> bool {
         self.tasks.close(grace).await
     }

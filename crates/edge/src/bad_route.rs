@@ -9,7 +9,7 @@ pub(super) const ALPN_MAX: usize = 8;
 /// Maximum bytes of an ALPN protocol name.
 pub(super) const ALPN_OCTETS_MAX: usize = 255;
 
-/// ALPN names that routes with `mode = "http"` offer to clients and use for upstreams.
+/// ALPN name of HTTP/2.
 pub(super) const HTTP_2: &str = "h2";
 pub(super) const HTTP_1: &str = "http/1.1";
 

@@ -38,9 +38,10 @@ pub struct CertificateFile {
     pub(super) spki: Arc<[u8]>,
     pub(super) pem: Vec<u8>,
     pub(super) leaf: Arc<Certificate>,
-    /// The trace of the managed certificate, if the file names it.
+    /// The trace of the managed certificate; `None` if the file names no managed certificate.
     pub(super) trace: Option<TraceParent>,
-    /// The issuer's certificate, if the file has it and OCSP is used.
+    /// The issuer's certificate, for OCSP requests; `None` if the file does not contain it, or the certificate names no OCSP
+    /// responder.
     pub(super) issuer: Option<Arc<Certificate>>,
     pub(super) staple: Option<Staple>,
     /// Reason why the OCSP response in the file beside the chain is not used; `None` if there is no error.
@@ -65,7 +66,7 @@ impl fmt::Debug for CertificateFile {
     }
 }
 
-/// Reason why the file does not contain a usable chain.
+/// Reason why a certificate file does not contain a usable chain.
 #[derive(Debug, thiserror::Error)]
 pub enum BadCertificate {
     /// The file cannot be read.

@@ -24,7 +24,7 @@ const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain
 const FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
 coded::named! {
-    /// Whether clients must present a certificate.
+    /// Whether the server requests client certificates, and whether clients must present one.
     pub enum ClientCertificates: "client certificate mode" {
         /// The server requests no client certificate.
         Off => "off",
@@ -35,10 +35,10 @@ coded::named! {
     }
 }
 
-/// How clients authenticate.
+/// Options of client authentication by certificates (mutual TLS).
 #[derive(Clone, Debug)]
 pub struct ClientAuth {
-    /// Whether a client certificate is off, optional or required.
+    /// Whether client certificates are requested, and whether they are required.
     pub mode: ClientCertificates,
     /// Trust anchors (DER) of client certificates.
     pub roots: Vec<Vec<u8>>,
@@ -182,7 +182,7 @@ impl ClientAuthenticator {
     }
 }
 
-/// A client's identity from its certificate, as sent to upstreams and written to the access log.
+/// Identity from a client's certificate, as sent to upstreams and written to the access log.
 #[derive(Debug)]
 pub(super) struct ClientIdentity {
     pub(super) subject: Arc<str>,
@@ -217,8 +217,8 @@ impl ClientIdentity {
     }
 }
 
-/// Sets the header fields with the client's identity. Removes such fields from the request, also from trusted proxies, because
-/// the identity is verified here.
+/// Sets the header fields with the client's identity. Removes such fields that the request already has, even from a trusted proxy,
+/// because the identity is verified here.
 pub(super) fn tell(headers: &mut HeaderMap, identity: Option<&ClientIdentity>) {
     for name in [CLIENT_CERT, CLIENT_CERT_CHAIN, FORWARDED_CLIENT_CERT] {
         headers.remove(name);

@@ -127,7 +127,7 @@ impl Terminator {
                 let resumed = tls.as_ref().resumed();
                 self.metrics
                     .handshake(if resumed { Handshake::Resumed } else { Handshake::Full }, began.elapsed());
-                // Flushes the last data that was held back. In TLS 1.2, this data ends the handshake.
+                // Flushes the last held-back data. In TLS 1.2, this data completes the handshake.
                 tls.flush().await.ok()?;
                 Some((tls, greeting.chosen.get().cloned()?))
             }

@@ -1,4 +1,4 @@
-//! The stream below TLS. It holds back the server's first flight until the flight is complete, and sends it in one piece.
+//! The stream below TLS. It holds back the server's first flight until the flight is complete, and then sends the whole flight.
 //!
 //! If the signature fails, the stream sends a plaintext alert instead of the flight. The library's own alert would be an encrypted
 //! close_notify after a ServerHello, which the client cannot read.

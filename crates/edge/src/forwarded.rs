@@ -84,7 +84,7 @@ pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-/// Returns whether the name contains a character other than letters, digits and `-`, which upstreams may read as `-`.
+/// Returns whether the name contains a character other than letters, digits and `-`. Upstreams may read such a character as `-`.
 fn is_respelled(name: &HeaderName) -> bool {
     name.as_str().bytes().any(|octet| !octet.is_ascii_alphanumeric() && octet != b'-')
 }

@@ -6,7 +6,7 @@ use super::alert::HandshakeAlert;
 use super::routes::Route;
 use super::site::Site;
 
-/// State of a handshake before it is complete, shared by all its participants.
+/// State of a handshake before it is complete, shared by the callbacks and the connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HandshakeState {
     pub(super) alert: HandshakeAlert,

@@ -41,7 +41,7 @@ pub struct HealthOptions {
     /// Path of the HTTP check (GET); a status of 200 to 399 is healthy. `None` checks only that a connection, with TLS if
     /// configured, succeeds.
     pub path: Option<String>,
-    /// Host in the check's request. `None` uses the name in the server's certificate, or the server's host.
+    /// Host in the request of the check. `None` uses the name in the server's certificate or, without TLS, the server's host.
     pub host: Option<String>,
     /// Successful checks in a row that mark a server as up.
     pub healthy_after: u32,
@@ -168,7 +168,7 @@ impl Group {
         Self::new(server, &[server.to_owned()], Balance::RoundRobin, HealthOptions::none(), None)
     }
 
-    /// Returns the upstream's name.
+    /// Returns the upstream's name in logs and metrics.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
@@ -186,7 +186,7 @@ impl Group {
         self.tls.as_ref()
     }
 
-    /// Copies the health state from an equal group.
+    /// Copies the health state of each server from `before`, an equal group.
     pub(super) fn take_over(&self, before: &Self) {
         for (server, before) in self.servers.iter().zip(&before.servers) {
             let mut known = before.state.lock().clone();
@@ -195,8 +195,8 @@ impl Group {
         }
     }
 
-    /// Returns the index of the server for the next connection or request of `client`, skipping the servers in `tried`. If no
-    /// server is up, all count as up: a wrong check is less harmful than an outage.
+    /// Returns the index of the server for the next connection or request of `client`. Skips the servers in `tried`. If no server
+    /// is up, treats all as up: a wrong check is less harmful than an outage.
     pub(super) fn choose(&self, client: IpAddr, tried: &[usize]) -> Option<usize> {
         if let [_] = self.servers.as_slice() {
             return tried.is_empty().then_some(0);

@@ -111,7 +111,7 @@ impl HealthChecks {
         match self.upstreams.send(&origin, request, prepare).await {
             Ok(response) if response.status().is_success() || response.status().is_redirection() => Ok(()),
             Ok(response) => Err(format!("it answered {}", response.status())),
-            // The local connection limit is reached: that is no failure of the server.
+            // The local connection limit is reached, which is not a failure of the server.
             Err(NoAnswer::Connection(error)) if matches!(*error, UpstreamConnectError::Full) => Ok(()),
             Err(error) => Err(error.to_string()),
         }

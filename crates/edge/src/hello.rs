@@ -14,7 +14,7 @@ use super::greeting::{HandshakeState, SelectedSite};
 use super::routes::LiveRoutes;
 use super::sites::{SiteSelectionError, Sites, policy};
 
-/// The certificates in force.
+/// Current sites (certificates by server name). A reload replaces them.
 pub(super) type CurrentSites = Arc<RwLock<Arc<Sites>>>;
 
 /// A callback that chooses the certificate by server name (SNI).

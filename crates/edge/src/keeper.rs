@@ -41,14 +41,14 @@ pub enum CertificateLoadError {
     Stopped,
 }
 
-/// Result of a check of the files.
+/// Certificate chains and problems after a check of the files.
 #[derive(Debug)]
 pub struct LoadedCertificates {
     /// Chains that are presented now.
     pub certificates: Vec<Arc<CertificateFile>>,
     /// Changed files that cannot be read. Their previous content stays in use.
     pub broken: Vec<(PathBuf, BadCertificate)>,
-    /// Names of chains without a usable OCSP response, and the error. Each is reported once.
+    /// Chains without a usable OCSP response: name and error. Each chain is reported once.
     pub not_stapled: Vec<(String, String)>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Keeper {
     held: Vec<Arc<CertificateFile>>,
     /// Whether a change is loaded but not yet in use.
     is_stale: bool,
-    /// Time at which the certificates must be chosen again, because the validity of one begins or ends.
+    /// Time at which the certificates must be chosen again, because the validity of a certificate begins or ends.
     due: Option<UnixTime>,
     /// Chains without the required OCSP response that were already reported.
     told_bare: BTreeSet<String>,
@@ -101,7 +101,7 @@ impl Keeper {
         Ok((keeper, loaded?))
     }
 
-    /// Checks the files at the reload interval, and whenever `now` is notified, until stopped.
+    /// Checks the files at the reload interval, and whenever `now` is notified, until `stop`.
     pub(super) async fn keep(mut self, now: Arc<Notify>, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("edge-keeper");
         loop {
@@ -135,7 +135,7 @@ impl Keeper {
         due.map_or(self.options.reload, |due| due.min(self.options.reload))
     }
 
-    /// Checks the files on the current thread.
+    /// Checks the files on the current thread. `first`: whether this is the check at startup.
     fn reload(&mut self, first: bool) -> Result<LoadedCertificates, CertificateLoadError> {
         let tickets = self.tickets.reload(Instant::now());
         self.metrics.set_ticket_keys_broken(tickets.is_err());

@@ -9,7 +9,7 @@
 //! - `connection`: deadlines
 //! - `hello`: choice of the certificate
 //! - `signing`: requests to the key service
-//! - `flight`: holds the server's first flight until the signature is made
+//! - `flight`: holds back the server's first flight until the key service has signed
 //! - `upstream` and `relay`: forwarding of bytes
 //! - `requests` and `forwarded`: forwarding of HTTP requests
 //!

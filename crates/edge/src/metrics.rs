@@ -68,7 +68,7 @@ struct ServerOutcomeLabel {
     outcome: &'static str,
 }
 
-/// Outcome of a handshake.
+/// Outcome of a TLS handshake, as a metric label.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Handshake {
     /// A full handshake, with a signature.
@@ -341,7 +341,7 @@ impl EdgeMetrics {
         );
     }
 
-    /// Sets the gauges of server state, and removes the gauges of all other upstreams.
+    /// Sets the gauges of server state for `groups`, and removes the gauges of all other upstreams.
     pub(super) fn servers(&self, groups: &[Arc<Group>]) {
         let mut watched = self.0.watched.lock();
         let is_same = watched.len() == groups.len()
@@ -436,14 +436,15 @@ impl EdgeMetrics {
         &self.0.octets
     }
 
-    /// Sets the number of chains, the number of files without a usable chain, and the earliest expiry (Unix seconds).
+    /// Sets the number of loaded chains, the number of files that could not be loaded after their last change, and the earliest
+    /// expiry of a chain (Unix seconds).
     pub(super) fn certificates(&self, certificates: usize, broken_files: usize, first_expiry: Option<i64>) {
         self.0.certificates.set(certificates as i64);
         self.0.broken_files.set(broken_files as i64);
         self.0.first_expiry.set(first_expiry.unwrap_or(0));
     }
 
-    /// Sets the number of chains with an OCSP response, and of chains that lack a required one.
+    /// Sets the number of chains with an OCSP response, and the number of chains that lack a required response.
     pub(super) fn staples(&self, stapled: usize, bare: usize) {
         self.0.stapled.set(stapled as i64);
         self.0.bare.set(bare as i64);

@@ -11,7 +11,7 @@ use super::client_auth::ClientAuth;
 use super::routes::Routes;
 use super::staples::StapleOptions;
 
-/// Options of the terminator.
+/// Options of the terminator: listener, certificates, routes, limits and timeouts.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The address that the terminator listens on. Port 0 takes a free port. Default: 0.0.0.0:8443.
@@ -38,7 +38,8 @@ pub struct Options {
     pub ticket_key_life: Duration,
     /// Interval at which the folder and the ticket keys are read again. Default: 10 s.
     pub reload: Duration,
-    /// Maximum connections, each about 100 KB. The terminator closes further connections immediately. Default: 16,384.
+    /// Maximum connections; each needs about 100 KB of memory. The terminator closes further connections immediately. Default:
+    /// 16,384.
     pub connections_max: usize,
     /// Maximum connections of one client address (of IPv6, one /64). Default: `None`, which is an eighth of
     /// [`Self::connections_max`], so that one client cannot exclude all others. A load balancer counts as one address.
@@ -60,8 +61,9 @@ pub struct Options {
     pub response_timeout: Duration,
     /// Maximum connections to upstreams for HTTP requests, including idle ones. Default: 4,096.
     pub upstream_connections_max: usize,
-    /// Maximum connections to one upstream for HTTP requests. Default: `None`, which is all of them. If the routes have several
-    /// upstreams, it is half of them, so that a slow upstream leaves slots for the others.
+    /// Maximum connections to one upstream for HTTP requests. Default: `None`, which permits half of
+    /// [`Self::upstream_connections_max`] if there are several upstreams, so that a slow one leaves slots for the others. With one
+    /// upstream, `None` permits all.
     pub upstream_per_host_max: Option<usize>,
     /// Maximum idle upstream connections. The least recently used one is closed first. Default: 512.
     pub upstream_idle_max: usize,

@@ -1,4 +1,4 @@
-//! Records the outcome of client connections and requests in the health of servers.
+//! Records successes and failures of servers in their health state.
 
 use super::group::{Change, Group, Server};
 use super::metrics::EdgeMetrics;

@@ -1,5 +1,5 @@
-//! Connections in HTTP mode. Each request is checked against the connection's server name, gets header fields about the client, and
-//! is sent to the route's upstream on a pooled connection.
+//! Connections in HTTP mode. Each request must match the connection's server name. The terminator adds header fields about the
+//! client, and sends the request to the route's upstream on a pooled connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,10 +36,10 @@ use super::routes::Route;
 use super::site::Site;
 use super::terminator::{Stream, Terminator};
 
-/// The client of a connection, with its certificate.
+/// The client of a connection in HTTP mode, with its certificate.
 pub(super) struct ConnectionClient {
     pub(super) client: Client,
-    /// The client's certificate, if it sent one.
+    /// Identity from the client's certificate; `None` if the client sent no certificate.
     pub(super) identity: Option<Arc<ClientIdentity>>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct ConnectionClient {
 struct Connection {
     shared: Arc<Terminator>,
     client: Client,
-    /// The client's certificate, if it sent one.
+    /// Identity from the client's certificate; `None` if the client sent no certificate.
     identity: Option<Arc<ClientIdentity>>,
     is_trusted: bool,
     /// The server name (SNI), as sent.
@@ -157,7 +157,7 @@ impl Connection {
             Some(websocket) => websocket.answered(response),
             None => response,
         };
-        // Only for responses of the terminator itself: a response from an upstream has taken the entry.
+        // Set only for responses that the terminator generated: a response from an upstream has taken the entry.
         if let Some(mut entry) = entry {
             entry.answered(response.status(), response.headers());
             entry.down().count(response.body().size_hint().exact().unwrap_or(0) as usize);
@@ -167,7 +167,7 @@ impl Connection {
     }
 
     /// Finds the destination by the current routes. The host must be the connection's server name, or another name that both the
-    /// certificate and the route cover (RFC 9113 section 9.1.1). Other hosts need a connection of their own.
+    /// certificate and the route cover (RFC 9113 section 9.1.1). For other hosts, the client must open another connection.
     fn destination_of(&self, request: &Request<ClientBody>) -> Result<Destination, Rejection> {
         if request.method() == Method::CONNECT {
             return Err(Rejection::Connect);
@@ -186,7 +186,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether the host belongs to this connection. A client without SNI may use any name that leads to the same route.
+    /// Returns whether the host is the server name of this connection. A client without SNI may use any name that leads to the same
+    /// route.
     fn is_own(&self, host: &HostOrIp) -> bool {
         self.name.as_deref().is_none_or(|own| HostOrIp::parse(own).as_ref() == Ok(host))
     }
@@ -318,7 +319,8 @@ impl Connection {
         entry: Option<Box<Entry>>,
     ) {
         let shared = Arc::clone(&self.shared);
-        // With HTTP/2, a reset stream looks like an ended one, so a short half-close timeout frees the server's connection.
+        // With HTTP/2, the terminator cannot distinguish a reset stream from an ended one, so a short half-close timeout frees the
+        // server's connection.
         let is_http2 = client.version == Version::HTTP_2;
         let half = if is_http2 { shared.requesting.head_timeout } else { shared.idle };
         client.spawn(upstream, &self.shared.requesting.tasks, move |client, upstream| async move {

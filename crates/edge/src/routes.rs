@@ -10,7 +10,7 @@ use x509::{HostName, HostOrIp};
 use super::bad_route::{ALPN_MAX, ALPN_OCTETS_MAX, BadRoute, HTTP_1, HTTP_2, NAMES_MAX};
 use super::group::Group;
 
-/// Unit of forwarding of a route: bytes or HTTP requests.
+/// What a route forwards: the bytes of a connection, or single HTTP requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Mode {
     /// Forwards the bytes of connections unchanged.
@@ -40,7 +40,8 @@ pub(super) struct HttpRoute(Vec<ServerOrigin>);
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct ServerOrigin {
     origin: Arc<Origin>,
-    /// The same origin by HTTP/1.1, used for protocol upgrades. Set if the upstream supports both versions and prefers HTTP/2.
+    /// The same origin over HTTP/1.1, used for protocol upgrades. `None` unless the upstream supports both versions and prefers
+    /// HTTP/2.
     by_http1: Option<Arc<Origin>>,
 }
 
@@ -238,7 +239,7 @@ impl LiveRoutes {
         Arc::clone(&self.0.read())
     }
 
-    /// Replaces the routes. Returns whether they differ from the old ones.
+    /// Replaces the routes. Returns whether the new routes differ from the old ones.
     pub(super) fn change(&self, routes: Routes) -> bool {
         let before = self.now();
         if *before == routes {

@@ -21,11 +21,11 @@ use super::metrics::EdgeMetrics;
 #[derive(Debug)]
 pub(super) struct RemoteKey {
     pub(super) key: KeyRef,
-    /// The trace of the managed certificate, if it is one.
+    /// The trace of the managed certificate; `None` if the certificate is not managed.
     pub(super) trace: Option<TraceParent>,
 }
 
-/// Source of remote signatures by the key of the chosen chain.
+/// Requests signatures from the key service, with the key of the chosen chain.
 pub(super) struct RemoteSigning {
     timeout: Duration,
     metrics: EdgeMetrics,

@@ -14,7 +14,7 @@ pub(super) struct Site {
     pub(super) files: Vec<String>,
     /// Host names that all certificates of the site have; `*.NAME` covers the names one label below.
     pub(super) names: BTreeSet<String>,
-    /// The trace of the managed certificate, if it is one.
+    /// The trace of the managed certificate; `None` if the certificate is not managed.
     pub(super) trace: Option<TraceParent>,
 }
 
@@ -25,7 +25,8 @@ impl fmt::Debug for Site {
 }
 
 impl Site {
-    /// Returns whether every certificate of the site is valid for `host`, so that it does not matter which one the client saw.
+    /// Returns whether every certificate of the site is valid for `host`. It then does not matter which certificate the client
+    /// received.
     pub(super) fn is_for(&self, host: &HostOrIp) -> bool {
         let Some(host) = host.dns() else { return false };
         let is_below = |parent: &str| self.names.iter().any(|name| name.strip_prefix("*.") == Some(parent));

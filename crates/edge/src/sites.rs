@@ -1,4 +1,4 @@
-//! Choice of the certificate by server name: exact names first, then wildcards, then the default.
+//! Chooses the certificate by server name: exact names first, then wildcards, then the default.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -39,7 +39,7 @@ pub(super) enum SiteSelectionError {
     NoName,
 }
 
-/// Inputs for the configuration of sites.
+/// Shared inputs for building the TLS configuration of each site.
 pub(super) struct SiteContext<'a> {
     pub(super) client: &'a Client,
     pub(super) tickets: &'a TicketSecrets,
@@ -77,8 +77,8 @@ struct ChainPair {
 }
 
 impl Sites {
-    /// Builds the sites of these files. If two files have the same name and key type, a valid chain wins over an invalid one, then
-    /// the newer.
+    /// Builds the sites of these files. If two files have the same name and key type, a valid chain takes precedence over an
+    /// invalid one, then the newer chain.
     ///
     /// # Errors
     /// Errors of the TLS library.
@@ -174,7 +174,7 @@ pub(super) fn policy() -> Result<Policy, Error> {
     Policy::from_version(POLICY)
 }
 
-/// Returns the names that all files have in common: it is unknown which certificate a client saw.
+/// Returns the names that all files have in common, because it is not known which certificate a client received.
 fn common_names(files: &[&CertificateFile]) -> BTreeSet<String> {
     let Some((first, others)) = files.split_first() else { return BTreeSet::new() };
     let is_common = |name: &&String| others.iter().all(|file| file.names.contains(name));

@@ -32,7 +32,7 @@ const PIECE: usize = 256;
 const WITHIN: Duration = Duration::from_secs(10);
 /// Maximum responders of one certificate that are tried in turn.
 const RESPONDERS_MAX: usize = 2;
-/// Seconds before the end of the response in the file at which a fetch from the responder begins.
+/// Seconds before the expiry of the operator's response (`NAME.ocsp`) at which the terminator starts to fetch its own.
 const OWN_ENDS_S: i64 = 3_600;
 /// Tolerated difference between clocks, in seconds.
 const SKEW_S: i64 = 300;
@@ -99,7 +99,7 @@ impl StaplingError {
     }
 }
 
-/// Consecutive failures to fetch the OCSP response of one certificate.
+/// Failures in a row to fetch the OCSP response of one certificate, and the time of the next attempt.
 #[derive(Clone, Copy)]
 struct Failures {
     count: u32,
@@ -116,7 +116,7 @@ impl Staples {
         }))
     }
 
-    /// Returns the OCSP response to staple at `now`: from the file, or the fetched one.
+    /// Returns the OCSP response to staple at `now`: the response from the file or, without one, the fetched response.
     pub(super) fn of(&self, file: &CertificateFile, now: UnixTime) -> Option<Arc<[u8]>> {
         if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
             return Some(Arc::clone(&own.der));
@@ -136,7 +136,8 @@ impl Staples {
         self.0.has_news.swap(false, Relaxed)
     }
 
-    /// Sets the presented chains. Reads their stored responses on the current thread, and removes all other responses.
+    /// Sets the presented chains. Reads their stored responses on the current thread, and forgets the responses of all other
+    /// chains.
     pub(super) fn want(&self, files: &[Arc<CertificateFile>], now: UnixTime) {
         let Some(options) = &self.0.options else { return };
         let wanted: Vec<_> =
@@ -164,7 +165,8 @@ impl Staples {
         self.0.wanted.send_replace(wanted);
     }
 
-    /// Fetches due responses until stopped; notifies `look` of new ones.
+    /// Fetches due OCSP responses until stopped. For each new response, notifies `look`, so that the certificates are checked
+    /// again.
     pub(super) async fn fetch(
         self,
         http: http::Client,
@@ -222,7 +224,7 @@ impl Staples {
         }
     }
 
-    /// Returns the time of the next request: after the expiry of the response in the file, if there is one.
+    /// Returns the time of the next request. If the file has a valid response, this time is shortly before the response expires.
     fn due_at(
         &self,
         file: &CertificateFile,
@@ -241,8 +243,8 @@ impl Staples {
         failed.or_else(refresh).unwrap_or(now)
     }
 
-    /// Updates the fetched responses with a result. Returns the change to the folder: a response to store, or none to delete the
-    /// stored one.
+    /// Updates the fetched responses with the result of a request. Returns the change to the folder: a response to store, or `None`
+    /// to delete the stored response.
     fn take(
         &self,
         file: &CertificateFile,

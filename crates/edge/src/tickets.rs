@@ -1,7 +1,7 @@
 //! Session ticket keys, so that resumed connections need no signature.
 //!
-//! The secrets come from a file that all terminators for the same names share, or are generated in memory. From each secret, each
-//! set of names derives its own key: a session for one name cannot be resumed under another.
+//! The secrets are read from a file that all terminators for the same names share, or are generated in memory. Each set of names
+//! derives its own key from each secret: a session for one name cannot be resumed under another.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use s2n_tls::config::Builder;
 use s2n_tls::error::Error;
 use zeroize::Zeroizing;
 
-/// Maximum secrets in a file: the first one encrypts, all decrypt.
+/// Maximum secrets in a file. The first secret encrypts new tickets; all secrets decrypt.
 pub const TICKET_KEYS_MAX: usize = 3;
 /// Length of a secret in bytes.
 const SECRET: usize = 32;
@@ -22,7 +22,7 @@ const SECRET: usize = 32;
 const NAME: usize = 16;
 /// Maximum size of a file of secrets, in bytes.
 const FILE_MAX: u64 = 4_096;
-/// Validity of a key for the library: practically unlimited, because this module decides when a key ends.
+/// Validity of a key for the TLS library: practically unlimited, because this module decides when a key expires.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// Reason why the ticket keys cannot be loaded.

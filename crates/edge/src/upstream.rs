@@ -14,7 +14,7 @@ use super::group::{Group, InFlight, Server, TRIES_MAX};
 use super::metrics::EdgeMetrics;
 use super::outcome::{note_answered, record_failure};
 
-/// Reason why no server of an upstream group is available.
+/// Reason why the connection to a server of an upstream failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoUpstream {
     #[error("cannot resolve the host name: {0}")]
@@ -27,11 +27,11 @@ pub(super) enum NoUpstream {
     Tls(#[from] UpstreamConnectError),
 }
 
-/// Bytes and options that introduce the client to the upstream, before the client's own bytes.
+/// Data that the upstream gets before the client's own bytes: PROXY protocol header and ALPN protocol.
 pub(super) struct UpstreamPreamble {
     /// PROXY protocol header, sent unencrypted before TLS; empty if not configured.
     pub(super) header: Vec<u8>,
-    /// ALPN protocols that are offered to the upstream: the one that was negotiated with the client.
+    /// ALPN protocols to offer to the upstream: the protocol that was negotiated with the client, if any.
     pub(super) alpn: Vec<Vec<u8>>,
 }
 

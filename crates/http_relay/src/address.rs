@@ -1,4 +1,4 @@
-//! Socket addresses in one form, so that they can be compared.
+//! Normalises socket addresses, so that they can be compared.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Body of a client's request. It is read to its end even if nothing needs it.
+//! Body of a client's request. The rest of the body is read and discarded if nothing needs it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

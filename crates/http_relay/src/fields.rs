@@ -165,8 +165,7 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name)
 }
 
-/// Removes fields from trailers that are not forwarded in a header, and fields that would change routing or framing (RFC 9110
-/// section 6.5.1).
+/// Removes hop-by-hop fields from trailers, and fields that would change routing or framing (RFC 9110 section 6.5.1).
 pub fn clean_trailers(trailers: &mut HeaderMap) {
     for name in HOP_BY_HOP.iter().chain(&[CONTENT_LENGTH, HOST, TE]) {
         trailers.remove(name);
@@ -182,8 +181,8 @@ pub fn clean(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    // `strict` rejects messages with both `Transfer-Encoding` and `Content-Length`. Otherwise the transfer coding wins (RFC 9112
-    // section 6.3), and the body is framed again.
+    // `strict` rejects messages with both `Transfer-Encoding` and `Content-Length`. Otherwise the transfer coding takes precedence
+    // (RFC 9112 section 6.3), and the body is framed again.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 /// Maximum bytes of a header: more than the HTTP library accepts, so that the library's own error comes first.
 const HEAD_OCTETS_MAX: usize = 256 << 10;
 
-/// Kind of the messages in a stream.
+/// Whether a stream carries HTTP requests or responses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Messages {
     Requests,
@@ -74,7 +74,8 @@ pub(crate) struct Framing {
     state: State,
     /// The part of the header that has been received.
     head: Vec<u8>,
-    /// Bytes of the current line without its CR, and whether that CR was received.
+    /// Bytes of the current header line, including its CR. In trailers: 1 if the line is not empty. `has_cr`: whether the last byte
+    /// of a line of chunk framing was a CR.
     line: usize,
     has_cr: bool,
     /// Whether the last header requests or confirms a protocol upgrade.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// A second descriptor of a connection. Drop it with the connection, which it would keep open.
+/// A second file descriptor of a connection. Drop it together with the connection: otherwise it keeps the connection open.
 #[derive(Debug)]
 pub struct HangupWatch(Arc<OwnedFd>);
 

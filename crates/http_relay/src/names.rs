@@ -1,4 +1,4 @@
-//! Tables by host name. An exact entry wins over the entry of the nearest parent domain.
+//! Tables by host name. An exact entry takes precedence over the entry of the nearest parent domain.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use x509::{HostName, HostOrIp};
 /// Maximum patterns of one table.
 const PATTERNS_MAX: usize = 1_000_000;
 
-/// An invalid pattern.
+/// Reason why a pattern of host names or networks is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRule {
     /// The pattern is neither a name, nor `*.` and a name, nor an IP address.
@@ -72,7 +72,7 @@ impl<T> Names<T> {
         }
     }
 
-    /// Returns the value of `name` and the specificity of its pattern: greater for a longer pattern, greatest for an exact one.
+    /// Returns the value of `name` and the specificity of its pattern: higher for a longer pattern, highest for an exact pattern.
     pub fn nearest(&self, name: &HostOrIp) -> Option<(usize, &T)> {
         if self.has(name) {
             return self.get(name).map(|value| (usize::MAX, value));

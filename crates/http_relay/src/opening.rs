@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::stall::StallTimeout;
 
-/// Maximum bytes of a ClientHello with its record headers: several times the size of one with post-quantum key shares.
+/// Maximum bytes of a ClientHello with its record headers. A ClientHello with post-quantum key shares is several times smaller.
 const HELLO_OCTETS_MAX: usize = 64 << 10;
 /// TLS content type of handshake records.
 const HANDSHAKE: u8 = 22;

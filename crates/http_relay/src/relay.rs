@@ -135,7 +135,7 @@ pub async fn relay(
     relay_with(client, upstream, idle, idle, octets).await
 }
 
-/// Like [`relay`], but after one side has ended, the other may be silent for `half` at most.
+/// Like [`relay`], but after one side has ended, the other side may be silent for `half` at most.
 pub async fn relay_with(
     client: impl AsyncRead + AsyncWrite + Unpin,
     upstream: impl AsyncRead + AsyncWrite + Unpin,

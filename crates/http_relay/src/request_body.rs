@@ -26,7 +26,7 @@ struct BufferedBody {
     data: Bytes,
     trailers: Option<HeaderMap>,
     is_sent: bool,
-    /// `None` if the caller limits the memory of kept bodies.
+    /// Permit for the memory of this body; `None` if the caller limits the memory of kept bodies.
     _place: Option<Arc<SemaphorePermit<'static>>>,
 }
 
@@ -62,7 +62,7 @@ impl RequestBody {
     /// again.
     ///
     /// # Errors
-    /// The client stopped sending, or sent something invalid.
+    /// The client stopped sending, or sent an invalid body.
     pub async fn keep(&mut self, most: usize) -> io::Result<()> {
         let length = self.size_hint().exact().filter(|length| (1..=most as u64).contains(length));
         let Some(length) = length.and_then(|length| u32::try_from(length).ok()) else { return Ok(()) };
@@ -76,8 +76,8 @@ impl RequestBody {
         Ok(())
     }
 
-    /// Reads the whole body now and keeps it, also if its length is not known. Returns false if the body has more than `most` bytes;
-    /// then a part of it is lost. The caller limits the memory of all such bodies.
+    /// Reads the whole body now and keeps it, even if its length is not known. Returns false if the body has more than `most`
+    /// bytes; then a part of it is lost. The caller limits the memory of all such bodies.
     ///
     /// # Errors
     /// As [`Self::keep`].

@@ -50,7 +50,7 @@ struct UploadState {
     turn: Mutex<Turn>,
 }
 
-/// The side that must act next, and since when.
+/// The side that must act next (client or upstream), and the time since which it must act.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     is_clients: bool,
@@ -58,7 +58,7 @@ struct Turn {
 }
 
 impl UploadState {
-    /// Waits for the upstream from now on.
+    /// Records that the upstream must act next, from now on.
     fn set_waiting_for_upstream(&self) {
         *self.turn.lock() = Turn { is_clients: false, since: Instant::now() };
     }
@@ -71,7 +71,7 @@ impl UploadState {
     }
 }
 
-/// Timeout of a request's body. It does not apply once the response has started: then the client may be silent, and the response
+/// Timeout of a request's body. It does not apply after the response has started: the client may then be silent, and the response
 /// has its own timeout.
 #[derive(Debug)]
 pub struct UploadTimer {
@@ -91,7 +91,8 @@ pub struct ResponseGuard(Arc<UploadState>);
 #[derive(Debug)]
 pub struct ResponseTimer {
     known: Arc<UploadState>,
-    /// Timeout of the client. While its body is read, the body's own timeout ends the request earlier.
+    /// Timeout of waiting for the client, in case nothing reads its body. While the body is read, its own timeout ends the request
+    /// earlier.
     client: Duration,
 }
 

@@ -160,12 +160,13 @@ pub(crate) struct ClientStream<S> {
     stream: S,
     exchanges: Exchanges,
     reading: Reading,
-    /// Whether an upgrade request waits for its response, and the bytes received after it.
+    /// Whether a protocol upgrade request waits for its response. The bytes that follow the request are in `held`.
     is_open: bool,
     held: BytesMut,
     next_head: HeadTimer,
     writing: Framing,
-    /// Number of bytes at the start of the next write that were already parsed, and whether trailers follow them.
+    /// Number of bytes at the start of the next write that were already parsed. `at_last_chunk`: whether trailers follow these
+    /// bytes.
     followed: usize,
     at_last_chunk: bool,
     trailers: Bytes,

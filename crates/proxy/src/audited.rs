@@ -17,9 +17,9 @@ use super::holds::HoldRecord;
 use super::hooks::HookDecision;
 use super::requests::{AuditEvent, AuditLog, AuditWriteError, Injected};
 
-/// Maximum bytes of a path in an event.
+/// Maximum bytes of a URL path in an event.
 pub(super) const PATH_OCTETS_MAX: usize = 2_048;
-/// Maximum bytes of a method in an event.
+/// Maximum bytes of an HTTP method in an event.
 const METHOD_OCTETS_MAX: usize = 32;
 
 /// A decision that is written to the audit log before it takes effect.
@@ -28,11 +28,11 @@ pub(super) struct AuditedDecision {
     event: AuditEvent,
     /// ID that the event of the decision and the event of the outcome have in common.
     id: Arc<str>,
-    /// Decisions of hooks about the response. The event of the outcome includes them.
+    /// Decisions of hooks about the response, which the event of the outcome includes.
     of_response: Arc<Mutex<Vec<HookDecision>>>,
 }
 
-/// The outcome of an audited decision: written when the exchange ends.
+/// Audit event of an exchange or tunnel that has an [`AuditedDecision`]: written when the exchange or tunnel ends.
 pub(super) struct Outcome {
     log: AuditLog,
     event: AuditEvent,
@@ -48,7 +48,7 @@ impl Lasting for Outcome {
         details["bytes_from_client"] = how.octets_up.into();
         details["bytes_to_client"] = how.octets_down.into();
         details["complete"] = how.is_complete.into();
-        // Rounded: the hash covers the JSON text, and not every parser reads the same value from a fraction.
+        // Rounded: the hash covers the JSON text, and JSON parsers may read a fraction as different values.
         details["duration_ms"] = (how.duration_ms.round() as u64).into();
         set_hooks(details, &of_response.lock());
         details["reason"] = how.reason.into();
@@ -68,7 +68,7 @@ impl AuditedDecision {
         let name = way.origin.server.as_ref().unwrap_or(&way.origin.target.name);
         let audited = Self::of("request", &way.client, name, way.origin.target.port, judgement);
         let mut audited = audited.of_object(request.method().as_str(), request.uri().path());
-        // A replay: a person sent this request, not the client.
+        // A replay: a person, not the client, sent this request.
         if let Some(replay) = request.extensions().get::<Replay>() {
             audited.event.details["replayed_by"] = (*replay.by).into();
         }
@@ -124,12 +124,12 @@ impl AuditedDecision {
         self
     }
 
-    /// Keeps the decisions of hooks about the response for the event of the outcome.
+    /// Stores the decisions of hooks about the response, for the event of the outcome.
     pub(super) fn note_response_hooks(&self, decisions: Vec<HookDecision>) {
         self.of_response.lock().extend(decisions);
     }
 
-    /// Marks this decision as a decision about a held request: adds the id of the hold, and the person who decided.
+    /// Marks this decision as a decision about a held request: adds the ID of the hold, and the name of the person who decided.
     pub(super) fn of_held(mut self, record: Option<&HoldRecord>) -> Self {
         let Some(record) = record else { return self };
         let details = &mut self.event.details;
@@ -167,7 +167,7 @@ impl AuditedDecision {
         Box::new(Outcome { log: log.clone(), event, of_response: Arc::clone(&self.of_response) })
     }
 
-    /// Returns the event of a permitted request with these injected credentials.
+    /// Returns the event of a permitted request, with the names and versions of its injected `credentials`.
     pub(super) fn sent(&self, credentials: &[Injected]) -> AuditEvent {
         let mut event = self.event.clone();
         event.details["sent"] = true.into();
@@ -176,7 +176,7 @@ impl AuditedDecision {
         event
     }
 
-    /// Returns the event of a permitted request that the proxy does not send.
+    /// Returns the event of a request that the policy permits but the proxy does not send.
     pub(super) fn unsent(&self) -> AuditEvent {
         self.event.clone()
     }
@@ -188,7 +188,7 @@ impl AuditedDecision {
     }
 }
 
-/// Adds the decisions of hooks to the event, if a hook was called.
+/// Adds the decisions of hooks to `details`, unless `decisions` is empty.
 fn set_hooks(details: &mut serde_json::Value, decisions: &[HookDecision]) {
     if !decisions.is_empty() {
         details["hooks"] = json!(decisions);

@@ -13,7 +13,7 @@ use crate::policy::{BudgetText, Identity};
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The limit that is exhausted.
+/// Budget limit of an identity that a request would exceed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum BudgetExhausted {
     #[error("the limit of {0} requests per minute is reached")]
@@ -24,7 +24,7 @@ pub(crate) enum BudgetExhausted {
     Bytes(u64),
 }
 
-/// Usage of each identity. It survives a reload of the configuration.
+/// Budget usage of each identity. Survives a reload of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Budgets(Mutex<HashMap<Arc<str>, Arc<Mutex<Usage>>>>);
 
@@ -57,7 +57,7 @@ impl Drop for BudgetUse {
 }
 
 impl Budgets {
-    /// Starts a request of `identity`; returns `None` if it has no limits.
+    /// Starts a request of `identity`. Returns `None` if the identity has no budget.
     ///
     /// # Errors
     /// The exhausted limit, and the time until the next request may be sent.

@@ -28,7 +28,7 @@ impl<K: Clone + Eq + Hash + Send + Sync + 'static, const N: usize> ClientBuckets
         let refilled = rates.iter().map(|rate| rate.refill_time()).max().unwrap_or_default();
         let clients = BoundedMap::builder(CLIENTS_MAX)
             .time_to_idle(refilled + REMEMBERED_FULL)
-            // The cache's default policy may not keep a new client, which would then have full buckets for each request.
+            // The cache's default policy may reject a new client. Each request of that client would then get full buckets.
             .eviction(Eviction::LeastRecent)
             .build();
         Self { rates, began: Instant::now(), clients }

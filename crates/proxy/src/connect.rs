@@ -1,4 +1,4 @@
-//! Connections after CONNECT, and redirected connections.
+//! Serves connections after CONNECT, and redirected connections.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::serving::ended;
 use super::tls::{NotIntercepted, was_resumed};
 
 impl Proxy {
-    /// Serves a connection after CONNECT, until it ends or the client loses its access to the proxy.
+    /// Serves a client's connection after CONNECT, until the connection ends or the client loses its access to the proxy.
     pub(super) async fn serve_after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -79,7 +79,8 @@ impl Proxy {
         }
     }
 
-    /// Serves a TLS connection by the rule for the server name in its ClientHello, or for the CONNECT target if there is none.
+    /// Serves a TLS connection by the rule for the server name in its ClientHello. Without a server name, the rule for the CONNECT
+    /// target applies.
     async fn tls<S>(self: Arc<Self>, stream: S, target: Target, hello: ClientHelloFields, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -136,7 +137,7 @@ impl Proxy {
         }
     }
 
-    /// Serves HTTP/1 requests of `way`, and their protocol upgrades.
+    /// Serves HTTP/1 requests and protocol upgrades on the connection `way`.
     async fn serve_http1<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

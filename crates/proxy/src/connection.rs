@@ -36,7 +36,7 @@ use super::rules::Action;
 use super::serving::ended;
 use super::stopped::ServedClients;
 
-/// Timeout of a ClientHello to the proxy itself, from the accept of the connection.
+/// Timeout of the ClientHello of a TLS connection to the proxy itself, from the accept of the connection.
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
 
 impl ConnectionHandler for Proxy {
@@ -81,7 +81,7 @@ impl Proxy {
                     Some((opening, stream)) => {
                         let reached = ProxyEndpoint { at, by_tls: true };
                         tokio::select! {
-                            // Checked first: a client must not be served before its certificate was checked for revocation.
+                            // Checked first: the certificate must be checked for revocation before the client is served.
                             biased;
                             () = door.guarded().revoked(shown) => End::CutOff,
                             end = Box::pin(self.serve_by_protocol(opening, stream, client, reached, silence)) => end,
@@ -98,7 +98,7 @@ impl Proxy {
         }
     }
 
-    /// Waits for a client's TLS handshake with the proxy. Returns the client, with the user that its certificate names, and the
+    /// Waits for a client's TLS handshake with the proxy. Returns the client, the user named in its certificate, and the
     /// certificate. Returns `None` if the handshake fails or times out.
     pub(super) async fn accepted<S>(
         &self,
@@ -124,8 +124,8 @@ impl Proxy {
         nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))
     }
 
-    /// Adds a hangup signal to the client if the policy may hold its requests, so that a hold ends when the client disconnects.
-    /// The returned watch must live as long as the connection.
+    /// Adds a hangup signal to the client if the policy may hold its requests: a hold then ends when the client disconnects. The
+    /// caller must keep the returned watch until the connection ends.
     pub(super) fn watched(&self, client: Client, stream: &TcpStream) -> (Client, Option<HangupWatch>) {
         let is_watched = self.rules.now().policy.holds();
         let watch = is_watched.then(|| HangupWatch::of(stream).ok()).flatten();
@@ -141,7 +141,7 @@ impl Proxy {
         if self.access.door().is_some_and(|door| door.only) { limit.min(HELLO_WITHIN) } else { limit }
     }
 
-    /// Determines the client's protocol, within the timeout.
+    /// Detects the protocol of the client's first bytes, within the timeout.
     async fn opening<S>(
         &self,
         stream: S,
@@ -218,7 +218,7 @@ impl Proxy {
         End::Closed
     }
 
-    /// Answers a request to the proxy, not through a tunnel.
+    /// Answers a request that the client sends to the proxy itself, outside of a tunnel.
     async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -301,8 +301,8 @@ impl Proxy {
         page::empty(StatusCode::OK)
     }
 
-    /// Returns whether the request is for the proxy's own pages. A browser that uses the proxy requests them by the proxy's
-    /// address.
+    /// Returns whether the request is for the proxy's own pages. A browser that is configured to use the proxy requests these pages
+    /// by the proxy's address.
     fn is_for_own_pages(&self, request: &Request<ClientBody>, reached: ProxyEndpoint) -> bool {
         let Some(authority) = request.uri().authority() else { return true };
         // HTTP/2 requests always name a host. On a TLS connection to the proxy, `https:` requests are for the proxy itself under

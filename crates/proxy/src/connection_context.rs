@@ -13,7 +13,8 @@ use crate::mint::MirrorTemplate;
 pub(super) struct ConnectionContext {
     pub(super) origin: Arc<Origin>,
     pub(super) client: Client,
-    /// The mirrored certificate that was presented; the client may request any of its names. `None` if the leaf has one name.
+    /// Template of the mirrored certificate that was presented. The client may request any name in this certificate. `None` if the
+    /// leaf has only one name.
     pub(super) mirrored: Option<Arc<MirrorTemplate>>,
     /// Tasks that outlive the HTTP connection and must be awaited: upgraded connections.
     pub(super) tunnels: TaskTracker,

@@ -1,4 +1,4 @@
-//! Decisions of the rules about connections, by host name and resolved addresses.
+//! Applies the connection rules to a host name and its resolved addresses.
 
 use http_relay::target::Target;
 use x509::HostOrIp;
@@ -7,8 +7,8 @@ use super::proxy::Proxy;
 use super::rules::{Action, Rules};
 
 impl Proxy {
-    /// Returns the action for a connection to `target` as `name`. Resolves the name only if no list contains the name and some
-    /// list contains networks. The dialled address is checked again.
+    /// Returns the action for a connection to `target` under the host name `name`. Resolves the name only if no rule lists the name
+    /// and some rule lists networks. The dialled address is checked again.
     pub(super) async fn action_of(&self, target: &Target, name: &HostOrIp) -> Action {
         self.action_with_rules(&self.rules.now().names, target, name).await
     }

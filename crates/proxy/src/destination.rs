@@ -7,9 +7,9 @@ use http_relay::names::BadRule;
 use ipnet::IpNet;
 use x509::HostName;
 
-/// Maximum networks of one list of rules.
+/// Maximum networks in one list of destination patterns.
 const NETWORKS_MAX: usize = 1_000_000;
-/// Prefix bits of an IPv4-mapped address before the IPv4 address.
+/// Length of the prefix `::ffff:0:0/96`, in bits, before the IPv4 address in an IPv4-mapped IPv6 address.
 const MAPPED_BITS: u8 = 96;
 
 /// A destination pattern of a rule, parsed.
@@ -17,7 +17,7 @@ const MAPPED_BITS: u8 = 96;
 pub(crate) enum Destination<'a> {
     /// A name, `NAME` or `*.NAME`, with an optional port.
     Name(&'a str, Option<u16>),
-    /// A network, with an optional port. A single address is a network of its full length.
+    /// A network, with an optional port. A single address is a network with the prefix length 32 or 128.
     Network(IpNet, Option<u16>),
 }
 
@@ -70,7 +70,7 @@ fn parse_network(text: &str) -> Option<IpNet> {
     (network.trunc() == network).then_some(network)
 }
 
-/// Values by network and port.
+/// Values of rules by network and port.
 #[derive(Clone, Debug)]
 pub(crate) struct Networks<T> {
     values: HashMap<(IpNet, Option<u16>), T>,
@@ -98,8 +98,8 @@ impl<T> Networks<T> {
         self.values.insert((network, port), value).is_none()
     }
 
-    /// Returns the value of the smallest network that contains `address`. Within a network, the value for the port wins over the
-    /// value for all ports.
+    /// Returns the value of the smallest network that contains `address`. Within a network, the value for this port takes
+    /// precedence over the value for all ports.
     pub(crate) fn get(&self, address: IpAddr, port: u16) -> Option<&T> {
         self.lengths.iter().find_map(|length| {
             let network = IpNet::new(address, *length).ok()?.trunc();

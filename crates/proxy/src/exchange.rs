@@ -38,14 +38,14 @@ use super::requests::{
 use super::rotation::PreparedRequest;
 use super::rules::Action;
 
-/// Maximum bytes of a request body that the proxy keeps, so that it can send the request again after a rotation of the
-/// credential.
+/// Maximum bytes of a request body that the proxy keeps, to send the request again after a rotation of the credential.
 const REPEATED_OCTETS_MAX: usize = 64 << 10;
-/// Maximum wait for the end of a response body that cannot be searched for credentials. A response with an empty body is passed on.
+/// Maximum wait for the end of a response body that cannot be searched for credentials. If the body turns out to be empty, the
+/// response is passed on.
 const EMPTY_WITHIN: Duration = Duration::from_secs(1);
 
 impl Proxy {
-    /// Like [`Self::exchange`], for callers that need an owned future.
+    /// Like [`Self::exchange`], for callers that need a `'static` future.
     pub(super) async fn exchanged(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -104,7 +104,7 @@ impl Proxy {
         entry.iter_mut().for_each(|entry| admission.note(entry));
         let grantee = admission.grantee;
         let response = match authority {
-            // If the rules reject the connection, all of its requests are rejected, whatever host they name.
+            // If the rules reject the connection, all of its requests are rejected, even if a request names another host.
             _ if self.rejects_connection(&rules, &way.origin).await => self.rejected(way),
             Ok((_, host)) if self.rejects(&rules, &way.origin.target, &host).await => self.rejected(way),
             Ok((_, host)) if self.is_misdirected(way, &host, &rules).await => misdirected_page(&host),
@@ -157,8 +157,8 @@ impl Proxy {
     }
 
     /// Returns whether a request names another host than its connection, so that the wrong rules would apply. A client may use a
-    /// connection for all names of the presented certificate (RFC 9113 section 9.1.1). Exceptions are names that are tunneled, or
-    /// that have another verification or route. A client that gets status 421 opens another connection.
+    /// connection for all names of the presented certificate (RFC 9113 section 9.1.1), except names that are tunneled, or that have
+    /// another verification or route. The client gets status 421, and then opens another connection.
     async fn is_misdirected(&self, way: &ConnectionContext, host: &HostOrIp, rules: &RuleSet) -> bool {
         let origin = &way.origin;
         match &origin.server {
@@ -171,8 +171,8 @@ impl Proxy {
             }
             // Only the address of the connection is known: see `Origin::is_unverified`.
             None if origin.target.redirected => false,
-            // Without TLS, a client that resolves names itself may connect to an address and name the host only in the request. The
-            // name must then resolve to this address.
+            // Without TLS, a client that resolves names itself may connect to an address, and name the host only in the request.
+            // That host name must then resolve to this address.
             None => origin.target.name != *host && !self.upstreams.leads_to(host, &origin.target.name).await,
         }
     }
@@ -271,7 +271,7 @@ impl Proxy {
         let is_upgrade = upgrade.is_some() || websocket.is_some();
         let kind = if is_upgrade { RequestKind::Upgrade } else { RequestKind::Plain };
         let about = HookedRequest { way, host, judgement, kind, uploading: &uploading };
-        // Before credentials are injected: a hook never gets them.
+        // Hooks are called before credentials are injected: a hook never gets a credential.
         let (mut hooks, audited) = match self.pass_request_hooks(&mut request, about, audited, entry).await {
             Ok(passed) => passed,
             Err(answer) => return answer,
@@ -301,7 +301,7 @@ impl Proxy {
                 injected.iter().for_each(|one| {
                     entry.hide(one.header(), one.needles());
                     entry.credential(one.name());
-                    // The trace ID of a stored version is the version's ID. A lease has no trace.
+                    // The trace ID of a stored credential is the ID of its version. A leased credential has no trace ID.
                     let version = one.version().filter(|_| !one.is_leased());
                     let version = version.and_then(|version| version.parse::<Uuid>().ok());
                     version.iter().for_each(|id| entry.link(TraceParent::of_object(id.as_u128())));
@@ -392,7 +392,8 @@ impl Proxy {
             let mut entry = entry.take();
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
-            // With HTTP/2, a reset stream looks like an ended one, so a short half-close timeout frees the server's connection.
+            // With HTTP/2, the proxy cannot distinguish a reset stream from an ended one, so a short half-close timeout frees the
+            // server's connection.
             let is_websocket = response
                 .headers()
                 .get(UPGRADE)
@@ -435,7 +436,7 @@ struct ExchangeContext<'a> {
     rules: &'a RuleSet,
     judged: Option<&'a MatchedRules>,
     entry: &'a mut Option<Box<Entry>>,
-    /// Protocol of the requested upgrade.
+    /// Protocol of the requested upgrade (`Upgrade`); `None` if the request asks for no upgrade.
     upgrade: Option<HeaderValue>,
     /// The WebSocket that the client requested by extended CONNECT.
     websocket: Option<&'a Websocket>,
@@ -481,7 +482,8 @@ fn unsearchable_response(error: UnsearchableBody, entry: &mut Option<Box<Entry>>
     page::problem(StatusCode::BAD_GATEWAY, "http_response_content_coding", &detail)
 }
 
-/// Returns the origin for requests of `way`: with HTTP/1.1 for upgrades that only HTTP/1.1 supports.
+/// Returns the origin for requests of the connection `way`. For upgrades that only HTTP/1.1 supports, the origin is limited to
+/// HTTP/1.1.
 fn origin_of(way: &ConnectionContext, websocket: Option<&Websocket>) -> Arc<Origin> {
     match websocket {
         Some(_) if way.origin.http2 => Arc::new(Origin { http2: false, ..(*way.origin).clone() }),

@@ -33,9 +33,9 @@ pub(super) struct Admission {
     pub(super) grantee: Grantee,
     pub(super) judgement: Option<Judgement>,
     pub(super) spending: Option<BudgetUse>,
-    /// Outcome of a tunnel, to be audited when it ends.
+    /// Audit event of a tunnel, to be written when the tunnel ends.
     pub(super) outcome: Option<Box<Outcome>>,
-    /// The approval of a request that a rule holds.
+    /// The approval, if a rule holds the request and a person has approved it.
     pub(super) approved: Option<HoldRecord>,
 }
 
@@ -45,7 +45,7 @@ impl Admission {
         self.spending.is_some() || self.outcome.is_some()
     }
 
-    /// Moves the decision, the budget use and the outcome to `entry`, so that the budget use and the outcome end with the request.
+    /// Moves the decision, the budget use and the outcome to the access log entry `entry`, which ends with the request.
     pub(super) fn note(&mut self, entry: &mut Entry) {
         if let Some(judgement) = self.judgement.take() {
             entry.set_judgement(judgement);
@@ -59,20 +59,20 @@ impl Admission {
     }
 }
 
-/// A refusal, and its data for the access log.
+/// A refused request or connection, with the data for its line in the access log.
 pub(super) struct Refused {
     pub(super) page: PolicyRefusal,
     pub(super) judgement: Judgement,
-    /// The hold that ended in this refusal.
+    /// The hold that ended in this refusal; `None` if the request was not held.
     pub(super) held: Option<HoldRecord>,
-    /// Decisions of hooks, if hooks were asked.
+    /// Decisions of hooks; empty if no hook was called.
     pub(super) hooks: Vec<HookDecision>,
 }
 
 /// Reason why a request is not admitted now.
 pub(super) enum NotAdmitted {
     Refused(Box<Refused>),
-    /// A rule holds the request until a person approves it.
+    /// A rule of the policy holds the request until a person approves or rejects it.
     Held(Box<HoldOrder>),
 }
 
@@ -82,7 +82,7 @@ impl From<Box<Refused>> for NotAdmitted {
     }
 }
 
-/// Order to hold a request: its identity among equal requests, its data for people, and its deadline.
+/// Order to hold a request: the key of equal requests, the description for approvers, and the maximum duration.
 pub(super) struct HoldOrder {
     pub(super) key: HoldKey,
     pub(super) request: HeldRequest,
@@ -94,7 +94,7 @@ pub(super) struct HoldOrder {
 }
 
 impl HoldOrder {
-    /// Returns the decision to hold the request, for logs.
+    /// Returns the decision to hold the request, for the access log.
     pub(super) fn judgement(&self) -> Judgement {
         Judgement { decision: Action::Hold.name(), ..self.refusal.judgement.clone() }
     }
@@ -107,7 +107,7 @@ impl Refused {
     }
 }
 
-/// The decision about a request that is not sent yet.
+/// Expected decision about a request that has not been sent.
 pub(super) struct Foreseen {
     pub(super) identity: Option<Arc<str>>,
     /// Decision of the policy; `None` without a policy.
@@ -116,7 +116,7 @@ pub(super) struct Foreseen {
     pub(super) credentials: Vec<String>,
 }
 
-/// Client and destination that a decision is about, for pages and logs.
+/// Client and destination of a decision, for error pages and logs.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     client: &'a Client,
@@ -158,7 +158,8 @@ impl Proxy {
         })
     }
 
-    /// Returns the decision about a request by the current rules, without its effects, and the credentials that it would get.
+    /// Returns the decision of the current rules about a request, and the credentials that the request would get. Does not audit or
+    /// count the request.
     pub(super) fn foresee(
         &self,
         way: &ConnectionContext,
@@ -288,8 +289,8 @@ impl Proxy {
         })
     }
 
-    /// Returns whether the proxy may open its own connection to `target` as `name` before the client sends a request, to copy the
-    /// server's certificate. This requires that the policy may allow a request of the client without an approval.
+    /// Returns whether the proxy may connect to `target` as `name` before the client sends a request, to copy the server's
+    /// certificate. The policy must be able to allow a request of the client without an approval.
     pub(super) fn may_be_probed(&self, client: &Client, target: &Target, name: &HostOrIp) -> bool {
         let rules = self.rules.now();
         let policy = &rules.policy;
@@ -298,7 +299,7 @@ impl Proxy {
         !policy.is_active() || is_same && decide().action.permits_immediately()
     }
 
-    /// Decides about the target of CONNECT or SOCKS5. Logs a refusal. A tunnel is decided again when it starts.
+    /// Decides about the target of CONNECT or SOCKS5. Logs a refusal. The decision is made again when the tunnel starts.
     pub(super) async fn admit_target(
         &self,
         client: &Client,
@@ -574,7 +575,7 @@ fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a 
     }
 }
 
-/// Returns whether the policy admits a connection of `client` to `target` as `name`.
+/// Returns whether the policy admits a connection of `client` to `target` under the host name `name`.
 pub(super) fn admits(
     policy: &Policy,
     client: &Client,
@@ -587,7 +588,7 @@ pub(super) fn admits(
     !policy.is_active() || is_same && subject.decide(policy, phase).action.permits()
 }
 
-/// Returns the subject of a decision about a request to `host`.
+/// Returns client and destination of a request to `host`.
 fn of_request<'a>(
     identity: Option<&'a Arc<Identity>>,
     way: &'a ConnectionContext,
@@ -616,7 +617,7 @@ fn facts_of(request: &Request<ClientBody>) -> RequestFacts<'_> {
     }
 }
 
-/// Returns the subject of a decision about a connection to `target` as `name`.
+/// Returns client and destination of a connection to `target` under the host name `name`.
 fn connection<'a>(
     policy: &'a Policy,
     client: &'a Client,

@@ -9,15 +9,15 @@ use super::gateway::Refused;
 use super::holds::{Answer, TooManyHeld};
 use super::policy_page::PolicyRefusal;
 
-/// Reason in logs of a held request whose client disconnected.
+/// Reason in logs if the client of a held request disconnected.
 pub(super) const CLIENT_GONE: &str = "hold-client-gone";
 const REJECTED: &str = "A person rejected the request";
 const NOT_AGAIN: &str =
     "Nothing was sent. Do not send the same request again, unless the operator of this proxy agrees.";
-/// Time after which a client may retry when too many requests are held.
+/// `Retry-After` in responses to clients when too many requests are held.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 
-/// How a hold ends.
+/// Reason why a hold ended.
 #[derive(Debug)]
 pub(super) enum HoldEnd {
     Answered(Answer),
@@ -25,18 +25,18 @@ pub(super) enum HoldEnd {
     Deadline,
     /// The client closed its connection.
     ClientGone,
-    /// The proxy stops.
+    /// The proxy is shutting down.
     Stopping,
     /// The limit of held requests is reached.
     TooMany(TooManyHeld),
-    /// This proxy has no way to approve requests.
+    /// Holds are not configured for this proxy, so nobody can approve the request.
     Unavailable,
-    /// The audit log cannot be written.
+    /// The hold cannot be written to the audit log.
     NotAudited,
 }
 
 impl HoldEnd {
-    /// Returns the name in metrics.
+    /// Returns the label value of this end in metrics.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Answered(Answer::Approved { .. }) => "approved",
@@ -50,7 +50,7 @@ impl HoldEnd {
         }
     }
 
-    /// Returns the reason in logs and responses.
+    /// Returns the reason for logs and responses.
     const fn reason(&self) -> &'static str {
         match self {
             Self::Answered(_) => "hold-rejected",
@@ -63,7 +63,7 @@ impl HoldEnd {
         }
     }
 
-    /// Returns the person who approved or rejected the request, if a person did.
+    /// Returns the person who approved or rejected the request; `None` if the hold ended without a decision.
     pub(super) fn by(&self) -> Option<Arc<str>> {
         match self {
             Self::Answered(Answer::Approved { by } | Answer::Rejected { by, .. }) => Some(Arc::clone(by)),
@@ -73,7 +73,7 @@ impl HoldEnd {
 }
 
 impl Refused {
-    /// Sets status and texts of the refusal, after a hold that ended without an approval.
+    /// Sets the status and the texts of the refusal, after a hold that ended without an approval.
     pub(super) fn after(&mut self, end: &HoldEnd, hold_for: Duration) {
         let (page, seconds) = (&mut self.page, hold_for.as_secs());
         let rule = page.rule.as_deref().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Waiting for a person's decision about a request or a tunnel that a rule of the policy holds. Until then, nothing is resolved,
-//! dialled, injected or read from the body.
+//! Holds requests and tunnels for a person's decision, if a rule of the policy requires it. Until the decision, the proxy does not
+//! resolve or dial the host, inject credentials, or read the body.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use super::proxy::Proxy;
 use super::requests::{AuditEvent, RuleSet};
 
 impl Proxy {
-    /// Decides about a request. If a rule holds the request, waits for a person's decision; `rules` is then the current version,
-    /// and `began` is moved later by the length of the wait.
+    /// Decides about a request. If a rule holds the request, waits for a person's decision. After the wait, `rules` is the current
+    /// version, and `began` is moved forward by the length of the wait.
     pub(super) async fn admit_or_hold(
         &self,
         rules: &mut Arc<RuleSet>,
@@ -38,10 +38,10 @@ impl Proxy {
                 Err(NotAdmitted::Held(order)) => order,
             };
             let audited = AuditedDecision::request(request, way, Some(&order.judgement()));
-            // Set before the wait, so that the access log has the decision if the client disconnects meanwhile.
+            // Set before the wait, so that the access log contains the decision even if the client disconnects during the wait.
             entry.iter_mut().for_each(|entry| entry.set_judgement(order.judgement()));
             let arrived = Instant::now();
-            // Boxed: few requests are held.
+            // Boxed to keep this future small, because few requests are held.
             let held = Box::pin(self.hold(*order, audited, &way.client)).await;
             *began += arrived.elapsed();
             approval = Some(held?);
@@ -70,8 +70,8 @@ impl Proxy {
         }
     }
 
-    /// Holds a request until a person decides, its deadline passes, the client leaves, or the proxy stops. `audited` is the decision
-    /// to hold it.
+    /// Holds a request until a person decides, the deadline passes, the client disconnects, or the proxy stops. `audited` is the
+    /// decision to hold the request.
     async fn hold(
         &self,
         order: HoldOrder,
@@ -100,7 +100,7 @@ impl Proxy {
             Err(_) => HoldEnd::NotAudited,
         };
         abandoned.event = None;
-        // A decision that was made at the deadline counts.
+        // A decision that a person made at the same moment as the deadline takes precedence.
         let end = hold.end().map_or(end, HoldEnd::Answered);
         self.metrics.hold_ended(end.name());
         record.by = end.by();
@@ -115,7 +115,7 @@ impl Proxy {
         Err(refusal)
     }
 
-    /// Waits until a person decides, the deadline passes, the client leaves, or the proxy stops.
+    /// Waits until a person decides, the deadline passes, the client disconnects, or the proxy stops.
     async fn decided(&self, hold: &mut Hold, hold_for: Duration, client: &Client) -> HoldEnd {
         let id = Arc::clone(hold.id());
         tracing::warn!(%client, %id, "a request waits for an approval: see `bulla proxy held`");

@@ -1,5 +1,4 @@
-//! Requests, responses and tunnels on their way through the hooks: metrics, audit, and the response to a client whose request a
-//! hook ends.
+//! Calls the hooks for requests, responses and tunnels: metrics, audit, and the response to a client if a hook ends the request.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ use super::proxy::Proxy;
 /// Reason in logs of a request or response that a hook ends.
 const REASON: &str = "hook";
 
-/// Context of a request at the hooks.
+/// Context of a request that is sent to the hooks.
 pub(super) struct HookedRequest<'a> {
     pub(super) way: &'a ConnectionContext,
     /// The host that the request names.
@@ -37,11 +36,11 @@ pub(super) struct HookedRequest<'a> {
 }
 
 impl Proxy {
-    /// Asks the hooks about a request, and applies their changes. Returns the hooks that also get the response, and the decision to
+    /// Calls the hooks for a request, and applies their changes. Returns the hooks that also get the response, and the decision to
     /// audit.
     ///
     /// # Errors
-    /// The response to a request that a hook ends. It is audited and logged.
+    /// The response to the client, if a hook ends the request. The refusal is already audited and logged.
     pub(super) async fn pass_request_hooks(
         &self,
         request: &mut Request<RequestBody>,
@@ -64,10 +63,10 @@ impl Proxy {
             scheme: if way.origin.server.is_some() { "https" } else { "http" },
             id: audited.as_ref().map(AuditedDecision::id).unwrap_or_default(),
         };
-        // In plain HTTP, a client may name another host than its connection. A hook for either host gets the request.
+        // In plain HTTP, a client may name another host than its connection. The hooks of both hosts get the request.
         let hosts: Vec<&HostOrIp> =
             [Some(host), way.origin.server.as_ref(), Some(&target.name)].into_iter().flatten().collect();
-        // Boxed: most proxies have no hooks.
+        // Boxed to keep this future small, because most proxies have no hooks.
         let passed = Box::pin(session.on_request((&self.hooks, &hosts), request, &facts, kind)).await;
         let decisions = session.take_decisions();
         self.count_hooks(&decisions);
@@ -92,10 +91,10 @@ impl Proxy {
         })
     }
 
-    /// Asks the hooks about a response, and applies their changes. A hook gets the body after `filter`.
+    /// Calls the hooks for a response, and applies their changes. A hook gets the body after `filter`.
     ///
     /// # Errors
-    /// The response that the client gets if a hook ends the original response.
+    /// The response to the client, if a hook ends the server's response.
     pub(super) async fn pass_response_hooks(
         &self,
         (session, filter): (&mut HookSession, &mut Option<impl BodyFilter + 'static>),
@@ -122,7 +121,7 @@ impl Proxy {
         Err(answer(end, &refused.page, &hyper::HeaderMap::new()))
     }
 
-    /// Asks the hooks about a connection to `target` for the host `name` that is tunneled without interception.
+    /// Calls the hooks for a connection to `target` for the host `name` that is tunneled without interception.
     ///
     /// # Errors
     /// A hook refuses the tunnel.
@@ -163,14 +162,14 @@ impl Proxy {
     }
 }
 
-/// The message that a hook ends.
+/// The message that a hook refuses: the request or the response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Request,
     Response,
 }
 
-/// Returns the refusal of a request or a response that a hook ends, without host, method and path.
+/// Returns the refusal of a request or response by a hook. Does not set host, method and path.
 fn refusal(hook: &str, end: &HookEnd, phase: Phase, judgement: Option<&Judgement>) -> Box<Refused> {
     let (message, too_large) = match phase {
         Phase::Request => ("request", StatusCode::PAYLOAD_TOO_LARGE),

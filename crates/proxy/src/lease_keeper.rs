@@ -33,7 +33,7 @@ impl LeaseKeeper {
     /// Revokes all leases.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
-        // A round in progress ends first, because it has leases to revoke.
+        // A round in progress ends first: its leases also need to be revoked.
         let Self { leases, task, .. } = self;
         if tokio::time::timeout(CLOSE_WITHIN, task).await.is_err() {
             tracing::warn!("the store of dynamic credentials does not answer: leases end at their expiry");

@@ -53,7 +53,7 @@ struct DirectionLabel {
     direction: &'static str,
 }
 
-/// Result of a handshake with a client.
+/// Result of a client's TLS handshake on an intercepted connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Handshake {
     Full,
@@ -83,7 +83,7 @@ pub(super) enum End {
     NoRequest,
     Refused,
     CutOff,
-    /// The request was routed back to the proxy.
+    /// The proxy's own upstream connection was redirected back to the proxy.
     Loop,
 }
 
@@ -251,7 +251,7 @@ impl ProxyMetrics {
         Open(self.0.connections.clone())
     }
 
-    /// Counts a connection that was not served, by its reason.
+    /// Counts a connection that was refused before it was served, by the reason of the refusal.
     pub(super) fn refused(&self, reason: inbound::Refusal) {
         self.0.ends.get_or_create(&EndLabel { end: reason.name() }).inc();
     }
@@ -317,7 +317,7 @@ impl ProxyMetrics {
     }
 }
 
-/// Collector of the counters that the certificate store keeps itself.
+/// Exports the counters that the certificate store keeps, at each scrape.
 #[derive(Debug)]
 struct StoreFigures(Arc<OnceLock<CertificateStore>>);
 

@@ -19,11 +19,11 @@ use super::options::Options;
 use crate::certificate_store::{LOOKS_PER_NAME, NewNameLimit, RateLimitKey, TooManyNames};
 use crate::mint::{MirrorTemplate, MirrorTemplateError, VALIDITY_MIN};
 
-/// Time for which a server's certificate is cached. A replaced certificate is noticed after this time.
+/// Time for which a server's certificate is cached. The proxy notices a replaced certificate after this time at the latest.
 const SEEN_FOR: Duration = Duration::from_secs(300);
 /// Time for which a failure to connect or verify is cached.
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
-/// Maximum bytes of the cache: about 20,000 servers with usual certificates. The least recently used entry is evicted first.
+/// Maximum size of the cache in bytes, enough for about 20,000 servers. The least recently used entry is evicted first.
 const OCTETS_MAX: u64 = 32 << 20;
 /// Bytes of an entry without its certificate: the cache's nodes and the key.
 const ENTRY_OCTETS: usize = 512;
@@ -68,11 +68,11 @@ impl MirrorError {
     }
 }
 
-/// Cached certificates of servers, limited in bytes and time.
+/// Cache of the certificate properties of upstream servers, limited in bytes and time.
 pub(super) struct MirrorCache {
     seen: Cache<Arc<Origin>, MirroredServer, MirrorError>,
-    /// Rate limit of probes. Probes need their own limit, because clients choose the names, and all hosts of one certificate are
-    /// one name in the store.
+    /// Rate limit of probes, separate from the limit of the certificate store: clients choose the names, and the store counts all
+    /// hosts of one mirrored certificate as one name.
     newcomers: Arc<NewNameLimit>,
     upstreams: Upstreams,
     metrics: ProxyMetrics,
@@ -97,8 +97,8 @@ impl MirrorCache {
         }
     }
 
-    /// Returns the properties of the server at `target` for `name`, for clients with or without HTTP/2; `None` if nothing can be
-    /// mirrored. Takes as long as a connection to an upstream. The probe is charged to `client`.
+    /// Returns the properties of the server at `target` for the host `name`; `None` if its certificate cannot be mirrored. `http2`:
+    /// whether the client supports HTTP/2. On a cache miss, connects to the server, and charges the probe to `client`.
     pub(super) async fn of(
         &self,
         target: &Target,

@@ -19,7 +19,7 @@ use crate::redirect::TransparentOptions;
 use crate::rules::Rules;
 use crate::{minting, permission, requests};
 
-/// Options of the proxy.
+/// Options of the proxy: listeners, access, rules, limits and timeouts.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The address that the proxy listens on. Port 0 takes a free port. Default: 127.0.0.1:3128.
@@ -28,7 +28,7 @@ pub struct Options {
     pub transparent: TransparentOptions,
     /// Listeners for PostgreSQL clients, each with its server. Default: none.
     pub postgresql: Vec<PostgresqlOptions>,
-    /// Other addresses that this process listens on. The proxy connects no client to them. Default: none.
+    /// Other addresses that this process listens on. The proxy refuses connections of clients to these addresses. Default: none.
     pub own_addresses: Vec<SocketAddr>,
     /// Networks of clients that may use the proxy. Default: empty, which allows all networks.
     pub clients: Vec<IpNet>,
@@ -36,20 +36,20 @@ pub struct Options {
     pub access: AccessOptions,
     /// Whether a connection is intercepted, mirrored, tunneled or rejected, by the host's name. Default: all are intercepted.
     pub rules: Rules,
-    /// Policy that lists which identity may send which request. Default: none; all requests are permitted.
+    /// Policy that decides which identity may send which request. Default: none; all requests are permitted.
     pub policy: Policy,
     /// The requests that rules of the policy hold, and their approvals. Default: `None`; requests that a rule holds are refused
     /// immediately.
     pub holds: Option<Holds>,
-    /// The last requests, for people who watch the proxy. Default: `None`; they are not kept.
+    /// Buffer of the most recent requests, for display to operators. Default: `None`; requests are not kept.
     pub recent: Option<RecentRequests>,
-    /// Hooks that requests and responses pass, in this order. Default: none.
+    /// Hooks, in the order in which requests pass them. Responses pass them in the reverse order. Default: none.
     pub hooks: Vec<HookOptions>,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
     /// Validity of leaf certificates. Default: 7 days.
     pub leaf_validity: Duration,
-    /// Scope in which leaf certificates share a key. Default: all leaf certificates of one key's lifetime.
+    /// Scope in which leaf certificates share a key. Default: all leaf certificates that are minted during one key's lifetime.
     pub leaf_keys: LeafKeySharing,
     /// Time for which new leaf certificates are issued for the same key. Default: 1 hour.
     pub leaf_key_life: Duration,
@@ -63,7 +63,8 @@ pub struct Options {
     pub new_names_burst: u32,
     /// Trust anchors (DER) for the certificates of upstreams. Default: none; the proxy does not start without any.
     pub upstream_roots: Vec<Vec<u8>>,
-    /// Trust, client certificates and parent proxies of certain upstreams. Default: all are reached directly and verified.
+    /// Settings of individual upstreams: trust, client certificates and parent proxies. Default: none; all upstreams are connected
+    /// directly and verified.
     pub upstreams: UpstreamPolicies,
     /// Addresses that the proxy never connects to, for any client. Default: link-local addresses and metadata addresses of clouds.
     pub guard: Guard,
@@ -88,8 +89,8 @@ pub struct Options {
     pub upstream_idle: Duration,
     /// Timeouts of a client's TLS: for the ClientHello after CONNECT, and for the rest of the handshake. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// Timeout of a request's header, from its first byte. For the first request on a connection to the proxy itself, from the
-    /// start of the connection. Default: 10 s.
+    /// Timeout of a request's header, from its first byte. For the first request on a connection to the proxy itself, the timeout
+    /// starts with the connection. Default: 10 s.
     pub head_timeout: Duration,
     /// Idle timeout of a client's HTTP/1 connection before its next request; after CONNECT and TLS, also before the first request.
     /// Default: 75 s.

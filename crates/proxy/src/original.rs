@@ -9,7 +9,8 @@ use hyper::header::UPGRADE;
 
 use super::connection_context::ConnectionContext;
 
-/// Returns the client of a request, the reason why the request cannot be replayed (if any), and the replay that sent it (if any).
+/// Returns the data that a later replay of `request` needs: the client, the reason if the request cannot be replayed, and the
+/// replay that sent it, if any.
 pub(super) fn original_of(
     request: &Request<ClientBody>,
     way: &ConnectionContext,

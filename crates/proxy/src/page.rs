@@ -1,4 +1,4 @@
-//! The proxy's own pages.
+//! Pages of the proxy itself: proxy auto-configuration file, help for trusting the CA, and rejections.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use hyper::{Response, StatusCode};
 /// Address and scheme of the proxy, as a client reached it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProxyEndpoint {
-    /// The proxy's address in the client's connection.
+    /// Local address of the client's connection.
     pub(super) at: SocketAddr,
     pub(super) by_tls: bool,
 }

@@ -12,8 +12,8 @@ use super::proxy::Proxy;
 use crate::permission::{LeafRequester, NotPermitted};
 
 impl Proxy {
-    /// Checks the permission for the CONNECT target if it would be intercepted. Addresses are checked later, when the ClientHello
-    /// contains the name.
+    /// Checks the permission for the host name of a CONNECT target, if the connection would be intercepted. For an IP address, the
+    /// permission is checked later, when the ClientHello contains a name.
     pub(super) async fn permits_target(&self, target: &Target, client: &Client) -> Result<(), NotPermitted> {
         let name = &target.name;
         let is_looked_into = self.action_of(target, name).await.looks() && !self.refusals.has(client, name);
@@ -55,7 +55,7 @@ fn status(refused: &NotPermitted) -> StatusCode {
     }
 }
 
-/// Returns the response to CONNECT without permission. The reason is only in the log.
+/// Returns the error response to a CONNECT that the permission service does not permit. The reason is only in the log.
 pub(super) fn page(name: &HostOrIp, refused: &NotPermitted) -> Response<Body> {
     let (reason, detail) = match refused {
         NotPermitted::No => ("http_request_denied", format!("{name} is not permitted here")),

@@ -1,4 +1,4 @@
-//! Response to a request that the policy denies: what happened, by which rule, and what to do.
+//! Error response to a request that the policy denies: what happened, which rule decided, and what to do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::page::escaped;
 
-/// Maximum characters of one text from the client that a response shows.
+/// Maximum characters of each value from the client's request in a response, such as its path.
 const SENT_CHARS_MAX: usize = 300;
 
-/// A refusal, as an RFC 9457 problem.
+/// A refusal of a request, sent as an RFC 9457 problem or as HTML.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PolicyRefusal {
     pub(crate) title: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct PolicyRefusal {
     pub(crate) host: String,
     pub(crate) method: String,
     pub(crate) path: String,
-    /// Id of the held request, if it was held.
+    /// Id of the held request; `None` if the request was not held.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hold: Option<Arc<str>>,
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! The most recent requests of the proxy, in memory, for people who watch it.
+//! The most recent requests of the proxy, kept in memory for display to operators.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -16,17 +16,17 @@ use crate::holds::{AllowedRequest, NoRule};
 use crate::policy::PolicyRuleText;
 use crate::requests::har_parts::{RequestPart, ResponsePart, entry_of, log_of};
 
-/// Maximum requests that are kept. Beyond it, the oldest is forgotten.
+/// Maximum requests that are kept. The oldest request is removed first.
 pub const RECENT_MAX: usize = 1_000;
 /// Maximum bytes of a path that is kept.
 const PATH_OCTETS_MAX: usize = 2_048;
 
-/// A request whose response began or ended. Has no query, no header and no body.
+/// A request whose response has begun or ended. Contains no query, no header and no body.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecentRequest {
     /// Number of the request since the proxy started.
     pub id: u64,
-    /// Arrival of the request.
+    /// Arrival time of the request.
     pub time: Timestamp,
     /// IP address of the client.
     pub client: IpAddr,
@@ -62,9 +62,9 @@ pub struct RecentRequest {
     pub bytes_to_client: u64,
     /// Milliseconds since the arrival; `None` until the exchange ends.
     pub duration_ms: Option<u64>,
-    /// Number of the request that this request replays.
+    /// Number of the request that this request replays; `None` if this request is not a replay.
     pub replay_of: Option<u64>,
-    /// The person who replayed it.
+    /// Name of the person who replayed the request; `None` if this request is not a replay.
     pub replayed_by: Option<Arc<str>>,
 }
 
@@ -75,7 +75,7 @@ pub struct RecentFilter {
     pub identity: String,
     /// Text that the host contains; empty: all.
     pub host: String,
-    /// Only refused requests.
+    /// Whether to return only refused requests.
     pub denied: bool,
 }
 
@@ -117,7 +117,7 @@ impl RecentRequests {
         self.find(|kept| kept.request.id == id).map(|kept| (kept.request, kept.original))
     }
 
-    /// Returns the request that this replay sent, if its response began.
+    /// Returns the request that `replay` sent; `None` if its response has not begun.
     pub(crate) fn replayed(&self, replay: &Replay) -> Option<RecentRequest> {
         let is_it = |by: &Arc<str>| Arc::ptr_eq(by, &replay.by);
         self.find(|kept| kept.request.replayed_by.as_ref().is_some_and(is_it)).map(|kept| kept.request)

@@ -15,13 +15,13 @@ use crate::certificate_store::RateLimitKey;
 
 /// Maximum remembered pairs of client and host name; the oldest are forgotten first.
 const REMEMBERED_MAX: u64 = 65_536;
-/// Number of handshakes that a client breaks off without a TLS alert and that together count as one rejection. A single one does
-/// not count, because a client may have other reasons to disconnect.
+/// Number of handshakes that a client must break off, without a TLS alert, to count as one rejection. A single one does not count,
+/// because a client may have other reasons to disconnect.
 const BROKEN_OFF: u8 = 3;
 /// Period after the first broken handshake within which [`BROKEN_OFF`] broken handshakes must occur.
 const BROKEN_OFF_WITHIN: Duration = Duration::from_secs(60);
 
-/// Rejections by one client of one host: their weighted number, and the time of the first.
+/// Rejections of leaves by one client for one host: the sum of their weights, and the time of the first.
 #[derive(Clone, Copy, Debug)]
 struct Refused {
     times: u8,
@@ -33,7 +33,7 @@ impl Refused {
         self.times >= BROKEN_OFF
     }
 
-    /// Adds a rejection of this `weight`.
+    /// Adds a rejection with this `weight` to `before`. Starts a new count if `before` is too old.
     fn and(before: Option<Self>, weight: u8) -> Self {
         match before {
             Some(before) if before.is_enough() || before.first.elapsed() <= BROKEN_OFF_WITHIN => {
@@ -44,7 +44,7 @@ impl Refused {
     }
 }
 
-/// Counts of refusals by client and target.
+/// Rejections of leaves, by client and host name.
 pub(super) struct Refusals(Option<BoundedMap<(RateLimitKey, HostOrIp), Refused>>);
 
 impl Refusals {
@@ -86,7 +86,8 @@ fn key(client: &Client, name: &HostOrIp) -> (RateLimitKey, HostOrIp) {
     (RateLimitKey::from(client), name.clone())
 }
 
-/// Returns how strongly a failure indicates a rejected leaf; `None` if not at all.
+/// Returns the weight of a failed handshake: [`BROKEN_OFF`] for a TLS alert that rejects the leaf, 1 for a closed connection,
+/// `None` for any other failure.
 fn weight(error: &std::io::Error) -> Option<u8> {
     use AlertDescription as Alert;
     match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {

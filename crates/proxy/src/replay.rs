@@ -1,7 +1,8 @@
-//! Replays: the proxy sends a recent request again as its client, by the policy in effect, with the current values of
+//! Replays: the proxy sends a recent request again on behalf of its client, under the current policy and with the current values of
 //! the credentials.
 //!
-//! The proxy keeps no query, header and body, so only a request without query and body can be replayed, with headers of the proxy.
+//! The proxy does not keep the query, header and body of a request. So it can replay only requests without query and body, and sets
+//! the header itself.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub const REPLAY_WITHIN: Duration = Duration::from_secs(30);
 /// `User-Agent` of a replay. Some servers require one.
 const USER_AGENT_VALUE: &str = "bulla-replay";
 
-/// Replayer of the recent requests of a proxy, once the proxy [runs](crate::Running::serve_replays). Clones share it.
+/// Sends recent requests of a proxy again, once the proxy [runs](crate::Running::serve_replays). Clones share the proxy.
 #[derive(Clone, Default)]
 pub struct Replays(Arc<Mutex<Weak<Proxy>>>);
 
@@ -41,7 +42,7 @@ impl std::fmt::Debug for Replays {
     }
 }
 
-/// The request that a replay would send, by the rules in effect.
+/// The request that a replay would send, and the decision of the current policy about it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReplayPlan {
     /// HTTP method of the original request.
@@ -64,16 +65,16 @@ pub enum ReplayError {
     /// The proxy has no request with this number, or no longer keeps it.
     #[error("the recent requests of the proxy have no request {0}")]
     NotKept(String),
-    /// The proxy does not run, or keeps no requests.
+    /// No proxy runs in this process, or the proxy keeps no requests.
     #[error("no proxy that keeps requests runs in this process")]
     NotRunning,
-    /// There is no request that the proxy could send.
+    /// The entry has no HTTP request: its connection was tunneled or rejected.
     #[error("this entry has no HTTP request to replay: the connection was passed through or rejected")]
     NoRequest,
-    /// A part of the request is not kept.
+    /// The proxy did not keep a part of the request that the replay needs, such as the query. Contains the reason.
     #[error("{0}")]
     Incomplete(&'static str),
-    /// The client is no longer the same identity.
+    /// The client now has another identity, or none.
     #[error("the client has another identity now: {}", .0.as_deref().unwrap_or("none"))]
     OtherIdentity(Option<Arc<str>>),
     /// The client may no longer use the proxy, or can authenticate only on its own connection.
@@ -82,13 +83,13 @@ pub enum ReplayError {
     /// The proxy does not intercept connections to the host.
     #[error("the rules of the proxy no longer intercept connections to this host")]
     NotIntercepted,
-    /// The policy denies the request.
+    /// The policy denies the replay. Contains the rule that decided, if one did.
     #[error("the policy denies the request: {}", .0.as_deref().map_or("no rule allows it".to_owned(), |rule| format!("rule {rule}")))]
     Denied(Option<Arc<str>>),
-    /// A rule holds the request.
+    /// A rule of the policy would hold the replay for an approval. Contains the name of the rule.
     #[error("{} of the policy holds this request for approval: only the client can send a request that is held", .0.as_deref().map_or("a rule".to_owned(), |rule| format!("rule {rule}")))]
     Held(Option<Arc<str>>),
-    /// There is no permission to issue a leaf certificate for the host.
+    /// The permission service does not permit a leaf certificate for the host.
     #[error("the permission service does not permit this host")]
     NotPermitted,
     /// The replay failed before a response began.
@@ -202,7 +203,7 @@ impl Proxy {
     }
 }
 
-/// Returns the request to send, as its client would send it on a connection of its own.
+/// Returns the request to send, with the context of a simulated connection of its client.
 fn request_of(kept: &RecentRequest, client: Client) -> Option<(Request<ClientBody>, ConnectionContext)> {
     let is_tls = kept.scheme? == "https";
     let name = HostOrIp::parse(&kept.host).ok()?;

@@ -42,8 +42,8 @@ impl fmt::Debug for RevocationLists {
 }
 
 impl RevocationLists {
-    /// Creates a source. `files` returns the current bytes of the files; `ders` parses the CRLs (DER) in them after a change.
-    /// Either may return an error.
+    /// Creates a source. `files` returns the current bytes of the CRL files. After a change, `ders` extracts the CRLs (DER) from
+    /// these bytes. Both may return an error.
     pub fn new(
         files: impl Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static,
         ders: impl Fn(&[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static,
@@ -180,7 +180,7 @@ impl RevocationGuard {
         }
     }
 
-    /// Reloads the CRLs, unless the files are the same as at the `last` attempt.
+    /// Reloads the CRLs if the files have changed since the `last` attempt.
     async fn look(&self, source: RevocationLists, last: &mut LoadResult) -> Result<(), String> {
         let (build, before) = (Arc::clone(&self.build), Arc::clone(&last.0));
         let looking = move || {

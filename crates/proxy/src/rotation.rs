@@ -12,13 +12,13 @@ use super::audited::AuditedDecision;
 use super::proxy::Proxy;
 use super::requests::{CredentialSources, Destination, Injected, MatchedRules, record_credential_outcome};
 
-/// Maximum retries of a request: one with the version that the source has now, and one with the previous version. If the server
-/// switches versions between two tries, the version of the first try becomes valid.
+/// Maximum retries of a request: one with the current version in the credential source, and one with the previous version. Two
+/// retries are needed because the server may switch versions between two attempts.
 const MORE_TRIES: usize = 2;
-/// Maximum bytes of a 401 response that are read before the next try. The response is kept for the client, if the next try cannot
-/// be sent.
+/// Maximum bytes of a 401 response that are read before the request is sent again. If it cannot be sent again, the client gets this
+/// response.
 const REFUSAL_OCTETS_MAX: usize = 64 << 10;
-/// Maximum wait for the body of a 401.
+/// Maximum wait for the end of the body of a 401 response.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// A request that is ready to be sent, except for its credentials.
@@ -33,11 +33,11 @@ pub(super) struct PreparedRequest<'a> {
 
 impl Proxy {
     /// Sends a request with the credentials `injected`. If the server responds with 401, sends the request again with another
-    /// version of the credentials, because the server may be ahead of the source or behind it. A request with a body is sent
-    /// again only if the body is kept. `injected` then contains all sent credentials.
+    /// version of the credentials, because the server may have a newer or an older version than the source. A request with a body
+    /// is sent again only if the body is kept. `injected` then contains all sent credentials.
     ///
     /// # Errors
-    /// [`NoAnswer`], also to a request that was sent again: the server may have processed it.
+    /// [`NoAnswer`]: the server sent no response, to the first request or to a repeated one. It may have processed the request.
     pub(super) async fn send(
         &self,
         request: Request<RequestBody>,
@@ -74,7 +74,8 @@ impl Proxy {
         Ok(response)
     }
 
-    /// Injects other credentials than the last ones into `request`, and audits them; `None` if there are no others.
+    /// Injects another version of the credentials into `request`, and audits this version. Returns `None` if there is no other
+    /// version.
     async fn other_credentials(
         &self,
         request: &mut Request<RequestBody>,

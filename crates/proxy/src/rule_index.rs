@@ -42,7 +42,7 @@ impl HostPattern {
     }
 }
 
-/// Rules by host.
+/// Rules by host: for an exact name, for all subdomains of a name, and for any host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByHost<T> {
     exact: HashMap<HostOrIp, T>,

@@ -25,15 +25,15 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns whether requests are intercepted.
+    /// Returns whether the action intercepts TLS: [`Self::Intercept`] or [`Self::Mirror`].
     #[must_use]
     pub fn looks(self) -> bool {
         matches!(self, Self::Intercept | Self::Mirror)
     }
 }
 
-/// All connection rules. Precedence: an exact name, then the nearest parent domain; smaller networks before larger ones; with
-/// equal precision, a pattern with a port wins. Otherwise the default applies.
+/// All connection rules. Precedence: an exact name, then the nearest parent domain; smaller networks before larger ones. Of equally
+/// precise patterns, a pattern with a port takes precedence. If no pattern matches, the default applies.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     names: Names<Action>,
@@ -85,7 +85,8 @@ impl Rules {
         if target.redirected { listed } else { listed.or(Some(self.default)) }
     }
 
-    /// Returns the action of the list that contains the name, a parent domain, or the network of the address.
+    /// Returns the action of the pattern that matches the name, a parent domain, or the network of the address; `None` if no
+    /// pattern matches.
     pub(crate) fn listed(&self, name: &HostOrIp, port: u16) -> Option<Action> {
         match name {
             HostOrIp::Ip(address) => self.of_address(*address, port),
@@ -98,8 +99,8 @@ impl Rules {
         }
     }
 
-    /// Decides about an address of `name`. A rejected network wins over everything. Otherwise the rule for the name applies, then
-    /// the rule for the address, then the default.
+    /// Decides about an address of `name`. A rejected network takes precedence. Otherwise the rule for the name applies, then the
+    /// rule for the address, then the default.
     pub(crate) fn action_at_address(&self, name: &HostOrIp, address: IpAddr, port: u16) -> Action {
         match self.of_address(address, port) {
             Some(Action::Reject) => Action::Reject,
@@ -119,7 +120,7 @@ impl Rules {
         }
     }
 
-    /// Returns whether the addresses of a name are needed to decide about it, if no list contains the name.
+    /// Returns whether a name that no pattern matches must be resolved before the decision.
     pub(crate) fn needs_address(&self) -> bool {
         !self.networks.is_empty()
     }

@@ -30,10 +30,11 @@ use crate::rules::{Action, Rules};
 use crate::start_error::StartError;
 use crate::{access, minting, mirror, postgresql, redirect, refusals, requests, tls, transparent};
 
-/// Maximum users with their own leaf keys in memory, about 8 MiB. Beyond it, the least recently active user gets a new key.
+/// Maximum users with their own leaf keys in memory; 8,192 users need about 8 MiB. Beyond the maximum, the least recently active
+/// user gets a new key.
 pub const USERS_MAX: u64 = 8_192;
 
-/// Number of RSA keys generated in advance: so many new users or consumers get an RSA leaf without waiting for a key.
+/// Number of RSA keys generated in advance. This number of new users or consumers can get an RSA leaf without waiting for a key.
 const RSA_STOCK: usize = 16;
 
 /// A running proxy. It runs until [`Running::stop`].
@@ -209,7 +210,7 @@ fn address_rule(rules: &requests::LiveRules) -> AddressRule {
     })
 }
 
-/// Returns the keys of the process and, if configured, the keys of users.
+/// Creates the leaf keys of the process and, if configured, the leaf keys of users.
 fn leaf_keys(options: &Options, stock: &RsaStock) -> Result<(Arc<LeafKeys>, Option<KeysByOwner>), KeyError> {
     let (of_leaves, users) = match options.leaf_keys {
         LeafKeySharing::ByUser => {

@@ -41,7 +41,8 @@ impl Proxy {
         }
     }
 
-    /// Takes the body of `request`. After the response, the rest of the body is read, within the timeout of a request's header.
+    /// Takes the body of `request`. If the response ends first, the rest of the body is read within the timeout of a request's
+    /// header.
     pub(super) fn with_body(&self, request: Request<Incoming>) -> Request<ClientBody> {
         ClientBody::of(request, &self.tasks, self.options.head_timeout)
     }

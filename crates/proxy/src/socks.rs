@@ -1,4 +1,4 @@
-//! SOCKS5 (RFC 1928) with user and password (RFC 1929). Connections are served like those after CONNECT.
+//! SOCKS5 (RFC 1928) with user and password (RFC 1929). Connections are served like connections after CONNECT.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Proxy {
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::NotPermitted(target, refused));
         }
-        // As with CONNECT, the target is dialled only when it is needed.
+        // As with CONNECT, the proxy dials the target only when it needs the connection.
         reply(stream, Reply::Succeeded).await?;
         Ok((target, client))
     }

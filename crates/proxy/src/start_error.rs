@@ -16,7 +16,7 @@ use crate::permission::BadPermission;
 /// Errors that prevent the start of the proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is in use, or not permitted.
+    /// The proxy cannot listen on an address: it is in use, or the process lacks the permission.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// Address on which the proxy cannot listen.

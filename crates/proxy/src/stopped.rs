@@ -1,4 +1,4 @@
-//! Ends open connections when their client loses access to the proxy, or the policy no longer admits them.
+//! Ends open connections when the client loses its access to the proxy, or when the policy no longer admits the connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use super::policy::{Identity, Phase};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
 
-/// Maximum time between two reads of the clock while waiting for the expiry of an identity, in case the clock is set forward.
+/// Maximum time between two reads of the clock while the proxy waits for the expiry of an identity. The clock may be set forward
+/// during the wait.
 const CLOCK_READ_AFTER: Duration = Duration::from_secs(60);
 
 /// A client with an open connection, and its identity when the connection was admitted.

@@ -25,7 +25,7 @@ use crate::mint::{Authority, KeysByOwner, LeafKeyKind, LeafKeySharing, MintError
 const BUFFER_MAX: usize = 64 << 10;
 
 tokio::task_local! {
-    /// The leaf for the handshake that is being polled.
+    /// The leaf certificate for the TLS handshake of the current task.
     static LEAF: Arc<CertifiedKey>;
 }
 

@@ -1,8 +1,9 @@
-//! Transparent proxy: connections that this host's firewall redirects, of clients that do not know the proxy. The system returns
-//! the original destination; the client's data names the host (server name in the ClientHello, or host of a request).
+//! Transparent proxy: serves connections that this host's firewall redirects, from clients that are not configured to use a proxy.
+//! The system returns the original destination. The client's data names the host (server name in the ClientHello, or host of a
+//! request).
 //!
-//! The proxy always connects to the original address, whatever name the client sends: otherwise the name could select another
-//! machine. TLS verifies that the server belongs to the name, as for any upstream.
+//! The proxy always connects to the original address, even if the client sends another name: otherwise the name could select
+//! another machine. TLS verifies that the server belongs to the name, as for any upstream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -77,7 +78,8 @@ impl Proxy {
                 }
             },
         }
-        // Checked after the first data: by then the proxy has registered its own upstream connection, which this connection may be.
+        // Checked after the first data: this connection may be an upstream connection of the proxy itself, which the proxy has
+        // registered by then.
         if self.is_ours(&client, destination) {
             return End::Loop;
         }
@@ -86,7 +88,7 @@ impl Proxy {
         End::Closed
     }
 
-    /// Serves a client that sends nothing, by the server's address: the client may wait for the server to speak first.
+    /// Serves a client that sends nothing. The server's address decides, because the client may wait for the server to speak first.
     async fn silent(
         self: &Arc<Self>,
         stream: TcpStream,

@@ -18,7 +18,7 @@ use super::rules::Action;
 /// How to check a tunnel's address before dialling.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AddressCheck {
-    /// No check: the tunnel leads to the name.
+    /// No check: the tunnel connects to the host name, not to an address from the client.
     None,
     /// The address must belong to the name, by DNS or by the server's certificate.
     ByName,
@@ -124,7 +124,7 @@ impl Proxy {
         }
     }
 
-    /// Relays the bytes of upgraded connections. After one side has ended, the other may be silent for `half` at most. Returns
+    /// Relays the bytes of upgraded connections. After one side has ended, the other side may be silent for `half` at most. Returns
     /// whether both sides closed normally.
     pub(super) async fn relay_upgraded<A, B>(
         &self,

@@ -30,8 +30,8 @@ pub(crate) fn hides_dots(path: &str) -> bool {
     }
 }
 
-/// Returns whether servers may interpret a [`plain_path`] differently, because it has an escaped slash, backslash or NUL, an escape
-/// that was escaped again, or hidden dot segments.
+/// Returns whether servers may interpret a [`plain_path`] differently. Such a path has an escaped slash, backslash or NUL, an
+/// escape that was escaped again, or hidden dot segments.
 pub(crate) fn is_ambiguous(path: &str) -> bool {
     const SOME_UNDO: [&str; 7] = ["%2F", "%5C", "%00", "%252E", "%252F", "%255C", "%2500"];
     let is_escaped = path.contains('%') && {
@@ -44,9 +44,9 @@ pub(crate) fn is_ambiguous(path: &str) -> bool {
 /// Maximum number of times that a server is assumed to decode a path.
 const DECODINGS_MAX: usize = 4;
 
-/// Returns the other paths that some server may see in place of a [`plain_path`]. Servers may decode escaped slashes and
-/// backslashes, decode repeatedly, end the path at a NUL, or remove parameters after `;`. Returns `None` if the path is escaped
-/// more often than [`DECODINGS_MAX`] times.
+/// Returns the other paths that servers may read from a [`plain_path`]. Servers may decode escaped slashes and backslashes, decode
+/// repeatedly, end the path at a NUL, or remove parameters after `;`. Returns `None` if the path is escaped more often than
+/// [`DECODINGS_MAX`] times.
 pub(crate) fn other_readings(path: &str) -> Option<Vec<String>> {
     let mut readings = Vec::new();
     if !path.contains(['%', ';']) {

@@ -119,7 +119,7 @@ pub trait Recording: Send + Sync {
     );
 }
 
-/// Outcome of an exchange.
+/// Outcome of an exchange: status, bytes, duration and completeness.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ended {
     /// Status of the response; `None` if the client closed the connection before there was one.
@@ -140,7 +140,7 @@ pub struct Ended {
     pub reason: Option<&'static str>,
 }
 
-/// A value that is kept until an exchange ends, and then gets the outcome.
+/// A value that is kept until an exchange ends, and then receives the outcome of the exchange.
 pub trait Lasting: Send + Sync {
     /// Called with the outcome when the exchange ends.
     fn ended(self: Box<Self>, how: &Ended);

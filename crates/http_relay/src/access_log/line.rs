@@ -35,14 +35,14 @@ pub struct Destination {
     pub is_tls: Option<bool>,
 }
 
-/// The origin of a request: data that a replay of the request needs.
+/// Data of a request that a replay of the request needs.
 #[derive(Clone, Debug)]
 pub struct Original {
     /// Client that sent the request.
     pub client: Client,
     /// Reason why the request cannot be sent again from its log line; `None` if it can.
     pub incomplete: Option<&'static str>,
-    /// Set if the request is itself a replay.
+    /// The replay that sent this request; `None` if a client sent it.
     pub replay: Option<Replay>,
 }
 
@@ -51,7 +51,7 @@ pub struct Original {
 pub struct Replay {
     /// ID of the request that is replayed.
     pub of: u64,
-    /// The person who replays it.
+    /// Name of the person who replays the request.
     pub by: Arc<str>,
 }
 
@@ -67,7 +67,7 @@ pub trait Observer: Send + Sync {
 /// A line of the access log.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// Arrival of the request.
+    /// Arrival time of the request.
     pub time: Timestamp,
     /// IP address of the client.
     pub client: IpAddr,

@@ -16,7 +16,7 @@ use super::span::RequestSpan;
 use super::spool::Spool;
 use inbound::ServiceTasks;
 
-/// Maximum queued lines: some megabytes, about one second of a proxy under load.
+/// Maximum queued lines. The queue needs a few megabytes, and holds about one second of a proxy under load.
 const LINES_MAX: usize = 8_192;
 
 /// Source of access log entries. Clones share the log.
@@ -27,8 +27,9 @@ pub struct AccessLogger {
 }
 
 impl AccessLogger {
-    /// Opens the log if a destination is set, and starts its writer task. The task ends with the last clone. `dropped` counts lines
-    /// that did not fit the queue or could not be written; `reopen` reopens the file. Spans of requests have the name `service`.
+    /// Opens the log if a destination is set, and starts its writer task. The task ends when the last clone of the logger is
+    /// dropped. `dropped` counts lines that did not fit the queue or could not be written; `reopen` reopens the file. Spans of
+    /// requests have the name `service`.
     ///
     /// # Errors
     /// The file cannot be opened for writing.

@@ -11,7 +11,7 @@ const BATCH: usize = 256;
 
 /// Destination of queued items. Its methods may block.
 pub trait Sink: Send + 'static {
-    /// An item to write.
+    /// Type of the queued items, such as log lines.
     type Item: Send + 'static;
     /// Name of the writer task.
     const TASK: &'static str;

@@ -30,8 +30,8 @@ pub(super) struct ReturningConnection {
 }
 
 impl ReturningConnection {
-    /// Puts the connection back into the pool. If it is not ready, for example because the response came before the whole request was
-    /// sent, a task waits until it is. In that case, returns a receiver that completes when the task ends.
+    /// Puts the connection back into the pool. The connection may not be ready yet, for example because the response arrived before
+    /// the whole request was sent. A task then waits until it is ready, and the returned receiver completes when the task ends.
     fn give(mut self) -> Option<oneshot::Receiver<()>> {
         if self.sender.sender.is_ready() {
             self.pool.keep(&self.origin, Sender::Http1(self.sender));
@@ -59,7 +59,7 @@ pub trait BodyFilter: Send + Sync {
     /// Adds the next bytes of the body. Called only after [`Self::pull`] has returned `None`.
     fn push(&mut self, data: Bytes);
 
-    /// Ends the body.
+    /// Ends the body: no more bytes will be pushed.
     fn finish(&mut self);
 
     /// Called before each [`Self::pull`]. Pending if the filter has done its maximum work of one turn. In that case, the filter wakes the
@@ -91,7 +91,7 @@ pub trait BodyFilter: Send + Sync {
 /// Result of reading a whole response body.
 #[derive(Debug)]
 pub enum Buffered {
-    /// The body is kept. Its filter removed this number of values.
+    /// The whole body was read into memory. The number of values that its filter removed.
     Whole {
         /// Number of values that the filter removed.
         removed: u64,
@@ -126,7 +126,7 @@ pub struct UpstreamResponseBody {
     is_read: bool,
     /// Number of values that the filter removed.
     removed: u64,
-    /// Dropped at the end of the response.
+    /// Value that is dropped at the end of the response ([`Self::holding`]).
     held: Option<Box<dyn Send + Sync>>,
 }
 
@@ -224,7 +224,7 @@ impl UpstreamResponseBody {
         Buffered::Whole { removed: self.removed }
     }
 
-    /// Returns the body if it was kept. `None` for an empty one.
+    /// Returns the body if it was kept; `None` for an empty body.
     pub fn kept(&self) -> Option<&Bytes> {
         match &self.body {
             Source::Kept(kept) => kept.data.as_ref(),

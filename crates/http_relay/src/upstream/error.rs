@@ -29,13 +29,13 @@ pub enum UpstreamConnectError {
     /// The name cannot be resolved.
     #[error("cannot resolve the host name: {0}")]
     Name(#[from] ResolveError),
-    /// No address can be reached.
+    /// No address of the upstream accepts a connection.
     #[error("cannot connect: {0}")]
     Dial(DialError),
     /// The address is a listener of this process.
     #[error("the address is this proxy itself")]
     Loop,
-    /// The address is on this machine, but the client is not.
+    /// The address is on this machine, but the client is on another machine.
     #[error("the address is local to the proxy's machine, and only clients on that machine may reach it")]
     NotAllowed,
     /// The guard blocks every address.
@@ -50,7 +50,7 @@ pub enum UpstreamConnectError {
     /// The TLS handshake exceeded its timeout.
     #[error("TLS handshake timeout")]
     Late,
-    /// A parent proxy did not connect.
+    /// The parent proxy did not open a connection to the upstream.
     #[error("cannot connect through the parent proxy {parent}: {why}")]
     Parent {
         /// URL of the parent proxy.
@@ -67,7 +67,7 @@ pub enum UpstreamConnectError {
     /// The upstream does not speak HTTP.
     #[error("the server sent invalid HTTP: {0}")]
     Http(hyper::Error),
-    /// The upstream supports only HTTP/2, and no WebSockets over it.
+    /// The upstream supports only HTTP/2, without WebSockets over HTTP/2 (RFC 8441).
     #[error("the server supports HTTP/2 only, without WebSockets over HTTP/2 (RFC 8441)")]
     NoWebsockets,
 }

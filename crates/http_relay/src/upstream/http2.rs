@@ -9,8 +9,8 @@ use hyper::client::conn::http2::SendRequest;
 use super::super::access_log::ServerKey;
 use crate::request_body::RequestBody;
 
-/// Maximum concurrent requests on one connection, even if the upstream permits more (RFC 9113 section 5.1.2; many set no limit).
-/// Requests share the connection's flow-control window and its failures.
+/// Maximum concurrent requests on one connection, even if the upstream permits more (RFC 9113 section 5.1.2). Many upstreams set no
+/// limit, but requests share the connection's flow-control window and its failures.
 const STREAMS_MAX: usize = 256;
 
 /// An HTTP/2 connection for requests. Clones share the connection.

@@ -17,7 +17,7 @@ use inbound::ServiceTasks;
 pub(super) struct Pool {
     idle: Mutex<Idle>,
     slots: Arc<Slots>,
-    /// Owner of the connections' tasks.
+    /// Tracker of the connections' tasks.
     tasks: ServiceTasks,
 }
 
@@ -27,7 +27,7 @@ impl Pool {
         Self { idle: Mutex::new(Idle::new(most, life)), slots, tasks }
     }
 
-    /// Returns the owner of the connections' tasks.
+    /// Returns the tracker of the connections' tasks.
     pub(super) fn tasks(&self) -> &ServiceTasks {
         &self.tasks
     }
@@ -76,7 +76,7 @@ impl Pool {
 struct Idle {
     most: usize,
     life: Duration,
-    /// Idle connections in the order of their return, including entries that were taken since.
+    /// Idle connections in the order of their return. May also contain connections that were taken since.
     order: VecDeque<(u64, Arc<Origin>)>,
     waiting: HashMap<Arc<Origin>, Vec<Waiting>>,
     count: usize,
@@ -94,7 +94,7 @@ impl Idle {
         Self { most, life, order: VecDeque::new(), waiting: HashMap::new(), count: 0, next: 0 }
     }
 
-    /// Takes the most recently used connection to `origin` with a free slot. A shared one (HTTP/2) stays in the pool as the
+    /// Takes the most recently used connection to `origin` with a free slot. A shared connection (HTTP/2) stays in the pool as the
     /// most recently used.
     fn take(&mut self, origin: &Arc<Origin>) -> Option<(Sender, Option<StreamSlot>)> {
         let of_origin = self.waiting.get_mut(origin)?;
@@ -122,7 +122,7 @@ impl Idle {
         Some((sender, stream))
     }
 
-    /// Adds an idle connection. Returns the connection that no longer fits.
+    /// Adds an idle connection. If the pool is full, returns the connection that must be closed.
     #[must_use]
     fn put(&mut self, origin: &Arc<Origin>, sender: Sender) -> Option<Sender> {
         let excess = if self.count >= self.most { self.take_oldest() } else { None };
@@ -181,7 +181,7 @@ impl Idle {
         Some(removed.sender)
     }
 
-    /// Removes stale entries from `order`, so that there are no more of them than connections.
+    /// Removes stale entries from `order` when they outnumber the connections.
     fn tidy(&mut self) {
         const FEW: usize = 64;
         if self.order.len() > 2 * self.count + FEW {

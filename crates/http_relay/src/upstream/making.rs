@@ -1,4 +1,4 @@
-//! Connections that are being opened, each shared by all requests that wait for the origin.
+//! Connections in progress. All requests that wait for an origin share one attempt to connect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use super::super::target::Origin;
 use super::error::UpstreamConnectError;
 use super::http2::Http2;
 
-/// Maximum origins that are remembered as supporting only HTTP/1.1. Requests to them open connections without waiting for each
-/// other.
+/// Maximum origins that are remembered as supporting only HTTP/1.1. Each request to such an origin opens its own connection,
+/// without waiting for another request.
 pub(super) const HTTP1_ORIGINS_MAX: u64 = 4_096;
 /// Time after which an origin is no longer remembered as supporting only HTTP/1.1.
 pub(super) const HTTP1_LIFE: Duration = Duration::from_secs(60);

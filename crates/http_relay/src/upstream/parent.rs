@@ -1,4 +1,4 @@
-//! Parent proxies that upstreams are reached through.
+//! Parent proxies, through which the pool reaches upstreams.
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use inbound::ServiceTasks;
 /// Maximum bytes of a parent's response to CONNECT.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
 
-/// A parent proxy that upstreams are reached through: its address and credentials.
+/// A parent proxy, through which the pool reaches upstreams: its address and credentials.
 #[derive(Clone)]
 pub struct Parent {
     pub(super) target: Target,
@@ -42,7 +42,7 @@ impl fmt::Debug for Parent {
     }
 }
 
-/// An invalid parent proxy.
+/// Reason why the configuration of a parent proxy is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadParent {
     /// The URL has an invalid form.

@@ -16,7 +16,7 @@ use super::tls::connectors;
 use crate::cipher_suites::provider;
 use crate::names::{BadRule, Names};
 
-/// Options for certain upstreams.
+/// Options for the upstreams of a host name pattern: trust, client certificate and route.
 #[derive(Clone, Debug)]
 pub struct UpstreamPolicy {
     /// Additional trust anchors, DER.
@@ -70,8 +70,8 @@ impl UpstreamPolicies {
     }
 }
 
-/// TLS configurations and route of one policy. One configuration offers HTTP/1.1 only, the other HTTP/2 first. They share TLS
-/// sessions only with each other.
+/// TLS configurations and route of one policy. One configuration offers HTTP/1.1 only; the other offers HTTP/2 first. They share
+/// TLS sessions with each other, but not with other policies.
 pub(super) struct Compiled {
     pub(super) http1: TlsConnector,
     pub(super) http2: TlsConnector,
@@ -101,7 +101,7 @@ impl Policies {
         &self.all[self.names.get(name).copied().unwrap_or(0)]
     }
 
-    /// Returns whether a policy names the host itself, rather than a parent domain.
+    /// Returns whether a policy is configured for this exact name, not only for a parent domain.
     pub(super) fn name(&self, name: &HostOrIp) -> bool {
         self.names.has(name)
     }

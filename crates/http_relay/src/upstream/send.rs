@@ -17,7 +17,7 @@ const KEPT_TRIES: usize = 3;
 
 /// Reason why a request got no response from the upstream.
 pub struct Unanswered {
-    /// Reason why there is no response.
+    /// Error of the last attempt.
     pub error: NoAnswer,
     /// The request, if no part of it was sent.
     pub unsent: Option<Box<Request<RequestBody>>>,
@@ -200,7 +200,7 @@ mod tests {
         let (pool, origin) = (pool(&reuse), origin(&listener, false));
         answers(listener, 1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         let far = keep_one(&pool, &origin).await;
-        // The connection's task has not run, so nothing has noticed the close.
+        // The connection's task has not run yet, so the pool has not detected the close.
         drop(far);
         let (kept, said) = asked(&pool, &origin).await.unwrap();
         assert_eq!((kept, said.as_str()), (false, "ok"));

@@ -13,7 +13,6 @@ pub(super) enum Sender {
     Http2(Http2),
 }
 
-/// An HTTP/1.1 connection.
 pub(super) struct Http1 {
     pub(super) sender: http1::SendRequest<RequestBody>,
     /// Key of the server's certificate; `None` without TLS.

@@ -1,4 +1,4 @@
-//! Sharing of one HTTP/2 connection by concurrent requests to an origin.
+//! Shares one HTTP/2 connection among concurrent requests to an origin.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::upstreams::Upstreams;
 type RequestedConnection = Arc<Mutex<Option<Ready>>>;
 
 impl Upstreams {
-    /// Returns a connection for one more request when none is idle: one that another task opened meanwhile, or a new one.
+    /// Returns a connection for one more request when none is idle: a connection that another task has just opened, or a new one.
     pub(super) async fn connection(&self, origin: &Arc<Origin>) -> Result<Ready, Arc<UpstreamConnectError>> {
         if !origin.http2 || !self.0.keeps {
             return self.connect(origin).await.map_err(Arc::new);
@@ -46,7 +46,7 @@ impl Upstreams {
         Err(Arc::new(UpstreamConnectError::Late))
     }
 
-    /// Opens a connection. It is left in `own` for the first task, and shared with all later tasks if it uses HTTP/2.
+    /// Opens a connection. Stores it in `own` for the task that requested it. If it uses HTTP/2, all other waiting tasks share it.
     async fn make(
         &self,
         origin: &Arc<Origin>,

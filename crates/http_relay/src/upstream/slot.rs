@@ -26,7 +26,7 @@ use inbound::ServiceTasks;
 /// Maximum wait for a slot when all are in use, after the longest idle connection was closed.
 const SLOT_WITHIN: Duration = Duration::from_millis(500);
 
-/// A host name and a port.
+/// Host name or IP address, and port. Identifies the host for its connection limit.
 type HostPort = (HostOrIp, u16);
 
 /// Local and remote address of a connection. No two open connections have the same pair.

@@ -1,4 +1,5 @@
-//! The pool of upstream connections. New connections are opened when none is idle, and return to the pool after a response.
+//! The pool of upstream connections. It opens a new connection when none is idle. After a response, the connection returns to the
+//! pool.
 
 use std::error::Error as _;
 use std::net::{IpAddr, SocketAddr};
@@ -44,11 +45,11 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Limits and options of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// Routes and TLS verification of certain upstreams.
+    /// Routes and TLS verification of individual upstreams.
     pub policies: UpstreamPolicies,
-    /// Addresses that may be connected to.
+    /// Guard that blocks addresses for all clients, such as metadata services.
     pub guard: Guard,
-    /// Rule for the addresses of a name.
+    /// Rule that decides which addresses may be dialled for a name.
     pub address_rule: AddressRule,
     /// Maximum connections, including idle ones.
     pub connections_max: usize,
@@ -66,7 +67,7 @@ pub struct PoolOptions {
     pub idle: Duration,
 }
 
-/// Counters of requests by pooled and new connections.
+/// Counters of requests, by whether a pooled or a new connection was used.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     /// Requests over a pooled connection.
@@ -85,7 +86,7 @@ impl Reuse {
     }
 }
 
-/// Result of connecting to a server before there is a request for it.
+/// Result of connecting to a server in advance, before a client sends a request for it.
 pub struct ProbedServer {
     /// Certificate that the upstream presented; `None` if it presented none.
     pub certificate: Option<CertificateDer<'static>>,
@@ -349,7 +350,7 @@ fn copy_of(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> 
 }
 
 /// Returns whether the server did not process the request (RFC 9113 section 8.7). Either the server closed the connection after an
-/// earlier stream, as servers do after some number of requests, or it refused the stream.
+/// earlier stream, for example at its limit of requests, or it refused the stream.
 fn is_unprocessed(error: &hyper::Error) -> bool {
     let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
         return false;

@@ -41,7 +41,7 @@ impl Upstreams {
         let (mut sender, server_key) = match inner.dialler.connect_for_websocket(origin, deadline).await {
             Ok(sender) => sender,
             Err(error) => {
-                // The server may support HTTP/1.1 by now, so it is no longer remembered as supporting only HTTP/2.
+                // The server may now support HTTP/1.1, so it is no longer remembered as supporting only HTTP/2.
                 if matches!(error, UpstreamConnectError::Tls(_)) {
                     inner.http2_alone.invalidate(origin);
                 }

@@ -14,7 +14,7 @@ use super::passwords::Users;
 /// Maximum verified passwords in the cache.
 const REMEMBERED_MAX: u64 = 65_536;
 
-/// A token, known only by its digest.
+/// Access token of a user, stored only as a digest.
 #[derive(Clone, Debug)]
 pub struct Token {
     /// Name of the token's owner.
@@ -53,7 +53,7 @@ impl Credentials {
         }
     }
 
-    /// Replaces `old`. Credentials that are in both versions stay valid; all other credentials of `old` end.
+    /// Replaces `old`. Credentials that are in both versions stay valid; all other credentials of `old` are revoked.
     pub(super) fn replace(&mut self, old: &Self) {
         for (name, proven) in &old.by_password {
             match self.by_password.get_mut(name).filter(|_| self.users.has_same_hash(name, &old.users)) {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!([user("alice"), user("bob"), user("carol")], [true, false, true]);
         let token = |value: &str| old.token(value.as_bytes(), &key()).unwrap().ended.has_ended();
         assert_eq!(["1", "2", "3", "4", "5"].map(token), [true, false, true, true, false]);
-        // The next version ends the credentials that the first two versions have in common.
+        // The next version revokes the credentials that the first two versions have in common.
         let mut newest = credentials(&[], &[]);
         newest.replace(&new);
         assert!(user("bob") && token("2") && token("5"));

@@ -46,7 +46,7 @@ pub struct IssuerOptions {
     pub audiences: Vec<String>,
     /// Source of the issuer's keys.
     pub keys: IssuerKeys,
-    /// Trust anchors (DER) for the issuer's server. `None` uses the system's.
+    /// Trust anchors (DER) for the issuer's server. `None` uses the system's trust anchors.
     pub roots: Option<Vec<Vec<u8>>>,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum BadToken {
     NoKeys(String, String),
 }
 
-/// The configured issuers.
+/// The configured issuers, with a cache of their keys.
 pub(super) struct Issuers {
     all: Vec<Arc<Issuer>>,
     keys: Cache<usize, Arc<KeySet>, String>,

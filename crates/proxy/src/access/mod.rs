@@ -130,7 +130,7 @@ impl Access {
         Arc::clone(&self.credentials.read())
     }
 
-    /// Replaces users and tokens. Removed or changed credentials end, and with them the connections of their clients.
+    /// Replaces users and tokens. Removed or changed credentials are revoked, which ends the connections of their clients.
     pub(super) fn change(&self, users: Users, tokens: &[Token]) {
         let mut new = Credentials::new(users, tokens, &self.key);
         let mut credentials = self.credentials.write();
@@ -287,7 +287,7 @@ impl Access {
     /// Returns the response to a client that failed to authenticate (RFC 9110 section 11.7).
     pub(super) fn refusal(&self, denied: Denied) -> Response<Body> {
         let status = match denied {
-            // No header field could authenticate the client.
+            // No credential in a header field could authenticate the client: the proxy accepts neither passwords nor tokens.
             _ if !self.has_passwords() && self.issuers.is_empty() => StatusCode::FORBIDDEN,
             Denied::Missing | Denied::Wrong => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Denied::TooOften => StatusCode::TOO_MANY_REQUESTS,

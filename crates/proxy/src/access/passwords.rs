@@ -16,9 +16,9 @@ pub(super) const CREDENTIAL_OCTETS_MAX: usize = 255;
 const ROUNDS_MAX: u32 = 1_000_000;
 /// Maximum memory of Argon2 in KiB.
 const MEMORY_KIB_MAX: u32 = 256 << 10;
-/// Maximum passes of Argon2.
+/// Maximum passes (time cost) of an Argon2 hash.
 const PASSES_MAX: u32 = 32;
-/// Maximum lanes of Argon2.
+/// Maximum lanes (parallelism) of an Argon2 hash.
 const LANES_MAX: u32 = 16;
 /// Minimum rounds of SHA-crypt. Hashes with fewer rounds are rejected.
 const ROUNDS_MIN: u32 = 1_000;
@@ -36,7 +36,7 @@ pub enum BadUsers {
     /// The hash has an unknown format or is too weak.
     #[error("line {0}: the hash is neither SHA-crypt ($6$, $5$) nor argon2 ($argon2id$)")]
     Hash(usize),
-    /// The hash is so expensive that any client could keep a processor busy.
+    /// The cost of the hash exceeds the limits, so any client could keep a processor busy with password checks.
     #[error(
         "line {0}: the cost of the hash exceeds {ROUNDS_MAX} rounds, or {MEMORY_KIB_MAX} KiB, {PASSES_MAX} passes and \
          {LANES_MAX} lanes"

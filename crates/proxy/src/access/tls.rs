@@ -32,7 +32,7 @@ pub struct OwnTls {
 /// Reason why TLS to the proxy cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyTlsError {
-    /// The TLS library rejects the key, a root, or its own defaults.
+    /// The TLS library rejects the key, a trust anchor, or its own default settings.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
     /// The verifier of client certificates cannot be created.

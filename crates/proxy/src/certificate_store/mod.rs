@@ -36,7 +36,7 @@ use x509::{HostOrIp, UnixTime};
 use crate::mint::{Leaf, LeafKeyKind, LeafKeySharing, MintError, VALIDITY_MIN};
 use second_level::Obtained;
 
-/// Default limit of the leaves in memory, in bytes: about 50,000 names.
+/// Default maximum bytes of leaves in memory, enough for about 50,000 names.
 pub const OCTETS_MAX: u64 = 64 << 20;
 /// Time for which a failure is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
@@ -57,15 +57,15 @@ const RENEW_PARTS: u32 = 3;
 pub struct StoreCounts {
     /// Requests answered from memory.
     pub hits: u64,
-    /// Requests that joined a minting in progress.
+    /// Requests that waited for a leaf that was already being minted.
     pub joined: u64,
     /// Minted leaves, including renewals.
     pub minted: u64,
-    /// Mintings that failed, including renewals.
+    /// Failed attempts to mint a leaf, including renewals.
     pub failed: u64,
     /// Requests refused by the rate limit of new names.
     pub refused: u64,
-    /// Counters of the second level; all zero without one.
+    /// Counters of the second level; all zero without a second level.
     pub second: SecondLevelCounts,
 }
 
@@ -190,7 +190,8 @@ impl CertificateStore {
         }
     }
 
-    /// Renews a leaf in the background while clients get the valid one. Takes another proxy's leaf if that one expires later.
+    /// Renews a leaf in the background while clients get the valid leaf. Uses another proxy's leaf instead, if that leaf expires
+    /// later.
     fn renew<W>(
         &self,
         id: LeafId,

@@ -1,6 +1,6 @@
 //! Held requests: requests that wait until a person approves or rejects them, and approvals that are remembered.
 //!
-//! - `request`: a held request as people see it, and the rule that would allow it.
+//! - `request`: a held request as approvers see it, and the rule that would allow it.
 //! - `registry`: all held requests of a proxy, their limits, and the remembered approvals.
 
 mod registry;

@@ -16,12 +16,12 @@ use super::request::{HeldRequest, HoldKey};
 pub const HELD_MAX: usize = 1_000;
 /// Maximum held requests of one client.
 pub const HELD_PER_CLIENT_MAX: usize = 20;
-/// Maximum approvals that are remembered. Beyond it, the one that expires first is forgotten.
+/// Maximum approvals that are remembered. Beyond the maximum, the approval that expires first is removed.
 pub const APPROVALS_MAX: usize = 10_000;
 /// Maximum time for which an approval is remembered.
 pub const APPROVAL_FOR_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Maximum notifications that wait for a slow reader. Beyond it, the oldest notifications are lost.
+/// Maximum queued notifications of a slow reader. Beyond it, the oldest notifications are lost.
 const NEWS_MAX: usize = HELD_MAX;
 /// Random bytes of an id.
 const ID_OCTETS: usize = 5;
@@ -80,7 +80,7 @@ pub(crate) struct HoldRecord {
     pub(crate) hold: Arc<str>,
     /// Id of the request in the audit log; `None` if an approval of an earlier request applies.
     pub(crate) request: Option<Arc<str>>,
-    /// The person who decided.
+    /// Name of the person who approved or rejected the request; `None` if nobody decided.
     pub(crate) by: Option<Arc<str>>,
 }
 
@@ -134,7 +134,7 @@ impl Holds {
         all
     }
 
-    /// Returns a receiver of held requests, for those that arrive from now on.
+    /// Returns a receiver of the requests that are held from now on.
     #[must_use]
     pub fn news(&self) -> broadcast::Receiver<HeldRequest> {
         self.0.news.subscribe()
@@ -243,7 +243,7 @@ impl State {
     }
 }
 
-/// A request while it is held. Dropping it ends the hold.
+/// A held request. Dropping the value ends the hold.
 #[derive(Debug)]
 pub(crate) struct Hold {
     holds: Holds,
@@ -260,7 +260,7 @@ impl Hold {
     pub(crate) fn announce(&self) {
         let request = self.holds.0.state.lock().held.get(&self.id).map(|one| one.request.clone());
         if let Some(request) = request {
-            // Without a reader, there is no notification.
+            // Fails if there is no reader, which is not an error.
             let _ = self.holds.0.news.send(request);
         }
     }
@@ -270,7 +270,7 @@ impl Hold {
         (&mut self.answer).await.ok()
     }
 
-    /// Ends the hold. Returns the decision if a person has decided meanwhile.
+    /// Ends the hold. Returns the decision if there is one by now.
     pub(crate) fn end(mut self) -> Option<Answer> {
         self.holds.0.state.lock().held.remove(&self.id);
         self.answer.try_recv().ok()

@@ -6,7 +6,7 @@ use x509::Fingerprint;
 
 use crate::policy::{POSTGRESQL_PORT, Policy, PolicyRuleText, PolicyText, SESSION_METHOD, normalised};
 
-/// Method of a held tunnel.
+/// Method of a CONNECT tunnel that waits for approval.
 const CONNECT: &str = "CONNECT";
 /// Port that a rule applies to by default.
 const USUAL_PORT: u16 = 443;
@@ -27,7 +27,7 @@ pub struct HeldRequest {
     pub method: String,
     /// URL without query; `HOST:PORT` for a tunnel.
     pub url: String,
-    /// Verified host.
+    /// Verified host of the connection, never an unverified `Host` header.
     pub host: String,
     /// TCP port of the host.
     pub port: u16,
@@ -38,19 +38,19 @@ pub struct HeldRequest {
     /// Names of the credentials that the request gets if it is approved, by the rules at its arrival; never their values.
     #[serde(default)]
     pub credentials: Vec<String>,
-    /// Arrival of the request.
+    /// Arrival time of the request.
     pub since: Timestamp,
     /// Time at which the proxy refuses the request if there is no decision.
     pub deadline: Timestamp,
 }
 
-/// Reason why no rule can allow exactly a held request.
+/// Reason why no policy rule can be written that allows exactly this request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoRule {
     /// The path is ambiguous, or too long for a rule.
     #[error("no rule can be written for this path: the path is ambiguous, or longer than 1,024 bytes")]
     Path,
-    /// The path contains a wildcard of patterns.
+    /// The path contains `*`, which is a wildcard in rules.
     #[error("the path contains `*`, which is a wildcard in rules")]
     Wildcard,
 }
@@ -130,7 +130,7 @@ pub(crate) struct HoldKey(Fingerprint);
 
 impl HoldKey {
     /// Creates the key of a request. `url` is complete, without the query. Users of one identity have different keys: otherwise a
-    /// user who approves another user's request would also approve own requests.
+    /// user who approves another user's request would also approve their own requests.
     pub(crate) fn new(client: (&str, Option<&str>), rule: &str, method: &str, url: &str) -> Self {
         // The parts are escaped and quoted, so that their boundaries are unambiguous.
         Self(Fingerprint::of(format!("{client:?} {rule:?} {method:?} {url:?}").as_bytes()))

@@ -17,7 +17,7 @@ use super::fields::{changes, field_map};
 
 /// A field without an action replaces the field of the request.
 const PLAIN: HeaderAppendAction = HeaderAppendAction::OverwriteIfExistsOrAdd;
-/// gRPC's status of a permitted request.
+/// gRPC status code by which the service permits a request.
 const OK: i32 = 0;
 
 /// Asks the service about a request. `body` is the whole body, if the service gets bodies.

@@ -1,5 +1,5 @@
-//! Messages, clients and servers, generated from the definitions of the protocols. They are checked in, so that a build needs no
-//! protobuf compiler. A test generates them again and compares.
+//! Protobuf messages, clients and servers of the hook protocols, generated from the protocol definitions. The generated files are
+//! checked in, so that a build needs no protobuf compiler. A test generates them again and compares the result.
 
 #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 

@@ -28,7 +28,7 @@ pub(crate) struct HookFacts<'a> {
 }
 
 impl HookFacts<'_> {
-    /// Returns the name of the client: of its identity, or of its user.
+    /// Returns the name of the client's identity; without an identity, the name of its user.
     pub(super) fn principal(&self) -> &str {
         self.identity.as_deref().or(self.client.user.as_deref()).unwrap_or_default()
     }
@@ -116,7 +116,7 @@ impl HookReply {
     }
 }
 
-/// A verdict about a part of a message.
+/// Verdict of a hook about a part of a message.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// Continue, with these changes.

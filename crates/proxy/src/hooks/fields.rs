@@ -49,7 +49,7 @@ pub(super) fn field_map(pseudo: &[(&'static str, String)], headers: &HeaderMap) 
     map
 }
 
-/// Reads the changes that a hook makes. `plain` is the meaning of a field without an action.
+/// Reads the changes that a hook makes. `plain` is the action for fields without an action.
 ///
 /// # Errors
 /// [`HookFault`]: a field that no hook may change, or an invalid name or value.

@@ -19,7 +19,7 @@ pub(super) const BODY_OCTETS_MAX: usize = 4 << 20;
 pub(super) const CALLS: usize = 256;
 /// Maximum of [`HookOptions::calls_max`].
 pub(super) const CALLS_MAX: usize = 10_000;
-/// Maximum hooks. Each one adds a round trip to its requests.
+/// Maximum hooks of a proxy. Each hook adds a round trip to the requests that it gets.
 pub(super) const HOOKS_MAX: usize = 16;
 
 /// The protocol between the proxy and the service of a hook.
@@ -101,7 +101,7 @@ pub struct BadHook {
     pub name: String,
     /// Key of the invalid setting.
     pub key: &'static str,
-    /// Description of the error.
+    /// Reason why the value is rejected.
     pub why: String,
     /// How to fix the error.
     pub hint: &'static str,

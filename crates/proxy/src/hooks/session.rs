@@ -1,4 +1,4 @@
-//! The hooks of one request: asked about the request in their order, and about its response in the reverse order.
+//! The hooks of one request. They are called for the request in their order, and for its response in the reverse order.
 
 use std::io;
 use std::sync::Arc;
@@ -59,14 +59,14 @@ impl HookEnd {
     }
 }
 
-/// Kind of a request: whether it changes the protocol of its connection. Hooks get only the header of a request that does.
+/// Whether a request upgrades the protocol of its connection. For an upgrade, hooks get only the header of the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestKind {
     Plain,
     Upgrade,
 }
 
-/// A hook that gets the response as well.
+/// A hook that also gets the response.
 struct OpenHook {
     hook: Arc<Hook>,
     processor: Processor,
@@ -128,7 +128,7 @@ impl HookSession {
         Ok(())
     }
 
-    /// Records what a hook decided. If the hook made no decision, ends the request, unless the hook's [`OnError`] allows it.
+    /// Records the decision of a hook. If the hook made no decision, ends the request, unless the hook's [`OnError`] allows it.
     fn settle(
         &mut self,
         hook: &Hook,
@@ -337,7 +337,7 @@ fn apply_to_response(
     };
     changes.apply(response.headers_mut());
     if let Some(body) = &changes.body {
-        // The new body is the hook's own: there is nothing to remove from it.
+        // The hook sent a new body, which contains no injected value.
         *filter = None;
         response.headers_mut().remove(CONTENT_LENGTH);
         response.body_mut().replace(body.clone());

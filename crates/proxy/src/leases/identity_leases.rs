@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use super::issuer::{LeaseError, LeaseIssuer};
 use super::slot::{Held, Leased, Slot, SlotRef, SlotState};
 
-/// Maximum concurrent leases, including leases that wait for their revocation. The store allows 1,000 for one caller, so that a
-/// proxy can restart while the leases of a killed one still exist.
+/// Maximum concurrent leases, including leases that wait for their revocation. The store allows 1,000 leases for one caller, so
+/// that a proxy can restart while the leases of a killed proxy still exist.
 pub const LEASES_MAX: usize = 500;
 /// Time for which a request waits for a new lease. The creation continues without the request.
 const WAIT: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const CHECK_AGAIN: Duration = Duration::from_secs(10);
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
 /// Maximum delay between two attempts to revoke a lease.
 const REVOKE_AGAIN_MAX: Duration = Duration::from_secs(30);
-/// Maximum concurrent calls of one round: renewals, and separately revocations.
+/// Maximum concurrent calls of one round, for renewals and for revocations separately.
 const CALLS_AT_ONCE: usize = 8;
 
 /// Function that returns whether an identity may still have leases of a role.
@@ -49,7 +49,7 @@ pub struct IdentityLeases(Arc<Leases>);
 struct Leases {
     issuer: Arc<dyn LeaseIssuer>,
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
-    /// Slots whose identity was stopped, until their leases are revoked.
+    /// Slots of identities that may no longer have the lease, until the leases are revoked.
     over: Mutex<Vec<(Key, Arc<Slot>)>>,
     ending: Mutex<Vec<Ending>>,
     places: Arc<Semaphore>,
@@ -121,7 +121,7 @@ impl IdentityLeases {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(ROUND_INTERVAL) => {}
             }
-            // A round is not cancelled: a lease that it is revoking is in no list and would be lost.
+            // A round is not cancelled: while a round revokes a lease, the lease is in no list and would be lost.
             self.round(&*is_entitled).await;
         }
     }
@@ -173,7 +173,7 @@ impl IdentityLeases {
 }
 
 impl Slot {
-    /// Returns the lease if this requires no call to the store.
+    /// Returns the lease if no call to the store is needed.
     fn at_once(&self) -> Option<Leased> {
         let state = self.state.try_lock().ok()?;
         let held = state.held.as_ref().filter(|held| held.is_usable())?;
@@ -181,7 +181,7 @@ impl Slot {
         is_sure.then(|| held.leased())
     }
 
-    /// Returns whether the lease is due for a renewal, and was used since the last one.
+    /// Returns whether the lease is due for a renewal, and was used since the last renewal.
     fn must_renew(&self) -> bool {
         let Ok(state) = self.state.try_lock() else { return false };
         let held = state
@@ -216,7 +216,7 @@ impl Leases {
         let held = made?;
         let leased = held.leased();
         state.held = Some(held);
-        // The identity may have been stopped during the creation.
+        // The identity may have lost its right to the lease during the creation.
         if slot.is_over.load(Acquire) || self.is_closed.load(Acquire) {
             let all = state.take_all();
             self.end_all(key, all);
@@ -234,7 +234,7 @@ impl Leases {
         Ok(Held::new(lease, place))
     }
 
-    /// Checks a lease that a server rejected, by a renewal.
+    /// Renews a lease that a server rejected, to check whether the lease still exists.
     async fn check(&self, key: &Key, state: &mut SlotState) {
         if state.checked_at.is_some_and(|at| at.elapsed() < CHECK_AGAIN) {
             return;
@@ -288,7 +288,7 @@ impl Leases {
         }
     }
 
-    /// Removes slots without a lease.
+    /// Removes slots without a lease, unless a request uses the slot or a failure is cached in it.
     fn forget_empty(&self) {
         self.slots.lock().retain(|_, slot| {
             let Ok(mut state) = slot.state.try_lock() else { return true };
@@ -297,7 +297,7 @@ impl Leases {
                 state.held = None;
             }
             let is_failing = state.failure.as_ref().is_some_and(|(at, _)| at.elapsed() < FAILURE_KEPT);
-            // A request that has the slot will lock it.
+            // A request that holds a reference to the slot is about to lock it.
             state.held.is_some() || !state.retired.is_empty() || is_failing || Arc::strong_count(slot) > 1
         });
     }
@@ -308,7 +308,7 @@ impl Leases {
         self.ending.lock().extend(all);
     }
 
-    /// Revokes leases that have ended. A lease that the store does not revoke is tried again until it expires.
+    /// Revokes leases that have ended. If the store does not revoke a lease, the revocation is retried until the lease expires.
     async fn revoke_due(&self) {
         let now = Instant::now();
         let due: Vec<Ending> = self.ending.lock().extract_if(.., |ending| ending.next <= now).collect();

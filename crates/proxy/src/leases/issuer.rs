@@ -15,7 +15,7 @@ pub type Issuing<'a, T> = Pin<Box<dyn Future<Output = Result<T, LeaseError>> + S
 pub struct NewLease {
     /// ID of the lease, for its renewal and revocation.
     pub id: Uuid,
-    /// Name of the user.
+    /// Name of the database user that was created for the lease.
     pub username: Secret,
     /// Password of the new user.
     pub password: Secret,

@@ -1,4 +1,4 @@
-//! Leases of dynamic credentials: each identity has its own lease of a role, which all its connections share.
+//! Leases of dynamic credentials. Each identity has its own lease of a role; all connections of the identity share this lease.
 //!
 //! - `issuer`: the store that creates, renews and revokes leases.
 //! - `identity_leases`: the leases in use; `slot`: the lease of one identity.

@@ -15,9 +15,11 @@ use uuid::Uuid;
 
 use super::issuer::{LeaseError, NewLease};
 
-/// Maximum tokens and passwords that are remembered for one lease. If more have used the lease, their removal does not end it.
+/// Maximum tokens and passwords that are remembered for one lease. If more have used the lease, the lease no longer ends when they
+/// are removed.
 const HOLDERS_MAX: usize = 64;
-/// Requests get no lease that expires within a tenth of its lifetime. This is the maximum of that margin.
+/// Maximum margin before the expiry of a lease. Within the margin, a tenth of the lease's lifetime, requests no longer get the
+/// lease.
 const MARGIN_MAX: Duration = Duration::from_secs(30);
 
 /// A lease that the store has created.
@@ -54,7 +56,7 @@ impl Held {
         Leased { id: self.id, username: self.username.clone(), password: self.password.clone() }
     }
 
-    /// Returns whether requests may get the lease: it does not expire soon.
+    /// Returns whether requests may get the lease: its remaining lifetime is above the margin ([`MARGIN_MAX`]).
     pub(super) fn is_usable(&self) -> bool {
         Instant::now() + (self.life / 10).min(MARGIN_MAX) < self.expires
     }
@@ -98,7 +100,7 @@ pub(super) struct SlotState {
     pub(super) held: Option<Held>,
     /// Leases that reached their maximum lifetime. Requests in progress may use them until they expire.
     pub(super) retired: Vec<Held>,
-    /// The last failed creation.
+    /// Time and error of the last failed creation of a lease.
     pub(super) failure: Option<(Instant, LeaseError)>,
     /// Time of the last check after a rejection.
     pub(super) checked_at: Option<Instant>,
@@ -139,7 +141,7 @@ impl SlotState {
 pub(crate) struct SlotRef(pub(super) Arc<Slot>);
 
 impl SlotRef {
-    /// Records that a server rejected the lease. The next request checks whether it still exists.
+    /// Records that a server rejected the lease. The next request checks whether the lease still exists.
     pub(crate) fn doubt(&self) {
         self.0.is_doubted.store(true, Relaxed);
     }

@@ -90,7 +90,7 @@ impl Authority {
         &self.key_id
     }
 
-    /// Returns whether the path length constraint permits an intermediate CA below it.
+    /// Returns whether the path length constraint permits an intermediate CA below this CA.
     pub(super) fn permits_intermediate(&self) -> bool {
         self.certificate.basic_constraints.is_some_and(|own| own.path_len != Some(0))
     }

@@ -1,5 +1,5 @@
 //! A short-lived intermediate CA below the operator's CA. Its key exists only in the memory of this process. The operator's key
-//! signs one intermediate from time to time, instead of every leaf.
+//! signs a new intermediate CA at intervals, instead of every leaf.
 
 use std::sync::Arc;
 use std::time::Duration;

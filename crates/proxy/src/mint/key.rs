@@ -32,7 +32,7 @@ impl LeafKeyKind {
 #[derive(Clone)]
 pub struct LeafKey {
     kind: LeafKeyKind,
-    /// The private key, for storage under seal.
+    /// The private key, for encrypted storage.
     private: PrivateKey,
     spki: Arc<[u8]>,
     id: [u8; 20],
@@ -101,8 +101,8 @@ impl LeafKey {
         self.of == LeafKeyScope::Leaf
     }
 
-    /// Returns whether the key is stored only as long as its leaves. This applies to keys of a user, a consumer or a single leaf,
-    /// because there are many of them.
+    /// Returns whether the key is deleted together with its leaves. This applies to keys of a user, a consumer or a single leaf,
+    /// because there are many such keys.
     #[must_use]
     pub fn expires_with_leaves(&self) -> bool {
         self.of != LeafKeyScope::Process

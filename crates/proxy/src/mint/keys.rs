@@ -1,4 +1,4 @@
-//! The keys of leaves.
+//! Generation, sharing and rotation of leaf keys.
 
 use std::time::Duration;
 
@@ -21,15 +21,15 @@ pub enum LeafKeySharing {
     /// All leaves that are minted within the key's life share it. Minting needs only one signature.
     #[default]
     Shared,
-    /// Each leaf has its own P-256 key, renewals included. RSA leaves still share a key, because generating one for a request would
-    /// take too long.
+    /// Each leaf has its own P-256 key, and each renewal a new key. RSA leaves still share a key, because the generation of an RSA
+    /// key takes too long for a request.
     ByHost,
     /// The leaves of one user or consumer share a key within its life ([`KeysByOwner`](super::KeysByOwner)). Leaves for clients
     /// without a user use the process's key.
     ByUser,
 }
 
-/// The current key of each type: P-256 from the start, RSA from the first request.
+/// The current key of each type. The P-256 key is generated at creation, the RSA key by the first request for an RSA leaf.
 #[derive(Debug)]
 pub struct LeafKeys {
     p256: RwLock<LeafKey>,

@@ -40,7 +40,7 @@ pub enum MirrorTemplateError {
 }
 
 impl MirrorTemplate {
-    /// Reads a server's certificate (DER) for `name` at the time `now`. Does not verify it; the caller must have done so.
+    /// Reads a server's certificate (DER) for `name` at the time `now`. The caller must have verified the certificate.
     ///
     /// # Errors
     /// [`MirrorTemplateError`]
@@ -79,7 +79,8 @@ impl MirrorTemplate {
         self.names.iter().any(|one| is_for(one, name))
     }
 
-    /// Returns the first name of the certificate, without `*.`. It is the same for all its hosts, so that they share a leaf.
+    /// Returns the first name of the certificate, without `*.`. All hosts of the certificate have the same first name, so they
+    /// share a leaf.
     #[must_use]
     pub fn first_name(&self) -> &HostOrIp {
         &self.first

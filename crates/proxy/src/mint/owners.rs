@@ -8,7 +8,7 @@ use keys::{KeyError, RsaStock};
 
 use super::keys::LeafKeys;
 
-/// The current keys of each owner. Leaves of two owners never share a key, and none shares one with the process's own leaves.
+/// The current keys of each owner. Leaves of two owners never share a key. They also share no key with the process's own leaves.
 #[derive(Clone, Debug)]
 pub struct KeysByOwner {
     owners: BoundedMap<Arc<str>, Arc<LeafKeys>>,
@@ -24,7 +24,7 @@ impl KeysByOwner {
         Self::new(owners_max, life, stock, LeafKeys::of_user)
     }
 
-    /// Creates keys for consumers, which receive them.
+    /// Like [`Self::for_users`], for consumers, whose private keys may be sent to them.
     #[must_use]
     pub fn for_consumers(owners_max: u64, life: Duration, stock: RsaStock) -> Self {
         Self::new(owners_max, life, stock, LeafKeys::of_consumer)

@@ -1,4 +1,4 @@
-//! Serial numbers.
+//! Random serial numbers of certificates.
 
 use aws_lc_rs::rand;
 use x509::SerialNumber;

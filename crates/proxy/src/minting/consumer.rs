@@ -22,7 +22,7 @@ pub(super) struct Consumer {
     pub(super) identity: Arc<Identity>,
     /// Address that is charged for new names.
     pub(super) address: IpAddr,
-    /// End of validity of the consumer's identity.
+    /// End of validity of the consumer's identity; `None` if it does not expire.
     pub(super) until: Option<UnixTime>,
 }
 

@@ -1,4 +1,4 @@
-//! Selection of the leaf for a consumer, by configuration and permission.
+//! Selects the leaf for a consumer, by configuration and permission.
 
 use std::collections::HashSet;
 use std::error::Error as _;
@@ -55,7 +55,7 @@ pub(crate) struct LeafSource {
     pub(crate) store: CertificateStore,
     /// The permission check before minting.
     pub(crate) permission: Permission,
-    /// RSA keys in stock. The caller keeps it filled if there are [`Options::rsa_consumers`](super::Options::rsa_consumers).
+    /// RSA keys in stock. The caller must refill the stock if there are [`Options::rsa_consumers`](super::Options::rsa_consumers).
     pub(crate) stock: RsaStock,
 }
 

@@ -104,7 +104,8 @@ impl ConsumerService {
     }
 }
 
-/// Returns the key type for a client that supports `schemes`: P-256, or RSA if that is the consumer's own type.
+/// Returns the key type for a client that supports `schemes`: P-256 or, for a consumer with RSA leaves, RSA. If `schemes` is empty,
+/// returns the consumer's own type.
 fn kind_for(schemes: &str, own: LeafKeyKind) -> Option<LeafKeyKind> {
     let verifies = |known: &[&str]| {
         let mut schemes = schemes.split(',').map(|scheme| scheme.trim_start_matches('0'));

@@ -1,4 +1,4 @@
-//! Listeners for consumers.
+//! Listeners for consumers: TLS servers that get leaves from the proxy.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Connections of consumers.
+//! Serves connections of consumers: TLS handshake, client certificate and requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

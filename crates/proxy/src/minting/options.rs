@@ -13,7 +13,7 @@ use crate::revocation::{BadCrls, RevocationLists};
 /// Maximum names of all streams together, about 1 KiB each.
 pub const NAMES_MAX: usize = 262_144;
 
-/// Address or socket for consumers. Each kind protects the private keys in another way.
+/// Address or socket for consumers. Each kind protects the private keys in a different way.
 #[derive(Clone, Debug)]
 pub enum ConsumerAddress {
     /// Loopback address, without TLS.

@@ -25,8 +25,8 @@ use proto::{
     Resource, Secret, TlsCertificate,
 };
 
-/// Messages, client and server, generated from the protocol's definition. They are checked in, so that a build needs no protobuf
-/// compiler. A test generates them again and compares.
+/// Protobuf messages, client and server of the secret discovery service, generated from the protocol definition. The generated code
+/// is checked in, so that a build needs no protobuf compiler. A test generates it again and compares the result.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("envoy.service.secret.v3.rs");
@@ -34,7 +34,7 @@ pub mod proto {
 
 /// Type URL of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-/// Maximum bytes that one name adds to a request: a long name, both as a subscription and with its version.
+/// Maximum bytes that one name adds to a request: a name of maximum length, as a subscription and again with its version.
 const NAME_OCTETS: usize = 640;
 
 /// Returns the maximum bytes of a request.
@@ -68,7 +68,6 @@ impl SecretDiscovery {
     }
 }
 
-/// A secret discovery stream.
 struct SecretStream<R> {
     asked: Streaming<R>,
     subscriptions: Subscriptions,
@@ -141,7 +140,7 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
 trait DiscoveryStream: Sized + Send + 'static {
     type Notification: 'static;
 
-    /// Returns the next response; `None` at the end.
+    /// Returns the next response; `None` at the end of the stream.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Notification>, Status>> + Send;
 
     fn all(self) -> BoxStream<'static, Result<Self::Notification, Status>> {

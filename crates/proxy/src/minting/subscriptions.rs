@@ -22,7 +22,8 @@ const RETRY: Duration = Duration::from_secs(10);
 const RETRY_LAST: Duration = Duration::from_secs(160);
 /// Maximum bytes of a name; a host name has at most 253.
 pub(super) const NAME_MAX: usize = 255;
-/// A leaf is requested again when one part in `RENEW_PARTS` of its remaining validity is left. By then the store has renewed it.
+/// A leaf is requested again when only one part in `RENEW_PARTS` of its current remaining validity is left. The store has usually
+/// renewed the leaf by then.
 const RENEW_PARTS: u32 = 4;
 
 /// A notification for a consumer.
@@ -159,7 +160,7 @@ impl Subscriptions {
                 held.told_none = true;
                 Some(Change::Gone(name))
             }
-            // After any other error, the consumer keeps the leaf that it has.
+            // After any other error, the consumer keeps its current leaf.
             (Err(_), _) if held.version.is_empty() && !held.told_none => {
                 held.told_none = true;
                 Some(Change::Gone(name))
@@ -182,8 +183,8 @@ impl Subscriptions {
     }
 }
 
-/// Returns a pause between half and all of the retry pause, derived from `name` and `failures`, so that names that failed together
-/// are not retried together.
+/// Returns a pause between half and all of the retry pause. It depends on `name` and `failures`, so that names that failed at the
+/// same time are retried at different times.
 fn retry_after(failures: u32, name: &str) -> Duration {
     let pause = RETRY.saturating_mul(1 << (failures.clamp(1, 8) - 1)).min(RETRY_LAST);
     let mut hasher = DefaultHasher::new();
@@ -191,7 +192,7 @@ fn retry_after(failures: u32, name: &str) -> Duration {
     pause / 2 + pause.mul_f64((hasher.finish() % 1_000) as f64 / 2_000.0)
 }
 
-/// Returns the time until the leaf is requested again: soon if a renewal is in progress.
+/// Returns the time until the leaf is requested again. This time is short if the leaf is already due for a renewal.
 fn refresh_delay(leaf: &Leaf) -> Duration {
     let seconds = |from| Duration::from_secs(leaf.not_after.since(from).max(0) as u64);
     let (left, whole) = (seconds(now()), seconds(leaf.not_before));

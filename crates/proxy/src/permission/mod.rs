@@ -1,8 +1,8 @@
 //! Permission for leaves, requested from an external service of the operator before any lookup or minting.
 //!
-//! Denied names never reach the second level, so the service protects it too. Decisions are cached for a time, and concurrent
-//! identical requests share one. Requests are limited in number, and for each client by rate. If there is no response, [`WhenAway`]
-//! decides.
+//! Denied names never reach the second level, so the service also protects the second level. Decisions are cached for a time, and
+//! concurrent identical requests share one. Requests are limited in number, and for each client by rate. If there is no response,
+//! [`WhenAway`] decides.
 
 mod metrics;
 mod options;

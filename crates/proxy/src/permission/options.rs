@@ -9,9 +9,9 @@ use zeroize::Zeroizing;
 /// Default timeout of a request: a fifth of the usual handshake timeout, so that time remains for a lookup in the store and the
 /// CA's signature.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
-/// Default cache time of a permission. A revoked permission is noticed after this time.
+/// Default cache time of a permission. The proxy notices a revoked permission after this time at the latest.
 pub const YES_FOR: Duration = Duration::from_secs(300);
-/// Default cache time of a denial: shorter, because somebody may be waiting for the permission.
+/// Default cache time of a denial: shorter, because a user may be waiting for the permission.
 pub const NO_FOR: Duration = Duration::from_secs(30);
 /// Default maximum of cached decisions, about 300 bytes each; the least recently used are evicted first.
 pub const ANSWERS_MAX: u64 = 65_536;
@@ -53,7 +53,7 @@ pub struct Options {
     pub url: String,
     /// The token sent to the service.
     pub token: Option<Token>,
-    /// Trust anchors (DER) of the service's certificate; `None` uses the system's.
+    /// Trust anchors (DER) of the service's certificate; `None` uses the system's trust anchors.
     pub roots: Option<Vec<Vec<u8>>>,
     /// Timeout of a request. Default: [`TIMEOUT`].
     pub timeout: Duration,

@@ -10,7 +10,7 @@ use crate::certificate_store::RateLimitKey;
 
 /// One client may use one part in `SHARE` of all slots.
 const SHARE: usize = 4;
-/// Maximum clients whose requests are counted. Beyond it, some clients get their full share again.
+/// Maximum clients whose requests are counted. Beyond the maximum, clients may be forgotten and get their full share again.
 const CLIENTS_MAX: u64 = 65_536;
 /// Idle time after which a client is forgotten: longer than any request takes.
 const IDLE: Duration = Duration::from_secs(300);

@@ -20,7 +20,7 @@ struct State {
 }
 
 impl Silence {
-    /// Returns whether a request may be sent: while the service is unavailable, one in each interval.
+    /// Returns whether a request may be sent. While the service is unavailable, permits one request in each interval.
     pub(super) fn allows_request(&self) -> bool {
         let mut state = self.0.lock();
         if state.in_a_row < AWAY_AFTER {

@@ -76,7 +76,7 @@ impl Names {
         (name, number)
     }
 
-    /// Groups the names in `grants` by kind, together with the index of known names of the same kind.
+    /// Groups the names in `grants` by kind. Returns each group with the index of known names of the same kind.
     fn lists<'a>(
         &self,
         grants: &'a Grants,
@@ -227,8 +227,8 @@ impl Compiled {
         }
     }
 
-    /// Decides about a tunnel, whose requests stay unknown. Rules with conditions on requests apply only if they deny or hold: then
-    /// the tunnel is denied.
+    /// Decides about a tunnel, whose requests the proxy cannot read. Rules with conditions on requests apply only if they deny or
+    /// hold: then the tunnel is denied.
     fn of_tunnel(&self, request: &PolicyRequest<'_>) -> Decision {
         let test = |rule: &Rule| {
             let counts = !rule.action.permits_immediately();

@@ -26,10 +26,10 @@ pub struct PolicyRequest<'a> {
 /// Known part of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Phase<'a> {
-    /// A connection that will be intercepted: decides whether any request on it could be allowed.
+    /// A connection that will be intercepted. The policy decides whether any request on the connection could be allowed.
     Connect,
-    /// The proxy's own connection, to copy the server's certificate: decides whether any request could be allowed without an
-    /// approval.
+    /// The proxy's own connection, to copy the server's certificate. The policy decides whether any request could be allowed
+    /// without an approval.
     Probe,
     /// A tunneled connection. Rules with conditions on the request do not allow it.
     Tunnel,
@@ -57,11 +57,11 @@ pub struct RequestFacts<'a> {
 /// The decision of a policy about a request or a connection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Decision {
-    /// Decision about the request.
+    /// Action for the request: allow, deny, log or hold.
     pub action: Action,
     /// Name of the rule that decided, if one did.
     pub rule: Option<Arc<str>>,
-    /// Kind of reason for the decision, such as a rule or the default.
+    /// Source of the decision, such as a rule or the default.
     pub reason: Reason,
     /// Seconds until the deadline, if the request is held.
     pub hold_for_s: u16,

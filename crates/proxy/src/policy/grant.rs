@@ -7,7 +7,7 @@ use http_relay::client::Ended;
 use super::identity::Identity;
 use super::text::Grants;
 
-/// Client of a request, as needed for grants.
+/// Client of a request, with the properties that decide which credentials it may use.
 #[derive(Clone, Debug, Default)]
 pub struct Grantee {
     /// Identity of the client; `None` if no identity of the policy matches.

@@ -55,7 +55,7 @@ pub struct Identity {
     pub tags: Vec<Arc<str>>,
     /// Expiry in seconds since 1970-01-01 UTC; requests are denied from this second on.
     pub expires: Option<i64>,
-    /// Limits of the identity.
+    /// Limits of requests, concurrency and bytes.
     pub budget: BudgetText,
     /// Index numbers of the identity's name, teams and tags.
     pub(super) keys: Vec<u32>,

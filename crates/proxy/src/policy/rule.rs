@@ -30,11 +30,11 @@ pub(super) struct Rule {
     pub(super) ports: Box<[u16]>,
     pub(super) methods: Methods,
     pub(super) paths: Globs,
-    /// Conditions that few rules have.
+    /// Conditions on query, header fields, body size and databases; `None` if the rule has none of them.
     pub(super) rare: Option<Box<RareConditions>>,
 }
 
-/// Conditions that few rules have.
+/// Conditions on query, headers, body size and databases. Boxed, because few rules have them.
 #[derive(Debug)]
 pub(super) struct RareConditions {
     /// Parameter names and patterns of their values.
@@ -123,8 +123,8 @@ impl Rule {
             && rare.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
     }
 
-    /// Returns whether a body meets the size limit. A body of unknown size meets the limit of a rule that denies or holds, but not
-    /// of a rule that permits immediately.
+    /// Returns whether a body meets the size limit. If the size is unknown, returns true for a rule that denies or holds, and false
+    /// for a rule that permits immediately.
     fn has_size(&self, size: Option<u64>, most: u64) -> bool {
         size.map_or(!self.action.permits_immediately(), |size| size <= most)
     }

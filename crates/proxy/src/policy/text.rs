@@ -121,7 +121,7 @@ pub struct IdentityText {
     /// Networks of clients that have not authenticated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub networks: Vec<IpNet>,
-    /// Limits of the identity.
+    /// Limits of requests, concurrency and bytes. Default: no limits.
     pub budget: BudgetText,
 }
 
@@ -223,7 +223,7 @@ pub struct BadPolicy {
     pub name: String,
     /// Key of the invalid setting.
     pub key: &'static str,
-    /// Description of the error.
+    /// Reason why the value is rejected.
     pub why: String,
     /// How to fix the error.
     pub hint: &'static str,

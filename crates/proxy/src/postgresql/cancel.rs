@@ -1,5 +1,5 @@
-//! Keys by which clients cancel queries. The proxy gives each session a key of its own, so that a client cannot cancel queries of
-//! other sessions, and does not learn the server's key.
+//! Keys by which clients cancel queries. The proxy gives each session a new key, and does not show the server's key to the client.
+//! A client then cannot cancel queries of other sessions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

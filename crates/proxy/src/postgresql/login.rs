@@ -36,19 +36,20 @@ pub(super) enum LoginError {
     /// The server requests a method that the proxy does not support.
     #[error("the database server requests an authentication method that the proxy does not support")]
     Method,
-    /// The server does not prove that it knows the password, or sends a message that is not valid.
+    /// The server does not prove that it knows the password, or sends an invalid message.
     #[error("the database server sent an invalid message during the login")]
     Invalid,
     /// The connection broke.
     #[error("the connection to the database server broke during the login")]
     Io(#[from] io::Error),
-    /// The server did not finish in time.
+    /// The login timed out.
     #[error("the database server did not finish the login in time")]
     Late,
 }
 
 impl LoginError {
-    /// Returns whether the server rejected user and password, as opposed to the connection.
+    /// Returns whether the server rejected user or password (SQLSTATE class 28). False for connection errors and all other
+    /// rejections.
     pub(super) fn is_of_credential(&self) -> bool {
         matches!(self, Self::Rejected(Some(code)) if code.starts_with("28"))
     }

@@ -23,7 +23,7 @@ pub(super) const KEY: u8 = b'K';
 pub(super) const NOTICE: u8 = b'N';
 /// Type of the messages with settings of the session.
 pub(super) const SETTING: u8 = b'S';
-/// Type of the message that a session is ready for queries.
+/// Type of the message by which the server reports that it is ready for queries.
 pub(super) const READY: u8 = b'Z';
 /// Type of a client's message with a password, and of SASL responses.
 pub(super) const PASSWORD: u8 = b'p';
@@ -35,7 +35,7 @@ const VERSION_3_0: u32 = 3 << 16;
 
 /// A message of the PostgreSQL protocol.
 pub struct Message {
-    /// Type of the message.
+    /// Type byte of the message, such as `E` for an error.
     pub kind: u8,
     /// Body of the message, without its length.
     pub body: Zeroizing<Vec<u8>>,
@@ -127,7 +127,7 @@ pub(super) fn key(key: &CancelKey) -> BytesMut {
     encode(KEY, &key.bytes())
 }
 
-/// Returns the message that the proxy supports only version 3.0 of the protocol, and none of these `extensions`.
+/// Returns the message which tells a client that the proxy supports only protocol version 3.0, and none of these `extensions`.
 pub(super) fn version_3_0(extensions: &[&str]) -> BytesMut {
     let mut body = BytesMut::new();
     body.put_u32(VERSION_3_0);

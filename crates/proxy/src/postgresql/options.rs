@@ -7,7 +7,7 @@ use x509::HostOrIp;
 
 use crate::start_error::StartError;
 
-/// A listener for PostgreSQL clients, and the server that it leads to.
+/// A listener for PostgreSQL clients, and the server that it forwards sessions to.
 #[derive(Clone, Debug)]
 pub struct PostgresqlOptions {
     /// Address of the listener; port 0 takes a free port.

@@ -93,7 +93,7 @@ fn parameters(mut rest: &[u8]) -> Result<Vec<(String, String)>, BadPacket> {
         if name.is_empty() {
             return if rest.is_empty() { Ok(parameters) } else { Err(BadPacket::Length) };
         }
-        // Servers use the last of several parameters with one name, but the proxy would decide by the first.
+        // If a name occurs several times, servers use the last value, but the proxy would decide by the first.
         if !names.insert(name.clone()) {
             return Err(BadPacket::Parameter);
         }
@@ -129,7 +129,7 @@ impl Startup {
         self.get("user").unwrap_or_default()
     }
 
-    /// Returns the database, by default the one with the name of the user.
+    /// Returns the name of the database; by default, this is the user's name.
     #[must_use]
     pub fn database(&self) -> &str {
         self.get("database").filter(|name| !name.is_empty()).unwrap_or_else(|| self.user())

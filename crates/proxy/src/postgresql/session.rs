@@ -1,4 +1,4 @@
-//! A client's connection, from its first packet to its end.
+//! A PostgreSQL client's connection, from its first packet to its end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,15 +35,15 @@ use crate::requests::{CredentialSources, DatabasePlace, Injected, Login};
 const PACKETS_MAX: usize = 3;
 /// Maximum messages of a server between the login and the first query.
 const SETTINGS_MAX: usize = 1_000;
-/// Maximum bytes of these messages together.
+/// Maximum bytes of all messages of a server between the login and the first query.
 const SETTINGS_BYTES_MAX: usize = 1 << 20;
 /// Maximum login attempts for a session. The second attempt uses a newer version of the credential.
 const LOGINS_MAX: usize = 2;
-/// Answers to a request for encryption: accepted, and not accepted.
+/// Answer that accepts a request for encryption. [`NOT_ACCEPTED`] refuses it.
 const ACCEPTED: u8 = b'S';
 const NOT_ACCEPTED: u8 = b'N';
 
-/// The sessions of one listener.
+/// Handler of the PostgreSQL sessions of one listener.
 pub(crate) struct DatabaseProxy {
     proxy: Arc<Proxy>,
     server: DatabaseServer,
@@ -170,7 +170,7 @@ impl DatabaseProxy {
         }
     }
 
-    /// Authenticates the client by its password, if it must and has no certificate.
+    /// Authenticates the client by its password, if authentication is required and the client has no certificate.
     async fn authenticate<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: &mut S,
@@ -331,8 +331,8 @@ impl DatabaseProxy {
         Ok(logged_in.map(|()| connection))
     }
 
-    /// Passes the settings of the session to the client, with a key of the proxy in place of the server's, until the session is
-    /// ready.
+    /// Forwards the settings of the session to the client, until the session is ready. Replaces the server's cancel key by a key of
+    /// the proxy.
     async fn begin<S: AsyncWrite + Unpin>(
         &self,
         client: &mut S,
@@ -401,7 +401,7 @@ async fn cancel_at(proxy: &Proxy, server: &DatabaseServer, session: CancelTarget
     }
 }
 
-/// Reads the first packet that is no request for encryption. `offers_tls`: whether the proxy accepts TLS.
+/// Reads the first packet that is not a request for encryption. `offers_tls`: whether the proxy accepts TLS.
 async fn opening(stream: &mut TcpStream, offers_tls: bool) -> std::io::Result<Result<Opening, BadPacket>> {
     for _ in 0..PACKETS_MAX {
         match packet::read(stream).await? {

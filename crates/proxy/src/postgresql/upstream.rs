@@ -24,7 +24,7 @@ const ACCEPTS_TLS: u8 = b'S';
 /// A byte stream to a server.
 pub(super) type ServerStream = Either<Link, TlsStream<Link>>;
 
-/// The server of a listener.
+/// The PostgreSQL server that a listener forwards sessions to.
 #[derive(Clone, Debug)]
 pub(super) struct DatabaseServer {
     pub(super) target: Target,
@@ -41,7 +41,7 @@ pub(super) struct ServerConnection {
     pub(super) slot: Slot,
 }
 
-/// Reason why there is no connection to the server.
+/// Reason why the proxy cannot connect to the PostgreSQL server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DialError {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! Application of the rules that match a request. All matching rules apply in order: each may change headers; for everything else,
-//! the first one wins.
+//! Applies the rules that match a request. All matching rules apply in order. Each rule may change headers; for every other action,
+//! the first rule takes precedence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::url_path::{has_dots, hides_dots, is_ambiguous, plain_path, sent_path}
 /// Maximum bytes of a body whose digest the proxy computes for a signature.
 const SIGNED_OCTETS_MAX: usize = 1 << 20;
 
-/// The rules that match a request. Rules with a response type are decided later.
+/// The rules that match a request. Rules with a response type are evaluated when the response arrives.
 pub(crate) struct MatchedRules {
     compiled: Arc<Compiled>,
     met: Vec<u32>,
@@ -189,7 +189,8 @@ impl MatchedRules {
         self.request_rules().find_map(|rule| rule.delay)
     }
 
-    /// Returns the first response, such as a redirect or a refusal, that a matching rule sends instead of the upstream's.
+    /// Returns the first response, such as a redirect or a refusal, that a matching rule sends instead of a response from the
+    /// upstream.
     pub(crate) fn own_answer(&self) -> Option<Response<Body>> {
         self.request_rules().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
     }
@@ -430,7 +431,7 @@ fn set_checked_path<B>(request: &mut Request<B>) {
 fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     let (name, port) = rewrite.host.as_ref()?;
     let mut origin = (*place.origin).clone();
-    // The author of the rule chose this destination, not the client.
+    // The author of the rule chose this destination, not the client, so it may be on this machine.
     origin.may_be_here = true;
     origin.target.name = name.clone();
     origin.target.redirected = false;

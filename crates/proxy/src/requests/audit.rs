@@ -22,7 +22,7 @@ use x509::Fingerprint;
 const QUEUE: usize = 4_096;
 /// Maximum events of one write.
 const BATCH: usize = 512;
-/// Timeout of writing an event; after it the request is refused.
+/// Timeout of writing an event. After it, the request is refused.
 const WITHIN: Duration = Duration::from_secs(5);
 /// Maximum bytes of a line that the proxy writes.
 const LINE_MAX: u64 = 64 << 10;
@@ -36,7 +36,7 @@ pub struct AuditOptions {
     pub sync: bool,
 }
 
-/// Content of an event.
+/// Content of an audit event: actor, action, resource and details.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditEvent {
     pub(crate) actor: String,
@@ -67,7 +67,7 @@ struct Waiting {
 }
 
 impl AuditLog {
-    /// Opens the file, and returns the log and the future of its writer. The writer ends with the last clone of the log.
+    /// Opens the file, and returns the log and the future of its writer. The writer ends when the last clone of the log is dropped.
     ///
     /// # Errors
     /// The file cannot be written, another process writes to it, or its last line is not an event.
@@ -286,7 +286,7 @@ fn last_line(file: &mut File, length: u64) -> io::Result<String> {
     String::from_utf8(tail.split_off(from)).map_err(io::Error::other)
 }
 
-/// Returns the end of a file: more bytes than the longest line.
+/// Returns the last bytes of a file: more than the longest line has.
 fn tail(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
     let from = length.saturating_sub(2 * LINE_MAX);
     let mut tail = Vec::new();

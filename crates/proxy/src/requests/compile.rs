@@ -17,11 +17,11 @@ use crate::rule_index::{ByHost, HostPattern, RulesByPath};
 use crate::setting::methods;
 use crate::url_path::{other_readings, plain_path};
 
-/// Maximum rules of one proxy. Some rules are tried one by one. The limit also detects a faulty generator of rules.
+/// Maximum rules of one proxy. A request must try some rules one by one. The limit also detects a faulty generator of rules.
 pub const RULES_MAX: usize = 10_000;
 /// Maximum bytes of a pattern, a value or a page.
 const TEXT_MAX: usize = 64 << 10;
-/// Maximum delay of a request, which occupies the client's connection meanwhile.
+/// Maximum delay of a request. A delayed request occupies the client's connection.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// A compiled rule.
@@ -77,7 +77,7 @@ pub(super) struct Compiled {
 }
 
 impl RequestRules {
-    /// Compiles rules.
+    /// Validates and compiles rules.
     ///
     /// # Errors
     /// [`BadRequestRule`] of the first invalid rule.
@@ -160,8 +160,8 @@ impl Compiled {
         met
     }
 
-    /// Returns the rules for a host and a [`plain_path`], and the rules that block another path which some server may see in its
-    /// place. If these paths cannot be determined, includes all rules that block paths of the host.
+    /// Returns the rules for a host and a [`plain_path`]. Also returns rules that block another path, if some server may read the
+    /// [`plain_path`] as that path. If these other paths cannot be determined, also returns all rules that block paths of the host.
     pub(super) fn met_or_blocking(&self, host: &HostOrIp, path: &str) -> Vec<u32> {
         let mut met = self.met(host, path);
         if !self.blocks_by_path {

@@ -13,11 +13,11 @@ use serde_json::json;
 use super::fetched::Fetched;
 use super::unavailable::SecretUnavailable;
 
-/// Lifetime of a token, s: the maximum of Google.
+/// Lifetime of a token in seconds: the maximum that Google accepts.
 const LIFE_S: i64 = 3_600;
 /// Time for which a token is used. The rest of its lifetime is for requests in progress, and clocks that differ.
 const USED_FOR: Duration = Duration::from_secs(45 * 60);
-/// The token begins this time before now, s, for servers whose clock is behind.
+/// Seconds before now at which the validity of a token begins, for servers whose clocks are slow.
 const EARLIER_S: i64 = 60;
 
 /// The file of a service account's key. Unknown members are ignored.
@@ -50,7 +50,7 @@ impl Token {
         self.fetched.clone()
     }
 
-    /// Makes a token with `scope` from a key file, at the time `now`. The version is the ID of the key.
+    /// Signs a token with `scope` by the key of a key file, at the time `now`. The version is the ID of the key.
     pub(super) fn make(
         file: &Fetched,
         digest: [u8; 32],

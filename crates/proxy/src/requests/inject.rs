@@ -37,7 +37,8 @@ use crate::policy::{Grantee, Grants, POSTGRESQL_PORT};
 
 /// Time for which the previous version is still used for servers that reject the current one.
 const GRACE: Duration = Duration::from_secs(600);
-/// Time after a change within which a fetched previous version is ignored, because the read began before the change.
+/// Time after a change of versions within which a read of the previous version is ignored. Such a read may have begun before the
+/// change.
 const STALE_READ: Duration = Duration::from_secs(5);
 /// Minimum time between two reloads of a value that servers reject.
 const RELOAD_AGAIN: Duration = Duration::from_secs(1);
@@ -45,7 +46,8 @@ const RELOAD_AGAIN: Duration = Duration::from_secs(1);
 const FILE_OCTETS_MAX: u64 = 64 << 10;
 /// Time for which the content of a file is cached.
 const FILE_FRESH: Duration = Duration::from_secs(5);
-/// Maximum values of one rule whose encodings are kept in memory: each identity has its own value of a lease.
+/// Maximum values of one rule whose encodings are kept in memory. A rule may have many values, because each identity has its own
+/// lease.
 const SPELLINGS_MAX: usize = 32;
 /// OAuth scope of tokens of Google Cloud. The permissions of the service account still apply.
 const GOOGLE_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -96,19 +98,19 @@ pub(super) struct Injection {
     /// Patterns of the databases that the credential is for; empty: all.
     databases: Vec<String>,
     pub(super) insecure: bool,
-    /// Whether response bodies may contain the credential: they are then not searched.
+    /// Whether response bodies may contain the credential. If so, they are not searched.
     may_echo: bool,
     /// Service and region of signatures, if they do not depend on the host.
     signature_scope: Option<Scope>,
     token_scope: String,
     /// The current token of Google Cloud.
     google: Mutex<Option<google::Token>>,
-    /// The values that were sent last in all encodings, with their digests; the newest is the last.
+    /// Most recently sent values, in all encodings, with their digests. The newest value is the last.
     spellings: Mutex<Vec<([u8; 32], Arc<ValueEncodings>)>>,
     /// Whether the last read failed.
     is_missing: AtomicBool,
-    /// SHA-256 of the last value that a server rejected, and the time of the last reload, so that not every request reloads the
-    /// value.
+    /// SHA-256 of the last value that a server rejected, and the time of the last reload. They limit reloads: several requests may
+    /// report the same rejected value.
     refused: Mutex<Option<([u8; 32], Instant)>>,
     versions: Mutex<Versions>,
 }
@@ -198,7 +200,8 @@ enum LeasePart {
     Password,
 }
 
-/// The value of the header field, the texts to redact in responses, and whether a text is too short to be redacted.
+/// The value of the header field, the texts to redact in responses, and whether the secret is so short that unrelated texts may be
+/// masked.
 type Written = (Zeroizing<Vec<u8>>, Vec<Zeroizing<Vec<u8>>>, bool);
 
 /// An injected credential, with the texts to redact in responses.
@@ -300,7 +303,7 @@ impl Injection {
         self.signs() && self.signature_scope.is_none()
     }
 
-    /// Returns whether a request is sent without the credential, because its URL has a signature.
+    /// Returns whether the credential is omitted from a request, because the request's URL already has a signature.
     pub(super) fn leaves_out(&self, uri: &Uri) -> bool {
         self.signs() && is_presigned(uri)
     }
@@ -371,7 +374,8 @@ impl Injection {
         Ok(Injected { injection: Arc::clone(self), needles, digest, version, lease })
     }
 
-    /// Returns user and password for a login. `tried` is as in [`Self::put`].
+    /// Returns the user name and the password for a login. `tried` contains the credentials that the server rejected in earlier
+    /// tries.
     pub(super) async fn login(
         self: &Arc<Self>,
         grantee: &Grantee,
@@ -386,7 +390,8 @@ impl Injection {
         Ok((user, password, Injected { injection, needles, digest, version, lease }))
     }
 
-    /// Reads the credential, and chooses the version to send. Also returns whether the version is new, and the lease if it is one.
+    /// Reads the credential, and chooses the version to send. Also returns whether the version is new, and the lease if the
+    /// credential is a lease.
     async fn chosen(
         self: &Arc<Self>,
         grantee: &Grantee,
@@ -403,7 +408,7 @@ impl Injection {
         Ok((chosen, is_new, lease))
     }
 
-    /// Returns user and password of the values.
+    /// Returns the user name and the password in `texts`.
     fn pair<'a>(&'a self, texts: &'a [Secret]) -> Result<(&'a str, &'a str), SecretUnavailable> {
         let first = self.first(texts)?;
         match (&self.user, texts.get(1)) {
@@ -416,7 +421,7 @@ impl Injection {
         }
     }
 
-    /// Returns the first value, which must not be empty.
+    /// Returns the first value of the credential, which must not be empty.
     fn first<'a>(&self, texts: &'a [Secret]) -> Result<&'a str, SecretUnavailable> {
         let first = texts.first().map(Secret::expose).filter(|text| !text.is_empty());
         first.ok_or_else(|| SecretUnavailable::Unusable(format!("{} is empty", self.called())))
@@ -489,8 +494,8 @@ impl Injection {
         }
     }
 
-    /// Returns the value of the header field, the texts to redact in responses, and whether the value is so short that it
-    /// also occurs in unrelated texts.
+    /// Returns the value of the header field, the texts to redact in responses, and whether the secret has fewer than
+    /// [`EXACT_OCTETS`] bytes, so that unrelated texts may be masked.
     fn written(&self, texts: &[Secret]) -> Result<Written, SecretUnavailable> {
         let octets = |parts: &[&str]| Zeroizing::new(parts.concat().into_bytes());
         let first = self.first(texts)?;
@@ -526,7 +531,7 @@ impl Injection {
         match &self.source {
             Source::Store { path, .. } => secrets.into_iter().for_each(|store| store.doubt(path)),
             Source::File { known, .. } => *known.lock() = None,
-            // Each lease has its own slot.
+            // A rejected lease is recorded in the slot of its identity.
             Source::Lease { .. } => {}
         }
     }
@@ -626,7 +631,7 @@ fn signature_scope(text: &InjectText) -> Result<Option<Scope>, InvalidSetting> {
     }
 }
 
-/// Returns the percent-encoded form.
+/// Returns `text` in percent-encoding.
 fn escaped(text: &str) -> Zeroizing<Vec<u8>> {
     let mut into = Zeroizing::new(Vec::with_capacity(text.len() * 3));
     for part in percent_encoded(text) {
@@ -727,7 +732,7 @@ impl Injected {
         }
     }
 
-    /// Returns whether the response's body passes unchanged.
+    /// Returns whether the response body may contain the credential, so that the body passes unchanged.
     pub(crate) fn may_echo(&self) -> bool {
         self.injection.may_echo
     }

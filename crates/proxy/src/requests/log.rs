@@ -43,7 +43,8 @@ impl ReopenSignals {
 }
 
 impl RequestLog {
-    /// Starts the tasks that write. They end with the last clone. `observer` observes all requests.
+    /// Starts the tasks that write the files. The tasks end when the last clone of the log is dropped. `observer` observes all
+    /// requests.
     pub(crate) fn start(
         options: &Options,
         observer: Option<Arc<dyn Observer>>,
@@ -134,29 +135,30 @@ impl RequestLog {
         entry
     }
 
-    /// Returns the entry of a session with a database of `target`, even if requests are not logged, because the entry also counts
-    /// bytes.
+    /// Returns the entry of a session with a database of `target`. An entry is needed even if requests are not logged, because it
+    /// also counts bytes.
     pub(crate) fn session(&self, client: &Client, target: &Target, method: &str, path: &str) -> Box<Entry> {
         let mut entry = self.lines.session_entry(client, (method, path), target.to_string());
         entry.set_destination(|| Destination { host: target.name.clone(), port: target.port, is_tls: None });
         entry
     }
 
-    /// Logs a refused connection.
+    /// Logs a connection to `target` that was refused, with status 403.
     pub(crate) fn refused(&self, client: &Client, target: &Target) {
         if let Some(mut entry) = self.tunnel(client, target, &target.name) {
             entry.answered(StatusCode::FORBIDDEN, &HeaderMap::new());
         }
     }
 
-    /// Logs a connection to `target` that was refused because the client's host `name` has other addresses.
+    /// Logs a connection to `target` that was refused because the host `name` from the client does not resolve to the address of
+    /// `target`.
     pub(crate) fn log_misdirected(&self, client: &Client, target: &Target, name: &HostOrIp) {
         if let Some(mut entry) = self.tunnel(client, target, name) {
             entry.answered(StatusCode::MISDIRECTED_REQUEST, &HeaderMap::new());
         }
     }
 
-    /// Logs a CONNECT request that was refused without permission for a leaf, and the reason.
+    /// Logs a CONNECT request that was refused because a leaf for its target is not permitted, with the reason.
     pub(crate) fn log_not_permitted(
         &self,
         client: &Client,

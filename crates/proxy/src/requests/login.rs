@@ -40,8 +40,8 @@ pub(crate) enum NoLogin {
 }
 
 impl RequestRules {
-    /// Returns the credential of a session: of the first rule that matches the database and is granted to the client. `tried` has
-    /// the credentials that the server has rejected for the same session.
+    /// Returns the credential of a session, by the first rule that matches the database and is granted to the client. `tried`
+    /// contains the credentials that the server has rejected for the same session.
     pub(crate) async fn login(
         &self,
         place: DatabasePlace<'_>,
@@ -100,7 +100,7 @@ impl RequestRules {
 }
 
 impl Login {
-    /// Records whether the server accepted the credential. A rejected one is read from its source again.
+    /// Records whether the server accepted the credential. A rejected credential is read from its source again.
     pub(crate) fn record_outcome(&self, is_accepted: bool, secrets: Option<&dyn Secrets>) {
         match is_accepted {
             true => self.injected.accepted(),

@@ -32,7 +32,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Registers all metrics. `registry` already has the prefix.
+    /// Registers all metrics. `registry` must already have the prefix of the metric names.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("rule_reloads", "Rule reloads, by outcome", self.reloads.clone());
         registry.register(
@@ -69,7 +69,7 @@ impl RequestMetrics {
         );
     }
 
-    /// Counts a reload of the rules. `used`: false if they are invalid and the old ones stay in use.
+    /// Counts a reload of the rules. `used`: false if the new rules are invalid and the old rules stay in use.
     pub fn reloaded(&self, used: bool) {
         let outcome = if used { "done" } else { "failed" };
         self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();

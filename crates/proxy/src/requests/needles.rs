@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 pub(super) const REDACTED: &str = "[redacted]";
 /// Minimum length of texts that are redacted in responses: shorter texts also occur in unrelated data.
 pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
-/// Values below this length are searched in responses in their exact case only, so that they match fewer other texts.
+/// Values shorter than this are searched in responses in their exact case only, so that they match fewer unrelated texts.
 pub(super) const EXACT_OCTETS: usize = 8;
 /// Maximum texts of one exchange, because each costs a search, and the client chooses its number of cookies.
 const NEEDLES_MAX: usize = 128;
@@ -22,7 +22,8 @@ const OWN_OCTETS_MIN: usize = 8;
 const SPELLING_OCTETS_MAX: usize = 24;
 /// Maximum backslashes before a character: for nested texts, four levels deep.
 const BACKSLASHES_MAX: usize = 16;
-/// Maximum concurrent positions of a match, as backslashes have several interpretations. Beyond it, the text counts as found.
+/// Maximum concurrent positions of a match. Several positions are possible, because backslashes have several interpretations.
+/// Beyond the maximum, the text counts as found.
 pub(super) const PLACES_MAX: usize = 64;
 /// Maximum comparisons of characters for one exchange: enough for [`NEEDLES_MAX`] texts in two fully escaped bodies of 64 KiB.
 /// Without a limit, repetitive texts could take hours.

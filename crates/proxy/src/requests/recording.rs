@@ -1,4 +1,4 @@
-//! Recordings in progress.
+//! Records exchanges in progress, and queues the completed recordings to be written.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the task that writes recordings. It ends with the recorder.
+    /// Starts the task that writes recordings. The task ends when the recorder is dropped.
     pub(super) fn start(
         options: &RecordOptions,
         metrics: &RequestMetrics,
@@ -69,7 +69,6 @@ impl Recorder {
     }
 }
 
-/// A recording in progress.
 struct HarRecording {
     exchange: Exchange,
     slot: OwnedSemaphorePermit,

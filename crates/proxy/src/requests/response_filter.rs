@@ -81,7 +81,7 @@ pub(crate) struct ResponseFilter {
     scrubber: Option<Scrubber>,
     is_finished: bool,
     is_flushed: bool,
-    /// Bytes decoded in this turn.
+    /// Bytes that were decoded since the task last yielded.
     decoded: usize,
     /// Number of values removed from headers and trailers.
     in_headers: u64,

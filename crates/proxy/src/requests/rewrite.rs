@@ -7,7 +7,7 @@ use x509::HostOrIp;
 use super::rule::RewriteText;
 use super::setting::{InvalidSetting, check_path, invalid};
 
-/// A new destination: host, path or both.
+/// New destination of a request: host, path or both.
 #[derive(Debug)]
 pub(super) struct Rewrite {
     pub(super) path: Option<(String, String)>,

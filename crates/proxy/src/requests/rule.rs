@@ -54,7 +54,7 @@ pub struct RuleText {
     /// Status of the redirect: 301, 302 (default), 303, 307 or 308.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redirect_status: Option<u16>,
-    /// The status of a refusal, 400 to 599.
+    /// Status of the refusal that the client gets instead of the upstream's response, 400 to 599.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<u16>,
     /// The body of the refusal: HTML if it begins with `<`.
@@ -118,10 +118,10 @@ pub struct InjectText {
     /// Text before the credential in the header: `Bearer `.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Service of AWS for the form `sigv4`, with `region`. Default: by the host.
+    /// AWS service for the form `sigv4`, such as `s3`. Requires `region`. Default: derived from the host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// Region of AWS, with `service`.
+    /// AWS region for the form `sigv4`, such as `eu-central-1`. Requires `service`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
     /// OAuth scopes of tokens for the form `google`, separated by spaces. Default: `https://www.googleapis.com/auth/cloud-platform`.
@@ -189,7 +189,7 @@ pub struct BadRequestRule {
     pub name: String,
     /// Key of the invalid setting.
     pub key: &'static str,
-    /// Description of the error.
+    /// Reason why the value is rejected.
     pub why: String,
     /// How to fix the error.
     pub hint: &'static str,

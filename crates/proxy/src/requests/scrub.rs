@@ -17,7 +17,8 @@ const HELD_MAX: usize = 256 << 10;
 const PAUSE_SHORT: Duration = Duration::from_millis(20);
 /// Pause of the stream after which a longer part of a value is masked and passed on.
 const PAUSE_LONG: Duration = Duration::from_secs(1);
-/// Byte that replaces each byte of a value. The length stays the same, because it may already have been sent.
+/// Byte that replaces each byte of a value. The length stays the same, because the length of the message may already have been
+/// sent.
 const MASK: u8 = b'*';
 
 /// Filter that masks injected values in a stream of bytes.
@@ -91,8 +92,8 @@ impl Scrubber {
         self.advance(data, true)
     }
 
-    /// Returns held bytes after a pause of the stream. Pending if none are held, or the pause is too short yet. Call it while the
-    /// stream has no more bytes.
+    /// Returns held bytes after a pause of the stream. Pending if no bytes are held, or if the pause is still too short. Call it
+    /// while the stream has no more bytes.
     ///
     /// # Errors
     /// As [`Self::pass`].

@@ -102,7 +102,7 @@ fn is_region(label: &str) -> bool {
     area && number && parts.next().is_some()
 }
 
-/// The parts of a request that are signed.
+/// The parts of a request that are signed, and the body for its digest.
 pub(super) struct Signable<'a> {
     pub(super) method: &'a Method,
     pub(super) uri: &'a Uri,

@@ -9,7 +9,7 @@ use super::needles::{
     spelled,
 };
 
-/// Maximum texts of one value: one for each bit of a mask.
+/// Maximum texts of one value. Each text has one bit in a 64-bit mask.
 const TEXTS_MAX: usize = 64;
 /// Maximum bytes of an escape sequence at the end of the known text.
 const ESCAPE_OCTETS_MAX: usize = 64;

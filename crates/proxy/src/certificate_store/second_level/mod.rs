@@ -1,11 +1,11 @@
-//! The second level behind memory: a database that several proxies share, or a file on this machine.
+//! The second level behind the memory cache: a database that several proxies share, or a file on this machine.
 //!
-//! Memory asks it for missing leaves. The result is the leaf, a lease to mint it, or "another proxy mints it"; in the last case the
-//! request is repeated. A proxy that fails loses its lease when the lease expires. [`seals`] contains the encryption, crate `store`
-//! the database.
+//! The memory cache requests missing leaves from the second level. The result is the leaf, a lease to mint it, or "another proxy
+//! mints it"; in the last case the request is repeated. A proxy that fails loses its lease when the lease expires. [`seals`]
+//! contains the encryption, crate `store` the database.
 //!
 //! Requests to the database have a timeout. After a failure the level counts as unavailable: leaves are minted locally or refused,
-//! as configured in [`WhenAway`], and [`SecondLevel::keep`] probes until it responds.
+//! as configured in [`WhenAway`], and [`SecondLevel::keep`] probes until the database responds.
 
 mod backend;
 mod lazy_backend;
@@ -67,8 +67,8 @@ const KEYS_OPEN_MAX: u64 = 1_024;
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
 /// Time for which a key is stored: the maximum validity of a leaf, the time in which new leaves use the key, and [`KEY_SAID_FOR`].
 const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);
-/// Maximum attempts to store a leaf; an attempt fails if the lease was lost. After them, this proxy uses the leaf without sharing
-/// it.
+/// Maximum attempts to store a leaf. An attempt fails if the lease was lost. After the last attempt, this proxy uses the leaf
+/// without sharing it.
 const PUTS_MAX: usize = 2;
 
 /// Behaviour for names that are not in memory while the backend is unavailable.
@@ -77,7 +77,7 @@ pub enum WhenAway {
     /// Leaves are minted locally; other proxies may present other leaves.
     #[default]
     Mint,
-    /// Handshakes for such names fail.
+    /// Handshakes for names that are not in memory fail.
     Refuse,
 }
 
@@ -119,7 +119,7 @@ pub struct SecondLevelCounts {
     pub unopened: u64,
     /// Requests to the backend that failed or timed out.
     pub failures: u64,
-    /// Leaves minted or refused without the backend.
+    /// Leaves minted or refused because the backend was unavailable, or another proxy took too long.
     pub without: u64,
     /// Whether the backend is currently unavailable.
     pub away: bool,
@@ -252,7 +252,7 @@ impl SecondLevel {
         }
     }
 
-    /// Returns whether leaves with such an identity are stored in the backend.
+    /// Returns whether the backend may store this leaf. A shared backend never stores leaves whose key only this machine may get.
     pub(super) fn keeps(&self, id: &LeafId) -> bool {
         !(self.0.options.is_shared && id.key_goes_to == KeyRecipients::ThisMachine)
     }
