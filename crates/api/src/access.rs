@@ -12,7 +12,7 @@ pub use crate::scope::{BadScope, Object, Scope};
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IdentityView {
-    /// Identifier of the identity.
+    /// UUID of the identity, used in `/api/v1/tokens/{id}`, `/api/v1/users/{id}` or `/api/v1/client-certificates/{id}`.
     pub id: Uuid,
     /// Name of the identity, unique among identities of its kind.
     pub name: String,
@@ -26,7 +26,7 @@ pub struct IdentityView {
     pub grants: Vec<Grant>,
     /// Whether the identity may authenticate.
     pub enabled: bool,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// Actor that created the identity.
     pub created_by: String,
@@ -48,7 +48,7 @@ pub struct IdentityPatch {
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub email: Option<Option<String>>,
-    /// Roles and scopes that replace all present ones.
+    /// Roles and scopes that replace all current ones.
     pub grants: Option<Vec<Grant>>,
     /// Whether the identity may authenticate.
     pub enabled: Option<bool>,
@@ -92,7 +92,7 @@ pub struct NewToken {
     pub expires_at: Option<String>,
 }
 
-/// A newly created token.
+/// Response to creating a token or replacing its secret: the secret and the identity of the token.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedToken {
@@ -111,8 +111,8 @@ pub struct NewUser {
     /// Name of the person, unique among people.
     #[cfg_attr(feature = "schemas", schema(example = "alice", min_length = 1, max_length = 128))]
     pub name: String,
-    /// Subject of the person at the issuer (claim `sub`), except `local`. Absent for a person who signs in with a password or one-time
-    /// links.
+    /// Subject of the person at the issuer (claim `sub`). The value `local` is reserved. Absent for a person who signs in with a
+    /// password or one-time links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 255))]
     pub subject: Option<String>,
@@ -133,13 +133,13 @@ pub struct NewUser {
 pub struct SessionView {
     /// Network address from which the person signed in.
     pub address: String,
-    /// Time at which the session began.
+    /// Time at which the session began, RFC 3339.
     pub created_at: String,
     /// Approximate time of the last request in the session.
     pub last_seen_at: String,
     /// Time at which the session ends, even if it is in use.
     pub expires_at: String,
-    /// Grants that the person has through their groups in this session.
+    /// Grants that the person has in this session because of their groups at the OIDC issuer.
     pub grants: Vec<Grant>,
     /// Sign-in method of the person: `oidc`, `link`, `password`, `password+security-key` or `passkey`; null for a session that
     /// began before an upgrade from an older release.
@@ -161,7 +161,7 @@ pub struct NewSignInLink {
     pub lifetime_s: Option<u64>,
 }
 
-/// A newly created one-time sign-in link.
+/// Response to the creation of a one-time sign-in link: the code, the URL and the expiry.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SignInLinkView {
@@ -170,7 +170,7 @@ pub struct SignInLinkView {
     /// URL of the console page that signs in with the code. Open it in a browser.
     #[cfg_attr(feature = "schemas", schema(example = "https://bulla.example.org/console/sign-in#code=x"))]
     pub url: String,
-    /// Expiry time.
+    /// Expiry time, RFC 3339.
     pub expires_at: String,
 }
 
@@ -196,7 +196,7 @@ pub struct SignIn {
     pub security_key: Option<SecurityKeyAssertion>,
 }
 
-/// A user's new password.
+/// Request body that sets a user's password.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -302,7 +302,7 @@ pub struct Me {
     /// Value of the header `X-CSRF-Token` for unsafe requests; only with a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csrf_token: Option<String>,
-    /// The session in which the request was made.
+    /// The session in which the request was made; null without a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<MySession>,
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ExternalKeyView {
-    /// Identifier of the key.
+    /// UUID of the key, used in `/api/v1/acme/external-keys/{id}`.
     pub id: Uuid,
     /// Key identifier that ACME clients send.
     pub kid: String,
@@ -75,11 +75,11 @@ pub struct NewExternalKeyBody {
     pub expires_at: Option<String>,
 }
 
-/// A newly created key for external account binding.
+/// Response to the creation of a key for external account binding, with the MAC key.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedExternalKey {
-    /// Identifier of the key.
+    /// UUID of the key, used in `/api/v1/acme/external-keys/{id}`.
     pub id: Uuid,
     /// Key identifier; many ACME clients have the option `--eab-kid` for it.
     pub kid: String,
@@ -87,11 +87,11 @@ pub struct CreatedExternalKey {
     pub hmac_key: String,
 }
 
-/// An account of an ACME client.
+/// An account of an ACME client (RFC 8555 section 7.1.2).
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AcmeAccountView {
-    /// Identifier of the account.
+    /// UUID of the account, used in `/api/v1/acme/accounts/{id}`.
     pub id: Uuid,
     /// State of the account: `valid`, `deactivated` (by its owner) or `revoked` (by an operator).
     #[cfg_attr(feature = "schemas", schema(example = "valid"))]
@@ -110,11 +110,11 @@ pub struct AcmeAccountView {
     pub updated_at: String,
 }
 
-/// An order of an ACME client.
+/// An order of an ACME client (RFC 8555 section 7.1.3).
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AcmeOrderView {
-    /// Identifier of the order.
+    /// UUID of the order, used in `/api/v1/acme/orders/{id}`.
     pub id: Uuid,
     /// Account that placed the order.
     pub account: Uuid,
@@ -142,7 +142,7 @@ pub struct AcmeOrderView {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LimitOverrideView {
-    /// Identifier of the override.
+    /// UUID of the override, used in `/api/v1/acme/limit-overrides/{id}`.
     pub id: Uuid,
     /// Limit that is overridden: `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
     pub kind: String,
@@ -191,7 +191,7 @@ pub struct LimitOverrideBody {
     pub note: String,
 }
 
-/// Filter of the list of orders.
+/// Query parameters of `GET /api/v1/acme/orders`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

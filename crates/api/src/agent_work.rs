@@ -16,12 +16,12 @@ pub struct EnrolmentBody {
     /// Name of the agent; the hostname when absent.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
-    /// Facts about the host.
+    /// Version of the agent and properties of its host.
     #[serde(default)]
     pub facts: FactsBody,
 }
 
-/// Facts about an agent's host.
+/// Properties that an agent reports: its version, and the name, system and addresses of its host.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -47,7 +47,7 @@ pub struct FactsBody {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct EnrolledView {
-    /// Identifier of the agent.
+    /// UUID of the agent, as in `/api/v1/agents/{id}`.
     pub agent: Uuid,
     /// Name of the agent, unique.
     pub name: String,
@@ -66,7 +66,7 @@ pub struct RenewalBody {
     pub csr_pem: String,
 }
 
-/// A certificate signing request (CSR).
+/// The CSR that an agent submits for a job.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -97,7 +97,7 @@ pub struct ResultBody {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentTargetsView {
-    /// Targets. Each has its identifier, its name and the settings of its kind; passwords are replaced.
+    /// Targets. Each has its identifier, its name and the settings of its kind. Passwords are replaced by a placeholder.
     #[cfg_attr(feature = "schemas", schema(value_type = Vec<Object>))]
     pub targets: Vec<Value>,
 }

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Labels by name, sorted.
+/// Labels: the value of each label by its name.
 pub type Labels = BTreeMap<String, String>;
 
 /// An agent: a program on a host that deploys certificates.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentView {
-    /// Identifier of the agent.
+    /// UUID of the agent, used in `/api/v1/agents/{id}`.
     pub id: Uuid,
     /// Name of the agent, unique.
     #[cfg_attr(feature = "schemas", schema(example = "web-1"))]
     pub name: String,
-    /// Labels of the agent.
+    /// Labels, by which groups and the query parameter `labels` select the agent.
     pub labels: Labels,
     /// Whether the agent has requested work in the last few minutes.
     pub online: bool,
@@ -29,15 +29,15 @@ pub struct AgentView {
     pub os: String,
     /// Processor architecture of the host.
     pub arch: String,
-    /// Version of the agent.
+    /// Version of the agent, as reported by the agent.
     pub version: String,
     /// Network addresses of the host.
     pub addresses: Vec<String>,
-    /// Enrolment time.
+    /// Enrolment time, RFC 3339.
     pub enrolled_at: String,
     /// Expiry time of the client certificate. The agent renews the certificate itself.
     pub certificate_expires_at: String,
-    /// Time at which the agent was retired.
+    /// Time at which the agent was retired, RFC 3339.
     pub retired_at: Option<String>,
 }
 
@@ -64,9 +64,9 @@ pub struct AgentGroupView {
     pub selector: Labels,
     /// Human-readable description.
     pub description: String,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -85,7 +85,7 @@ pub struct NewAgentGroup {
     pub description: String,
 }
 
-/// New definition of an agent group.
+/// Request body that replaces the selector and the description of an agent group.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -114,23 +114,23 @@ pub struct NewAgentToken {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentTokenView {
-    /// Identifier of the token.
+    /// UUID of the token, used in `/api/v1/agent-tokens/{id}`.
     pub id: Uuid,
     /// Labels of the agent that enrols with the token.
     pub labels: Labels,
     /// Actor that created the token.
     pub created_by: String,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// Expiry time. Later uses are rejected.
     pub expires_at: String,
-    /// Time at which the token was used.
+    /// Time at which the token was used, RFC 3339.
     pub used_at: Option<String>,
     /// Agent that enrolled with the token.
     pub agent: Option<Uuid>,
 }
 
-/// A newly created enrolment token.
+/// Response to the creation of an enrolment token: the secret and the metadata of the token.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedAgentToken {
@@ -141,7 +141,7 @@ pub struct CreatedAgentToken {
     pub view: AgentTokenView,
 }
 
-/// Filter of the list of agents.
+/// Query parameters of `GET /api/v1/agents`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

@@ -8,7 +8,7 @@ use uuid::Uuid;
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AlertView {
-    /// Identifier of the alert.
+    /// UUID of the alert, used in `/api/v1/alerts/{id}`.
     pub id: Uuid,
     /// Kind of the alert: `certificate.expiring`, `certificate.failed`, …
     pub kind: String,
@@ -25,24 +25,24 @@ pub struct AlertView {
     pub attributes: Value,
     /// Silence that suppresses notifications of the alert.
     pub silenced_by: Option<Uuid>,
-    /// Time of the first occurrence.
+    /// Time of the first occurrence, RFC 3339.
     pub first_at: String,
-    /// Time of the latest occurrence.
+    /// Time of the latest occurrence, RFC 3339.
     pub last_at: String,
     /// Number of occurrences.
     pub count: i64,
     /// Actor that acknowledged the alert.
     pub acknowledged_by: Option<String>,
-    /// Time at which the alert was acknowledged.
+    /// Time at which the alert was acknowledged, RFC 3339.
     pub acknowledged_at: Option<String>,
-    /// Time at which the alert was resolved.
+    /// Time at which the alert was resolved, RFC 3339.
     pub resolved_at: Option<String>,
     /// Notifications of the alert; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deliveries: Option<Vec<DeliveryView>>,
 }
 
-/// A notification to a channel.
+/// A notification of an alert to one channel, with its delivery state.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DeliveryView {
@@ -60,7 +60,7 @@ pub struct DeliveryView {
     pub next_at: Option<String>,
     /// Error of the last failed attempt.
     pub last_error: Option<String>,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// Time of the delivery, or of the last attempt.
     pub done_at: Option<String>,
@@ -70,7 +70,7 @@ pub struct DeliveryView {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ChannelDocument {
-    /// Identifier of the channel.
+    /// UUID of the channel, used in `/api/v1/alert-channels/{id}`.
     pub id: Uuid,
     /// Name of the channel, unique.
     pub name: String,
@@ -81,9 +81,9 @@ pub struct ChannelDocument {
     pub config: Value,
     /// Whether the channel is enabled.
     pub enabled: bool,
-    /// Time of the last successful delivery.
+    /// Time of the last successful delivery, RFC 3339.
     pub last_success_at: Option<String>,
-    /// Time of the last failed delivery.
+    /// Time of the last failed delivery, RFC 3339.
     pub last_error_at: Option<String>,
     /// Error of the last failed delivery; absent after a successful delivery.
     pub last_error: Option<String>,
@@ -105,11 +105,11 @@ pub struct ChannelBody {
     pub enabled: bool,
 }
 
-/// A rule that selects alerts and the channels that they are sent to.
+/// A rule that selects alerts, and the channels to which these alerts are sent. Silences are listed in the same form.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RuleView {
-    /// Identifier of the rule.
+    /// UUID, used in `/api/v1/alert-rules/{id}` or `/api/v1/alert-silences/{id}`.
     pub id: Uuid,
     /// Name of the rule, unique.
     pub name: String,
@@ -118,7 +118,7 @@ pub struct RuleView {
     pub rule: Value,
     /// Actor that last changed the rule.
     pub updated_by: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -151,15 +151,15 @@ pub struct SilenceBody {
     pub reason: String,
 }
 
-/// Identifier of a newly created object.
+/// Response to creating or replacing an alert rule, or to creating a silence.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedId {
-    /// Identifier of the created object.
+    /// UUID of the alert rule or silence.
     pub id: Uuid,
 }
 
-/// Filter of the list of alerts or notifications.
+/// Query parameter of the lists of alerts and of notifications.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

@@ -1,4 +1,4 @@
-//! Approvals of the two-person rule.
+//! API types of approvals: further people approve the plan of a run (two-person rule).
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use crate::security_keys::{ApprovalSignatureView, SecurityKeyAssertion};
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Approval))]
 pub struct ApprovalView {
-    /// Identifier of the approval.
+    /// UUID of the approval, used in `/api/v1/approvals/{id}`.
     pub id: Uuid,
     /// Managed certificate that the run issues or renews.
     pub certificate: Uuid,
@@ -28,7 +28,7 @@ pub struct ApprovalView {
     pub requested_by: String,
     /// Time of the request, RFC 3339.
     pub requested_at: String,
-    /// Expiry, RFC 3339.
+    /// Time at which the request expires without a decision, RFC 3339.
     pub expires_at: String,
     /// Actor that approved or rejected.
     pub decided_by: Option<String>,
@@ -43,7 +43,8 @@ pub struct ApprovalView {
     pub plan_sha256: Option<String>,
     /// Id of the preceding approval of the same certificate.
     pub previous: Option<Uuid>,
-    /// Differences between this plan and the plan of the preceding approval; only where one approval is shown.
+    /// Differences between this plan and the plan of the preceding approval. Present only in responses for a single approval, not
+    /// in lists.
     #[serde(default)]
     pub changes: Vec<PlanChangeView>,
     /// Actors that cannot approve: the requester of the run and the actors that changed its plan.
@@ -55,10 +56,10 @@ pub struct ApprovalView {
     /// Number of people who must approve this plan.
     #[serde(default)]
     pub approvals_needed: u32,
-    /// Actors that approved the plan, in order of time; only where one approval is shown.
+    /// Actors that approved the plan, in order of approval. Present only in responses for a single approval, not in lists.
     #[serde(default)]
     pub approvers: Vec<String>,
-    /// Signatures of approvers by security keys, in order of time; only where one approval is shown.
+    /// Signatures of the approvers by security keys, oldest first. Present only in responses for a single approval, not in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<ApprovalSignatureView>,
 }
@@ -87,7 +88,7 @@ pub struct PlanChangeView {
     pub after: Vec<String>,
 }
 
-/// The approval of a plan.
+/// Request body that approves a plan.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -104,7 +105,7 @@ pub struct ApproveBody {
     pub security_key: Option<SecurityKeyAssertion>,
 }
 
-/// The rejection of a plan or change.
+/// Request body that rejects a plan or change.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -114,7 +115,7 @@ pub struct DecisionBody {
     pub note: Option<String>,
 }
 
-/// Filter of the list of approvals.
+/// Query parameters of `GET /api/v1/approvals`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

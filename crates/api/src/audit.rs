@@ -1,4 +1,4 @@
-//! The audit log.
+//! API types of the audit log: events, signed heads, sealed segments and proofs.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use serde_json::Value;
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuditView {
-    /// Time of the event.
+    /// Time of the event, RFC 3339.
     pub at: String,
     /// Actor that performed the action.
     #[cfg_attr(feature = "schemas", schema(example = "user:alice"))]
@@ -48,7 +48,7 @@ pub struct VerificationView {
     /// Number of signed heads that were verified.
     #[serde(default)]
     pub signed_heads: u64,
-    /// Descriptions of what could not be verified.
+    /// Descriptions of the parts of the audit log that could not be verified.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -134,15 +134,15 @@ pub struct SegmentHead {
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SegmentView {
-    /// Head of the segment.
+    /// Signed head of the segment.
     pub head: SegmentHead,
     /// Size in bytes of the lines in the database, compressed and encrypted; 0 after the segment was pruned.
     pub bytes: u64,
-    /// Time at which the lines were deleted.
+    /// Time at which the lines were deleted, RFC 3339.
     pub pruned_at: Option<String>,
 }
 
-/// A line of a segment.
+/// One line of a sealed segment: an event, combined reads, or a hash of the chain.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
@@ -207,7 +207,7 @@ pub struct InclusionProof {
     pub later: Vec<SegmentHead>,
 }
 
-/// Selection of the line to prove.
+/// Query parameters that select the line to prove.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -216,16 +216,16 @@ pub struct ProofQuery {
     pub line: u64,
 }
 
-/// Filter of the list of signed heads.
+/// Query parameters of `GET /api/v1/audit/heads`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct HeadsQuery {
-    /// Only heads with a larger number than this.
+    /// Only heads with a larger number than this one.
     pub after: Option<u64>,
 }
 
-/// Filter of the list of audit events.
+/// Query parameters that filter audit events.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

@@ -78,7 +78,7 @@ pub struct InstalledCertificate {
     pub certificates: String,
 }
 
-/// A cross-signature by another CA.
+/// Request body of a cross-signature: the CA that signs.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -142,9 +142,9 @@ pub struct AuthorityView {
     pub fingerprint: Option<String>,
     /// Serial number of the certificate, hexadecimal.
     pub serial: Option<String>,
-    /// First second of validity.
+    /// First second of validity, RFC 3339.
     pub not_before: Option<String>,
-    /// Last second of validity.
+    /// Last second of validity, RFC 3339.
     pub not_after: Option<String>,
     /// Certificate of the CA, PEM.
     pub certificate: Option<String>,
@@ -155,13 +155,13 @@ pub struct AuthorityView {
     pub anchor: Option<String>,
     /// CSR of a pending CA, PEM.
     pub request: Option<String>,
-    /// URLs of its CRLs, OCSP responder and certificate.
+    /// URLs of the CA's CRLs, OCSP responder and certificate.
     pub urls: Option<AuthorityUrls>,
     /// Time at which the CA was created or imported.
     pub created_at: String,
-    /// Time after which the CA issues no more certificates.
+    /// Time after which the CA issues no more certificates, RFC 3339.
     pub retiring_at: Option<String>,
-    /// Time after which the CA no longer signs anything.
+    /// Time after which the CA no longer signs anything, RFC 3339.
     pub retired_at: Option<String>,
 }
 
@@ -183,7 +183,7 @@ pub struct AuthorityUrls {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct PublicationView {
-    /// Identifier of the CA.
+    /// UUID of the CA, as in `/api/v1/authorities/{ca}`.
     pub ca: Uuid,
     /// Name of the CA.
     #[cfg_attr(feature = "schemas", schema(example = "issuing"))]

@@ -69,7 +69,7 @@ pub struct NewCertificateBody {
     pub issue: Option<bool>,
 }
 
-/// Location of a private key.
+/// Location where a private key is generated and stored.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "at", deny_unknown_fields)]
@@ -78,7 +78,7 @@ pub enum KeyLocationBody {
     Server,
     /// An agent stores the key on its host. The key never leaves the host.
     Agent {
-        /// Identifier of the agent.
+        /// UUID of the agent, as in `/api/v1/agents/{id}`.
         agent: Uuid,
     },
     /// The key service stores the key and never exports it.
@@ -92,7 +92,7 @@ pub enum KeyLocationBody {
 pub enum TargetBody {
     /// A target to which an agent deploys the certificate.
     Deploy {
-        /// Identifier of the target.
+        /// UUID of the target, as in `/api/v1/targets/{id}`.
         target: Uuid,
         /// Identifier of the agent that deploys to the target.
         agent: Uuid,
@@ -210,7 +210,7 @@ pub struct BulkView {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RefusedView {
-    /// Identifier of the certificate.
+    /// UUID of the certificate, used in `/api/v1/certificates/{id}`.
     pub id: Uuid,
     /// Reason for the refusal.
     pub reason: String,
@@ -308,7 +308,7 @@ pub struct ReassignMany {
     pub tags_unset: Vec<String>,
 }
 
-/// Filter of the list of certificates.
+/// Query parameters of the list of managed certificates. All given conditions must match.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -474,7 +474,7 @@ pub struct RevokeBody {
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CertificateView {
-    /// Identifier of the certificate.
+    /// UUID of the certificate, used in `/api/v1/certificates/{id}`.
     pub id: Uuid,
     /// Name of the managed certificate.
     pub name: String,
@@ -486,7 +486,7 @@ pub struct CertificateView {
     pub profile: String,
     /// Name of the issuer; `internal` for the CA of this server.
     pub issuer: String,
-    /// Owner of the certificate.
+    /// Name of the owner, as in the list of owners.
     pub owner: Option<String>,
     /// Team that owns the certificate.
     pub team: Option<String>,
@@ -496,7 +496,7 @@ pub struct CertificateView {
     pub environment: Option<String>,
     /// Name of the renewal policy; null for none.
     pub policy: Option<String>,
-    /// Location of the private key.
+    /// Location where the private key is generated and stored.
     pub key_location: KeyLocationBody,
     /// Key type, such as `p256`.
     pub key_type: String,
@@ -519,11 +519,12 @@ pub struct CertificateView {
     pub notes: String,
     /// The newest version of the certificate.
     pub current: Option<CurrentView>,
-    /// The version that a scan or an agent verified as served. If several versions are served, the one that expires first. Null if
-    /// none was verified.
+    /// The version that a scan or an agent verified as served. If several versions are served: the version that expires first. Null
+    /// if no version was verified.
     #[serde(default)]
     pub served: Option<VerifiedView>,
-    /// The served version: `newest`, `older` or `not verified`. If several versions are served, the one that expires first counts.
+    /// The served version: `newest`, `older` or `not verified`. If several versions are served, the version that expires first
+    /// counts.
     #[serde(default)]
     pub served_status: String,
     /// Expiry time for alerts, filters and the summary, RFC 3339: of the served version if one is verified, otherwise of the newest
@@ -564,7 +565,7 @@ pub struct CurrentView {
     pub revoked: bool,
 }
 
-/// A version that is verified as served.
+/// The served version of a certificate, as verified by a scan or an agent.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct VerifiedView {
@@ -580,7 +581,7 @@ pub struct VerifiedView {
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RunView {
-    /// Identifier of the job.
+    /// UUID of the job, as in `/api/v1/jobs/{id}`.
     pub job: Uuid,
     /// State of the job: `queued`, `running`, `awaiting_approval` or `awaiting_csr`.
     pub state: String,
@@ -590,11 +591,11 @@ pub struct RunView {
     pub attempts: u32,
 }
 
-/// A newly created managed certificate.
+/// Response to the creation of a managed certificate: its identifier, its run and its policy violations.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedView {
-    /// Identifier of the certificate.
+    /// UUID of the certificate, used in `/api/v1/certificates/{id}`.
     pub id: Uuid,
     /// Name of the managed certificate.
     pub name: String,
@@ -668,9 +669,9 @@ pub struct ServedView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = CertificateDeployment))]
 pub struct DeploymentView {
-    /// Identifier of the target.
+    /// UUID of the target, as in `/api/v1/targets/{id}`.
     pub target: Uuid,
-    /// Identifier of the agent.
+    /// UUID of the agent, as in `/api/v1/agents/{id}`.
     pub agent: Uuid,
     /// State: `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
     pub state: String,
@@ -701,7 +702,7 @@ pub struct SummaryView {
     /// Number of certificates whose newest version is not deployed to all targets.
     #[serde(default)]
     pub not_deployed: u64,
-    /// Number of certificates that expire within a number of days from now, by number of days.
+    /// Number of certificates that expire within N days from now, by N.
     #[cfg_attr(feature = "schemas", schema(example = json!({"7": 2, "30": 10, "90": 40})))]
     pub expiring_days: BTreeMap<String, u64>,
     /// Number of certificates by expiry day (RFC 3339 date). Days in the past are omitted.

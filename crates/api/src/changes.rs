@@ -11,7 +11,7 @@ use crate::security_keys::ApprovalSignatureView;
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Change))]
 pub struct ChangeView {
-    /// Identifier of the change.
+    /// UUID of the change, used in `/api/v1/changes/{id}`.
     pub id: Uuid,
     /// The action, such as `profile.put`.
     pub action: String,
@@ -26,7 +26,7 @@ pub struct ChangeView {
     pub requested_by: String,
     /// Time of the request, RFC 3339.
     pub requested_at: String,
-    /// Expiry, RFC 3339.
+    /// Time at which the request expires without a decision, RFC 3339.
     pub expires_at: String,
     /// Actor that approved or rejected the change.
     pub decided_by: Option<String>,
@@ -44,9 +44,9 @@ pub struct ChangeView {
     pub approvals_given: u32,
     /// Number of people who must approve the change.
     pub approvals_needed: u32,
-    /// Actors that approved the change, in order of time; only where one change is shown.
+    /// Actors that approved the change, in order of approval. Present only in responses for a single change, not in lists.
     pub approvers: Vec<String>,
-    /// Signatures of approvers by security keys, in order of time; only where one change is shown.
+    /// Signatures of the approvers by security keys, oldest first. Present only in responses for a single change, not in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<ApprovalSignatureView>,
     /// Secret of the token that the change creates or rotates. It is present only in the response to the request for the change,
@@ -55,7 +55,7 @@ pub struct ChangeView {
     pub token: Option<String>,
 }
 
-/// Filter of the list of changes.
+/// Query parameters of `GET /api/v1/changes`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

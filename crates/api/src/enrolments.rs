@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::approvals::PlanFieldView;
 use crate::security_keys::{ApprovalSignatureView, SecurityKeyAssertion};
 
-/// State of an enrolment.
+/// State of an EST or SCEP enrolment that requires approval.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -24,7 +24,7 @@ pub enum EnrolmentStatus {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct EnrolmentView {
-    /// Identifier of the enrolment.
+    /// UUID of the enrolment, used in `/api/v1/enrolments/{id}`.
     pub id: Uuid,
     /// Protocol of the request: `est` or `scep`.
     pub protocol: String,
@@ -34,11 +34,11 @@ pub struct EnrolmentView {
     pub requester: String,
     /// Requested subject and names.
     pub asks: String,
-    /// State of the enrolment.
+    /// State: `open`, `approved` or `rejected`.
     pub state: EnrolmentStatus,
     /// Time of the request, RFC 3339.
     pub requested_at: String,
-    /// Expiry time.
+    /// Expiry time, RFC 3339.
     pub expires_at: String,
     /// Actor that approved or rejected.
     pub decided_by: Option<String>,
@@ -54,14 +54,14 @@ pub struct EnrolmentView {
     pub approvals_given: u32,
     /// Number of people who must approve this plan.
     pub approvals_needed: u32,
-    /// Actors that approved the plan, in order of time; only where one enrolment is shown.
+    /// Actors that approved the plan, in order of approval. Present only in responses for a single enrolment, not in lists.
     pub approvers: Vec<String>,
-    /// Signatures of approvers by security keys, in order of time; only where one enrolment is shown.
+    /// Signatures of the approvers by security keys, oldest first. Present only in responses for a single enrolment, not in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<ApprovalSignatureView>,
 }
 
-/// A decision about an enrolment.
+/// Request body that approves or rejects an enrolment.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! Health of the server.
+//! API types of health checks, and of the list of server processes.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -1,8 +1,8 @@
-//! Comparison of the scanner with its last seven days.
+//! Performance of the scanner, compared with the preceding seven days.
 
 use serde::Serialize;
 
-/// A measured series, now and in the last seven days.
+/// A measured series: its current value and its value in the preceding seven days.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SeriesView {
@@ -14,9 +14,10 @@ pub struct SeriesView {
     /// Verdict: `steady`, `drifting` (an alert is raised), `learning` (too few measurements), or `shown` (no rule applies to the
     /// series).
     pub verdict: String,
-    /// Start of the open alert of the series, if one is open.
+    /// Start of the open alert about the series, RFC 3339, if an alert is open.
     pub since: Option<String>,
-    /// Value that the rule judges: the median (of one node, if each node is judged); for `provider.errors` the share of failures.
+    /// Value that the rule compares with the baseline: the median of the measurements, or for `provider.errors` the share of
+    /// failures. If each node is judged separately, the value of one node.
     pub value: Option<f64>,
     /// Value of the preceding seven days, computed in the same way as `value`.
     pub baseline_value: Option<f64>,

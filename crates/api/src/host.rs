@@ -1,4 +1,4 @@
-//! The host of a name in a certificate, in one spelling.
+//! Extraction of the host from a name in a certificate, in canonical form.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

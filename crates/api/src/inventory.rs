@@ -73,7 +73,7 @@ pub struct LeafView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ScanView {
-    /// Identifier of the scan.
+    /// UUID of the scan: `from` or `to` in a comparison of two scans.
     pub id: Uuid,
     /// State: `running`, `finished` or `interrupted`.
     pub state: String,
@@ -108,7 +108,7 @@ pub struct ScanView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ScanSpecView {
-    /// The first 20 targets. A file on the host of the scan has its name without the folder: `@hosts.txt`.
+    /// The first 20 targets. A file of targets is shown by its name without the folder: `@hosts.txt`.
     #[cfg_attr(feature = "schemas", schema(example = json!(["example.com", "192.0.2.0/24"])))]
     pub targets: Vec<String>,
     /// Clouds and clusters from which the scan read certificates.
@@ -220,7 +220,7 @@ pub struct ClaimBody {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ClaimedView {
-    /// Identifier of the managed certificate.
+    /// UUID of the managed certificate, used in `/api/v1/certificates/{id}`.
     pub id: Uuid,
     /// Name of the managed certificate.
     pub name: String,
@@ -250,7 +250,7 @@ pub struct UndismissBody {
     pub fingerprint: String,
 }
 
-/// Filter of the list of found certificates.
+/// Query parameters of `GET /api/v1/inventory`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

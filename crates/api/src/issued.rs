@@ -1,4 +1,4 @@
-//! Certificates issued from a CSR, and the list of everything issued.
+//! Certificates issued from a CSR, and the list of all issued certificates.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -22,7 +22,7 @@ pub struct NewIssued {
     /// Lifetime in seconds; the default of the profile when absent.
     #[cfg_attr(feature = "schemas", schema(minimum = 1))]
     pub lifetime_seconds: Option<i64>,
-    /// Whether servers must staple (RFC 7633); determined by the CSR when absent.
+    /// Whether servers must staple OCSP responses (RFC 7633); determined by the CSR when absent.
     pub must_staple: Option<bool>,
     /// Identifier or name of the CA; the CA of the profile when absent.
     pub ca: Option<String>,
@@ -32,7 +32,7 @@ pub struct NewIssued {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuedCertificate {
-    /// Identifier of the certificate.
+    /// UUID of the certificate, used in `/api/v1/issued/{id}`.
     pub id: Uuid,
     /// Serial number, hexadecimal.
     pub serial: String,
@@ -42,9 +42,9 @@ pub struct IssuedCertificate {
     pub ca: Uuid,
     /// Profile with which the certificate was issued.
     pub profile: String,
-    /// First second of validity.
+    /// First second of validity, RFC 3339.
     pub not_before: String,
-    /// Last second of validity.
+    /// Last second of validity, RFC 3339.
     pub not_after: String,
     /// The certificate and its CA certificates without the root, PEM, in the order that servers expect.
     pub chain: String,
@@ -54,7 +54,7 @@ pub struct IssuedCertificate {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuedView {
-    /// Identifier of the certificate.
+    /// UUID of the certificate, used in `/api/v1/issued/{id}`.
     pub id: Uuid,
     /// Serial number, hexadecimal.
     pub serial: String,
@@ -76,15 +76,15 @@ pub struct IssuedView {
     pub key_algorithm: String,
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: String,
-    /// Time of issue.
+    /// Time of issue, RFC 3339.
     pub issued_at: String,
-    /// First second of validity.
+    /// First second of validity, RFC 3339.
     pub not_before: String,
-    /// Last second of validity.
+    /// Last second of validity, RFC 3339.
     pub not_after: String,
     /// Status: `good`, `expired` or `revoked`.
     pub status: String,
-    /// Revocation time.
+    /// Revocation time, RFC 3339.
     pub revoked_at: Option<String>,
     /// Revocation reason of RFC 5280 section 5.3.1, such as `superseded`.
     pub revocation_reason: Option<String>,
@@ -92,7 +92,7 @@ pub struct IssuedView {
     pub certificate: String,
 }
 
-/// Filter of the list of issued certificates. All conditions must match.
+/// Query parameters of `GET /api/v1/issued`. All given conditions must match.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

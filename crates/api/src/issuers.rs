@@ -40,7 +40,7 @@ pub struct IssuerPatch {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuerView {
-    /// Identifier of the issuer.
+    /// UUID of the issuer, used in `/api/v1/issuers/{id}`.
     pub id: Uuid,
     /// Revision of the settings. A change with `If-Match: "REVISION"` fails if the settings changed meanwhile. The health changes
     /// without a new revision. Therefore the `ETag` of this response is not the revision.
@@ -62,7 +62,7 @@ pub struct IssuerView {
     pub problem: Option<String>,
     /// URL of the ACME account, if the issuer is an ACME server and has created one.
     pub account: Option<String>,
-    /// Health of the issuer.
+    /// State of the circuit breaker, and the last success and error.
     pub health: HealthView,
     /// Creation time, RFC 3339.
     pub created_at: String,

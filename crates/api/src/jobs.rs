@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A run for a managed certificate.
+/// A run for a managed certificate: its issuance, renewal, deployment or revocation.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Job))]
 pub struct JobView {
-    /// Identifier of the run.
+    /// UUID of the run, used in `/api/v1/jobs/{id}`.
     pub id: Uuid,
-    /// Identifier of the managed certificate.
+    /// UUID of the managed certificate, as in `/api/v1/certificates/{id}`.
     pub certificate: Uuid,
     /// Name of the managed certificate.
     pub name: String,
@@ -41,7 +41,7 @@ pub struct JobView {
     pub finished_at: Option<String>,
 }
 
-/// Filter of the list of runs.
+/// Query parameters of `GET /api/v1/jobs`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -57,7 +57,7 @@ pub struct JobQuery {
     pub planned: Option<bool>,
 }
 
-/// An event of a run.
+/// An event of a run, from the audit log.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct JobEventView {
@@ -74,7 +74,7 @@ pub struct JobEventView {
     pub details: Value,
 }
 
-/// Work of the scheduler on all nodes.
+/// State of the scheduler on all nodes: the number of runs by state, and the leases.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SchedulerView {

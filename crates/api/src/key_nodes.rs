@@ -41,7 +41,7 @@ pub struct StatementView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = EnrolledKeyNode))]
 pub struct EnrolledView {
-    /// Identifier of the node.
+    /// UUID of the node, as in `/api/v1/key-nodes/{node}`.
     pub node: Uuid,
     /// Name of the node.
     pub name: String,
@@ -51,7 +51,7 @@ pub struct EnrolledView {
     pub certificate_pem: String,
     /// CA certificates that verify this server and all nodes, PEM.
     pub ca_pem: String,
-    /// The signed statement about the node.
+    /// Signed statement with the node's name, site, address and attributes.
     pub statement: StatementView,
     /// Public key that verifies statements: SubjectPublicKeyInfo, DER, base64.
     pub statement_key: String,
@@ -67,7 +67,7 @@ pub struct RenewalBody {
     pub csr_pem: String,
 }
 
-/// A heartbeat of a node.
+/// Request body of a node's heartbeat: its address and its round-trip times to other nodes.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -94,11 +94,12 @@ pub struct MembershipView {
     pub anew: bool,
     /// Whether more changes are available. Send the next request immediately.
     pub more: bool,
-    /// Statements of active nodes that are new or have changed, at most 256.
+    /// Signed statements about active nodes that are new or have changed, at most 256.
     pub nodes: Vec<StatementView>,
     /// Nodes that are no longer active. The list includes the nodes in `absent`, unless `anew` is set.
     pub gone: Vec<Uuid>,
-    /// Statements of nodes whose heartbeat is overdue and that are not retired. Each stays a member until its statement expires.
+    /// Signed statements about nodes whose heartbeat is overdue and that are not retired. Each of these nodes stays a member until
+    /// its statement expires.
     pub absent: Vec<StatementView>,
 }
 
@@ -115,7 +116,8 @@ pub struct BeatView {
     pub lease_ms: u64,
     /// Changes of the membership, including the node itself.
     pub membership: MembershipView,
-    /// Number of the last change of policies, sealed keys and the node's wraps. `/key-nodes/self/state` returns the changes.
+    /// Number of the last change of policies, of private keys, or of policy seeds encrypted to the node. `/key-nodes/self/state`
+    /// returns the changes.
     pub state: i64,
 }
 
@@ -132,18 +134,19 @@ pub struct NewsView {
     pub anew: bool,
     /// Policies that are new, changed or deleted.
     pub policies: Vec<PolicyNewsView>,
-    /// Wraps of the node that are new or withdrawn. A wrap is sent before or together with the keys that it decrypts.
+    /// Policy seeds encrypted to this node that are new or withdrawn. A seed is sent before the private keys that it decrypts, or
+    /// together with them.
     pub wraps: Vec<WrapNewsView>,
-    /// Sealed keys of all policies that are new, sealed again or withdrawn.
+    /// Private keys of all policies that are new, re-encrypted or withdrawn.
     pub keys: Vec<KeyNewsView>,
 }
 
-/// A change of a policy.
+/// A new, changed or deleted policy.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodePolicyNews))]
 pub struct PolicyNewsView {
-    /// Identifier of the policy.
+    /// UUID of the policy, to which seeds and private keys refer.
     pub id: Uuid,
     /// Name of the policy.
     pub name: String,
@@ -160,7 +163,7 @@ pub struct PolicyNewsView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeWrapNews))]
 pub struct WrapNewsView {
-    /// Identifier of the policy.
+    /// UUID of the policy, as in `/api/v1/key-policies/{policy}`.
     pub policy: Uuid,
     /// Generation of the key pair.
     pub generation: u32,

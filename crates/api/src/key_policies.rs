@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A key policy.
+/// A key policy, as in lists, without its nodes and key pairs.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicy))]
 pub struct RowView {
-    /// Identifier of the policy.
+    /// UUID of the policy, used in `/api/v1/key-policies/{policy}`.
     pub id: Uuid,
     /// Name of the policy, unique.
     #[cfg_attr(feature = "schemas", schema(example = "eu"))]
@@ -22,9 +22,9 @@ pub struct RowView {
     pub generation: u32,
     /// Actor that created the policy.
     pub created_by: String,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Time of the last rotation, or of the creation.
+    /// Time of the last rotation, or of the creation, RFC 3339.
     pub updated_at: String,
 }
 
@@ -39,11 +39,11 @@ pub struct PairView {
     pub wrapped: u64,
     /// Number of keys encrypted to this key pair.
     pub keys: u64,
-    /// Names of nodes that should have the private key but do not have it yet, 20 at most.
+    /// Names of nodes that satisfy the policy but do not have the private key yet, 20 at most.
     pub lagging: Vec<String>,
     /// Public key to which keys are encrypted: X-Wing, 1,216 bytes, base64.
     pub public_key: String,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
 }
 
@@ -110,7 +110,7 @@ pub struct ResolvedView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyNode))]
 pub struct ResolvedNodeView {
-    /// Identifier of the node.
+    /// UUID of the node, used in `/api/v1/key-nodes/{node}`.
     pub id: Uuid,
     /// Name of the node.
     pub name: String,

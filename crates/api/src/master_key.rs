@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 pub struct RotatedView {
     /// Identifier of the current master key on this node.
     pub master: String,
-    /// Number of values that were wrapped again.
+    /// Number of values that this rotation re-encrypted.
     pub rewrapped: u64,
     /// Values that could not be decrypted and were not changed, as `TABLE.COLUMN ID: reason`; at most 100.
     pub failed: Vec<String>,
-    /// Number of values that are still wrapped under another master key. Remove the older keys only when this number is 0.
+    /// Number of values that are still encrypted under another master key. Remove the older keys only when this number is 0.
     pub remaining: u64,
-    /// Numbers of values by column.
+    /// Numbers of re-encrypted and remaining values, by database column.
     pub columns: Vec<RotatedColumnView>,
 }
 
@@ -24,7 +24,7 @@ pub struct RotatedView {
 pub struct RotatingView {
     /// Identifier of the current master key on this node.
     pub master: String,
-    /// Always true. This node continues to wrap values again; `GET /api/v1/master-key` shows the progress.
+    /// Always true. This node continues to re-encrypt values; `GET /api/v1/master-key` shows the progress.
     pub rotating: bool,
 }
 
@@ -34,9 +34,9 @@ pub struct RotatingView {
 pub struct RotatedColumnView {
     /// Table and column, such as `credential_versions.sealed`.
     pub column: String,
-    /// Number of values that were wrapped again.
+    /// Number of values in this column that this rotation re-encrypted.
     pub rewrapped: u64,
-    /// Number of values that are still wrapped under another master key.
+    /// Number of values in this column that are still encrypted under another master key.
     pub remaining: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct MasterKeysView {
     pub current: String,
     /// Number of values that are not encrypted under the current master key. Keep the older keys configured until this number is 0.
     pub remaining: u64,
-    /// Whether this node is wrapping values again.
+    /// Whether a rotation is in progress on this node.
     pub rotating: bool,
     /// Every master key that this node has, that the database lists, or under which a value is encrypted.
     pub keys: Vec<MasterKeyView>,
@@ -58,7 +58,7 @@ pub struct MasterKeysView {
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MasterKeyView {
-    /// Identifier of the master key.
+    /// Identifier that is derived from the master key, hexadecimal.
     pub id: String,
     /// Whether the key is the current one on this node.
     pub current: bool,
@@ -66,7 +66,7 @@ pub struct MasterKeyView {
     pub configured: bool,
     /// Number of values encrypted under this master key.
     pub values: u64,
-    /// Numbers of values by column.
+    /// Number of values encrypted under this key, by database column.
     pub columns: Vec<SealedColumnView>,
 }
 

@@ -17,7 +17,7 @@ pub struct WhenBody {
     /// Pattern for one of the first 256 subject alternative names of the certificate.
     #[cfg_attr(feature = "schemas", schema(max_length = 253))]
     pub name: Option<String>,
-    /// Network that contains the address, or the address itself.
+    /// Network that contains the IP address of the endpoint, or this address itself.
     #[cfg_attr(feature = "schemas", schema(example = "10.20.0.0/16"))]
     pub network: Option<String>,
     /// Pattern for the protocol (`tls`, `smtp`, `aws-acm`) or for the group of the watch that scans the endpoint.
@@ -73,7 +73,7 @@ pub struct FromTagsBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipRule))]
 pub struct RuleView {
-    /// Identifier of the rule.
+    /// UUID of the rule, used in `/api/v1/ownership-rules/{id}`.
     pub id: Uuid,
     /// Name of the rule, unique.
     #[cfg_attr(feature = "schemas", schema(example = "payments"))]
@@ -86,9 +86,9 @@ pub struct RuleView {
     pub assign: AssignBody,
     /// Tags from which the rule copies values.
     pub from_tags: FromTagsBody,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -126,7 +126,7 @@ pub struct QuestionBody {
     pub host: String,
     /// The requested server name (SNI).
     pub server_name: String,
-    /// IP address; the value of `host` when absent, if that is an address.
+    /// IP address. When absent, the value of `host` if that is an IP address.
     pub address: Option<String>,
     /// Subject alternative names of the certificate. Only the first 256 count.
     pub names: Vec<String>,

@@ -1,4 +1,4 @@
-//! Owners and teams.
+//! Owners and teams of certificates.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct OwnsBody {
     pub paths: Vec<String>,
 }
 
-/// Quotas of a team. Without a value, no team quota applies.
+/// Quotas of a team. An absent quota does not limit the team.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -54,14 +54,14 @@ pub struct PersonBody {
     /// Human-readable description.
     #[cfg_attr(feature = "schemas", schema(max_length = 500))]
     pub description: String,
-    /// Team of an owner; not for teams.
+    /// Team that the owner belongs to; only for owners.
     pub team: Option<String>,
     /// Contacts of the owner or team.
     #[cfg_attr(feature = "schemas", schema(max_items = 16))]
     pub contacts: Vec<ContactBody>,
-    /// Resources that the team owns; not for owners.
+    /// Resources that the team owns; only for teams.
     pub owns: OwnsBody,
-    /// Quotas of the team; not for owners.
+    /// Quotas of the team; only for teams.
     pub quota: QuotaBody,
 }
 
@@ -77,16 +77,16 @@ pub struct NewPerson {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 500))]
     pub description: String,
-    /// Team of an owner; not for teams.
+    /// Team that the owner belongs to; only for owners.
     pub team: Option<String>,
     /// Contacts of the owner or team.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_items = 16))]
     pub contacts: Vec<ContactBody>,
-    /// Resources that the team owns; not for owners.
+    /// Resources that the team owns; only for teams.
     #[serde(default)]
     pub owns: OwnsBody,
-    /// Quotas of the team; not for owners.
+    /// Quotas of the team; only for teams.
     #[serde(default)]
     pub quota: QuotaBody,
 }
@@ -100,13 +100,13 @@ pub struct PersonView {
     pub name: String,
     /// Human-readable description.
     pub description: String,
-    /// Team of an owner; not for teams.
+    /// Team that the owner belongs to; only for owners.
     pub team: Option<String>,
     /// Contacts of the owner or team.
     pub contacts: Vec<ContactBody>,
     /// Resources that the team owns.
     pub owns: OwnsBody,
-    /// Quotas of the team; not for owners.
+    /// Quotas of the team; only for teams.
     pub quota: QuotaBody,
     /// Number that changes with every change of the object.
     pub revision: i64,

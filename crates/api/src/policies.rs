@@ -53,7 +53,7 @@ pub struct PolicyView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Violation))]
 pub struct ViolationView {
-    /// Identifier of the certificate.
+    /// UUID of the certificate, as in `/api/v1/certificates/{id}`.
     pub certificate: Uuid,
     /// Name of the certificate.
     pub name: String,
@@ -69,7 +69,7 @@ pub struct ViolationView {
     pub found_at: String,
 }
 
-/// Filter of the list of violations.
+/// Query parameters of `GET /api/v1/violations`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

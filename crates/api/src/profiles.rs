@@ -26,10 +26,10 @@ pub struct ProfileDocument {
     /// to `key_types`.
     #[cfg_attr(feature = "schemas", schema(minimum = 2048, maximum = 8192, nullable = false))]
     pub rsa_bits_min: Option<u32>,
-    /// Lifetime of certificates.
+    /// Default and maximum lifetime of certificates, and backdating.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub validity: ValidityDocument,
-    /// Allowed names.
+    /// Rules for the names in certificates.
     pub names: NamesDocument,
     /// Rules for the subject.
     #[cfg_attr(feature = "schemas", schema(required = false))]
@@ -43,7 +43,7 @@ pub struct ProfileDocument {
     /// Certificate policies, as dotted OIDs.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub policies: Vec<String>,
-    /// Whether the server must staple OCSP responses (RFC 7633).
+    /// Whether certificates contain the must-staple extension (RFC 7633).
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub must_staple: StaplingDocument,
     /// URLs that certificates contain.
@@ -76,9 +76,9 @@ pub struct ProfileView {
     pub profile: ProfileDocument,
     /// Revision, from 1. Every change increases it. It is also the ETag.
     pub revision: i64,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -205,7 +205,7 @@ pub struct SubjectDocument {
     /// Source of the common name.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub common_name: CommonNameDocument,
-    /// Attributes that every certificate has.
+    /// Subject attributes that every certificate contains.
     #[cfg_attr(feature = "schemas", schema(nullable = false, example = "O=Example, C=DE"))]
     pub fixed: Option<String>,
     /// Whether the subject of the request is used.

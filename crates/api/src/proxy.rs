@@ -1,13 +1,14 @@
-//! The proxy of a server process: the requests that it holds, and replays of recent ones.
+//! The proxy of a server process: held requests, and replays of recent requests.
 
 use serde::{Deserialize, Serialize};
 
-/// A request that the proxy holds until a person approves or rejects it. Headers, query and body are not part of it.
+/// A request that the proxy holds until a person approves or rejects it. The headers, the query and the body of the request are not
+/// included.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = HeldRequest))]
 pub struct HeldRequestView {
-    /// Identifier of the held request.
+    /// Identifier of the held request, used in `/api/v1/proxy/held/{id}`.
     #[cfg_attr(feature = "schemas", schema(example = "0a1b2c3d4e"))]
     pub id: String,
     /// The client, as in the proxy's audit log: `identity:NAME`, `user:NAME` or `address:IP`.
@@ -31,8 +32,8 @@ pub struct HeldRequestView {
     pub since: String,
     /// Time at which the proxy refuses the request if there is no decision, RFC 3339.
     pub deadline: String,
-    /// A rule for the configuration file (TOML) that allows such requests; only where one request is shown, and absent if no rule
-    /// can name the request exactly.
+    /// A rule for the configuration file (TOML) that allows such requests. Present only in responses for a single request, not in
+    /// lists. Absent if no rule can name the request exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowing_rule: Option<String>,
 }
@@ -42,8 +43,8 @@ pub struct HeldRequestView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ApproveHeldBody {
-    /// Seconds for which equal requests are approved as well: of the same client and user, with the same rule, method, host, port
-    /// and path. Query, headers and body may differ. When absent, only this request is approved.
+    /// Duration in seconds for which equal requests are also approved: requests of the same client and user, with the same rule,
+    /// method, host, port and path. Query, headers and body may differ. When absent, only this request is approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(minimum = 1, maximum = 86_400, example = 3600))]
     pub for_s: Option<u64>,
@@ -60,14 +61,14 @@ pub struct RejectHeldBody {
     pub reason: Option<String>,
 }
 
-/// The outcome of an approval.
+/// Response to the approval of a held request.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = HeldApproval))]
 pub struct HeldApprovalView {
     /// The request that was approved.
     pub request: HeldRequestView,
-    /// Number of requests that are sent now: the approved one, and equal ones that were held as well.
+    /// Number of requests that are sent now: the approved request, and equal requests that also waited for approval.
     pub sent: usize,
 }
 

@@ -61,7 +61,7 @@ pub struct RevocationConditions {
     pub issued_before: Option<String>,
 }
 
-/// Result of a revocation.
+/// Result of a revocation: the number of changed, unchanged and expired certificates.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RevocationView {
@@ -86,7 +86,7 @@ pub struct NewBlockedKey {
     pub certificate: Option<String>,
 }
 
-/// The blocking state of a key.
+/// A public key, and whether it is blocked.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BlockedKeyView {
@@ -96,7 +96,7 @@ pub struct BlockedKeyView {
     pub blocked: bool,
 }
 
-/// Filter of the list of revocations.
+/// Query parameters of `GET /api/v1/revocations`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

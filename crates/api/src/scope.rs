@@ -46,9 +46,9 @@ pub enum Scope {
 /// An object for which a permission is needed, with the properties that a scope can restrict.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Object {
-    /// Profile of the object.
+    /// Name of the profile, if the object has one.
     pub profile: Option<String>,
-    /// Issuer of the object.
+    /// Name of the issuer, if the object has one.
     pub issuer: Option<String>,
     /// Team that owns the object.
     pub team: Option<String>,
@@ -119,19 +119,19 @@ impl From<&[Scope]> for Object {
 }
 
 impl Scope {
-    /// Returns the scope of a profile.
+    /// Returns the scope of all objects of this profile.
     #[must_use]
     pub fn profile(name: impl Into<String>) -> Self {
         Self::Profile(name.into())
     }
 
-    /// Returns the scope of an issuer.
+    /// Returns the scope of all objects of this issuer.
     #[must_use]
     pub fn issuer(name: impl Into<String>) -> Self {
         Self::Issuer(name.into())
     }
 
-    /// Returns the scope of a team.
+    /// Returns the scope of all objects of this team.
     #[must_use]
     pub fn team(name: impl Into<String>) -> Self {
         Self::Team(name.into())

@@ -25,9 +25,9 @@ pub struct KeyView {
     pub generation: u32,
     /// Actor that uploaded the key.
     pub created_by: String,
-    /// Time of the first upload.
+    /// Time of the first upload, RFC 3339.
     pub created_at: String,
-    /// Time of the last upload.
+    /// Time of the last upload, RFC 3339.
     pub updated_at: String,
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Parameters of a search.
+/// Query parameters of `GET /api/v1/search`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -26,7 +26,7 @@ pub struct SearchView {
     pub more: bool,
 }
 
-/// A search result.
+/// An object that a search found.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct HitView {

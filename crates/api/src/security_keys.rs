@@ -9,7 +9,7 @@ use uuid::Uuid;
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = SecurityKey))]
 pub struct SecurityKeyView {
-    /// Identifier of the key.
+    /// UUID of the key, the `{key}` in `/api/v1/users/{id}/security-keys/{key}`.
     pub id: Uuid,
     /// Name, chosen by the user.
     pub name: String,
@@ -25,7 +25,7 @@ pub struct SecurityKeyView {
     pub backup_eligible: bool,
     /// Whether the key is stored outside its authenticator.
     pub backed_up: bool,
-    /// Registration time.
+    /// Registration time, RFC 3339.
     pub created_at: String,
     /// Time of the last use; null if never used.
     pub last_used_at: Option<String>,
@@ -47,7 +47,7 @@ pub struct NewSecurityKey {
 pub struct SecurityKeyCeremony {
     /// Secret of the ceremony, to be returned with the response of the security key.
     pub ceremony: String,
-    /// Expiry of the ceremony.
+    /// Expiry of the ceremony, RFC 3339.
     pub expires_at: String,
     /// Argument for the browser: `PublicKeyCredentialCreationOptionsJSON` or `PublicKeyCredentialRequestOptionsJSON` of WebAuthn
     /// Level 3.
@@ -68,7 +68,7 @@ pub struct ApprovalSignatureView {
     pub security_key: Uuid,
     /// SHA-256 of the key's public key, hexadecimal, as in the audit event `user.security-key-add`.
     pub public_key_sha256: String,
-    /// Time of the signature.
+    /// Time of the signature, RFC 3339.
     pub signed_at: String,
     /// The signature with all data that `bulla approval verify` needs.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
@@ -84,12 +84,12 @@ pub struct PlanToSign {
     pub plan_sha256: String,
 }
 
-/// The response of a new security key.
+/// Request body that registers a security key: the response of the new key.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SecurityKeyRegistration {
-    /// Secret of the ceremony.
+    /// Secret of the ceremony, from the response that began the ceremony.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub ceremony: String,
     /// `clientDataJSON` of the response.
@@ -104,12 +104,12 @@ pub struct SecurityKeyRegistration {
     pub transports: Vec<String>,
 }
 
-/// The response of a registered security key.
+/// Response of a registered security key to a challenge.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SecurityKeyAssertion {
-    /// Secret of the ceremony.
+    /// Secret of the ceremony, from the response that began the ceremony.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub ceremony: String,
     /// WebAuthn credential id of the security key, base64url.

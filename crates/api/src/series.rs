@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Selection of series and of the time range.
+/// Query parameters of `GET /api/v1/series`: the series, the interval length and the time range.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A site of the key service.
+/// A site of the key service, with the attributes that apply to all its nodes.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeySite))]
 pub struct SiteView {
-    /// Identifier of the site.
+    /// UUID of the site, used in `/api/v1/key-sites/{site}`.
     pub id: Uuid,
     /// Name of the site, unique.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt"))]
     pub name: String,
-    /// Attributes of all nodes of the site.
+    /// Attributes that apply to all nodes of the site.
     #[cfg_attr(feature = "schemas", schema(example = json!({"country": "DE", "region": "EU"})))]
     pub attributes: BTreeMap<String, String>,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -33,7 +33,7 @@ pub struct SiteBody {
     /// Name of the site, unique.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt", min_length = 1, max_length = 128))]
     pub name: String,
-    /// Attributes of all nodes of the site: up to 32, names `[a-z][a-z0-9_-]*`, values `[A-Za-z0-9][A-Za-z0-9._-]*`.
+    /// Attributes that apply to all nodes of the site: up to 32, names `[a-z][a-z0-9_-]*`, values `[A-Za-z0-9][A-Za-z0-9._-]*`.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!({"country": "DE", "region": "EU"})))]
     pub attributes: BTreeMap<String, String>,
@@ -44,7 +44,7 @@ pub struct SiteBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNode))]
 pub struct NodeView {
-    /// Identifier of the node.
+    /// UUID of the node, used in `/api/v1/key-nodes/{node}`.
     pub id: Uuid,
     /// Name of the node, unique.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt-1"))]
@@ -65,11 +65,11 @@ pub struct NodeView {
     pub lease_until: Option<String>,
     /// Round-trip times in milliseconds to the nearest other nodes, as last reported to this server.
     pub measured: BTreeMap<Uuid, u32>,
-    /// Enrolment time.
+    /// Enrolment time, RFC 3339.
     pub enrolled_at: String,
     /// Expiry time of the certificate. The node renews the certificate itself.
     pub certificate_expires_at: String,
-    /// Time at which the node was retired.
+    /// Time at which the node was retired, RFC 3339.
     pub retired_at: Option<String>,
     /// Whether the node was retired because it is no longer trusted.
     pub hostile: bool,
@@ -106,7 +106,7 @@ pub struct NewKeyNodeToken {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct KeyNodeTokenView {
-    /// Identifier of the token.
+    /// UUID of the token, used in `/api/v1/key-node-tokens/{id}`.
     pub id: Uuid,
     /// Name of the site.
     pub site: String,
@@ -114,17 +114,17 @@ pub struct KeyNodeTokenView {
     pub attributes: BTreeMap<String, String>,
     /// Actor that created the token.
     pub created_by: String,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// Expiry time. The token enrols no node after this time.
     pub expires_at: String,
-    /// Time at which the token was used.
+    /// Time at which the token was used, RFC 3339.
     pub used_at: Option<String>,
     /// Node that enrolled with the token.
     pub node: Option<Uuid>,
 }
 
-/// A newly created node token.
+/// Response to the creation of a node token: the secret and the metadata of the token.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedKeyNodeToken {
@@ -135,7 +135,7 @@ pub struct CreatedKeyNodeToken {
     pub view: KeyNodeTokenView,
 }
 
-/// Filter of the list of nodes.
+/// Query parameters of `GET /api/v1/key-nodes`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A deployment target.
+/// A deployment target: a service, file or command on a host, to which an agent deploys certificates.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DeployTargetView {
-    /// Identifier of the target.
+    /// UUID of the target, used in `/api/v1/targets/{id}`.
     pub id: Uuid,
     /// Name of the target, unique.
     #[cfg_attr(feature = "schemas", schema(example = "web-1 nginx"))]
@@ -18,13 +18,13 @@ pub struct DeployTargetView {
     /// Kind of target: `nginx`, `apache`, `haproxy`, `caddy`, `traefik`, `envoy`, `postfix`, `dovecot`, `files`, `pkcs12`, `jks`,
     /// `exec`.
     pub kind: String,
-    /// Settings of the target; the members depend on the kind. Passwords are replaced.
+    /// Settings of the target; the members depend on the kind. Passwords are replaced by a placeholder.
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"type": "nginx", "fullchain": "/etc/nginx/tls/a.pem",
         "key": "/etc/nginx/tls/a.key", "verify": {"port": 443, "server_name": "a.example"}})))]
     pub target: Value,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -38,7 +38,8 @@ pub struct DeployTarget {
     pub name: String,
     /// Agent that deploys to the target.
     pub agent: Uuid,
-    /// Settings of the target; the members depend on the kind. For a password in its replaced form, the stored password is kept.
+    /// Settings of the target; the members depend on the kind. If a password is the placeholder from a response, the stored
+    /// password is kept.
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"type": "files", "key": {"path": "/etc/ssl/a.key", "mode": "0640"},
         "fullchain": "/etc/ssl/a.pem", "reload": ["systemctl", "reload", "app"]})))]
     pub target: Value,
@@ -48,11 +49,11 @@ pub struct DeployTarget {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DeploymentView {
-    /// Identifier of the managed certificate.
+    /// UUID of the managed certificate, as in `/api/v1/certificates/{id}`.
     pub certificate: Uuid,
-    /// Identifier of the target.
+    /// UUID of the target, as in `/api/v1/targets/{id}`.
     pub target: Uuid,
-    /// Identifier of the agent.
+    /// UUID of the agent, as in `/api/v1/agents/{id}`.
     pub agent: Uuid,
     /// SHA-256 of the leaf certificate to deploy.
     pub fingerprint: String,
@@ -64,13 +65,13 @@ pub struct DeploymentView {
     pub error: Option<String>,
     /// SHA-256 of the leaf certificate that the endpoint presented after the deployment.
     pub served: Option<String>,
-    /// Time of the request.
+    /// Time of the request, RFC 3339.
     pub created_at: String,
-    /// Time of the last deployment attempt.
+    /// Time of the last deployment attempt, RFC 3339.
     pub updated_at: String,
 }
 
-/// Filter of the list of targets.
+/// Query parameters of `GET /api/v1/targets`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -79,7 +80,7 @@ pub struct TargetQuery {
     pub agent: Option<Uuid>,
 }
 
-/// Filter of the list of deployments. All conditions must match.
+/// Query parameters of `GET /api/v1/deployments`. All given conditions must match.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

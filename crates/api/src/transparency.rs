@@ -8,7 +8,7 @@ use uuid::Uuid;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtDomainView {
-    /// Name of the domain, which is a registered domain. All its subdomains are watched too.
+    /// Name of the registered domain: directly below a public suffix. All its subdomains are watched too.
     #[cfg_attr(feature = "schemas", schema(example = "example.com"))]
     pub name: String,
     /// Whether the domain is watched.
@@ -19,16 +19,16 @@ pub struct CtDomainView {
     pub issuers: Vec<String>,
     /// Whether every issuance by these issuers is expected, for any name below the domain.
     pub trust_issuers: bool,
-    /// Time at which the watch began.
+    /// Time at which the watch began, RFC 3339.
     pub created_at: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
     /// Progress of each search service; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub searches: Option<Vec<CtSearchView>>,
 }
 
-/// The progress of a search service for one domain.
+/// Progress of one search service for one domain.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtSearchView {
@@ -45,7 +45,7 @@ pub struct CtSearchView {
     pub baseline_at: Option<String>,
     /// Time of the last successful response.
     pub answered_at: Option<String>,
-    /// Time of the next query.
+    /// Time of the next query, RFC 3339.
     pub next_at: String,
     /// Seconds since the query became due or began to fail.
     pub lag_s: i64,
@@ -86,7 +86,7 @@ pub struct CtLogView {
     /// Inconsistency of the log: `forked`, `rolled-back`, `wrong-tile` or `bad-checkpoint`. Bulla reads no more entries until the
     /// log is consistent again.
     pub alarm: Option<String>,
-    /// Time at which the inconsistency was found.
+    /// Time at which the inconsistency was found, RFC 3339.
     pub alarmed_at: Option<String>,
     /// Proof of the inconsistency: two signed notes of the log that contradict each other, if available.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
@@ -97,7 +97,7 @@ pub struct CtLogView {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtIssuanceView {
-    /// Identifier of the issuance.
+    /// UUID of the issuance, used in `/api/v1/ct/issuances/{id}`.
     pub id: Uuid,
     /// Verdict: `pending` (not yet judged), `expected`, `unexpected` or `acknowledged`.
     pub verdict: String,
@@ -111,9 +111,9 @@ pub struct CtIssuanceView {
     pub serial: String,
     /// Names for which the certificate is valid.
     pub names: Vec<String>,
-    /// First second of validity.
+    /// First second of validity, RFC 3339.
     pub not_before: String,
-    /// Last second of validity.
+    /// Last second of validity, RFC 3339.
     pub not_after: String,
     /// SHA-256 of the public key (SubjectPublicKeyInfo), if the source provides it.
     pub spki_sha256: Option<String>,
@@ -123,7 +123,7 @@ pub struct CtIssuanceView {
     pub source: String,
     /// Time at which the issuance was logged, if the source provides it.
     pub logged_at: Option<String>,
-    /// Time at which the issuance was found.
+    /// Time at which the issuance was found, RFC 3339.
     pub found_at: String,
     /// Watched domains for which the issuance was found; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ pub struct CtIssuanceView {
     pub der: Option<String>,
 }
 
-/// Settings of a watched domain.
+/// Request body that replaces the settings of a watched domain.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -191,7 +191,7 @@ pub struct CtReasonBody {
     pub reason: String,
 }
 
-/// Filter of the list of issuances.
+/// Query parameters of `GET /api/v1/ct/issuances`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

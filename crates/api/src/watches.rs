@@ -8,7 +8,7 @@ use uuid::Uuid;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct WatchView {
-    /// Identifier of the watch.
+    /// UUID of the watch, used in `/api/v1/watches/{id}`.
     pub id: Uuid,
     /// Name of the watch, unique.
     #[cfg_attr(feature = "schemas", schema(example = "edge"))]
@@ -35,25 +35,25 @@ pub struct WatchView {
     pub jitter_s: i64,
     /// Whether the watch runs on its schedule; false while it is paused.
     pub enabled: bool,
-    /// Due time of the next run.
+    /// Due time of the next run, RFC 3339.
     pub next_run_at: String,
     /// Seconds that a due run has waited for a node.
     pub lag_s: i64,
     /// Id of the scan of the run in progress.
     pub running_scan: Option<Uuid>,
-    /// Start time of the run in progress.
+    /// Start time of the run in progress, RFC 3339.
     pub running_since: Option<String>,
-    /// Progress of the run in progress.
+    /// Finished and total parts and endpoints of the run in progress.
     pub progress: Option<ProgressView>,
     /// The last run that ended.
     pub last_run: Option<LastRun>,
-    /// Creation time.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Time of the last change.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
-/// The progress of a run.
+/// Progress of a watch run, in parts and endpoints.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = WatchProgress))]
@@ -70,15 +70,15 @@ pub struct ProgressView {
     pub endpoints: Option<u64>,
 }
 
-/// A run that ended.
+/// The last run of a watch that ended, with its outcome.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LastRun {
     /// Id of the run's scan in the inventory; null if the run failed before the scan began.
     pub scan: Option<Uuid>,
-    /// Start time.
+    /// Start time, RFC 3339.
     pub began_at: String,
-    /// End time.
+    /// End time, RFC 3339.
     pub ended_at: String,
     /// Outcome: `finished` or `failed`.
     pub outcome: String,

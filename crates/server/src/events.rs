@@ -1,4 +1,4 @@
-//! The event stream, from the outbox to its subscribers.
+//! Delivery of events from the outbox table to subscribers of the event stream.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::problem::Problem;
 use crate::time::shown;
 
-/// Maximum events that wait for a subscriber. A subscriber that falls further behind loses events and is notified of the loss. All
-/// subscribers share about a megabyte: a kilobyte for each event.
+/// Maximum events in the buffer of the channel. A subscriber that falls further behind loses events and is notified of the loss.
+/// All subscribers share one buffer of about 1 MB: 1 kB per event.
 const BEHIND_MAX: usize = 1_024;
 
 /// Maximum subscribers to all events. Each has a connection and a receiver of the channel.
@@ -141,7 +141,7 @@ pub(crate) struct Events {
     somebody: Arc<Notify>,
     /// Outbox position from which an idle feed starts, so that the first subscriber misses no event.
     begin: Arc<Mutex<Option<OutboxPlace>>>,
-    /// Permits of subscribers to all events.
+    /// Semaphore that limits the subscribers to all events.
     places: Arc<Semaphore>,
     /// Number of subscribers to credential changes, by actor.
     actors: Arc<Mutex<HashMap<String, usize>>>,

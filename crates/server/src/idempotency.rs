@@ -44,7 +44,7 @@ pub struct HoldsSecret;
 #[derive(Clone, Copy)]
 pub(crate) struct Replayed;
 
-/// A request with an idempotency key.
+/// A request with an idempotency key: the hashes of its key and of its body.
 struct IdempotentRequest {
     key_hash: [u8; 32],
     body_hash: [u8; 32],
@@ -197,7 +197,8 @@ async fn keep(state: &State, keyed: IdempotentRequest, response: Response) -> Re
     let finished =
         store::Access::of(state.store()).finish_idempotent(keyed.key_hash, keyed.begun_at_us, kept).await;
     if let Err(error) = finished {
-        // The work is done. A repeat is rejected as still in progress, and runs again after the timeout.
+        // The handler has run, but its response is not stored. A repeat is rejected as still in progress until the timeout; after
+        // the timeout the handler runs again.
         tracing::warn!(%error, "a response could not be stored for repeated requests");
     }
     parts.headers.remove(CONTENT_LENGTH);

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// The key services whose load and traces this server reads. The configuration of the server's host lists them.
 pub trait KeyServices: Send + Sync {
-    /// Returns rates, queues and times of all services, as `bulla key top --json` prints them.
+    /// Returns the load of all services (rates, queues and times), as `bulla key top --json` prints it.
     fn load(&self) -> BoxFuture<'_, Value>;
 
     /// Returns the requests of a trace or request ID, each with the nodes that it was sent to, as `bulla key trace --json` prints them.

@@ -21,7 +21,7 @@ use crate::sign_in_limit::SignInLimits;
 
 pub use crate::sign_in_limit::{SignInRates, SlowRate};
 
-/// Maximum keys of a limiter, a few hundred bytes each. Beyond it, new keys share one bucket until idle ones are removed.
+/// Maximum keys of a limiter, a few hundred bytes each. Above this number, new keys share one bucket until idle keys are removed.
 const KEYS_MAX: usize = 65_536;
 
 /// Maximum bytes of an account name that are compared. Longer names are truncated.
@@ -77,9 +77,9 @@ pub struct LimitOptions {
     pub credential_caller: Option<Rate>,
     /// Requests of one address to the credential store.
     pub credential_address: Option<Rate>,
-    /// Rates of tokens by name, in place of `caller`.
+    /// Rates of API tokens, by token name. Such a rate replaces `caller`.
     pub tokens: Vec<(String, Rate)>,
-    /// Rates of callers by role, in place of `caller`. With several roles the highest rate applies.
+    /// Rates of callers, by role name. Such a rate replaces `caller`. With several roles the highest rate applies.
     pub roles: Vec<(String, Rate)>,
     /// Attempts to sign in with a password.
     pub sign_in: SignInRates,

@@ -155,7 +155,7 @@ impl Drop for Counted {
     }
 }
 
-/// The live tasks of the whole process, read at each scrape.
+/// Collector of the number of live tasks in the process, read at each scrape.
 #[derive(Debug)]
 struct Tasks;
 

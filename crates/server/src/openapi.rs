@@ -56,7 +56,7 @@ fn referenced_schemas(text: &str) -> HashSet<&str> {
     text.split("\"#/components/schemas/").skip(1).filter_map(|rest| rest.split('"').next()).collect()
 }
 
-/// Serializes the description as JSON. Removes schemas without a reference, such as those of list items, which each list contains
+/// Serializes the description as JSON. Removes schemas without a reference, such as schemas of list items, which each list contains
 /// inline.
 pub(crate) fn written(mut document: OpenApi) -> Vec<u8> {
     loop {

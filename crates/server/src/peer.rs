@@ -1,4 +1,4 @@
-//! The peer of a connection.
+//! The peer address of a connection.
 
 use std::net::IpAddr;
 

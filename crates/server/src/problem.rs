@@ -170,7 +170,7 @@ impl Problem {
             .retry_after(seconds)
     }
 
-    /// 507, or the status of a readiness probe: the disk of the database is full. `error` names the disk.
+    /// The disk of the database is full. `status` is 507, or the status of a readiness probe. `error` names the disk.
     #[must_use]
     pub fn disk_full(status: StatusCode, error: &StoreError) -> Self {
         tracing::warn!(%error, "the disk of the database is full");

@@ -1,4 +1,4 @@
-//! Access to the requests of the proxy that runs in this process.
+//! Access to the held and recent requests of the proxy in this process. A held request waits for approval.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 
-/// Maximum time for which an approval applies to equal requests as well.
+/// Maximum time for which an approval also applies to later, equal requests.
 pub(crate) const APPROVAL_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// Filter of the recent requests of the proxy.
@@ -28,7 +28,7 @@ pub struct RecentQuery {
 
 /// Access to the requests of the proxy in this process. For a proxy in another process, use the control socket of that proxy.
 pub trait ProxyRequests: Send + Sync {
-    /// Returns the held requests, longest held first.
+    /// Returns the requests that wait for approval, longest wait first.
     fn held(&self) -> Vec<HeldRequestView>;
 
     /// Returns a held request with the rule that would allow it; `None` if no request with this ID is held.
@@ -46,19 +46,20 @@ pub trait ProxyRequests: Send + Sync {
     /// [`NotHeld`]
     fn reject(&self, id: &str, reason: Option<String>, by: &str) -> Result<HeldRequestView, NotHeld>;
 
-    /// Returns recent requests, newest first; `None` if they are not kept.
+    /// Returns recent requests, newest first; `None` if the proxy keeps no recent requests.
     fn recent(&self, query: &RecentQuery) -> Option<Vec<Value>>;
 
-    /// Returns recent requests that have ended as a HAR 1.2 log, newest first; `None` if they are not kept.
+    /// Returns the completed recent requests as a HAR 1.2 log, newest first; `None` if the proxy keeps no recent requests.
     fn recent_har(&self, query: &RecentQuery) -> Option<Value>;
 
-    /// Returns a recent request with the rule that would allow it; `None` if it is not kept.
+    /// Returns a recent request with the rule that would allow it; `None` if the proxy no longer keeps this request.
     fn recent_one(&self, id: &str) -> Option<Value>;
 
     /// Returns the request that a replay of a recent request would send, or the reason why a replay is refused.
     fn replay_plan<'a>(&'a self, id: &'a str) -> BoxFuture<'a, ReplayPlanView>;
 
-    /// Sends a recent request again as its client, on behalf of the user `by`. Returns the new request after its response.
+    /// Sends a recent request again with the identity of its client, on behalf of the user `by`. Returns the new request once its
+    /// response has arrived.
     ///
     /// # Errors
     /// [`NotReplayed`]

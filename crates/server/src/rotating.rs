@@ -1,4 +1,5 @@
-//! Rotation of the master key on this node. At most one rotation runs at a time, and all requests share it.
+//! Rotation of the master key on this node. At most one rotation runs at a time; concurrent requests for a rotation share the
+//! running one.
 
 use std::sync::Arc;
 use std::time::Duration;

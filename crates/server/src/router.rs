@@ -171,7 +171,7 @@ async fn convert_errors_to_problems(request: Request, next: Next) -> Response {
     problem
 }
 
-/// Sets the instance of a problem: the same ID is in the header, the document and the log.
+/// Sets the `instance` of a problem to the request ID. The same ID is in a response header and in the log.
 async fn instance(request: Request, next: Next) -> Response {
     let id = Uuid::new_v4();
     let span = tracing::info_span!("request", %id, method = %request.method(), path = request.uri().path());

@@ -1,4 +1,4 @@
-//! The background tasks of a server.
+//! The background tasks of a server, such as heartbeats and the deletion of old counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::access::AccessControl;
 use crate::events::Events;
 use crate::limit::Limits;
 
-/// Interval of removing idle keys of the rate limits.
+/// Interval between removals of idle keys from the rate limiters.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
 
-/// Interval of deleting counts whose retention period has passed.
+/// Interval between deletions of counts whose retention period has passed.
 const TRIM_EVERY: Duration = Duration::from_secs(3_600);
 
-/// Interval of the server's heartbeats.
+/// Interval between heartbeats of the server.
 const SEEN_EVERY: Duration = Duration::from_secs(15);
 
 /// Time in µs without a heartbeat after which a server has no share of the teams' rates: two heartbeats are late.

@@ -1,4 +1,5 @@
-//! Queries of the actors that have access to a credential, and the reasons. CredHub has no such endpoint.
+//! API types of `GET /api/v1/access`: the actors that can access a credential, and the permission or role that grants it. CredHub
+//! has no such endpoint.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -21,9 +22,9 @@ pub struct AccessQuery {
 pub struct AccessView {
     /// Actor that has access.
     pub actor: String,
-    /// Identifier of the permission.
+    /// UUID of the permission, if a permission gives the access.
     pub permission: Option<Uuid>,
-    /// Path of the permission.
+    /// Path of the permission, if a permission gives the access.
     pub path: Option<String>,
     /// Name of the role, if a role gives the access.
     pub role: Option<String>,

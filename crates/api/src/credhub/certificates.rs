@@ -26,7 +26,7 @@ pub struct Certificates {
 /// A certificate with its versions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CertificateHistory {
-    /// Identifier of the credential.
+    /// UUID of the credential, used in `/api/v1/certificates/{id}/versions`.
     pub id: Uuid,
     /// Name of the credential, such as `/team/db`.
     pub name: String,
@@ -43,9 +43,9 @@ pub struct CertificateHistory {
 /// A version of a certificate without its value.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CertificateVersionView {
-    /// Identifier of the version.
+    /// UUID of the version, used in `/api/v1/data/{id}`.
     pub id: Uuid,
-    /// Facts about the certificate.
+    /// Properties of the certificate that are visible without its value.
     #[serde(flatten)]
     pub facts: CertificateFacts,
 }

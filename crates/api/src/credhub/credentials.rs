@@ -78,7 +78,7 @@ pub struct CredentialVersion {
     pub kind: String,
     /// Creation time of the version, RFC 3339.
     pub version_created_at: String,
-    /// Identifier of the version.
+    /// UUID of the version, used in `/api/v1/data/{id}`.
     pub id: Uuid,
     /// Name of the credential, spelled as in its first version.
     pub name: String,
@@ -87,15 +87,15 @@ pub struct CredentialVersion {
     /// Expiry time of the credential, RFC 3339; absent if it does not expire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Facts about the certificate; only for certificates.
+    /// Properties of the certificate; only for certificates.
     #[serde(flatten)]
     pub certificate: Option<CertificateFacts>,
-    /// Facts about the generation; only in the response to the generation of a certificate.
+    /// Parameters that the store used; only in the response to the generation of a certificate.
     #[serde(flatten)]
     pub generation: Option<GenerationFacts>,
 }
 
-/// Facts about a certificate that are shown without its value.
+/// Properties of a certificate that are visible without its value.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CertificateFacts {
     /// Whether this is the transitional version of a CA certificate.
@@ -110,7 +110,7 @@ pub struct CertificateFacts {
     pub generated: Option<bool>,
 }
 
-/// Facts about the generation of a certificate.
+/// Parameters that the store used to generate a certificate.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct GenerationFacts {
     /// Whether the store increased the requested lifetime to the minimum of the store.
@@ -242,7 +242,7 @@ pub struct BulkRegenerate {
     pub signed_by: Option<String>,
 }
 
-/// Result of [`BulkRegenerate`].
+/// Result of `POST /api/v1/bulk-regenerate`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct BulkRegenerated {
     /// Names of the regenerated certificates.

@@ -12,7 +12,7 @@ pub struct Deleted<C = DeletedView> {
     pub credentials: Vec<C>,
 }
 
-/// A deleted credential.
+/// A deleted credential that can be undeleted until `kept_until`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct DeletedView {
     /// Name of the credential, such as `/team/db`.
@@ -62,7 +62,7 @@ pub struct VersionsView<C = ListedVersion> {
 pub struct ListedVersion {
     /// Number of the version, from 1 for each name.
     pub number: u64,
-    /// Identifier of the version.
+    /// UUID of the version, used in `/api/v1/data/{id}`.
     pub id: Uuid,
     /// Creation time, RFC 3339.
     pub version_created_at: String,

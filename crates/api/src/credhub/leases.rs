@@ -150,7 +150,7 @@ pub struct RevokedLeases {
     pub count: u64,
 }
 
-/// Filter of the list of leases.
+/// Query parameters of the list of leases.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct LeaseQuery {
     /// Name of a role, or all roles below a path. Absent: the caller's own leases.
@@ -160,7 +160,7 @@ pub struct LeaseQuery {
 /// A lease: a dynamic credential with its lifetime.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct LeaseView {
-    /// Identifier of the lease.
+    /// UUID of the lease, used in `/api/v1/leases/{id}`.
     pub id: Uuid,
     /// Name of the role, a path such as `/team/db`.
     pub name: String,
@@ -180,11 +180,11 @@ pub struct LeaseView {
     pub ended_by: Option<String>,
     /// Number of failed attempts to revoke the lease.
     pub failures: i64,
-    /// Error of the last attempt.
+    /// Error of the last failed attempt at the database.
     pub error: Option<String>,
 }
 
-/// A newly created dynamic credential.
+/// Response to the creation of a dynamic credential: its lease and its password.
 #[derive(Deserialize, Serialize)]
 pub struct NewLeaseView {
     /// Lease and username of the credential.

@@ -1,4 +1,5 @@
-//! Values that have fields, as given in requests to set them. Fields that only responses contain are ignored.
+//! Credential values with several fields (certificate, user, key pair), in requests that set them. Fields that only responses
+//! contain are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +34,7 @@ pub struct UserValue {
 /// Value of an RSA or SSH credential.
 #[derive(Clone, Default, Deserialize, Serialize)]
 pub struct KeyPairValue {
-    /// Public key.
+    /// Public key: PEM for RSA, an OpenSSH line for SSH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
     /// Private key.

@@ -18,7 +18,7 @@ pub struct WrapRequest {
     pub ttl_seconds: Option<u32>,
 }
 
-/// A newly created single-use token.
+/// Response to the creation of a single-use token: the secret and the metadata of the token.
 #[derive(Deserialize, Serialize)]
 pub struct WrapView {
     /// The secret token. It is shown only in this response.
@@ -35,7 +35,7 @@ pub struct WrapView {
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnwrapRequest {
-    /// The secret token.
+    /// The secret token from the response to `POST /api/v1/wrap`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub token: String,
 }

@@ -1,4 +1,5 @@
-//! Changes of access. Each is checked against the permissions of its caller, audited in its transaction, and effective immediately.
+//! Changes of identities, roles, access credentials and sessions. Each change is checked against the permissions of its caller,
+//! audited in its transaction, and effective immediately.
 
 use api::access::Grant;
 use futures_util::FutureExt;
@@ -180,7 +181,7 @@ pub(crate) async fn check_identity_within_caller(
     }
 }
 
-/// Checks grants that `caller` assigns, and returns them in stored form.
+/// Checks grants that `caller` assigns, and returns them as JSON text for the database.
 pub(crate) async fn giving(
     access: &AccessControl,
     caller: &Caller,
@@ -252,7 +253,7 @@ pub(crate) struct NewIdentityValues {
     pub(crate) settings: IdentitySettings,
 }
 
-/// Returns the grants of settings, for the audit log.
+/// Returns the grants in identity settings as JSON, for the audit log.
 fn given(settings: &IdentitySettings) -> Result<Value, Problem> {
     serde_json::from_str(&settings.grants).map_err(Problem::internal)
 }

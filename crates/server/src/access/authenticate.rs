@@ -107,7 +107,7 @@ impl Authentication {
     /// while this certificate is valid.
     ///
     /// # Errors
-    /// 401 when the session, or the credential it was requested with, has ended.
+    /// 401 when the session has ended, or when the credential that requested the session is no longer valid.
     pub(crate) async fn session(&self, cookie: &str, address: IpAddr) -> Result<Caller, Problem> {
         let caller = self.access.session(secret::session_hash(cookie)).await?;
         let Some(session) = caller.session().filter(|session| session.chain.is_some()).cloned() else {

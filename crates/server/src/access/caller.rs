@@ -130,7 +130,7 @@ impl Caller {
         self.with(|parts| parts.roles = roles)
     }
 
-    /// Returns the same caller with these objects that each team owns.
+    /// Returns the same caller with this ownership: the objects that each team owns.
     #[must_use]
     pub fn among(self, ownership: Arc<Ownership>) -> Self {
         self.with(|parts| parts.ownership = ownership)

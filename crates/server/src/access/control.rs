@@ -42,7 +42,7 @@ const NOTED_MAX: usize = 16_384;
 /// Time for which signatures of approvers are stored, µs: as long as their votes. The audit log also contains the signatures.
 const SIGNATURES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
 
-/// Interval of writing the noted uses.
+/// Interval between writes of "last used" times to the database.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
 
 /// `Retry-After` in seconds when the ownership of teams cannot be read.
@@ -265,7 +265,7 @@ impl AccessControl {
             .await
     }
 
-    /// Maintains access in the background, every minute until `stop` and once more at the end:
+    /// Maintains the access data in the background, every minute until `stop`, and once more after `stop`:
     ///
     /// - writes "last used" times of credentials and sessions
     /// - deletes expired sessions, sign-in links, ceremonies of security keys, signatures of approvers and idempotency keys
@@ -384,7 +384,7 @@ impl AccessParts {
         }
     }
 
-    /// Notes the use of a session, at most once in a tenth of the idle limit. This interval needs few writes, and is short enough
+    /// Records the use of a session, at most once per tenth of the idle limit. This interval needs few writes, and is short enough
     /// that a session in use does not time out.
     fn note_seen(&self, session: &Session) {
         let now = self.clock.now_us();
@@ -448,7 +448,7 @@ pub(crate) fn unknown(why: &str) -> Failed<Problem> {
     Failed { error: Problem::unauthenticated(why), lifetime: UNKNOWN_REMEMBERED }
 }
 
-/// Returns the error for an identity whose stored access cannot be parsed. The error is cached for a moment.
+/// Returns the error for an identity whose stored access cannot be parsed. The error is cached for [`UNKNOWN_REMEMBERED`].
 fn unreadable(error: UnreadableAccess) -> Failed<Problem> {
     Failed { error: error.into(), lifetime: UNKNOWN_REMEMBERED }
 }

@@ -1,4 +1,4 @@
-//! Grants of roles with scopes, in API and stored form.
+//! Grants of roles with scopes: validation, and conversion between the API and the database.
 
 use std::collections::HashMap;
 
@@ -92,12 +92,12 @@ pub(crate) fn session_grants(session: &Session) -> Result<Vec<Grant>, Unreadable
     })
 }
 
-/// Parses grants in stored form.
+/// Parses grants from their JSON text in the database.
 pub(crate) fn read(text: &str) -> Result<Vec<Grant>, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// Serializes grants in stored form.
+/// Serializes grants as JSON text for the database.
 pub(crate) fn to_store(grants: &[Grant]) -> String {
     serde_json::to_string(grants).unwrap_or_else(|_| "[]".to_owned())
 }

@@ -226,7 +226,7 @@ impl IssuerParts {
     }
 }
 
-/// Checks that a URL is https, or on this machine.
+/// Rejects a URL that neither uses https nor names a loopback address.
 fn checked_url(url: &str) -> Result<&str, Problem> {
     if Url::parse(url).is_ok_and(|url| is_secure_url(&url)) {
         return Ok(url);
@@ -284,7 +284,7 @@ fn choose(keys: &[Jwk], kid: Option<&str>) -> Option<Jwk> {
     }
 }
 
-/// Returns whether a URL uses TLS or is on this machine.
+/// Returns whether a URL uses https, or http with a loopback address.
 pub(crate) fn is_secure_url(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let loopback = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());

@@ -25,7 +25,7 @@ pub(crate) const LINK_LIFETIME_MIN: Duration = Duration::from_secs(10);
 /// The console page that accepts a code in the URL's fragment, which browsers do not send to servers.
 pub const SIGN_IN_PAGE: &str = "/console/sign-in#code=";
 
-/// A new sign-in link.
+/// A newly created one-time sign-in link: its code and its expiry.
 pub struct NewLink {
     /// The code. It cannot be retrieved later.
     pub code: SecretString,
@@ -99,7 +99,7 @@ pub async fn sign_in_link(
     Ok(Some(NewLink { code: SecretString::from(code.as_str()), expires_at_us }))
 }
 
-/// Returns the stored form of a link that the holder of a token requests.
+/// Returns the database row of a link that the holder of a token requests.
 fn plain(identity: &Identity, code: &str, now_us: i64, expires_at_us: i64) -> SignInLink {
     SignInLink {
         code_hash: secret::code_hash(code),

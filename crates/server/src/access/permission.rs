@@ -225,7 +225,7 @@ const SEEING: Permissions = Permissions::of(&[
     Permission::MetricsRead,
 ]);
 
-/// The built-in roles.
+/// The built-in roles, which exist on every server and cannot be changed.
 pub const BUILT_IN_ROLES: &[BuiltInRole] = &[
     BuiltInRole { name: "admin", description: "everything", permissions: Permissions::all() },
     BuiltInRole {

@@ -10,12 +10,12 @@ pub const PROOF_LIFETIME: Duration = Duration::from_secs(15 * 60);
 /// [`PROOF_LIFETIME`] in µs.
 pub(crate) const PROOF_LIFETIME_US: i64 = 15 * 60 * 1_000_000;
 
-/// The session of a request.
+/// Data of the session that authenticated a request: sign-in method, proof of identity and expiry.
 #[derive(Clone)]
 pub(crate) struct CallerSession {
     /// SHA-256 of the secret in the session cookie.
     pub(crate) hash: [u8; 32],
-    /// Sign-in method of the user.
+    /// Sign-in method of the user; `None` for a session that an older release created.
     pub(crate) method: Option<SignInMethod>,
     /// Time of the user's last proof of identity, µs since 1970-01-01 UTC; `None` if unknown.
     pub(crate) proved_at_us: Option<i64>,

@@ -223,7 +223,7 @@ pub(crate) async fn begin_assertion(
     begin(access, ceremony, options).await
 }
 
-/// Takes a ceremony and verifies the assertion of a key.
+/// Removes a ceremony from the database, and verifies the assertion of a key against it.
 ///
 /// # Errors
 /// 401 with the same text for every failure.

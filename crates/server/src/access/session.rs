@@ -12,7 +12,6 @@ use crate::access::{AccessControl, Caller, CallerKind};
 use crate::access::{admin, secret};
 use crate::problem::Problem;
 
-/// Parameters of a new session.
 pub(crate) struct SessionStart<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) method: SignInMethod,
@@ -24,7 +23,7 @@ pub(crate) struct SessionStart<'a> {
     pub(crate) chain: Option<Vec<u8>>,
     /// The security key with which the user signed in.
     pub(crate) security_key: Option<Uuid>,
-    /// Address of the browser.
+    /// IP address of the browser, for the list of sessions.
     pub(crate) address: &'a str,
     /// The previous session of the browser (its cookie's hash), which ends.
     pub(crate) replaces: Option<[u8; 32]>,
@@ -156,8 +155,8 @@ impl Proof {
     }
 }
 
-/// Records that the user of the caller's session proved their identity, and marks the proof as used. `None` when the session or
-/// the proof has ended.
+/// Records that the user of the caller's session proved their identity, and marks the proof as used. `None` when the session has
+/// ended or the proof can no longer be used.
 pub(crate) async fn confirm(
     access: &AccessControl,
     caller: &Caller,

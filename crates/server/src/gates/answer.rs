@@ -65,7 +65,6 @@ impl<T: IntoResponse> IntoResponse for WriteResult<T> {
     }
 }
 
-/// Returns the API view of a pending change.
 pub(crate) fn change_view(change: PendingChange, now_us: i64) -> ChangeView {
     let lapsed = change.state == ChangeState::Open && change.expires_at_us <= now_us;
     let field =

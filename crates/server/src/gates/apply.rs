@@ -1,4 +1,4 @@
-//! Application of changes to gates.
+//! Applies changes to gates: the profiles, roles, issuers, targets and policies that decide whether issuance requires approval.
 
 use authority::profile::ProfileError;
 use issuers::NewIssuer;
@@ -10,7 +10,7 @@ use crate::access::admin::{self, CheckedChange};
 use crate::problem::Problem;
 
 impl Gates {
-    /// Applies a change on behalf of `actor`. All writes of gates go through this function.
+    /// Applies a change of a gate on behalf of `actor`. Every write of a gate calls this function.
     pub(super) async fn apply(&self, change: &GateChange, actor: &str) -> Result<(), Problem> {
         match change {
             GateChange::PutProfile { .. } | GateChange::DeleteProfile { .. } => {

@@ -1,4 +1,5 @@
-//! Changes to gates.
+//! Changes of gates: of the profiles, policies, roles, identities, issuers and targets that decide whether issuance requires
+//! approval.
 
 use authority::profile::Profile;
 use lifecycle::managed::CertificateChange;
@@ -56,7 +57,7 @@ pub(crate) enum GateChange {
     DeletePolicy {
         name: String,
     },
-    /// Changes the settings of a managed certificate in a way that ends its need for approval.
+    /// Changes the settings of a managed certificate so that it no longer requires approval.
     UpdateCertificate {
         id: Uuid,
         revision: i64,

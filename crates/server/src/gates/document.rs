@@ -1,4 +1,5 @@
-//! Gates as JSON documents without secrets, for the before and after of a plan.
+//! JSON documents of gates (objects that decide whether issuance requires approval), without secrets. A plan shows the document
+//! before and after the change.
 
 use agent::NewTarget;
 use authority::profile::ProfileError;

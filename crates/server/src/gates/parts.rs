@@ -1,4 +1,4 @@
-//! The components for reading and writing gates.
+//! Components that read and write gates: objects that decide whether issuance requires approval.
 
 use agent::Agents;
 use authority::Authority;

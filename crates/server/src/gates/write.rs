@@ -138,7 +138,7 @@ impl Gates {
         Ok(revision == pending.plan.revision && value == pending.plan.before)
     }
 
-    /// Returns whether the object has the state after the change.
+    /// Returns whether the object already has the state that the change produces.
     async fn is_applied(&self, pending: &PendingChange) -> Result<bool, Problem> {
         let now = self.document(&pending.plan.object).await?;
         Ok(match (now, &pending.plan.after) {

@@ -199,15 +199,15 @@ impl Drop for InFlight {
     }
 }
 
-/// Maximum bytes of a response that are passed on in one piece: the usual size of an HTTP/2 frame (RFC 9113 section 4.2). The rest
-/// stays in this buffer, where it is counted, until the client reads.
+/// Maximum bytes of a response that are sent in one part: the usual size of an HTTP/2 frame (RFC 9113 section 4.2). The rest stays
+/// in this buffer, where it is counted, until the client reads.
 const PART_MAX: usize = 16 << 10;
 
 /// A response body. It keeps its request in progress, and its memory reserved, until the client has read the last byte.
 pub(super) struct TrackedResponseBody {
     inner: Body,
     in_flight: InFlight,
-    /// Bytes of the last frame that are not passed on yet.
+    /// Bytes of the last frame that are not sent yet.
     rest: Bytes,
     /// Timeout for a client that reads nothing; `None` for a response that fits in one part.
     patience: Option<Arc<Mutex<ReaderTimeout>>>,

@@ -198,7 +198,8 @@ async fn serve<I>(
             () = tokio::time::sleep(look_every) => {
                 let still = activity.idle_time();
                 let idle = activity.in_flight() == 0;
-                // An idle connection gets a moment to receive the shutdown notice; a connection whose peer reads nothing gets none.
+                // An idle connection gets a short time to receive the shutdown notice. A connection whose peer reads nothing gets
+                // none.
                 let hopeless = if idle { still > patience.idle * 2 } else { still > options.stall_timeout };
                 let late = if activity.head_read_time() > patience.head {
                     Some("head-timeout")

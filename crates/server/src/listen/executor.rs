@@ -1,4 +1,4 @@
-//! The tasks of HTTP/2 streams.
+//! Execution of HTTP/2 streams as tasks.
 
 use hyper::rt::Executor;
 use inbound::ServiceTasks;
@@ -13,7 +13,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Runs work of a stream beyond the end of its handler. Does nothing if the server has ended.
+    /// Runs work of a stream that may outlive its handler. Does nothing after the connection or the server has ended.
     pub(super) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) {
         if tokio::runtime::Handle::try_current().is_ok() && !self.ended.is_cancelled() {
             self.execute(work);

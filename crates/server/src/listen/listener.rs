@@ -21,7 +21,7 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 /// Timeouts of a connection without a request.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Timeout of a request head, from its first byte; for the first one from the end of the handshake.
+    /// Timeout of a request head, from its first byte. For the first request of a connection, from the end of the handshake.
     pub(super) head: Duration,
     /// Idle timeout between requests.
     pub(super) idle: Duration,

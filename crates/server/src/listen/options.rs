@@ -31,8 +31,8 @@ pub struct ServerOptions {
     pub certificate: Arc<CertifiedKey>,
     /// Roots (DER) that client certificates must chain to. Empty: no client certificates are requested.
     pub client_roots: Vec<Vec<u8>>,
-    /// Reverse proxies whose PROXY protocol header and `X-Forwarded-For` are trusted. Their client certificates are not: a client
-    /// with a certificate must connect to this server by TLS directly.
+    /// Reverse proxies whose PROXY protocol header and `X-Forwarded-For` are trusted. A client certificate of such a proxy is not
+    /// accepted: a client with a certificate must connect to this server by TLS directly.
     pub trusted_proxies: TrustedProxies,
     /// Maximum connections of each listener, about 30 KiB each. A further connection evicts the one that has been idle the longest.
     pub connections_max: usize,
@@ -42,8 +42,8 @@ pub struct ServerOptions {
     /// Maximum connections of each listener with one client certificate. Further connections are closed immediately. Default:
     /// `None`, which is an eighth of `connections_max`.
     pub connections_per_certificate_max: Option<usize>,
-    /// Maximum response bytes of each listener that clients have not read yet; half of it for one address. Further requests get
-    /// 503.
+    /// Maximum response bytes of each listener that clients have not read yet. One address may use half of this budget. Above it,
+    /// requests get 503.
     pub answer_bytes_max: usize,
     /// Timeout of the TLS handshake. Default: 10 s.
     pub handshake_timeout: Duration,
@@ -54,7 +54,7 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// Timeout after which an idle connection is closed. Default: 90 s.
     pub idle_timeout: Duration,
-    /// Timeout after which a connection is closed whose client reads nothing of its response, or too slowly. Default: 30 s.
+    /// Timeout for a client that reads its response too slowly, or not at all. The connection is then closed. Default: 30 s.
     pub write_timeout: Duration,
     /// Timeout of requests in progress without any transfer; longer than any handler may take. Default: 180 s.
     pub stall_timeout: Duration,

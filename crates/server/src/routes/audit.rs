@@ -1,4 +1,4 @@
-//! The audit log.
+//! Endpoints of the audit log: listing, export, verification, signed heads and sealed segments.
 
 use std::collections::BTreeMap;
 
@@ -249,7 +249,8 @@ async fn verify(With(state): With<State>) -> Result<Json<VerificationView>, Prob
     Ok(Json(verification_view(found)))
 }
 
-/// Signs the ends of all chains now, with the audit key. Store the response where the administrators of the database cannot write.
+/// Signs the current heads of all hash chains with the audit key. Store the response where the administrators of the database
+/// cannot write.
 #[utoipa::path(post, path = "/api/v1/audit/heads", operation_id = "signAuditHead",
     responses((status = 200, body = SignedHead)))]
 async fn sign_head(Component(log): Component<AuditLog>) -> Result<Json<SignedHead>, Problem> {

@@ -1,4 +1,4 @@
-//! Pending changes of gates.
+//! Pending changes of gates: objects that decide whether issuance requires approval.
 
 use api::approvals::{ApproveBody, DecisionBody};
 use api::changes::{ChangeQuery, ChangeView};
@@ -79,7 +79,7 @@ async fn list(
                 async move { authority.pending_changes(wanted, after.as_ref(), limit).await }
             };
             let sees = |change: &PendingChange| permitted(&caller, Permission::ApprovalRead, change).is_ok();
-            // The cursor has only the ID of a change, which may be shown.
+            // The cursor contains only the ID of a change, which reveals nothing.
             store::visible_page(place, read, sees).await?.page
         }
     };

@@ -74,7 +74,7 @@ fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
     }
 }
 
-/// Filter of the listing.
+/// Query parameters that filter the enrolments by state.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Filter {
@@ -115,7 +115,7 @@ async fn list(
                 async move { authority.enrolments(state, after.as_ref(), limit).await }
             };
             let sees = |row: &EnrolmentRow| caller.may(Permission::ApprovalRead, object_of(row)).is_ok();
-            // The cursor has only the number of a row, which may be shown.
+            // The cursor contains only the number of a row, which reveals nothing.
             store::visible_page(place, read, sees).await?.page
         }
     };

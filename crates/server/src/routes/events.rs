@@ -23,7 +23,7 @@ pub(crate) fn routes() -> Api {
     Api::area("events").route(Access::needs(Permission::EventRead).streams(), routes!(follow))
 }
 
-/// Filter of the events.
+/// Query parameters that filter the event stream by kind.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct EventParams {

@@ -21,7 +21,7 @@ fn figures_view(figures: Figures) -> FiguresView {
     FiguresView { count, mean, p50, p95, p99 }
 }
 
-/// Rounds a value to its accuracy of about a quarter of a percent: three digits.
+/// Rounds a value to three significant digits. Its accuracy is about a quarter of a percent.
 fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }

@@ -1,4 +1,4 @@
-//! Common views and changes of tokens, users, client certificates and their sessions.
+//! Views and changes that tokens, users, client certificates and their sessions have in common.
 
 use api::access::{IdentityPatch, IdentityView, Me, MyGrant, MySession, SessionView};
 use axum::response::{IntoResponse, Response};
@@ -63,7 +63,7 @@ pub(crate) fn identity_change(
     })
 }
 
-/// Returns the view of a session for `caller`.
+/// Returns the view of a session. `current` is true if `caller` uses this session.
 pub(crate) fn session_view(row: Session, caller: &Caller) -> Result<SessionView, Problem> {
     let grants = grants_of_session(&row)?;
     Ok(SessionView {

@@ -96,7 +96,7 @@ async fn cancel(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Starts a run now that waits for its scheduled time or for a retry.
+/// Starts a waiting run now, before its scheduled time or its next retry.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", operation_id = "retryJob", params(("id" = Uuid, Path)),
     responses((status = 202, body = JobView)))]
 async fn retry(

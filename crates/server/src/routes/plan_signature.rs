@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::state::State;
 use crate::time;
 
-/// Parses the SHA-256 of a plan that was shown.
+/// Parses the SHA-256 of the plan that the approver was shown.
 pub(crate) fn shown(text: Option<&str>) -> Result<Option<[u8; 32]>, Problem> {
     let plan = text.map(str::parse::<Fingerprint>).transpose();
     let plan = plan.map_err(|error| Problem::unprocessable(format_args!("plan_sha256: {error}")))?;
@@ -158,7 +158,7 @@ async fn store(
         nonce: Base64Url(ceremony.nonce.unwrap_or_default().to_vec()),
         assertion: key.assertion.clone(),
     };
-    // The stored signature must stay verifiable. It is not verifiable if the user was renamed meanwhile.
+    // The stored signature must stay verifiable. It is not verifiable if the user was renamed after the ceremony began.
     signature
         .verify(subject.into_bytes(), plan_sha256, caller.actor())
         .map_err(|_| security_key::refused())?;

@@ -54,9 +54,10 @@ fn find(proxy: &dyn ProxyRequests, id: &str) -> Result<HeldRequestView, Problem>
     Ok(proxy.held_one(id).ok_or_else(|| NotHeld(format!("no request with the id {id} {why}")))?)
 }
 
-/// Lists the requests that the proxy in this process holds, longest held first.
+/// Lists the requests that wait for approval at the proxy in this process, longest wait first.
 ///
-/// A proxy in another process is not listed: `bulla proxy held` lists its requests on its host. Without a proxy in this process: 503.
+/// A proxy in another process is not listed: `bulla proxy held` lists its requests on its host. Without a proxy in this process:
+/// 503.
 #[utoipa::path(get, path = "/api/v1/proxy/held", operation_id = "listHeldRequests",
     responses((status = 200, body = Listing<HeldRequestView>)))]
 async fn list_held(Component(proxy): Proxy) -> Json<Listing<HeldRequestView>> {
@@ -70,10 +71,11 @@ async fn get_held(Component(proxy): Proxy, Path(id): Path<String>) -> Result<Jso
     Ok(Json(find(&*proxy, &id)?))
 }
 
-/// Approves a held request, once or for a time. The proxy then sends it with the credentials of its rules.
+/// Approves a held request. With `for_s`, equal requests are approved for that time as well. The proxy then sends the request with
+/// the credentials of its rules.
 ///
 /// The policy is evaluated again: if a new rule denies the request, the request is denied. A caller with the name of the request's
-/// identity or user cannot approve it.
+/// identity or user cannot approve the request.
 #[utoipa::path(post, path = "/api/v1/proxy/held/{id}/approve", operation_id = "approveHeldRequest",
     params(("id" = String, Path)), request_body = ApproveHeldBody, responses((status = 200, body = HeldApprovalView)))]
 async fn approve(
@@ -129,8 +131,8 @@ async fn list_recent(
 /// Exports the last requests of the proxy in this process as HAR 1.2, newest first: at most 1,000, and only requests that have
 /// ended.
 ///
-/// The log has no query, header and body, because they are not kept. `_identity`, `_decision`, `_policy_rule`, `_reason`, `_rules`
-/// and `_credentials` (names) are members of each entry.
+/// The log has no queries, headers or bodies, because the proxy does not keep them. Each entry has the members `_identity`,
+/// `_decision`, `_policy_rule`, `_reason`, `_rules` and `_credentials` (names).
 #[utoipa::path(get, path = "/api/v1/proxy/requests.har", operation_id = "exportProxyRequests", params(RecentQuery),
     responses((status = 200, body = Object)))]
 async fn export_recent(
@@ -171,12 +173,16 @@ async fn plan_replay(
     Ok(Json(proxy.replay_plan(&id).await))
 }
 
-/// Sends a recent request again as its client: by the policy in effect, with the current values of the credentials.
+/// Sends a recent request again with the identity of its client, under the current policy and with the current values of the
+/// credentials.
 ///
 /// Returns the new request when its response has ended, or after 30 seconds. The body of the response is discarded. The proxy keeps
-/// no query, headers or body: a replay has only the headers `Host`, `Accept` and `User-Agent`. The replay is refused with 409 if
-/// the request has a query or a body, if its client may no longer use the proxy or has another identity, or if the policy denies or
-/// holds the request.
+/// no query, headers or body: a replay has only the headers `Host`, `Accept` and `User-Agent`. The replay is refused with 409 in
+/// these cases:
+///
+/// - The request has a query or a body.
+/// - Its client may no longer use the proxy, or has another identity.
+/// - The policy denies or holds the request.
 #[utoipa::path(post, path = "/api/v1/proxy/requests/{id}/replay", operation_id = "replayProxyRequest",
     params(("id" = String, Path)), responses((status = 200, body = Object)))]
 async fn replay(

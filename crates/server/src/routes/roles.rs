@@ -156,7 +156,8 @@ fn reject_built_in(name: &str) -> Result<(), Problem> {
     }
 }
 
-/// Returns the permissions that a caller must hold to change a role: every permission, for a role that this version cannot parse.
+/// Returns the permissions that a caller must hold to change a role: the permissions of the role. If this version cannot parse the
+/// role, returns all permissions.
 fn held_by(role: &Role) -> Permissions {
     permissions_of(role).map_or(Permissions::all(), |permissions| Permissions::of(&permissions))
 }

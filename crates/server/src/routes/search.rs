@@ -34,7 +34,7 @@ use digits::HexDigits;
 const LIMIT_DEFAULT: u32 = 10;
 /// Maximum hits of each kind.
 const LIMIT_MAX: u32 = 50;
-/// Allowed number of characters of a query: shorter ones match too much, and a DNS name has at most 253.
+/// Allowed length of a query, in characters. Shorter queries match too much; a DNS name has at most 253.
 const QUERY_CHARS: std::ops::RangeInclusive<usize> = 2..=253;
 /// Minimum characters of a query that is searched within names: the length of a trigram.
 const PART_CHARS_MIN: usize = 3;

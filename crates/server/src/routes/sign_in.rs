@@ -200,7 +200,7 @@ async fn second_factor(
     begun.map(Some)
 }
 
-/// Returns the response that asks for a security key.
+/// Returns the 202 response that asks for a security key.
 fn asks_for_key(ceremony: SecurityKeyCeremony) -> Response {
     holding_secret((StatusCode::ACCEPTED, Json(ceremony)).into_response())
 }

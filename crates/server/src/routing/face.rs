@@ -22,7 +22,7 @@ pub struct NonApiOperation {
 
 type PathResponseFuture = std::pin::Pin<Box<dyn Future<Output = axum::response::Response> + Send>>;
 
-/// The operations of one path.
+/// The operations of one path, by HTTP method.
 pub(crate) struct PathOperations<S>(Vec<(Method, NonApiAccess, Endpoint<S>)>);
 
 impl<S: Clone + Send + Sync + 'static> PathOperations<S> {

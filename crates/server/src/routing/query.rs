@@ -1,4 +1,4 @@
-//! Validation of a route's query parameters: only those in its description are accepted.
+//! Validation of query parameters: a route accepts only the parameters in its OpenAPI description.
 //!
 //! Otherwise a misspelled parameter would silently return too much: a listing without its filter.
 

@@ -1,4 +1,4 @@
-//! The components of a server.
+//! The components that a server process can run, such as the CA, the agents and the credential store.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub struct Components {
     pub issuers: Option<Issuers>,
     /// The agents that deploy certificates on hosts.
     pub agents: Option<Agents>,
-    /// The nodes of the key service.
+    /// The sites, nodes and key policies of the key service.
     pub key_nodes: Option<KeyNodes>,
     /// The key services whose load and traces this server reads.
     pub key_services: Option<Arc<dyn KeyServices>>,
@@ -49,7 +49,7 @@ pub struct Components {
     pub keystore: Option<KeyStore>,
     /// Alerts and their channels.
     pub alerts: Option<Alerts>,
-    /// The Certificate Transparency monitor.
+    /// The monitor that searches Certificate Transparency for certificates of watched domains.
     pub transparency: Option<Monitor>,
     /// Watches: scans that run on a schedule.
     pub watches: Option<Watches>,

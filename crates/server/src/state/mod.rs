@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// Returns the database.
+    /// Returns the database that all components of this server share.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store

@@ -1,4 +1,4 @@
-//! The login flow, from the first redirect to the session.
+//! The OpenID Connect login flow, from the first redirect to the session.
 
 use api::access::Grant;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -58,7 +58,7 @@ pub(crate) struct CallbackParams {
     error: Option<String>,
 }
 
-/// A completed login.
+/// The result of a completed login: the session cookie and the path to return to.
 pub(crate) struct CompletedLogin {
     /// The session's secret, for the cookie.
     pub(crate) cookie: Zeroizing<String>,

@@ -29,8 +29,8 @@ pub struct OidcOptions {
     pub scopes: Vec<String>,
     /// Claim of the ID token with the user's groups.
     pub groups_claim: String,
-    /// Claim with the name of a new user. If the claim is missing, the email address is the name; if that is missing too, the
-    /// subject.
+    /// Claim with the name of a new user. Without this claim, the email address is the name. Without an email address, the subject
+    /// is the name.
     pub name_claim: String,
     /// Grants of groups. A group without an entry has no permissions.
     pub groups: Vec<GroupGrant>,

@@ -86,7 +86,7 @@ struct WaitParams {
     wait: u32,
 }
 
-/// The work of an agent.
+/// Jobs that an agent must run now.
 #[derive(Serialize, ToSchema)]
 struct AssignmentView {
     /// Jobs: each with its ID, its certificate, and its work by kind (`csr`, `deploy`).
@@ -96,7 +96,7 @@ struct AssignmentView {
 
 /// Returns the agent's work, and waits if none is available.
 ///
-/// Work without a result is returned again after a while.
+/// Work without a reported result is returned again after a timeout.
 #[utoipa::path(get, path = "/api/v1/agent/work", operation_id = "getAgentWork", params(WaitParams, FactsBody),
     responses((status = 200, body = AssignmentView)))]
 async fn give_work(

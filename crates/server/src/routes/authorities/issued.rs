@@ -237,7 +237,7 @@ async fn list(
             async move { issued.sorted_page(filter, order, after.as_ref(), limit).await }
         };
         let sees = |record: &IssuedRecord| caller.may(Permission::CertificateRead, object_of(record)).is_ok();
-        // The cursor has only the time of a row, which may be shown.
+        // The cursor contains only the time of a row, which reveals nothing.
         store::visible_page(place, read, sees).await?.page
     };
     let now_us = clock.now_us();

@@ -1,4 +1,4 @@
-//! Errors of the authority as problem documents.
+//! Conversion of CA errors to problem documents.
 
 use authority::issue::IssueError;
 use authority::keystore::KeyStoreError;

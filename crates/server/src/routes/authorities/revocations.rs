@@ -24,7 +24,7 @@ use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
 
-/// Certificates read by one statement.
+/// Maximum certificates that one SQL statement reads.
 const AT_ONCE: usize = 1_000;
 
 pub(super) fn routes() -> Api {
@@ -114,7 +114,7 @@ fn seconds(text: Option<&str>) -> Result<Option<UnixTime>, Problem> {
     Ok(us.map(|us| UnixTime(us.div_euclid(1_000_000))))
 }
 
-/// Returns the selection, after checking that the caller may revoke everything it can match.
+/// Returns the selection of certificates, after a check that the caller may revoke every certificate that the selection can match.
 async fn selected(
     (authority, store): (&Authority, &Store),
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! Conversion of request bodies.
+//! Conversion of request bodies to the options of a managed certificate.
 
 use api::certificates::{CertificatePatch, KeyLocationBody, NewCertificateBody, TargetBody};
 use keys::KeyType;

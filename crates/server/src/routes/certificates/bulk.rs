@@ -67,7 +67,7 @@ async fn create_batch(
     if body.certificates.is_empty() || body.certificates.len() > BATCH_MAX {
         return Err(Problem::unprocessable(format_args!("a batch must have 1 to {BATCH_MAX} certificates")));
     }
-    // Tells the guard that the handler checks the permission; each certificate is checked below.
+    // Marks the permission as checked by the handler: each certificate is checked below.
     let _ = caller.reach(Permission::CertificateRequest);
     let one = |body: NewCertificateBody| {
         let (lifecycle, caller, agents) = (lifecycle.clone(), caller.clone(), agents.clone());

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 
 /// Maximum certificates that one request compares for a caller who does not see everything: about 100 ms of processor time.
 const LOOKED_MAX: usize = 5_000;
-/// Certificates read by one statement.
+/// Maximum certificates that one SQL statement reads.
 const AT_ONCE: usize = 1_000;
 /// Maximum lifetime of a public TLS certificate from March 2029 on (CA/Browser Forum ballot SC-081): 47 days.
 const SHORT_SECONDS: i64 = 47 * 86_400;
@@ -43,8 +43,8 @@ pub(super) async fn total(
     Ok(TotalView { value, exact })
 }
 
-/// Returns the number of certificates whose profile issues for at most [`SHORT_SECONDS`]. Certificates of a profile beyond
-/// [`PROFILES_MAX`] count as longer ones.
+/// Returns the number of certificates whose profile issues for at most [`SHORT_SECONDS`]. Compares at most [`PROFILES_MAX`]
+/// profiles; certificates of further profiles are not counted.
 pub(super) async fn short_lived(lifecycle: &Lifecycle, authority: &Authority) -> Result<u64, Problem> {
     let profiles = authority.profiles(None, PROFILES_MAX).await?;
     let groups = lifecycle.groups(GroupBy::Profile, &ManagedFilter::default()).await?;
@@ -110,7 +110,8 @@ pub(super) async fn facets(
     Ok(all.into_iter().flatten().collect())
 }
 
-/// The number of certificates that the remaining walks of a request may read in total.
+/// The number of certificates that the remaining walks of a request may read in total. A walk reads the certificates that match one
+/// filter.
 struct Budget {
     certificates: usize,
     walks: usize,

@@ -1,4 +1,4 @@
-//! Errors of managed certificates as problem documents.
+//! Conversion of errors of managed certificates to problem documents.
 
 use http::StatusCode;
 use issuers::IssuerError;

@@ -1,4 +1,4 @@
-//! The scopes of a managed certificate.
+//! Permission checks on a managed certificate, and on the objects that it refers to.
 
 use agent::Agents;
 use lifecycle::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef};

@@ -1,4 +1,4 @@
-//! Conversion to response bodies.
+//! Conversion of managed certificates, their deployments and counts to response bodies.
 
 use agent::tables::DeploymentRow;
 use api::certificates::{

@@ -31,7 +31,7 @@ pub(super) fn credential(version: &Version, ca_versions: CaVersions) -> Credenti
     }
 }
 
-/// Returns the view of a generated version. For a certificate, the view contains facts about the generation.
+/// Returns the view of a generated version. For a certificate, the view contains the parameters that the store used.
 pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> CredentialView<SecretJson> {
     let mut shown = credential(version, ca_versions);
     if matches!(version.value, Value::Certificate(_))

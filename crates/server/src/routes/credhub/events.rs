@@ -21,8 +21,8 @@ use crate::credhub::Refused;
 use crate::events::{Followed, Follower};
 use crate::routes::events::{id_of, place_of};
 
-/// Interval of checks of a subscriber's permissions while there are at most [`LOOKS_MAX`] subscribers. A revoked permission takes
-/// effect within a second.
+/// Interval between checks of a subscriber's permissions while there are at most [`LOOKS_MAX`] subscribers. A revoked permission
+/// takes effect within a second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Maximum subscribers that a node checks in one [`POLL_INTERVAL`]. If there are more, each is checked less often.
@@ -36,8 +36,8 @@ const PASSED_MAX: usize = 500;
 /// `credential.deleted`, with the name but without the value.
 ///
 /// The first event is `ready`. Its member `resumed` is true if all events since `Last-Event-ID` follow. If `resumed` is false, or
-/// after the event `lagged`, events may be missing. `place` only contains an ID for `Last-Event-ID`. `access` reports that the
-/// caller's permissions may have changed. If the caller itself lost access, the stream ends after this event.
+/// after the event `lagged`, events may be missing. The event `place` contains only an ID for `Last-Event-ID`. The event `access`
+/// reports that the caller's permissions may have changed. If the caller has lost all access, the stream ends after this event.
 pub(super) async fn follow(
     context: Context,
     Principal(requester): Principal,

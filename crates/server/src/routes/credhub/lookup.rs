@@ -16,7 +16,7 @@ use crate::credhub::Refused;
 const NAMES_MAX: usize = 1_000;
 
 /// Looks up `{"lookups": [["/team/pipeline/x", "/team/x"], …]}`: for each list the first name that the caller may read. Returns
-/// `{"results": […]}` in the same order, with `null` where no name matches. Uses one statement for all.
+/// `{"results": […]}` in the same order, with `null` where no name matches. Uses one SQL statement for all lookups.
 pub(super) async fn lookup(
     context: Context,
     Principal(requester): Principal,

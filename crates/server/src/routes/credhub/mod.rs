@@ -1,8 +1,8 @@
 //! The credential store with CredHub's API, on its own listener. The listener also serves endpoints that CredHub does not have.
 //!
-//! Statuses, texts and peculiarities are the same as in CredHub 2.15, because its clients expect them. A wrong method is 404 with
-//! an empty body. A caller without read permission gets 404. An unknown field is 422 when a value is set, and 400 when it is
-//! generated.
+//! Status codes, texts and peculiarities are the same as in CredHub 2.15, because its clients expect them. An unsupported method
+//! returns 404 with an empty body. A caller without read permission gets 404. An unknown field returns 422 when a value is set, and
+//! 400 when a value is generated.
 
 mod access;
 pub(super) mod answer;

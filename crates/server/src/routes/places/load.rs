@@ -22,10 +22,10 @@ pub(super) fn routes() -> Api {
         .route(Permission::NodeRead, routes!(trace))
 }
 
-/// Shows rates, queues and times of the key services that this server reads, over the time since the previous request.
+/// Shows the load (rates, queues and times) of the key services that this server reads, over the time since the previous request.
 ///
-/// The services are in `keys.monitor_urls` of the server's configuration. A service that does not respond is in `away`. The members
-/// are the same as in `bulla key top --json`.
+/// The services are in `keys.monitor_urls` of the server's configuration. A service that does not respond is listed in `away`. The
+/// members are the same as in `bulla key top --json`.
 #[utoipa::path(get, path = "/api/v1/key-load", operation_id = "getKeyLoad", responses((status = 200, body = Object)))]
 async fn load(Component(services): Component<Arc<dyn KeyServices>>) -> Json<Value> {
     Json(services.load().await)
@@ -42,7 +42,8 @@ async fn traces(Component(services): Component<Arc<dyn KeyServices>>) -> Json<Va
 
 /// Shows one request to the key service with the nodes that it was sent to, by its trace (32 hexadecimal digits) or request ID.
 ///
-/// Each service keeps recent requests in memory until it is restarted. An unknown ID has no `requests`.
+/// Each service keeps recent requests in memory until the service is restarted. For an unknown ID, the response contains no
+/// requests.
 #[utoipa::path(get, path = "/api/v1/key-traces/{id}", operation_id = "getKeyTrace", params(("id" = String, Path)),
     responses((status = 200, body = Object)))]
 async fn trace(

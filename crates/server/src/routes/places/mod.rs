@@ -113,7 +113,7 @@ async fn get_one(
     Ok(Revision(row.revision, site_view(row)))
 }
 
-/// Changes a site. Its nodes receive statements with the new attributes within a second.
+/// Changes a site. Its nodes receive signed statements with the new attributes within a second.
 #[utoipa::path(put, path = "/api/v1/key-sites/{site}", operation_id = "replaceKeySite",
     params(("site" = String, Path)), request_body = SiteBody, responses((status = 200, body = SiteView)))]
 async fn replace(

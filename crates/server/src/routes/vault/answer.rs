@@ -201,7 +201,6 @@ pub(super) fn destroyed_times() -> Map<String, Json> {
     ])
 }
 
-/// Returns the metadata of a version.
 pub(super) fn version_metadata(
     number: u64,
     mut times: Map<String, Json>,

@@ -1,4 +1,4 @@
-//! The mounts, and the LIST method.
+//! Names of the Vault mounts, and the HTTP method LIST.
 
 /// The mount of stored credentials.
 pub(super) const MOUNT: &str = "secret/";
