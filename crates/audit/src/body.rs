@@ -1,4 +1,4 @@
-//! Bodies of stored segments: compressed lines, encrypted under a key of each segment.
+//! Bodies of stored segments: compressed lines, encrypted under a separate key for each segment.
 
 use std::io::{self, Read as _};
 

@@ -29,7 +29,7 @@ pub enum AuditError {
     /// The line does not exist.
     #[error("segment {segment} has no line {line}")]
     NoLine {
-        /// Number of the segment.
+        /// Number of the segment, from 1.
         segment: u64,
         /// Index of the line, from 0.
         line: u64,
@@ -37,7 +37,7 @@ pub enum AuditError {
     /// The data key of a segment cannot be decrypted.
     #[error("the key of segment {segment} cannot be decrypted: {error}")]
     Sealed {
-        /// Number of the segment.
+        /// Number of the segment, from 1.
         segment: u64,
         /// The error of the decryption.
         error: OpenError,

@@ -17,7 +17,7 @@ pub struct AuditParts {
     pub keystore: KeyStore,
     /// Source of the current time; tests replace it.
     pub clock: Clock,
-    /// Settings of the audit log.
+    /// Interval of heads, witnesses, and retention policy.
     pub options: AuditOptions,
 }
 

@@ -32,11 +32,11 @@ const SPAN_DAYS: i64 = 7;
 pub enum Step {
     /// No work is due.
     Nothing,
-    /// This many rows of sealed events were deleted.
+    /// Rows of sealed events were deleted; contains the number of rows.
     Trimmed(u64),
-    /// The segment with this number was sealed.
+    /// A segment was sealed; contains the number of the segment.
     Sealed(u64),
-    /// The lines of the segment with this number were deleted.
+    /// The lines of a segment were deleted; contains the number of the segment.
     Pruned(u64),
 }
 

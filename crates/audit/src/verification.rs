@@ -19,7 +19,7 @@ const COMPARED_MAX: u64 = 50_000;
 /// Maximum number of walks over a chain. A segment that is sealed during a walk requires another one.
 const ATTEMPTS: usize = 3;
 
-/// Result of a verification.
+/// Result of [`AuditLog::verify`].
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
     /// Verified chains and their faults.
@@ -201,7 +201,7 @@ impl AuditLog {
     }
 }
 
-/// Points of the chains in signed heads.
+/// Chain hashes and segment hashes that signed heads attest. The verification compares the log with them.
 #[derive(Default)]
 struct SignedPoints {
     points: BTreeMap<(i64, i64), x509::Fingerprint>,

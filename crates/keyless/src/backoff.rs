@@ -1,4 +1,4 @@
-//! Pauses between retries.
+//! Random pauses before reconnects.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;

@@ -41,7 +41,7 @@ struct ErrorLabels {
     error: &'static str,
 }
 
-/// Metrics of all destinations.
+/// Metrics by destination: at most [`DESTINATIONS_MAX`], and [`OTHER`] for the rest.
 pub(crate) struct Destinations {
     durations: Family<Label, Histogram, fn() -> Histogram>,
     in_flight: Family<Label, Gauge>,
@@ -149,7 +149,6 @@ impl Destinations {
     }
 }
 
-/// Metrics of one destination.
 struct Destination {
     name: String,
     durations: Histogram,

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 /// Capacity in jobs that an empty queue retains. A larger capacity is freed.
 const KEPT: usize = 64;
 
-/// Maximum share. A queue of share 1 waits for at most this many of the most expensive jobs of another queue.
+/// Maximum share. Between two turns of a queue, another queue runs at most this many jobs of maximum work.
 pub const SHARE_MAX: u32 = 100;
 
 /// Minimum slots of each queue, however small its share: two slices of light work.
@@ -50,8 +50,8 @@ impl<T> Line<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Creates a single queue with share 1 and `waiting_max` slots. If there are more queues, all together have at most twice as
-    /// many slots, plus sixteen for each queue. `dearest` is the maximum work of one job, in µs.
+    /// Creates a single queue with share 1 and `waiting_max` slots. If there are more queues, all queues together have at most
+    /// twice `waiting_max` slots, plus sixteen for each queue. `dearest` is the maximum work of one job, in µs.
     #[must_use]
     pub fn new(waiting_max: usize, dearest: u64) -> Self {
         let mut fair = Self {
@@ -66,8 +66,8 @@ impl<T> FairQueue<T> {
         fair
     }
 
-    /// Sets the shares of the queues, by number, from their next turn on. A share of 0 disables a queue: it takes no new jobs, and
-    /// its waiting jobs still run. The maximum is [`SHARE_MAX`].
+    /// Sets the share of each queue, by queue number. A new share takes effect at the queue's next turn. A queue with share 0
+    /// accepts no new jobs, but still runs its waiting ones. The maximum is [`SHARE_MAX`].
     pub fn set_shares(&mut self, shares: &[u32]) {
         while self.lines.len() < shares.len() {
             self.lines.push(Line::new());
@@ -78,7 +78,7 @@ impl<T> FairQueue<T> {
         self.shares = self.lines.iter().map(|line| u64::from(line.share)).sum();
     }
 
-    /// Returns the number of waiting jobs.
+    /// Returns the number of waiting jobs in all queues.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting

@@ -18,7 +18,7 @@ pub(crate) struct FlowMonitor {
 }
 
 impl FlowMonitor {
-    /// Starts the monitor.
+    /// Creates a monitor that publishes the ratio in `ratio`.
     pub(crate) fn new(ratio: FlowRatioGauge) -> Self {
         ratio.set(1.0);
         Self { flow: Mutex::new(Flow::new(Instant::now())), ratio }

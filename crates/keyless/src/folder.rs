@@ -18,12 +18,12 @@ const OTHERS: u32 = 0o007;
 /// Reason why a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The system denied access to the folder or to a file in it.
+    /// The folder or a file in it cannot be accessed.
     #[error("cannot read the folder {path}: {source}")]
     Io {
         /// Path of the folder or file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Operating system error, for example for a missing permission.
         source: io::Error,
     },
     /// The folder has more files than the maximum.
@@ -42,7 +42,7 @@ pub enum UnusableKey {
     Kind(KeyType),
 }
 
-/// The interface of errors that occur when a file is read.
+/// An error that occurs when a file of a [`Folder`] is read.
 pub trait FileProblem {
     /// Returns whether the error may disappear without a change of the file. Such a file is read again at every refresh.
     fn may_heal(&self) -> bool;
@@ -96,7 +96,7 @@ pub struct Folder<T = KeyRef, E = UnusableKey> {
     files: HashMap<PathBuf, File<T>>,
 }
 
-/// Contents of a folder.
+/// Result of reading a folder: the contents of its files, and the problems found.
 #[derive(Debug)]
 pub struct FolderContents<T = KeyRef, E = UnusableKey> {
     /// Names and contents of all files. An unreadable file has its previous content.

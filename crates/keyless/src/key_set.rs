@@ -23,7 +23,6 @@ use crate::wire::Ski;
 pub struct Key {
     /// The implementation that signs with the key.
     pub(crate) signer: KeyRef,
-    /// Type of the key.
     pub(crate) kind: KeyType,
     /// Identifier of the key (SKI).
     pub(crate) ski: Ski,
@@ -114,7 +113,7 @@ impl Key {
     }
 }
 
-/// Kind of the sender of a request.
+/// Sender of a request: a client or another node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Requester {
     Client,

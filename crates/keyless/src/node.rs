@@ -5,8 +5,8 @@ use std::fmt;
 use uuid::Uuid;
 use x509::SpkiHash;
 
-/// Prefix of the URI in a node's certificate. Only the certificate profile for nodes issues such names. A node is accepted only
-/// with its own key.
+/// Prefix of the URI in a node's certificate. Only the certificate profile for nodes permits such URIs. The public key in the
+/// certificate must also be the node's key.
 pub const NODES_URI: &str = "spiffe://bulla/node";
 
 /// Suffix of the DNS name in a node's certificate. The domain does not exist; the name is never resolved.
@@ -39,7 +39,7 @@ impl NodeId {
 /// A node that is currently a member of the cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Member {
-    /// Identifier of the node.
+    /// Permanent identifier, as in the node's certificate.
     pub id: NodeId,
     /// Name of the node in logs and errors.
     pub name: String,

@@ -1,10 +1,10 @@
-//! Operations by opcode.
+//! Operations of the key service, by opcode.
 
 use keys::{Hash, Scheme};
 
 use crate::wire::{ErrorCode, opcode};
 
-/// The operation of a request.
+/// Operation that a request asks for: ping, signature, RSA decryption, sealing or unsealing.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
     /// Returns the payload unchanged.

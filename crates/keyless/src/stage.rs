@@ -41,7 +41,7 @@ pub enum Cost {
 }
 
 impl Cost {
-    /// All classes.
+    /// All classes, cheapest first.
     pub const ALL: [Self; 3] = [Self::Light, Self::Medium, Self::Heavy];
 
     /// Returns the class of a key type.
@@ -54,7 +54,7 @@ impl Cost {
         }
     }
 
-    /// Returns the name in metrics.
+    /// Returns the name of the class in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -201,7 +201,7 @@ pub struct LaneFigures {
     pub late: u64,
     /// Jobs that the caller cancelled.
     pub unwanted: u64,
-    /// Time spent signing.
+    /// Total time that workers spent on signatures.
     pub busy: Duration,
     /// Total time of jobs in the queue.
     pub waited: Duration,

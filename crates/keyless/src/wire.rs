@@ -43,7 +43,7 @@ pub mod tag {
     pub const EXTRA: u8 = 0x14;
     /// A Jaeger span context, binary or text.
     pub const TRACE: u8 = 0x15;
-    /// Context as a JSON object.
+    /// Context of the request as a JSON object; may contain a `request_id`.
     pub const CONTEXT: u8 = 0x16;
     /// Compliance region, 1 byte.
     pub const COMPLIANCE_REGION: u8 = 0x17;
@@ -94,7 +94,7 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// All error codes.
+    /// All error codes, in ascending order.
     pub const ALL: [Self; 11] = [
         Self::Cryptography,
         Self::KeyNotFound,
@@ -196,7 +196,7 @@ pub enum Malformed {
     Length {
         /// Tag of the item.
         tag: u8,
-        /// Length of the item.
+        /// Length of the item's data in bytes.
         length: usize,
     },
 }

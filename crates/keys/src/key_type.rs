@@ -1,4 +1,4 @@
-//! Types of keys.
+//! Types of keys: RSA, NIST curves, Ed25519 and ML-DSA.
 
 use coded::named;
 use x509::{KeyAlgorithm, PublicKey, SignatureAlgorithm};

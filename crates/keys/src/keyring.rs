@@ -46,11 +46,11 @@ const CANARY: &[u8] = b"bulla canary 1";
 /// Table, row and column of a secret. The ciphertext is bound to them and does not open elsewhere.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Context<'a> {
-    /// The table's name.
+    /// Name of the database table.
     pub table: &'a str,
     /// The row's primary key.
     pub row: &'a [u8],
-    /// The column's name.
+    /// Name of the column in `table`.
     pub column: &'a str,
 }
 

@@ -30,6 +30,6 @@ pub trait KeyProvider: Send + Sync + fmt::Debug {
 pub struct ProvidedKey {
     /// Locator by which the provider finds the key.
     pub locator: String,
-    /// The signer for this key.
+    /// Signer that calls the provider for each signature.
     pub signer: KeyRef,
 }

@@ -1,4 +1,4 @@
-//! Random bytes.
+//! Random bytes from the cryptography library.
 
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;

@@ -22,7 +22,7 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// All hashes.
+    /// All hashes, in the order of this enum.
     pub const ALL: [Self; 6] =
         [Self::Md5Sha1, Self::Sha1, Self::Sha224, Self::Sha256, Self::Sha384, Self::Sha512];
 
@@ -60,7 +60,7 @@ pub enum Scheme {
     /// RSASSA-PKCS1-v1_5 (RFC 8017 section 8.2) over a digest. The signer adds the DigestInfo, except for [`Hash::Md5Sha1`], which
     /// has none.
     RsaPkcs1(Hash),
-    /// RSASSA-PSS (RFC 8017 section 8.1) over a digest. MGF1 uses the same hash, and the salt has its length.
+    /// RSASSA-PSS (RFC 8017 section 8.1) over a digest. MGF1 uses the same hash; the salt is as long as the digest.
     RsaPss(Hash),
     /// ECDSA (FIPS 186-5 section 6.4) over a digest, on the curve of the key. A digest longer than the curve's order is truncated.
     /// The signature is DER.

@@ -1,4 +1,4 @@
-//! JSON with secrets.
+//! JSON text that is wiped when it is dropped, and hidden from `Debug`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,7 +28,7 @@ impl SecretJson {
         RawValue::from_string(text).map(Self)
     }
 
-    /// Serializes a value.
+    /// Serializes a value to JSON that is treated as secret.
     ///
     /// # Errors
     /// Errors of the value's `Serialize`, such as map keys that are not texts.

@@ -36,7 +36,7 @@ pub enum CallLimit {
 
 /// A private key that signs: in this process, in a hardware security module, or in a remote service.
 pub trait Signer: Send + Sync + fmt::Debug {
-    /// Returns the type of the key.
+    /// Returns the type of the key, which determines the supported schemes.
     fn key_type(&self) -> KeyType;
 
     /// Returns the public key: a DER SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
@@ -95,7 +95,8 @@ pub trait Signer: Send + Sync + fmt::Debug {
         Box::pin(std::future::ready(Err(SignError::Failed("this key cannot decrypt".to_owned()))))
     }
 
-    /// Returns the destination of signatures, for metrics. `None` for a key in this process, or an unknown destination.
+    /// Returns the remote service that signs with this key (HSM or cloud key service), for metrics. `None` if the key is in this
+    /// process, or the service is unknown.
     fn destination(&self) -> Option<Destination<'_>> {
         None
     }

@@ -36,7 +36,7 @@ pub enum TicketError {
     Library,
 }
 
-/// The current key and the previous key.
+/// Current and previous key for values that are valid for hours, such as session tickets.
 pub struct TicketKeys {
     life: Duration,
     held: RwLock<Vec<Generation>>,

@@ -1,4 +1,4 @@
-//! Converts the errors of each phase to outcomes.
+//! Converts the errors of each phase of a probe to outcomes.
 
 use outbound::dial::DialError;
 use outbound::resolve::ResolveError;

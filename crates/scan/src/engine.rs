@@ -528,7 +528,7 @@ impl Scheduler {
         self.under_way.insert(probe.id(), under_way);
     }
 
-    /// Returns the slots that a probe takes in addition to the total limit; its protocol's first.
+    /// Returns the slots that a probe takes in addition to the total limit. The slot of the protocol is first.
     fn slots(&self, target: &Target, address: IpAddr) -> impl Iterator<Item = Slot> + use<> {
         let class = Slot::Class(target.protocol);
         let limited = self.prober.options.class_limits.contains_key(&target.protocol);

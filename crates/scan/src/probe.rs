@@ -37,7 +37,7 @@ const ADDRESSES_TRIED_MAX: usize = 4;
 const HEAD_START: Duration = Duration::from_secs(2);
 /// Minimum and maximum timeout of a short handshake that tests which further versions and suites a server accepts.
 const INQUIRY_LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
-/// No separate timeout: the caller has one.
+/// Timeout where the caller sets its own, shorter one.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
 /// Prober of endpoints, with the state that all probes of a scanner share.
@@ -281,7 +281,7 @@ impl Prober {
         if allowed.is_empty() { Err(refused) } else { Ok(Cow::Owned(allowed)) }
     }
 
-    /// Opens a second connection with an older ClientHello; `None` when it shows no more than the first.
+    /// Opens a second connection with an older ClientHello; `None` when the second connection shows no more than the first.
     async fn retry_with_legacy_hello(&self, job: &Job, socket: SocketAddr) -> Option<ConnectionResult> {
         let limit = self.limit(job.pass, |limits| limits.dial);
         let stream = dial::connect(socket, limit).await.ok()?;

@@ -21,7 +21,7 @@ pub struct Progress {
     failures: Mutex<Vec<(ProbeOutcome, u64)>>,
 }
 
-/// A snapshot of [`Progress`].
+/// Values of the counters of [`Progress`] at one point in time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Total number of probes started or waiting.
@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub answered: u64,
     /// Targets skipped because this scan had already observed them (`--resume`).
     pub skipped: u64,
-    /// Duplicate targets.
+    /// Number of duplicate targets, which are not probed again.
     pub repeated: u64,
     /// Probes in progress.
     pub in_flight: usize,

@@ -8,7 +8,7 @@ use x509::verify::TrustStore;
 use x509::{Certificate, Fingerprint};
 
 named! {
-    /// A store of trust anchors.
+    /// A store of trust anchors: compiled in, the system's, or configured.
     pub enum TrustAnchors: "store of trust anchors" {
         /// The Mozilla root program, as compiled into this version. Chains to it are publicly trusted.
         Mozilla => "mozilla",
@@ -35,7 +35,7 @@ pub enum TrustError {
     Unreadable {
         /// Path of the file.
         path: String,
-        /// The error of the system.
+        /// Operating system error, for example for a missing file.
         #[source]
         source: std::io::Error,
     },

@@ -1,4 +1,4 @@
-//! Heartbeats of nodes, collected so that one statement writes all of a round.
+//! Heartbeats of nodes, collected so that one SQL statement writes all heartbeats of a round.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ pub(super) struct PendingHeartbeats(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Ends of leases that are not yet written, µs.
+    /// End of each node's lease, in µs since 1970-01-01 UTC, that is not yet in the database.
     pending: BTreeMap<Uuid, i64>,
     /// Round-trip times that each node reported to this server.
     measured: HashMap<Uuid, BTreeMap<Uuid, u32>>,

@@ -29,7 +29,7 @@ pub struct SitesParts {
     pub store: Store,
     /// Key store with the key that signs statements.
     pub keystore: KeyStore,
-    /// The clock. Servers with the same database must agree to within a few hundred milliseconds.
+    /// Clock of this server. The clocks of servers with the same database must agree to within a few hundred milliseconds.
     pub clock: Clock,
     /// Issuer of nodes' certificates.
     pub certify: Arc<dyn Certify>,
@@ -53,7 +53,7 @@ pub(crate) struct DirectoryState {
     pub(crate) looked: tokio::sync::Mutex<u64>,
     pub(crate) signer: OnceCell<Uuid>,
     pub(crate) steadiness: Mutex<HeartbeatContinuity>,
-    /// The numbers of the last known changes of policies, wraps and sealed keys.
+    /// The numbers of the last known changes of policies, wrapped policy keys and sealed keys.
     pub(crate) numbers: Numbers,
 }
 

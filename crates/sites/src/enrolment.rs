@@ -38,7 +38,7 @@ pub struct NewNodeToken {
     pub seconds: i64,
 }
 
-/// A newly created token.
+/// A new join token for one node, with its secret.
 #[derive(Debug)]
 pub struct CreatedNodeToken {
     /// The secret token, to be shown once.

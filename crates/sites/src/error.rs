@@ -26,13 +26,13 @@ pub enum SiteError {
     /// The object was changed after the caller read it.
     #[error("another request changed the object: read it again")]
     Changed,
-    /// A site with this many nodes cannot be deleted.
+    /// A site with nodes cannot be deleted. Contains the number of nodes.
     #[error("{0} nodes are at this site: retire them first")]
     NotEmpty(i64),
     /// The maximum number of objects is reached.
     #[error("the limit of {max} {what} is reached")]
     Full {
-        /// The kind of the object.
+        /// Plural name of the objects, such as `nodes`.
         what: &'static str,
         /// Maximum number.
         max: i64,

@@ -2,8 +2,9 @@
 //! open which keys.
 //!
 //! A node joins with a single-use token, and sends a heartbeat every quarter of a second. The other nodes get a signed
-//! [`Statement`](keyless::places::Statement) about it. The statement contains the attributes of its site and its token, never what
-//! the node claims. [`work`] is the protocol between nodes and the control plane, [`node`] is the node's side.
+//! [`Statement`](keyless::places::Statement) about the node. The statement contains the attributes of the node's site and join
+//! token, never attributes that the node claims. [`work`] is the protocol between nodes and the control plane, [`node`] is the
+//! node's side.
 
 mod beats;
 mod directory;

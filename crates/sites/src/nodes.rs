@@ -156,7 +156,8 @@ impl Sites {
         }
     }
 
-    /// Accepts a node's heartbeat, and returns the changes of other nodes. Needs no database statement unless its address changed.
+    /// Accepts a node's heartbeat, and returns the changes of other nodes. Queries the database only if the node is new, its
+    /// address changed, or it knows a newer state than this server.
     ///
     /// # Errors
     /// [`SiteError::Retired`], [`SiteError::Invalid`] for an invalid address; database errors.

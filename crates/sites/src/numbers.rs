@@ -13,26 +13,26 @@ pub(super) struct Numbers(RwLock<State>);
 struct State {
     /// Number of the last change that concerns all nodes.
     common: i64,
-    /// Number of the last change of each node's wraps.
+    /// Number of the last change of each node's wrapped policy keys.
     own: HashMap<Uuid, i64>,
-    /// Number of the last processed change of wraps.
+    /// Number of the last processed change of wrapped policy keys.
     seen: i64,
 }
 
 impl Numbers {
-    /// Returns the number after which to look for changed wraps. 0 before the first update.
+    /// Returns the number of the last processed change of wrapped policy keys. 0 before the first update.
     pub(super) fn seen(&self) -> i64 {
         self.0.read().seen
     }
 
-    /// Starts at the change `last`: all nodes request updates once, and older changes of wraps are skipped.
+    /// Starts at the change `last`: all nodes request updates once, and older changes of wrapped policy keys are skipped.
     pub(super) fn begin(&self, last: i64) {
         let mut state = self.0.write();
         state.common = last;
         state.seen = last;
     }
 
-    /// Records the last common change, and the last changes of nodes' wraps.
+    /// Records the last common change, and the last change of the wrapped policy keys of each node.
     pub(super) fn take(&self, common: i64, own: Vec<(Uuid, i64)>) {
         let mut state = self.0.write();
         state.common = state.common.max(common);

@@ -20,8 +20,8 @@ const IDLE_ROUNDS: u32 = 8;
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// Number of rows per query of a view update.
 const VIEW_ROWS: usize = 1_000;
-/// Maximum number of changed wraps per view update, 10 ms of database time. Their nodes request all updates; the rest follows in
-/// the next update.
+/// Maximum number of changed wrapped policy keys per view update, 10 ms of database time. Their nodes request all updates; the rest
+/// follows in the next update.
 const VIEW_WRAPS: usize = 10_000;
 
 impl Sites {
@@ -54,7 +54,7 @@ impl Sites {
         }
     }
 
-    /// Runs a round. Returns its errors. Without a signing key it still updates which nodes are present.
+    /// Runs a round, and returns its errors. Updates which nodes are present even if there is no signing key.
     async fn round(&self) -> Vec<SiteError> {
         // If heartbeats cannot be written, leases expire wrongly, so no node is recorded as gone. The time is read before writing,
         // because heartbeats that arrive during the write are not written yet.
@@ -110,8 +110,8 @@ impl Sites {
         Ok(())
     }
 
-    /// Updates the view of nodes and the numbers of changes of sealed keys. A caller that waits for another update shares one that
-    /// started after its call.
+    /// Updates the view of nodes and the numbers of changes of sealed keys. Concurrent callers share one update, if it started
+    /// after their call.
     pub(super) async fn update_view(&self) -> Result<(), SiteError> {
         let asked = self.0.looks.load(Ordering::SeqCst);
         let mut looked = self.0.looked.lock().await;

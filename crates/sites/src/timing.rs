@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 /// Time after a heartbeat for which a node counts as present. With one server, three heartbeats may be lost, or one may arrive 800
 /// ms late. With several servers, two may be lost, or one may arrive 500 ms late. The time for writing and the difference of the
-/// clocks reduce this. A node that is wrongly recorded as gone returns with its next heartbeat; until then, other nodes do not use
-/// it.
+/// clocks reduce these margins. A node that is wrongly recorded as gone returns with its next heartbeat; until then, other nodes do
+/// not use it.
 pub const LEASE: Duration = Duration::from_millis(1_100);
 /// Maximum pause of a node before it retries a control plane that did not respond.
 pub const AWAY_PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! All nodes in memory, in the order of their changes. Heartbeats are answered from here, without the database.
+//! All nodes in memory, in the order of their changes. Heartbeats are answered from this view, without the database.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::tables::NodeRow;
 use crate::work::{MEMBERS_MAX, Membership};
 
-/// State as of the last update: at most one member per node, and 40 bytes for each retired node.
+/// In-memory copy of the nodes as of the last update: at most one member per node, and 40 bytes for each retired node.
 #[derive(Default)]
 pub(super) struct View(RwLock<State>);
 

@@ -15,7 +15,7 @@ pub use keyless::places::SignedStatement;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Maximum number of statements in one response: about 700 KB.
+/// Maximum number of membership statements in one heartbeat response. 256 statements are about 700 KB.
 pub const MEMBERS_MAX: usize = 256;
 /// Maximum number of nodes in a node's report of round-trip times: the nearest ones.
 pub const MEASURED_MAX: usize = 64;
@@ -36,7 +36,7 @@ pub struct NodeEnrolment {
     pub name: Option<String>,
 }
 
-/// A request for the next certificate.
+/// Request of a node for its next certificate.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct NodeRenewal {
     /// CSR in PEM, signed with the key of the current certificate.
@@ -46,7 +46,7 @@ pub struct NodeRenewal {
 /// A node's new certificate, and its trust anchors for other nodes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct EnrolledNode {
-    /// Id of the node.
+    /// UUID that the control plane assigned to the node.
     pub node: Uuid,
     /// Name of the node, unique in the control plane.
     pub name: String,
@@ -76,7 +76,7 @@ pub struct Heartbeat {
     pub measured: BTreeMap<Uuid, u32>,
 }
 
-/// The response to a heartbeat.
+/// Response to a heartbeat: time, intervals, and changes of nodes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct HeartbeatResponse {
     /// Time of the control plane, milliseconds since 1970-01-01 UTC.
@@ -87,13 +87,13 @@ pub struct HeartbeatResponse {
     pub lease_ms: u64,
     /// Changes of all nodes, including the receiving one.
     pub membership: Membership,
-    /// Number of the last change of policies, sealed keys and the node's wraps. If it differs from the last known number, the node
-    /// requests the changes as [`News`].
+    /// Number of the last change of policies, sealed keys and the policy keys wrapped to the node. If it differs from the last
+    /// known number, the node requests the changes as [`News`].
     #[serde(default)]
     pub state: i64,
 }
 
-/// Changes of members.
+/// Changes of the members: nodes that became present, absent or retired.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Membership {
     /// Version of the membership after this response. The node sends it with the next heartbeat, and gets later changes only.
@@ -127,18 +127,19 @@ pub struct News {
     pub anew: bool,
     /// New, changed and deleted policies.
     pub policies: Vec<PolicyUpdate>,
-    /// New and withdrawn wraps of the node. A wrap is never sent after the keys that it opens.
+    /// Policy keys newly wrapped to the node, and withdrawn ones. A wrapped policy key is never sent after the sealed keys that it
+    /// opens.
     pub wraps: Vec<WrapUpdate>,
     /// New, resealed and withdrawn keys of all policies.
     pub keys: Vec<SealedKeyUpdate>,
 }
 
-/// A change of a policy.
+/// A new, changed or deleted policy.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PolicyUpdate {
-    /// Id of the policy.
+    /// UUID that the control plane assigned to the policy.
     pub id: Uuid,
-    /// Name of the policy.
+    /// Unique name.
     pub name: String,
     /// Formula that selects the nodes: a [`keyless::places::Formula`].
     pub formula: String,
@@ -153,7 +154,7 @@ pub struct PolicyUpdate {
 pub struct WrapUpdate {
     /// Id of the policy.
     pub policy: Uuid,
-    /// Number of the generation.
+    /// Number of the policy's generation, from 1.
     pub generation: u32,
     /// The wrapped key in base64. Absent once withdrawn: the node then drops the opened key.
     pub blob: Option<String>,
@@ -164,7 +165,7 @@ pub struct WrapUpdate {
 pub struct SealedKeyUpdate {
     /// SubjectPublicKeyInfo, which identifies the key, DER in base64.
     pub spki: String,
-    /// The display name.
+    /// Display name, which need not be unique.
     pub name: String,
     /// Stable name of the key type.
     pub kind: String,

@@ -16,7 +16,7 @@ pub struct AuditKeyRow {
     pub key: Uuid,
     /// UUID of the log, written in its heads.
     pub server: Uuid,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970-01-01 UTC.
     pub created_at_us: i64,
 }
 
@@ -27,9 +27,9 @@ pub struct WitnessRow {
     pub name: String,
     /// Number of the last head that the witness accepted.
     pub sequence: i64,
-    /// Start of the current failure, µs.
+    /// Start of the current failure, in µs since 1970-01-01 UTC. `None` while deliveries succeed.
     pub failing_since_us: Option<i64>,
-    /// Error of the current failure.
+    /// Error of the current failure. `None` while deliveries succeed.
     pub error: Option<String>,
 }
 

@@ -10,6 +10,6 @@ pub use segments::{
     NewSegment, SEALED_SEGMENTS, SegmentBody, SegmentRow, Segments, insert_segment, prune_segment,
 };
 
-/// Every statement of these tables, for the test that prepares them on both databases.
+/// Every SQL statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
 pub const STATEMENTS: &[ModuleStatements] = &[heads::SENDS, segments::SENDS];

@@ -28,7 +28,7 @@ pub struct NewSegment {
     pub last: i64,
     /// Hash of the last event.
     pub hash: [u8; 32],
-    /// Latest time of an event in the segment, µs.
+    /// Latest time of an event in the segment, in µs since 1970-01-01 UTC.
     pub ends_at_us: i64,
     /// Head of the segment as JSON.
     pub head: String,
@@ -45,19 +45,19 @@ pub struct SegmentRow {
     pub number: i64,
     /// Head of the segment as JSON.
     pub head: String,
-    /// Size of the body in bytes. 0 once it is pruned.
+    /// Size of the body in bytes. 0 once the body is pruned.
     pub bytes: u64,
-    /// Time at which the body was pruned, µs.
+    /// Time at which the body was pruned, in µs since 1970-01-01 UTC. `None` until then.
     pub pruned_at_us: Option<i64>,
 }
 
-/// The body of a segment.
+/// A segment with its encrypted lines.
 pub struct SegmentBody {
     /// Id to which the sealed key is bound.
     pub id: Uuid,
     /// Head of the segment as JSON.
     pub head: String,
-    /// Sealed key of the body. `None` once it is pruned.
+    /// Sealed key of the body. `None` once the body is pruned.
     pub data_key: Option<Vec<u8>>,
     /// Compressed and encrypted lines. `None` once they are pruned.
     pub body: Option<Vec<u8>>,
@@ -172,7 +172,7 @@ impl Segments<'_> {
         found.map_or(Ok((0, [0; 32])), |mut row| Ok((row.int()?, row.hash()?)))
     }
 
-    /// Returns the body of a segment.
+    /// Returns a segment's head and encrypted lines. `None` if the segment does not exist.
     ///
     /// # Errors
     /// Database errors.

@@ -12,7 +12,7 @@ use super::webhook::WebhookWitness;
 pub struct WitnessOptions {
     /// A file to which each head is appended as a line.
     pub file: Option<PathBuf>,
-    /// Address of a syslog server.
+    /// Syslog server to which each head is sent as one message.
     pub syslog: Option<SyslogAddress>,
     /// Webhook to which each head is posted.
     pub webhook: Option<WebhookWitness>,

@@ -1,4 +1,4 @@
-//! The trait of witnesses.
+//! The trait for external systems that store signed heads.
 
 use std::fmt;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::wire::PORT;
 
-/// Address of a key service.
+/// Address of a key service: a Unix socket, or a host and port with TLS.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Server {
     /// A Unix socket on this host: `unix:PATH`.

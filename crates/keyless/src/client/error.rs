@@ -42,9 +42,9 @@ pub enum ClientError {
     /// The server refused the request.
     #[error("{server} answered with an error: {code}", code = code.name())]
     Refused {
-        /// Address of the server.
+        /// Server that refused the request.
         server: Server,
-        /// The error code of the protocol.
+        /// Reason for the refusal, as sent by the server.
         code: ErrorCode,
     },
     /// The payload is longer than a message permits.

@@ -1,4 +1,4 @@
-//! Attributes of a node.
+//! Attributes of a node, such as `country=DE`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ pub const VALUE_MAX: usize = 64;
 /// Reserved words of formulas, which cannot be names.
 const RESERVED: [&str; 3] = ["and", "or", "not"];
 
-/// Errors in attributes.
+/// Reason why attributes are rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadAttribute {
     /// The name is invalid.

@@ -39,7 +39,7 @@ pub enum StatementError {
 /// Identity of a node. It is valid for about an hour, so that outdated information soon expires.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Statement {
-    /// ID of the node.
+    /// Permanent ID of the node.
     pub node: Uuid,
     /// Display name of the node.
     pub name: String,

@@ -10,7 +10,7 @@ use super::recorder::Slot;
 use crate::Key;
 use crate::tenant::Tenant;
 
-/// Record of a requested signature, without the time of the signature, and the reserved slot in the queue of records.
+/// Record of a requested signature, still without the time of the signature. Reserves a slot in the queue of records.
 pub(crate) struct Draft {
     slot: Slot,
     key: Arc<Key>,

@@ -21,14 +21,14 @@ pub enum RecordsError {
     File {
         /// Path of the folder or file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// Operating system error, for example for a full disk.
         #[source]
         source: io::Error,
     },
     /// A head is malformed, or does not follow the previous one.
     #[error("{path}: head {line} does not follow the previous head: heads were changed, removed or added")]
     Chain {
-        /// Path of the file of heads.
+        /// Path of the file that contains the heads.
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
@@ -38,7 +38,7 @@ pub enum RecordsError {
     Records {
         /// Path of the segment's file.
         path: PathBuf,
-        /// Number of the segment.
+        /// Number of the segment whose records do not match.
         segment: u64,
     },
 }

@@ -176,7 +176,7 @@ impl Recorder {
         self.shared.close(&mut self.shared.disk.lock())
     }
 
-    /// Writes records until stopped, and then the remaining ones.
+    /// Writes records periodically until `stop` is cancelled, and then the remaining ones.
     #[crate::boxed]
     pub async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("keyless-records");

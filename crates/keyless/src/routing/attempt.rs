@@ -52,7 +52,8 @@ impl RequestContext<'_> {
 /// Choice of the connection that carries a request to its node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Path {
-    /// The direct connection to the node. Without one, the connection to a node of the pod that forwards the request.
+    /// The direct connection to the node. Without a direct connection, the connection to a node of the same [pod](super::pod) that
+    /// forwards the request.
     Shortest,
     /// Only the direct connection to the node. For forwarded requests, which are not forwarded again.
     Direct,
@@ -62,12 +63,12 @@ pub(super) enum Path {
 pub(super) struct Attempt {
     pub(super) peer: Arc<Peer>,
     pub(super) reply: Result<Vec<u8>, PeerError>,
-    /// The node of the pod that forwarded the request.
+    /// The node of the same [pod](super::pod) that forwarded the request.
     relay: Option<NodeId>,
 }
 
 impl Attempt {
-    /// Sends a request to one node and waits for the reply, at most as long as the request allows.
+    /// Sends a request to one node and waits for the reply, at most until the request's deadline.
     ///
     /// # Cancellation
     /// Dropping the future cancels the request, here and at the other node.

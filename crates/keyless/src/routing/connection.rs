@@ -20,7 +20,7 @@ use crate::native::proto::{Failure, PingReply, PingRequest, SignReply, SignReque
 use crate::native::{Client, Terms};
 use crate::node::NodeId;
 
-/// Capacity of the queue: requests, and as many cancellations.
+/// Capacity of the queue of outgoing messages: requests, and as many cancellations.
 const WAY_MAX: usize = 2 * NODE_MAX;
 
 /// Keeps a node connected until stopped, or until the router is dropped.
@@ -120,7 +120,8 @@ async fn read(peer: &Peer, mut replies: Streaming<SignReply>) -> Status {
     }
 }
 
-/// Converts a failure reply to an error. For a forwarded request, the failure is the relay's.
+/// Converts a failure reply to an error. If a relay sent the reply, `way` is the reason why the request did not reach its
+/// destination.
 fn failed(failure: Failure) -> PeerError {
     match failure.way() {
         failure::Way::Unspecified => PeerError::Answered(Status::new(failure.code.into(), failure.message)),

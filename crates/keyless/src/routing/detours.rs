@@ -69,12 +69,12 @@ impl Detours {
         self.0.get(&node).is_some_and(|detour| detour.round == 0 && !detour.helpers.is_empty())
     }
 
-    /// Returns all helpers.
+    /// Returns the helpers of all detours.
     pub(super) fn helpers(&self) -> BTreeSet<NodeId> {
         self.0.values().flat_map(|detour| detour.helpers.iter().copied()).collect()
     }
 
-    /// Adds the wanted nodes of each helper.
+    /// Adds to `wanted` the destinations that this node wants to reach through each helper.
     pub(super) fn add_wanted(&self, wanted: &mut HashMap<NodeId, BTreeSet<NodeId>>) {
         for (node, detour) in &self.0 {
             for helper in &detour.helpers {

@@ -1,9 +1,9 @@
-//! Reason why a node did not sign.
+//! Errors of requests to other nodes.
 
 use keys::SignError;
 use tonic::{Code, Status};
 
-/// Reason why a node sent no reply.
+/// Reason why a node returned no signature.
 #[derive(Clone, Debug)]
 pub(super) enum PeerError {
     /// The node has the maximum number of requests in progress, of the tenant or in total.

@@ -80,7 +80,7 @@ impl Holders {
         nearest.into_iter().map(|(_, peer)| Arc::clone(peer)).collect()
     }
 
-    /// Returns whether an unreachable holder may become reachable soon.
+    /// Returns whether requests should wait for a holder: a connection is being opened, or a relay may reach a holder.
     pub(super) fn may_come(&self) -> bool {
         self.peers.read().iter().any(|peer| peer.may_come())
     }

@@ -1,4 +1,4 @@
-//! Choice of the nodes that this node sends requests to: some at each site, and different ones for each sending node. Rendezvous
+//! Chooses the nodes to which this node sends requests: a few at each site. Each sending node chooses different ones. Rendezvous
 //! hashing spreads the load over a site's nodes, and replaces a lost node by the next in the same order.
 //!
 //! This node connects to all chosen nodes. If there are many, the nodes of its [pod](super::pod) share the connections.
@@ -271,8 +271,8 @@ impl Links {
         true
     }
 
-    /// Updates the number of nodes used at each site. The number doubles immediately if one owner for each node would be
-    /// overloaded, and is halved when half would suffice. Returns the sites whose number changed.
+    /// Updates the number of nodes used at each site. The number doubles immediately if each node, with one owner, would be
+    /// overloaded. It is halved when half of the nodes would suffice. Returns the sites whose number changed.
     fn update_owner_count(&mut self, now: Instant) -> HashSet<String> {
         let mut owners: HashMap<&str, f64> = HashMap::new();
         for (node, link) in self.peers.iter().filter(|(_, link)| link.wanted > 0) {

@@ -255,12 +255,12 @@ impl SiteMetrics {
         self.relayed.inc();
     }
 
-    /// Changes the number of connections.
+    /// Adds `change` to the number of connections to the site.
     pub(super) fn connected(&self, change: i64) {
         self.connections.inc_by(change);
     }
 
-    /// Changes the number of reachable nodes.
+    /// Adds `change` to the number of reachable nodes of the site.
     pub(super) fn reached(&self, change: i64) {
         self.nodes_up.inc_by(change);
         self.in_flight_max.inc_by(change * NODE_MAX as i64);

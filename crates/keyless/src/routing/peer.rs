@@ -45,7 +45,7 @@ pub(super) struct Peer {
     was_up: AtomicBool,
     /// Whether the direct connection will close soon, so that relays are preferred.
     is_leaving: AtomicBool,
-    /// Whether a relay may reach the node soon, or the pod has not yet assigned an owner.
+    /// Whether to wait for a relay to this node: a relay is connecting, or the pod has not yet assigned a relay.
     may_be_reached: AtomicBool,
     in_flight: AtomicUsize,
     by_tenant: Mutex<TenantCounts>,
@@ -170,7 +170,7 @@ impl Peer {
         Some(Rank { is_suspect, is_lacking: false, distance: distance(way_us), in_flight })
     }
 
-    /// Returns whether a path may exist soon.
+    /// Returns whether requests should wait for a path: the connection is being opened, or a relay may reach the node.
     pub(super) fn may_come(&self) -> bool {
         self.channel.state() == ConnectionState::Connecting || self.may_be_reached.load(Relaxed)
     }
@@ -288,7 +288,7 @@ impl Peer {
         self.update_reached();
     }
 
-    /// Returns whether this node can be a relay, now or soon. A lost connection does not count.
+    /// Returns whether this peer can be a relay: its connection is open, or was never open and has not failed.
     pub(super) fn is_available(&self) -> bool {
         match self.channel.state() {
             ConnectionState::Up => true,
@@ -357,7 +357,7 @@ impl Peer {
         self.send_through(Arc::clone(self), request)
     }
 
-    /// Returns the relay with the fewest requests in flight, among those that share the requests.
+    /// Returns the connected relay with the fewest requests in flight. Considers only the first `owners` connected relays.
     fn relay(&self) -> Option<Arc<Self>> {
         let relays = self.relays.read();
         let up = relays.iter().filter(|relay| relay.peer.channel.state() == ConnectionState::Up);

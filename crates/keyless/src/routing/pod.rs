@@ -1,8 +1,8 @@
-//! Pods: nodes of one site that share their connections to other sites. One node, the owner, connects to a destination and forwards
-//! the others' requests; a busy destination has several owners.
+//! Pods (not Kubernetes pods): groups of nodes of one site that share their connections to other sites. One node, the owner,
+//! connects to a destination and forwards the others' requests; a busy destination has several owners.
 //!
 //! There is no coordinator. Every node computes the same owners (rendezvous hashing with an upper bound for each node). Pings tell
-//! an owner which destinations are wanted; its replies list those that it reaches.
+//! an owner which destinations are wanted; its replies list the destinations that it reaches.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,7 @@ use super::rank::distance;
 use super::rendezvous::rank;
 use crate::node::{Member, NodeId};
 
-/// Approximate number of nodes in a pod. The number of pods at a site is a power of two that keeps pods at this size.
+/// Approximate number of nodes in a pod. The number of pods at a site is a power of two that keeps pods near this size.
 pub const POD_NODES: usize = 32;
 /// Maximum destinations that one node may want to reach through another node of its pod.
 pub const WANTED_MAX: usize = 4_096;

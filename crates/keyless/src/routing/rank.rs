@@ -1,4 +1,4 @@
-//! Ranking of nodes.
+//! Ranking of nodes for signature requests.
 
 /// Sort key of a node. Order of importance: no overdue reply, not known to lack the signing key, short round trip, few requests in
 /// flight.

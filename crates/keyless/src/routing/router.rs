@@ -96,7 +96,8 @@ impl Router {
         nodes.filter_map(|node| links.peer(node)).for_each(|peer| peer.doubt());
     }
 
-    /// Returns the holders for these nodes. A node that becomes a member later is added then. Must be called on a runtime.
+    /// Returns the holders for these nodes. Nodes that are not members yet are connected once they are members. Must be called on a
+    /// runtime.
     #[must_use]
     pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {
         let inner = &self.0;

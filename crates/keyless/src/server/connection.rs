@@ -1,4 +1,4 @@
-//! One connection: a single task reads and writes concurrently.
+//! One connection of the Keyless protocol: a single task reads and writes concurrently.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -415,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Replies to requests from one read are one write, up to the bytes of a read round.
+    /// Replies to requests from one read are sent in one write, up to the bytes of a read round.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn replies_to_pipelined_requests_are_written_together() {
         const MANY: usize = 4_096;

@@ -75,7 +75,7 @@ pub enum StartError {
     Bind {
         /// Address or path of the listener.
         place: String,
-        /// The error of the operating system.
+        /// Operating system error, for example for an address that is in use.
         source: io::Error,
     },
     /// The certificate, its key or a root is invalid.

@@ -61,7 +61,7 @@ pub struct NodesOptions {
     pub address: SocketAddr,
     /// The node's own certificate, and the roots of the other nodes.
     pub tls: TlsOptions,
-    /// Router, which knows the members.
+    /// Router with the current members, for requests that need another node.
     pub router: Router,
 }
 

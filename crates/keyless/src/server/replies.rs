@@ -13,10 +13,11 @@ use super::entry::{Entry, Failure};
 use crate::native::code_name;
 use crate::routing::RelayError;
 
-/// Result of a request.
+/// Payload of a reply, or the reason why the request failed.
 pub(super) type Outcome = Result<Vec<u8>, Failure>;
 
-/// Maximum bytes of finished but unread replies on one connection; beyond it, its streams accept no more requests.
+/// Maximum bytes of finished but unread replies on one connection. Above this limit, the connection's streams accept no more
+/// requests.
 const UNREAD_MAX: usize = 8 << 20;
 /// Bytes charged for a reply in addition to its signature.
 const REPLY: usize = 64;

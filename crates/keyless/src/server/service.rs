@@ -1,4 +1,4 @@
-//! Calls of the native protocol.
+//! The gRPC service of the native protocol.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ pub const BATCH_MAX: usize = 256;
 pub const INPUT_MAX: usize = 65_532;
 /// Maximum bytes of an input to seal, so that the result can be unsealed.
 const SEALED_MAX: usize = INPUT_MAX - keys::TICKET_OVERHEAD;
-/// Default keys of a page.
+/// Default number of keys in a page.
 const PAGE: usize = 100;
-/// Maximum keys of a page.
+/// Maximum number of keys in a page.
 const PAGE_MAX: usize = 1_000;
-/// Maximum keys that are checked for a page: keys that the tenant may not use are skipped, 1 µs each.
+/// Maximum number of keys that are checked for a page, 1 µs each. Keys that the tenant may not use are checked and skipped.
 const LOOKED_AT_MAX: usize = 4_096;
 /// Maximum requests of a stream that are read before replies are sent.
 const ROUND: usize = 64;

@@ -1,8 +1,8 @@
 //! Tenants: the owner of each request, with limits on processor share, rate and concurrent requests, and permissions for keys.
 //!
-//! Only its certificate identifies a client ([`Identity`]), never its messages. Clients that match no tenant belong to the tenant
-//! [`DEFAULT`], clients on a Unix socket to [`SOCKET`]. All settings can be changed at runtime: the counts of a tenant stay, and
-//! every connection uses the new configuration from its next request on.
+//! A client is identified only by its certificate ([`Identity`]), never by its messages. Clients that match no tenant belong to the
+//! tenant [`DEFAULT`], clients on a Unix socket to [`SOCKET`]. All settings can be changed at runtime: the counts of a tenant stay,
+//! and every connection uses the new configuration from its next request on.
 
 mod identity;
 mod options;

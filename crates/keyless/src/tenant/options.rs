@@ -69,8 +69,8 @@ impl TenantOptions {
         }
     }
 
-    /// Creates the default tenant for a configuration without one. `alone`: whether the configuration has no other tenant. Then
-    /// the service's setting decides about decryption.
+    /// Creates the default tenant for a configuration without one. `alone`: whether the configuration has no other tenant. If so,
+    /// the tenant may use RSA decryption whenever the service enables it.
     pub(super) fn of_others(alone: bool) -> Self {
         Self { rsa_decrypt: alone, ..Self::new(DEFAULT) }
     }

@@ -37,7 +37,7 @@ pub const TOLD_MAX: usize = 256;
 const SHARDS: usize = 16;
 /// Maximum rings that are tried before a trace is dropped, because a ring may be locked.
 const TRIES: usize = 4;
-/// Path of the traces.
+/// URL path of the list of traces.
 const PATH: &str = "/traces";
 
 /// The stored traces. Clones share them.
@@ -58,7 +58,7 @@ struct TraceStore {
     numbers: AtomicU64,
 }
 
-/// Ring that stores a request.
+/// Kind of a stored request; each kind has its own rings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     /// The request failed or was slow.

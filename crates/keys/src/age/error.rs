@@ -31,7 +31,7 @@ pub enum AgeError {
     /// The MAC of the header is wrong: the header was changed.
     #[error("the file's header was changed: the MAC does not match")]
     HeaderChanged,
-    /// Authentication of the content failed: the content was changed or truncated after this number of bytes.
+    /// Authentication of the content failed: the content was changed or truncated. Contains the number of bytes before the failure.
     #[error("the file was changed or truncated after {0} bytes of content")]
     Changed(u64),
     /// Data follows the last piece of the content.
@@ -40,7 +40,7 @@ pub enum AgeError {
     /// The text is neither a recipient nor a private key.
     #[error("{0}")]
     BadKey(&'static str),
-    /// Error of the operating system.
+    /// The file cannot be read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
 }

@@ -1,4 +1,4 @@
-//! The header: its stanzas (one for each recipient) and its MAC.
+//! The header of an age file: its stanzas (one for each recipient) and its MAC.
 
 use std::io::Read;
 

@@ -7,7 +7,7 @@ use super::recipient::{Identity, Recipient};
 /// Passphrase or recipients to which a file is encrypted.
 #[derive(Clone, Debug)]
 pub enum Seal {
-    /// A passphrase.
+    /// Encrypts the file with a key that is derived from the passphrase.
     Passphrase(SecretString),
     /// One or more recipients. Any one of their private keys decrypts the file.
     Recipients(Vec<Recipient>),

@@ -1,4 +1,4 @@
-//! The content: pieces of 64 KiB. Each piece is encrypted under its number, and the last piece is marked.
+//! The content of an age file: pieces of 64 KiB. Each piece is encrypted under its number, and the last piece is marked.
 
 use std::fmt;
 use std::io::{self, Read, Write};

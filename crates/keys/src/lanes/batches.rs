@@ -7,9 +7,9 @@ use crate::KeyType;
 named! {
     /// Key types whose signatures are computed in batches, if the processor supports it.
     ///
-    /// The check of an RSA signature is complete: the signature is correct if it leads back to its input. The checks on the curves
-    /// find arithmetic faults, but no bias of a nonce; a biased nonce reveals the key through signatures that all verify. So RSA is
-    /// the default, and the curves are optional until others have reviewed the arithmetic.
+    /// The check of an RSA signature is complete: a signature that passes is correct. The checks on the curves find arithmetic
+    /// faults, but no bias of a nonce. A biased nonce reveals the key through signatures that all verify. So RSA is the default,
+    /// and the curves are optional until others have reviewed the arithmetic.
     #[derive(Default)]
     pub enum Batches: "choice of batches" {
         /// No batches. The library makes every signature alone.

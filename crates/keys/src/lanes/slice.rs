@@ -14,7 +14,7 @@ use crate::{KeyType, PrivateKey, Scheme, SignError, Signer as _};
 pub struct SignJob<'a> {
     /// Key that signs.
     pub key: &'a PrivateKey,
-    /// Signature scheme.
+    /// Signature scheme, which the key must support.
     pub scheme: Scheme,
     /// Input: a digest, or the message for Ed25519.
     pub input: &'a [u8],

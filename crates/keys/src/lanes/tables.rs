@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-/// Returns whether the tables are correct. Logs an error once if they are not.
+/// Logs an error, once, if `are_sound` is false. Returns `are_sound`.
 pub(super) fn are_sound(are_sound: bool, curve: &str, said: &Once) -> bool {
     if !are_sound {
         said.call_once(|| {

@@ -17,7 +17,7 @@ pub enum KeyringError {
     File {
         /// Path of the file.
         path: PathBuf,
-        /// The error of the operating system.
+        /// Operating system error, for example for a missing permission.
         error: io::Error,
     },
     /// Users other than the owner may read or write the key file.

@@ -19,7 +19,7 @@ pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
 pub use passphrase::{Argon2Cost, PassphraseSource};
 pub use wrapped::{MissingFileAction, UnwrappedKey, Wrapper};
 
-/// Source of a master key.
+/// Source of a master key: a file, a passphrase, an external service, or a hardware security module.
 #[derive(Clone, Debug)]
 pub enum MasterKeySource {
     /// A file of 32 bytes that only its owner (and group) may read.

@@ -25,7 +25,7 @@ pub enum TokenError {
     Module {
         /// Path of the library.
         module: PathBuf,
-        /// The error of the system or the module.
+        /// Reason, as reported by the operating system or the module.
         reason: String,
     },
     /// No token has this label.

@@ -1,6 +1,7 @@
 //! Context that sealed bytes are bound to, so that they do not open for another purpose.
 
-/// Context of a wrapped seed. The node's public key is also bound, so a node's statement can be renewed without a new wrap.
+/// Context of a wrapped seed. The node's public key is also bound, but not the node's statement: a statement can be renewed without
+/// wrapping the seed again.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct WrapContext {
     /// UUID of the policy.

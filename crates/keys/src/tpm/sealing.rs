@@ -1,4 +1,4 @@
-//! Sealing under the storage root key, and opening.
+//! Sealing of a secret under the TPM's storage root key, and opening it.
 
 use zeroize::Zeroizing;
 

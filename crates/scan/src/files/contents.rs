@@ -48,7 +48,7 @@ pub struct CertificateFound {
 /// Result of reading a file: its format and its certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Contents {
-    /// Format of the file.
+    /// Format, detected from the content of the file.
     pub format: Format,
     /// The certificates in file order.
     pub certificates: Vec<CertificateFound>,

@@ -61,7 +61,7 @@ impl<'a> Store<'a> {
         self.number()
     }
 
-    /// Reads one entry that `more` entries follow; `None` when it cannot be read.
+    /// Reads one entry, which is followed by `more` further entries; `None` when it cannot be read.
     fn entry(&mut self, entry: u32, more: u32, found: &mut Vec<CertificateFound>) -> Option<()> {
         let (kind, alias) = self.entry_head()?;
         let certificates = match kind {

@@ -14,11 +14,11 @@ pub const DEPTH_MAX: usize = 64;
 pub struct WalkedFile {
     /// Path of the file or directory.
     pub path: PathBuf,
-    /// The contents of the file, or the error.
+    /// Certificates of the file, or the reason why it could not be read.
     pub result: Result<Contents, FileError>,
 }
 
-/// Counters of a walk.
+/// Numbers of files that a directory walk read, and of files and links that it skipped.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct WalkCounts {
     /// Number of files read.

@@ -8,7 +8,7 @@ use x509::UnixTime;
 
 use super::list::List;
 
-/// Kind of a fetched resource.
+/// Kind of a fetched resource: a CRL or an OCSP response.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Fetched {
     /// A CRL.
@@ -44,8 +44,8 @@ pub struct RevocationCounts {
     pub lists_at_hand: u64,
     /// OCSP lookups answered from the cache, including cached failures.
     pub answers_at_hand: u64,
-    /// Histogram of the CRLs' ages (since thisUpdate) when they gave a verdict: one bucket for each of [`LIST_AGES_S`], and one for
-    /// older CRLs.
+    /// Histogram of the CRLs' ages (time since thisUpdate) when a verdict was based on them: one bucket for each of
+    /// [`LIST_AGES_S`], and one for older CRLs.
     pub list_ages: [u64; LIST_AGES_S.len() + 1],
     /// Sum of the CRLs' ages in `list_ages`, in seconds.
     pub list_ages_sum_s: u64,
@@ -53,9 +53,9 @@ pub struct RevocationCounts {
     pub requests: u64,
     /// Conditional requests with a 304 (Not Modified) response.
     pub not_modified: u64,
-    /// CRLs parsed.
+    /// Number of parsed CRLs.
     pub lists_read: u64,
-    /// Entries of the parsed CRLs.
+    /// Total number of entries in the parsed CRLs.
     pub entries_read: u64,
     /// Memory of the parsed CRLs in bytes, before any was evicted.
     pub octets_packed: u64,

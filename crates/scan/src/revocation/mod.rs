@@ -144,7 +144,7 @@ impl RevocationChecker {
     }
 
     /// Returns the revocation status of `certificate` by `issuer` at `now`. `staple` is the stapled OCSP response of the handshake.
-    /// Takes [`RevocationOptions::limit`] at most. Errors are a verdict, [`Verdict::Unknown`].
+    /// Takes [`RevocationOptions::limit`] at most. After an error the verdict is [`Verdict::Unknown`].
     ///
     /// # Cancellation
     /// Dropping the future cancels fetches without other waiters.

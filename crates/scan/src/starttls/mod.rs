@@ -31,8 +31,8 @@ pub enum Step {
     Ready {
         /// Bytes to send in plaintext before the ClientHello.
         send: Vec<u8>,
-        /// Whether the server sent plaintext after its go-ahead. It was dropped, as RFC 3207 section 6 requires; such a server
-        /// mixes data from before and inside TLS.
+        /// Whether the server sent plaintext after its go-ahead, which was dropped as RFC 3207 section 6 requires. Such a server
+        /// mixes data received before TLS with data inside TLS.
         injected: bool,
     },
     /// The dialogue failed, so there is no TLS.

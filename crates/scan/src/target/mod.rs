@@ -56,7 +56,7 @@ pub struct Target {
     pub port: u16,
     /// STARTTLS protocol of the endpoint.
     pub protocol: Protocol,
-    /// Source of the protocol.
+    /// Whether the protocol was given, guessed from the port, or is the default.
     pub protocol_source: ProtocolSource,
     /// Server name (SNI), if it differs from the host.
     pub server_name: Option<HostName>,
@@ -91,7 +91,8 @@ impl Target {
         Self { of_network: true, ..self }
     }
 
-    /// Returns whether the target is an address of a scanned network. A server is not expected at each of its addresses.
+    /// Returns whether the target is an address of a scanned network. Most addresses of a network are not expected to have a
+    /// server.
     #[must_use]
     pub fn is_from_network_range(&self) -> bool {
         self.of_network

@@ -137,7 +137,7 @@ impl Protocol {
         Self::UPGRADED.into_iter().find(|protocol| name.eq_ignore_ascii_case(protocol.name()))
     }
 
-    /// Returns the default port.
+    /// Returns the default TCP port; 0 for files and cloud stores.
     #[must_use]
     pub fn default_port(self) -> u16 {
         match self {

@@ -20,7 +20,8 @@ pub enum Question {
     WeakSuite,
     /// Broken cipher suites only, for servers that prefer a suite that only lacks forward secrecy.
     BrokenSuite,
-    /// Static RSA with strong ciphers only, for servers that prefer a broken suite.
+    /// Offers only static RSA suites with strong ciphers. Detects support that [`Self::WeakSuite`] cannot show when the server
+    /// prefers a broken suite.
     StaticRsaSuite,
 }
 
@@ -56,7 +57,7 @@ pub enum Weakness {
     NoForwardSecrecy,
 }
 
-/// Returns the weaknesses of a cipher suite.
+/// Returns the weaknesses of a cipher suite, by its number on the wire. Empty for a strong suite.
 #[must_use]
 pub fn weaknesses(suite: u16) -> Vec<Weakness> {
     const BROKEN: [&str; 7] = ["RC4", "_DES_", "DES40", "3DES", "NULL", "EXPORT", "anon"];

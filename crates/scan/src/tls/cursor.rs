@@ -71,8 +71,8 @@ pub(super) fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Appends a vector with an 8-bit length. All vectors written here are far shorter; a longer one would give an invalid message but
-/// no panic.
+/// Appends a vector with an 8-bit length. All vectors written here are far shorter; a longer one would make the message invalid,
+/// without a panic.
 pub(super) fn put_vec8(out: &mut Vec<u8>, content: &[u8]) {
     out.push(u8::try_from(content.len()).unwrap_or(u8::MAX));
     out.extend_from_slice(content);

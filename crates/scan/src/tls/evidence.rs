@@ -2,7 +2,7 @@
 
 use super::names;
 
-/// Everything a server sent until the handshake was stopped; incomplete if it failed earlier.
+/// Everything a server sent until the handshake was stopped. Incomplete if the handshake failed.
 ///
 /// The handshake is never resumed: no ticket, session or pre-shared key is offered, so all data was sent in this handshake.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -33,15 +33,15 @@ pub struct Evidence {
     pub session_ticket: TicketOffer,
     /// Whether the server has proved possession of the leaf's key.
     pub proof: Proof,
-    /// Whether the server indicates that it supports a newer version than it chose (RFC 8446 section 4.1.3), although that version
-    /// was offered: an intermediary tampers, or the server is inconsistent.
+    /// Whether the server indicates support for a newer version than it chose (RFC 8446 section 4.1.3), although the newer version
+    /// was offered. Either an intermediary tampers, or the server is inconsistent.
     pub downgraded: bool,
     /// Description of the last warning alert; warnings are otherwise ignored.
     pub warning: Option<u8>,
     /// The alert that the server sent after the client's Finished, for completed handshakes (116 from a server that requires a
     /// client certificate).
     pub rejected: Option<u8>,
-    /// Bytes received.
+    /// Number of received bytes.
     pub bytes_in: u64,
 }
 
@@ -90,7 +90,7 @@ pub enum Failure {
     Alert {
         /// Level of the alert: 1 is a warning, 2 is fatal.
         level: u8,
-        /// See [`names::alert`].
+        /// Number of the alert description: see [`names::alert`].
         description: u8,
     },
     /// A message violates the protocol; contains the location.
@@ -99,9 +99,9 @@ pub enum Failure {
     /// The peer exceeds a limit that no valid peer reaches.
     #[error("more than {limit} {what}")]
     LimitExceeded {
-        /// The limited quantity.
+        /// What the limit counts, for the error text, such as `bytes in a record`.
         what: &'static str,
-        /// Maximum of the quantity.
+        /// The limit that was exceeded.
         limit: usize,
     },
     /// A message arrived in the wrong order.
@@ -109,13 +109,13 @@ pub enum Failure {
     UnexpectedMessage {
         /// The expected message.
         expected: &'static str,
-        /// See [`names::message`].
+        /// Type of the received message: see [`names::message`].
         found: u8,
     },
     /// The server chose something that was not offered, so the handshake cannot continue.
     #[error("the server chose {0}, which was not offered")]
     NotOffered(&'static str),
-    /// The handshake continues without a certificate; contains the reason.
+    /// The server sends no certificate in this handshake; contains the reason.
     #[error("no certificate: {0}")]
     NoCertificate(&'static str),
     /// The cryptographic library returned an error; contains the operation. A cause may be an invalid key share of the server.

@@ -28,7 +28,7 @@ pub use evidence::{Evidence, Failure, Proof, TicketOffer};
 pub use handshake::{Handshake, Step};
 pub use shares::{KeyShares, NoRandomness};
 
-/// Content of the ClientHello.
+/// Parameters of a handshake: server name, ALPN protocols, kind of ClientHello, and whether to finish.
 #[derive(Clone, Debug, Default)]
 pub struct ClientHelloContent {
     /// Server name to request; not sent for address literals (RFC 6066 section 3).

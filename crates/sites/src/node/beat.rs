@@ -23,8 +23,8 @@ use crate::work::{Heartbeat, HeartbeatResponse, MEASURED_MAX, Membership};
 
 /// Timeout of a heartbeat's response. The next heartbeat is due long before.
 const BEAT_WITHIN: Duration = Duration::from_secs(5);
-/// Time after which an unanswered heartbeat is sent a second time, over another connection. The lease leaves time for that. Both
-/// requests continue.
+/// Time after which an unanswered heartbeat is sent again over another connection, early enough to keep the lease. Both requests
+/// continue.
 const AGAIN_AFTER: Duration = Duration::from_millis(400);
 /// Number of heartbeats that are sent only once after one was sent twice: a slow control plane gets at most an eighth more load.
 const SENT_ONCE: u32 = 8;
@@ -117,7 +117,7 @@ impl KeyNode {
         nearest.map(|(node, way)| (Uuid::from_bytes(node.0), milliseconds(way))).collect()
     }
 
-    /// Applies the membership sent by the control plane at its time `now_s`, in seconds since 1970-01-01 UTC.
+    /// Applies the membership that the control plane sent. `now_s` is the control plane's time, in seconds since 1970-01-01 UTC.
     fn apply_members(&self, told: Membership, now_s: i64) {
         let mut known = self.known.lock();
         let MemberChanges { changed, absent } = known.members.take(told, now_s);
@@ -199,9 +199,9 @@ fn pause_after(failures: u32, asked: Option<Duration>) -> Duration {
 /// A request that runs in the background until it finishes or this handle is dropped.
 type PendingRequest<T> = AbortOnDropHandle<Result<T, ApiError>>;
 
-/// Sends a request, and sends it again if there is no response in time, unless that was done a few heartbeats ago. The first
-/// success counts. The other request continues until another pair replaces it: cancelling a request would close its HTTP/1.1
-/// connection, and the next retry would need a handshake.
+/// Sends a request, and sends it again if there is no response in time. After such a duplicate, the next [`SENT_ONCE`] requests are
+/// sent only once. Returns the first successful response. The slower request continues until the next duplicate: cancelling it
+/// would close its HTTP/1.1 connection, and the next retry would need a handshake.
 async fn send_hedged<T: Send + 'static>(
     twice: &mut DoubledHeartbeats<T>,
     ask: impl Fn() -> PendingRequest<T>,

@@ -65,7 +65,7 @@ impl KeyNode {
         }
     }
 
-    /// Rewrites the log as one page, once it has doubled.
+    /// Rewrites the log as one page, once the size of the log has doubled.
     async fn compact(&self, written: &mut u64) -> Result<(), NodeError> {
         let octets = self.aside(|folder| Ok(folder.pages().octets())).await?;
         if octets > PAGES_MIN.max(2 * *written) {

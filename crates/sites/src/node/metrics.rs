@@ -13,7 +13,7 @@ struct HowLabel {
     how: &'static str,
 }
 
-/// The gauges. Cheap to clone. Clones share them.
+/// Gauges of a node of the key service. Cheap to clone; clones share them.
 #[derive(Clone, Default)]
 pub struct NodeMetrics(Arc<Gauges>);
 

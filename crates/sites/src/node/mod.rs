@@ -41,9 +41,9 @@ use sealed::SealedKeys;
 pub use metrics::NodeMetrics;
 pub use sealed::SEALED_KEYS_MAX;
 
-/// Name of the node in the control plane's log.
+/// Name of this program in the control plane's log.
 const PROGRAM: &str = "bulla-node";
-/// Name of the source of these keys in the service.
+/// Source name of sealed keys in the key set.
 const SOURCE: &str = "sealed";
 
 /// Reason why a node cannot start or continue.
@@ -79,12 +79,12 @@ impl From<ApiError> for NodeError {
     }
 }
 
-/// A node's identity.
+/// Identity of a joined node, as stored in its directory.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
-    /// Id of the node.
+    /// UUID that the control plane assigned to the node.
     pub id: Uuid,
-    /// Name of the node.
+    /// Unique name.
     pub name: String,
     /// Name of its site.
     pub site: String,
@@ -95,7 +95,7 @@ pub struct NodeStatus {
 /// The certificate and trust anchors for connections with other nodes.
 #[derive(Clone, Debug)]
 pub struct NodeTls {
-    /// Certificate of the node.
+    /// Certificate of the node, with its private key.
     pub certificate: Arc<CertifiedKey>,
     /// Trust anchors in DER.
     pub roots: Vec<Vec<u8>>,
@@ -114,7 +114,7 @@ impl NodeTls {
     }
 }
 
-/// A node that has joined.
+/// A node of the key service that has joined its control plane.
 pub struct KeyNode {
     folder: Folder,
     name: String,

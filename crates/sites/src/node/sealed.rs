@@ -59,17 +59,17 @@ pub(super) struct SealedKeys {
     /// All changes up to this number are applied.
     next: i64,
     policies: HashMap<Uuid, Policy>,
-    /// Wrapped policy keys in base64.
+    /// Policy keys wrapped to this node, in base64.
     wraps: HashMap<Generation, String>,
     opened: HashMap<Generation, Arc<PolicyKey>>,
-    /// Generations wrapped to this node that its key could not open.
+    /// Generations whose wrapped policy key this node could not open.
     failed: HashSet<Generation>,
     keys: HashMap<SpkiHash, Sealed>,
     /// Keys that their policy's key could not open.
     broken: HashSet<SpkiHash>,
 }
 
-/// Results of opening wraps. `None` for a failure.
+/// Results of opening wrapped policy keys. `None` for a failure.
 pub(super) type Unwrapped = Vec<(Generation, Option<Arc<PolicyKey>>)>;
 
 pub(super) struct WrapToOpen {
@@ -165,8 +165,8 @@ impl SealedKeys {
         self.policies.insert(told.id, Policy { told, name, formula, nodes, holders });
     }
 
-    /// Applies a new or withdrawn wrap. Keys under a replaced wrap continue to sign until they are opened with the new one. Keys
-    /// under a withdrawn wrap stop.
+    /// Applies a new or withdrawn wrapped policy key. If it was replaced, the keys sealed to its generation continue to sign until
+    /// they are opened with the new one. If it was withdrawn, they stop.
     fn apply_wrap(&mut self, told: WrapUpdate) {
         let which = (told.policy, told.generation);
         self.opened.remove(&which);
@@ -192,7 +192,7 @@ impl SealedKeys {
         };
         let which = SpkiHash::of(&spki);
         self.broken.remove(&which);
-        // Invalid base64 counts as a wrap that cannot be opened, like a corrupt one.
+        // Invalid base64 counts as a wrapped policy key that cannot be opened, like a corrupt one.
         let blob = told.blob.as_ref().map(|blob| STANDARD.decode(blob).unwrap_or_default());
         let before = self.keys.remove(&which);
         let Some(blob) = blob else { return };
@@ -227,7 +227,7 @@ impl SealedKeys {
         }
     }
 
-    /// Returns the wraps that are not yet opened.
+    /// Returns the wrapped policy keys that are not yet opened.
     pub(super) fn to_unwrap(&self) -> Vec<WrapToOpen> {
         let is_new = |which: &Generation| !self.opened.contains_key(which) && !self.failed.contains(which);
         let new = self.wraps.iter().filter(|(which, _)| is_new(which));
@@ -316,7 +316,7 @@ impl SealedKeys {
         self.broken.len() + unopened
     }
 
-    /// Returns everything as one page.
+    /// Returns all policies, wrapped policy keys and sealed keys as one page.
     pub(super) fn whole(&self) -> News {
         News {
             next: self.next,

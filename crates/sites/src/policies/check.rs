@@ -26,9 +26,9 @@ pub struct Attribute {
 /// A node that satisfies a formula.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ResolvedNode {
-    /// Id of the node.
+    /// UUID that the control plane assigned to the node.
     pub id: Uuid,
-    /// Name of the node.
+    /// Unique name.
     pub name: String,
     /// Name of its site.
     pub site: String,
@@ -39,7 +39,7 @@ pub struct ResolvedNode {
 /// A site with nodes that satisfy a formula.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ResolvedSite {
-    /// Name of the site.
+    /// Unique name.
     pub name: String,
     /// Number of the site's nodes that satisfy the formula.
     pub satisfying: usize,
@@ -72,7 +72,7 @@ impl Resolved {
 }
 
 impl KeyPolicies {
-    /// Evaluates a formula. Changes nothing.
+    /// Evaluates a formula over the current nodes, without storing anything.
     ///
     /// # Errors
     /// [`PolicyError::Formula`]; database errors.

@@ -41,7 +41,7 @@ pub enum PolicyError {
         /// The newest generation.
         newest: u32,
     },
-    /// This many keys are sealed to the policy.
+    /// Keys are still sealed to the policy. Contains their number.
     #[error("{0} keys are sealed to this policy: seal the keys to another policy, or withdraw them first")]
     HasKeys(i64),
     /// Earlier rotations are still in progress.
@@ -52,7 +52,7 @@ pub enum PolicyError {
     /// The maximum number of objects is reached.
     #[error("the limit of {max} {what} is reached")]
     Full {
-        /// The kind of the object.
+        /// Plural name of the objects, such as `policies`.
         what: &'static str,
         /// Maximum number.
         max: i64,
@@ -63,12 +63,12 @@ pub enum PolicyError {
     /// The private key of a generation cannot be decrypted.
     #[error("the private key of the policy's generation {generation} cannot be opened: {why}")]
     Seed {
-        /// Number of the generation.
+        /// Number of the policy's generation, from 1.
         generation: u32,
         /// Reason of the failure.
         why: String,
     },
-    /// The search for satisfying nodes reached its limit.
+    /// The task that evaluates the formulas ended early, for example because the process shuts down.
     #[error("the check of which nodes satisfy the policy was interrupted")]
     Stopped,
     /// The cryptographic library failed.

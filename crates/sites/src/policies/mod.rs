@@ -39,15 +39,15 @@ pub use view::{GenerationView, LAGGING_MAX, PolicyView};
 pub const POLICIES_MAX: i64 = 1_000;
 /// Maximum number of changes of each kind in a response to a node.
 pub const STATE_ROWS_MAX: usize = 500;
-/// Interval of checks for changes: one statement each.
+/// Interval of checks for changes. Each check takes one SQL statement.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval in which old records of deletions are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
-/// Time in µs for which nodes are notified of deletions. Their certificates are valid for 7 days.
+/// Time in µs for which nodes are notified of deletions. The certificates of nodes are valid for 7 days.
 const REMOVED_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
 
 impl KeyPolicies {
-    /// Maintains wraps and sealed keys, until stopped.
+    /// Wraps policy keys to nodes and reseals keys after changes, until stopped.
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("key_policies");
@@ -74,7 +74,7 @@ impl KeyPolicies {
         }
     }
 
-    /// Runs a pass, if something changed since the last one or a full pass is due.
+    /// Runs a reconciliation pass, if something changed since the last one or a full pass is due.
     async fn reconcile_if_due(&self) -> Result<(), PolicyError> {
         if self.is_due().await? {
             self.reconcile().await?;
@@ -165,7 +165,8 @@ impl KeyPolicies {
         Ok(tables::Places::of(self.store()).policies(after, limit).await?)
     }
 
-    /// Creates a policy's next generation, and wraps it to its nodes. The policy's keys are then sealed to it step by step.
+    /// Creates a policy's next generation, and wraps the generation's private key to the policy's nodes. The keys sealed to the
+    /// policy are then resealed to the new generation step by step.
     ///
     /// # Errors
     /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.
@@ -243,7 +244,8 @@ impl KeyPolicies {
         }
     }
 
-    /// Returns a node's changes since the number `after`. Repeat the call with the returned `next` until there are no more.
+    /// Returns the changes after the number `after` that a node must apply. Repeat the call with the returned `next` until there
+    /// are no more.
     ///
     /// # Errors
     /// Database errors.

@@ -1,4 +1,4 @@
-//! Reconciliation of wraps: every generation is wrapped to exactly the nodes that satisfy its policy.
+//! Reconciliation: the policy key of every generation is wrapped to exactly the nodes that satisfy the policy.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,21 +18,21 @@ use super::registry::{KeyPolicies, WALK_EVERY, stored_formula};
 use crate::tables;
 use crate::tables::{GenerationRow, NewWrap, PolicyNode, PolicyRow, WrapKey};
 
-/// Number of wraps created and stored in one transaction: 0.2 s of CPU time, and 1.2 MB.
+/// Number of policy keys wrapped and stored in one transaction: 0.2 s of CPU time, and 1.2 MB.
 const BATCH: usize = 1_000;
 
-/// Result of a pass.
+/// Counts of wrapped policy keys that a reconciliation pass created or withdrew.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ReconcileResult {
-    /// Number of created wraps.
+    /// Number of created wrapped policy keys.
     pub made: usize,
-    /// Number of withdrawn wraps.
+    /// Number of withdrawn wrapped policy keys.
     pub withdrawn: usize,
-    /// Number of wraps that could not be created. Their nodes do not have the generation yet.
+    /// Number of wrapped policy keys that could not be created. Their nodes do not have the generation yet.
     pub failed: usize,
 }
 
-/// The input for creating wraps.
+/// The input for wrapping policy keys.
 struct PassInput {
     /// Generations by policy and number.
     generations: BTreeMap<(Uuid, u32), GenerationRow>,
@@ -53,8 +53,9 @@ impl KeyPolicies {
         Ok(is_over || passes.seen.is_none() || change != passes.change)
     }
 
-    /// Creates missing wraps and withdraws obsolete ones. If neither policies nor nodes changed since the last pass of this
-    /// process, wraps are checked once a minute. Takes three statements and one transaction per thousand wraps.
+    /// Creates missing wrapped policy keys and withdraws obsolete ones. If neither policies nor nodes changed since the last pass
+    /// of this process, they are checked once a minute. Takes three SQL statements and one transaction per thousand wrapped policy
+    /// keys.
     ///
     /// # Errors
     /// Database errors. Completed work stays.
@@ -113,8 +114,9 @@ impl KeyPolicies {
         }
     }
 
-    /// Compares the required and the existing wraps, both sorted by key. `seen` is the last change before the input was read; wraps
-    /// of other servers since then have newer numbers. The second result is whether no work is left for another pass.
+    /// Compares the required and the existing wrapped policy keys, both sorted by primary key. `seen` is the last change before the
+    /// input was read; other servers' changes since then have higher numbers. The second result is whether no work is left for
+    /// another pass.
     async fn walk(&self, scene: &PassInput, seen: i64) -> Result<(ReconcileResult, bool), PolicyError> {
         let (mut done, mut whole) = (ReconcileResult::default(), true);
         let mut wanted = scene.wanted().peekable();
@@ -150,7 +152,7 @@ impl KeyPolicies {
         }
     }
 
-    /// Calls [`Self::wrap`] if a batch of missing wraps is full, which bounds the memory for missing wraps.
+    /// Calls [`Self::wrap`] if a batch of missing wrapped policy keys is full, which bounds the memory.
     async fn wrap_batch(
         &self,
         scene: &PassInput,
@@ -165,7 +167,7 @@ impl KeyPolicies {
         Ok(is_whole)
     }
 
-    /// Creates and stores wraps. Returns false when their input is outdated.
+    /// Creates and stores wrapped policy keys. Returns false when their input is outdated.
     async fn wrap(
         &self,
         scene: &PassInput,
@@ -259,7 +261,7 @@ impl PassInput {
         self.generations.get(&(key.policy, key.generation))
     }
 
-    /// Returns the required wraps in the order of the database, each with its node's index.
+    /// Returns the primary keys of the required wrapped policy keys in the order of the database, each with its node's index.
     fn wanted(&self) -> impl Iterator<Item = (WrapKey, usize)> + '_ {
         self.generations.keys().flat_map(|(policy, generation)| {
             let nodes = self.satisfying.get(policy).map(Vec::as_slice).unwrap_or_default();

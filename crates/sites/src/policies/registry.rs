@@ -19,7 +19,7 @@ use crate::tables::{GenerationRow, SEALED_SEEDS};
 
 /// Maximum number of sealed keys, equal to a key service's limit: 2.5 KB each on every node.
 pub const SEALED_KEYS_MAX: i64 = 100_000;
-/// Interval of full passes over all wraps, also without changes.
+/// Interval of full passes over all wrapped policy keys, also without changes.
 pub(super) const WALK_EVERY: Duration = Duration::from_secs(60);
 /// Actor of automatic changes in the audit log.
 pub(super) const ACTOR: &str = "system:key-policies";
@@ -34,7 +34,7 @@ pub(super) struct RegistryState {
     pub(super) clock: Clock,
     /// Allows one pass at a time in this process.
     pub(super) passes: tokio::sync::Mutex<PassState>,
-    /// Number of wraps that the last pass could not create.
+    /// Number of wrapped policy keys that the last pass could not create.
     pub(super) unmade: AtomicUsize,
     /// Number of keys that the last pass could not seal again, and number of policies whose keys all failed.
     pub(super) stuck: AtomicUsize,
@@ -68,7 +68,8 @@ impl KeyPolicies {
         self.0.clock.now_us()
     }
 
-    /// Returns the numbers of wraps and of resealed keys that failed in this process' last pass.
+    /// Returns the number of wrapped policy keys that could not be created, and of keys that could not be resealed, in this
+    /// process' last pass.
     #[must_use]
     pub fn failures(&self) -> (usize, usize) {
         (self.0.unmade.load(Relaxed), self.0.stuck.load(Relaxed))

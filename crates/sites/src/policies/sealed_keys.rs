@@ -1,4 +1,5 @@
-//! Private keys sealed to policies. The person who sealed a key has seen it; to the server it is opaque.
+//! Private keys sealed to policies. They are sealed before they reach the server, which opens them only to reseal them after a
+//! rotation.
 
 use ::keys::KeyType;
 use ::keys::sealed::{OVERHEAD, check_sealed_key};
@@ -101,7 +102,7 @@ impl KeyPolicies {
         }
     }
 
-    /// Returns a sealed key.
+    /// Returns a sealed key by the SHA-256 of its SubjectPublicKeyInfo, without the sealed bytes.
     ///
     /// # Errors
     /// [`PolicyError::NotFound`]; database errors.

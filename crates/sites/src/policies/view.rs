@@ -1,4 +1,4 @@
-//! A policy with its state.
+//! A policy with the state of its generations.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::registry::{KeyPolicies, stored_formula};
 use crate::tables;
 use crate::tables::{GenerationRow, PolicyNode, PolicyRow};
 
-/// Maximum number of listed nodes without a wrap.
+/// Maximum number of listed nodes that do not have a generation yet.
 pub const LAGGING_MAX: usize = 20;
 
 /// A policy with its generations.

@@ -9,9 +9,9 @@ UPDATE key_places SET last_change = last_change + ?1 WHERE id = 1 RETURNING last
 pub(super) const LAST: &str = "-- key_changes_last
 SELECT last_change FROM key_places WHERE id = 1";
 
-/// Reserves numbers for `count` changes that nodes will read, and returns the first number. Until this transaction ends no other
-/// can reserve numbers, so that a reader never skips a lower number. Call it after [`lock_site`](super::lock_site), and before
-/// writing any row of a node.
+/// Reserves numbers for `count` changes that nodes will read, and returns the first number. Until this transaction ends, no other
+/// transaction can reserve numbers, so that a reader never skips a lower number. Call it after [`lock_site`](super::lock_site), and
+/// before writing any row of a node.
 ///
 /// # Errors
 /// Database errors.

@@ -1,6 +1,6 @@
 //! The handle [`Places`]. Its methods are in the neighboring files, each next to its SQL statements.
 
 store::handle! {
-    /// Sites, nodes, key policies, sealed keys and wraps.
+    /// Handle of the tables of sites, nodes, key policies, sealed keys and wrapped policy keys.
     Places
 }

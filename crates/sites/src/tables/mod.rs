@@ -40,7 +40,7 @@ pub use handle::Places;
 /// A site as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SiteRow {
-    /// Id of the site.
+    /// UUID that the control plane assigned to the site.
     pub id: Uuid,
     /// Unique name.
     pub name: String,
@@ -48,9 +48,9 @@ pub struct SiteRow {
     pub attributes: String,
     /// Revision, incremented with every change, from 1.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, in µs since 1970-01-01 UTC.
     pub updated_at_us: i64,
 }
 
@@ -180,7 +180,7 @@ pub(crate) const BULKS: &[&BulkStatement] = &[
     &sealed_keys::RESEAL,
 ];
 
-/// Returns every form of the statement for a page of nodes.
+/// Returns all variants of the SQL statement that lists nodes.
 pub(crate) fn composed() -> Vec<String> {
     nodes::composed()
 }
@@ -306,7 +306,7 @@ fn site_of(mut row: Row) -> Result<SiteRow, StoreError> {
     })
 }
 
-/// Every statement of these tables, for the test that prepares them on both databases.
+/// Every SQL statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
 pub const STATEMENTS: &[ModuleStatements] =
     &[ModuleStatements { both: ALL, sqlite: &[], postgres: &[], bulks: BULKS, composed }];

@@ -12,7 +12,7 @@ pub const KEM_OCTETS: usize = 1_216;
 /// A node as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeRow {
-    /// Id of the node.
+    /// UUID that the control plane assigned to the node.
     pub id: Uuid,
     /// Unique name.
     pub name: String,
@@ -30,23 +30,23 @@ pub struct NodeRow {
     pub kem: Vec<u8>,
     /// SHA-256 of the SubjectPublicKeyInfo in the node's certificate.
     pub spki_sha256: [u8; 32],
-    /// End of validity of the node's certificate, µs.
+    /// End of validity of the node's certificate, in µs since 1970-01-01 UTC.
     pub not_after_us: i64,
     /// The signed statement about the node, JSON.
     pub statement: String,
-    /// Time when the next statement is due, µs.
+    /// Time when the next statement is due, in µs since 1970-01-01 UTC.
     pub sign_at_us: i64,
     /// Revision, incremented with every change that a person makes.
     pub revision: i64,
     /// Number of the last change of the node that other nodes read.
     pub changed: i64,
-    /// Time of the enrolment, µs.
+    /// Time of the enrolment, in µs since 1970-01-01 UTC.
     pub enrolled_at_us: i64,
-    /// Time of the retirement, µs.
+    /// Time of the retirement, in µs since 1970-01-01 UTC. `None` while the node is in use.
     pub retired_at_us: Option<i64>,
     /// Whether the node was retired because it is no longer trusted.
     pub hostile: bool,
-    /// End of the node's lease, µs. 0 without a lease.
+    /// End of the node's lease, in µs since 1970-01-01 UTC. 0 without a lease.
     pub lease_until_us: i64,
     /// Whether the other nodes were notified that the node is present.
     pub present: bool,
@@ -71,7 +71,7 @@ pub struct NewStatement {
     /// [`NodeRow::sign_at_us`] and [`NodeRow::changed`] of the row that was signed. Of two statements for the same row only one is
     /// stored.
     pub made_from: (i64, i64),
-    /// Time when the next statement is due, µs.
+    /// Time when the next statement is due, in µs since 1970-01-01 UTC.
     pub sign_at_us: i64,
 }
 
@@ -115,7 +115,8 @@ SELECT count(*) FROM key_nodes WHERE retired_at IS NULL AND (site = ?1 OR CAST(?
 pub(super) const CERTIFIED: &str = "-- key_node_certified
 UPDATE key_nodes SET not_after = ?3 WHERE uuid = ?1 AND spki_sha256 = ?2 AND retired_at IS NULL";
 
-/// Sets `sign_at` to a time in the past, different for each change, so that statements signed before are not stored.
+/// Changes the address, and sets `sign_at` to a time in the past that differs for each change, so that statements signed for the
+/// old address are not stored.
 pub(super) const ADDRESS: &str = "-- key_node_address
 UPDATE key_nodes SET address = ?2, sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
 WHERE uuid = ?1 AND address <> ?2 AND retired_at IS NULL";
@@ -138,7 +139,7 @@ UPDATE key_nodes SET statement = :statement, sign_at = :sign_at, changed = :chan
 WHERE uuid = :node AND sign_at = :was_sign_at AND changed = :was_changed AND retired_at IS NULL"
 };
 
-/// Returns every form of the statement for a page of nodes.
+/// Returns all variants of the SQL statement that lists nodes.
 pub(super) fn composed() -> Vec<String> {
     let filters = (0..4_u32)
         .map(|bits| NodeFilter { site: (bits & 1 != 0).then_some(Uuid::nil()), retired: bits & 2 != 0 });
@@ -355,7 +356,7 @@ impl Places<'_> {
     }
 }
 
-/// Builds the statement of a page and its parameters. It contains only the conditions that are set.
+/// Builds the SQL statement of a page and its parameters. The statement contains only the conditions that are set.
 fn nodes_page(filter: &NodeFilter, begin: Value, limit: i64) -> (String, Vec<Value>) {
     let mut parameters = vec![begin];
     let mut statement = PAGE.to_owned();

@@ -12,7 +12,7 @@ use store::{SealedColumn, sealed_column};
 /// A policy as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyRow {
-    /// Id of the policy.
+    /// UUID that the control plane assigned to the policy.
     pub id: Uuid,
     /// Unique name.
     pub name: String,
@@ -26,16 +26,16 @@ pub struct PolicyRow {
     pub changed: i64,
     /// Actor that created the policy.
     pub created_by: String,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change, in µs since 1970-01-01 UTC.
     pub updated_at_us: i64,
 }
 
 /// A generation of a policy: one key pair.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GenerationRow {
-    /// Id to which the sealed seed is bound, with this table and column `seed`.
+    /// Id of the generation. The sealed seed is bound to this id, the table name and the column name `seed`.
     pub id: Uuid,
     /// Id of the policy.
     pub policy: Uuid,
@@ -43,7 +43,7 @@ pub struct GenerationRow {
     pub generation: u32,
     /// Public key that keys are sealed to.
     pub public: Vec<u8>,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970-01-01 UTC.
     pub created_at_us: i64,
 }
 
@@ -52,7 +52,7 @@ pub struct GenerationRow {
 pub enum PolicyRemoval {
     /// The policy was deleted.
     Done,
-    /// Not deleted: this many keys are sealed to the policy.
+    /// Not deleted, because keys are still sealed to the policy. Contains their number.
     HasKeys(i64),
     /// The policy does not exist.
     NotThere,
@@ -201,7 +201,8 @@ async fn insert_generation(tx: &mut Tx, generation: &GenerationRow, seed: &[u8])
     tx.execute(INSERT_GENERATION, parameters).await.map(drop)
 }
 
-/// Deletes a policy to which no key is sealed, with its generations, and notifies nodes. Its wraps are then obsolete.
+/// Deletes a policy to which no key is sealed, with its generations, and notifies nodes. The policy keys wrapped to nodes are then
+/// obsolete.
 ///
 /// # Errors
 /// Database errors.

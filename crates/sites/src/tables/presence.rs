@@ -15,7 +15,7 @@ const FLIPS_MAX: i64 = 1_000;
 pub struct NodeLease {
     /// Id of the node.
     pub node: Uuid,
-    /// End of the lease, µs.
+    /// End of the lease, in µs since 1970-01-01 UTC.
     pub until_us: i64,
 }
 
@@ -35,8 +35,8 @@ pub(super) const LEASES: BulkStatement = db::bulk! { (node uuid, until_at bigint
 UPDATE key_node_leases SET until_at = {max|greatest}(until_at, :until_at) WHERE node = :node"
 };
 
-/// Stores that a node is present or absent. The statement checks the lease again, because a heartbeat may have arrived since the
-/// query.
+/// Stores that a node is present or absent. The SQL statement checks the lease again, because a heartbeat may have arrived since
+/// the query.
 pub(super) const FLIP: BulkStatement = db::bulk! { (node uuid, present bigint, now bigint)
     "-- key_node_flip
 UPDATE key_node_leases SET present = :present WHERE node = :node AND present <> :present AND (until_at > :now) =
@@ -57,7 +57,7 @@ pub(super) async fn leave(tx: &mut Tx, node: Uuid) -> Result<(), StoreError> {
     tx.execute(LEAVE, vec![node.into()]).await.map(drop)
 }
 
-/// Extends leases. One statement for all. Retired and unknown nodes are ignored.
+/// Extends leases, all with one SQL statement. Retired and unknown nodes are ignored.
 ///
 /// # Errors
 /// Database errors.

@@ -13,7 +13,7 @@ pub struct SealedKeyRow {
     pub spki_sha256: [u8; 32],
     /// SubjectPublicKeyInfo in DER.
     pub spki: Vec<u8>,
-    /// The display name.
+    /// Display name, which need not be unique.
     pub name: String,
     /// Stable name of the key type.
     pub kind: String,
@@ -25,9 +25,9 @@ pub struct SealedKeyRow {
     pub generation: u32,
     /// Actor that sealed the key.
     pub created_by: String,
-    /// Time when the key was first stored, µs.
+    /// Time when the key was first stored, in µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// Time when the key was last sealed, µs.
+    /// Time when the key was last sealed, in µs since 1970-01-01 UTC.
     pub updated_at_us: i64,
 }
 
@@ -38,7 +38,7 @@ pub enum SealedPut {
     Stored,
     /// The policy does not exist.
     NoPolicy,
-    /// The key is sealed to an old generation; this is the newest.
+    /// The key is sealed to an old generation. Contains the newest generation.
     Behind(u32),
 }
 
@@ -198,7 +198,7 @@ pub async fn reseal_keys(
 }
 
 impl Places<'_> {
-    /// Returns a sealed key.
+    /// Returns a sealed key by the SHA-256 of its SubjectPublicKeyInfo, without the sealed bytes.
     ///
     /// # Errors
     /// Database errors.

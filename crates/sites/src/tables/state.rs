@@ -10,9 +10,9 @@ use db::{Cost, Row, StoreError, limit_of};
 /// A change of a policy, as nodes read it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyChange {
-    /// Id of the policy.
+    /// UUID that the control plane assigned to the policy.
     pub id: Uuid,
-    /// Name of the policy.
+    /// Unique name.
     pub name: String,
     /// Formula that selects the nodes.
     pub formula: String,
@@ -20,20 +20,20 @@ pub struct PolicyChange {
     pub generation: u32,
     /// Whether the policy was deleted.
     pub removed: bool,
-    /// Number of the change.
+    /// Change number, which orders the changes of all kinds.
     pub changed: i64,
 }
 
-/// A change of a wrap, as its node reads it.
+/// A change of a wrapped policy key, as its node reads it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WrapChange {
     /// Id of the policy.
     pub policy: Uuid,
-    /// Number of the generation.
+    /// Number of the policy's generation, from 1.
     pub generation: u32,
     /// The wrapped key. `None` once it is withdrawn.
     pub blob: Option<Vec<u8>>,
-    /// Number of the change.
+    /// Change number, which orders the changes of all kinds.
     pub changed: i64,
 }
 
@@ -44,7 +44,7 @@ pub struct KeyChange {
     pub spki_sha256: [u8; 32],
     /// SubjectPublicKeyInfo in DER.
     pub spki: Vec<u8>,
-    /// The display name.
+    /// Display name, which need not be unique.
     pub name: String,
     /// Stable name of the key type.
     pub kind: String,
@@ -54,16 +54,16 @@ pub struct KeyChange {
     pub generation: u32,
     /// The sealed bytes. `None` once the key is withdrawn.
     pub blob: Option<Vec<u8>>,
-    /// Number of the change.
+    /// Change number, which orders the changes of all kinds.
     pub changed: i64,
 }
 
 /// Changes after a number. Each list is in the order of its change numbers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct KeyStateChanges {
-    /// Changed policies.
+    /// New, changed and deleted policies.
     pub policies: Vec<PolicyChange>,
-    /// Changed wraps of the node.
+    /// Changed policy keys wrapped to the node.
     pub wraps: Vec<WrapChange>,
     /// Changed sealed keys of all policies.
     pub keys: Vec<KeyChange>,
@@ -122,7 +122,7 @@ impl KeyStateChanges {
 
 impl Places<'_> {
     /// Returns the number of the last change of policies and sealed keys, which all nodes read; 0 before the first. Reads only the
-    /// ends of two indexes. Wraps are separate for each node: [`Self::wraps_changed`].
+    /// ends of two indexes. Wrapped policy keys have separate changes for each node: [`Self::wraps_changed`].
     ///
     /// # Errors
     /// Database errors.
@@ -157,8 +157,8 @@ impl Places<'_> {
             more: false,
             anew,
         };
-        // A full list may continue after its end. Later changes of all lists then go to the next page, so that a key is never sent
-        // before the wrap that opens it.
+        // A full list may continue after its end. Later changes of all lists then go to the next page, so that a sealed key is
+        // never sent before the wrapped policy key that opens it.
         let ends = [
             (state.policies.len(), state.policies.last().map(|one| one.changed)),
             (state.wraps.len(), state.wraps.last().map(|one| one.changed)),

@@ -18,11 +18,11 @@ pub struct NodeTokenRow {
     pub attributes: String,
     /// Actor that created the token.
     pub created_by: String,
-    /// Creation time, µs.
+    /// Creation time, in µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// Expiry in µs. Later uses are rejected.
+    /// Expiry, in µs since 1970-01-01 UTC. Later uses are rejected.
     pub expires_at_us: i64,
-    /// Time at which the token was used, µs.
+    /// Time at which the token was used, in µs since 1970-01-01 UTC. `None` before its use.
     pub used_at_us: Option<i64>,
     /// Id of the node that enrolled with the token.
     pub node: Option<Uuid>,

@@ -1,4 +1,4 @@
-//! Wraps: generations' private keys, sealed to nodes.
+//! Wrapped policy keys: the private key of a policy generation, sealed to one node.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,23 +8,23 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{BulkStatement, Column, Cost, StoreError, Tx, limit_of};
 
-/// Primary key of a wrap.
+/// Primary key of a wrapped policy key.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct WrapKey {
     /// Id of the policy.
     pub policy: Uuid,
-    /// Number of the generation.
+    /// Number of the policy's generation, from 1.
     pub generation: u32,
     /// Id of the node.
     pub node: Uuid,
 }
 
-/// A wrap to store, and the node data that it is based on.
+/// A wrapped policy key to store, and the node data that it is based on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewWrap {
-    /// Primary key of the wrap.
+    /// Policy, generation and node for which the policy key is wrapped.
     pub key: WrapKey,
-    /// The wrapped key.
+    /// Output of `PolicyKey::wrap_for`: the wrapped key.
     pub blob: Vec<u8>,
     /// The node at the time of wrapping.
     pub place: PolicyNode,
@@ -33,9 +33,9 @@ pub struct NewWrap {
 /// A node that is not retired, with the data that policies need.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct PolicyNode {
-    /// Id of the node.
+    /// UUID that the control plane assigned to the node.
     pub id: Uuid,
-    /// Name of the node.
+    /// Unique name.
     pub name: String,
     /// Revision of the node; increases with every change.
     pub revision: i64,
@@ -74,14 +74,14 @@ pub(super) const CHANGED: &str = "-- key_policy_wraps_changed
 SELECT node, MAX(changed) FROM (
 SELECT node, changed FROM key_policy_wraps WHERE changed > ?1 ORDER BY changed LIMIT ?2) AS later GROUP BY node";
 
-/// Deletes withdrawn wraps. The nodes of a generation stay recorded as long as the generation exists, in case a node turns out to
-/// be untrustworthy.
+/// Deletes withdrawn wrapped policy keys. The nodes of a generation stay recorded as long as the generation exists, in case a node
+/// turns out to be untrustworthy.
 pub(super) const PURGE: &str = "-- key_policy_wraps_purge
 DELETE FROM key_policy_wraps WHERE removed_at < ?1
 AND NOT EXISTS (SELECT 1 FROM key_policy_generations g WHERE g.policy = key_policy_wraps.policy
                 AND g.generation = key_policy_wraps.generation)";
 
-/// Reads the public keys of nodes: one statement on PostgreSQL, one per node on SQLite.
+/// Reads the public keys of nodes: one SQL statement on PostgreSQL, one per node on SQLite.
 pub(super) const KEMS: BulkStatement = db::bulk! { (uuid uuid)
     "-- key_node_kems
 SELECT uuid, kem FROM key_nodes WHERE uuid = {any uuid}"
@@ -112,8 +112,8 @@ WHERE policy = :policy AND generation = :generation AND node = :node AND removed
   RETURNING node"
 };
 
-/// Stores wraps whose nodes, sites and generations are unchanged. Returns their number. `None` when a site has changed: repeat the
-/// pass.
+/// Stores wrapped policy keys whose nodes, sites and generations are unchanged. Returns the number of stored ones. `None` when a
+/// site has changed: repeat the pass.
 ///
 /// # Errors
 /// Database errors.
@@ -142,8 +142,8 @@ pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, St
     Ok(Some(tx.bulk(&PUT, columns).await?.len()))
 }
 
-/// Withdraws wraps and notifies their nodes. Wraps created after the change `seen` stay, because the caller has not seen them.
-/// Returns the number of withdrawn wraps.
+/// Withdraws wrapped policy keys and notifies their nodes. Those created after the change `seen` stay, because the caller has not
+/// seen them. Returns the number of withdrawn ones.
 ///
 /// # Errors
 /// Database errors.
@@ -199,7 +199,7 @@ impl Places<'_> {
         rows.into_iter().map(read).collect()
     }
 
-    /// Returns wraps that are not withdrawn, in the order of their keys, after `after`.
+    /// Returns the primary keys of wrapped policy keys that are not withdrawn, in order, after `after`.
     ///
     /// # Errors
     /// Database errors.
@@ -216,8 +216,8 @@ impl Places<'_> {
         rows.into_iter().map(read).collect()
     }
 
-    /// Returns the nodes whose wraps changed after the change `after`, each with the number of its last change. Reads at most
-    /// `limit` wraps; repeat the call with the highest number.
+    /// Returns the nodes whose wrapped policy keys changed after the change `after`, each with the number of its last change. Reads
+    /// at most `limit` changes; repeat the call with the highest number.
     ///
     /// # Errors
     /// Database errors.
