@@ -1,4 +1,4 @@
-//! `bulla agent`: this host as an agent, and the agents of a server.
+//! `bulla agent`: enrols and runs the agent of this host, and manages the agents of a server.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::config::{AgentSettings, Configuration, TelemetrySettings};
 use crate::joining::read;
 use crate::span_export::ProcessSpans;
 
-/// Environment variable with an enrolment token. It keeps the token out of the process list.
+/// Environment variable with an enrolment token, so that the token is not in the process list.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
 /// Timeout for deployments in progress at shutdown. Reloading a server and verifying it takes a few seconds.
 pub(crate) const GRACE: Duration = Duration::from_secs(65);
@@ -91,7 +91,7 @@ struct EnrollArgs {
     show: Output,
 }
 
-/// `bulla agent run` and `bulla agent work-once`
+/// Arguments of `bulla agent run` and `bulla agent work-once`.
 #[derive(Args, Debug)]
 struct WorkArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The folder of this host's agent, and the errors that stop an agent.
+//! The state folder of this host's agent, and the exit codes of agent errors.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use cli::exit::{Exit, Problem, chain};
 
 use crate::joining::not_joined;
 
-/// Folder of the agent's state.
+/// Argument for the folder in which the agent stores its state.
 #[derive(Args, Debug)]
 pub(crate) struct FolderArgs {
     /// The agent's folder; only the owner may access it

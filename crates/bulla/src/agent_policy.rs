@@ -33,7 +33,7 @@ pub(crate) struct PolicyArgs {
     command: PolicyCommand,
 }
 
-/// Commands for the policy of this host.
+/// Commands of `bulla agent policy`.
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
     /// Write a policy that allows nothing, with an example of each rule in comments
@@ -49,7 +49,7 @@ enum PolicyCommand {
     Check(CheckArgs),
 }
 
-/// Path of the policy.
+/// Argument for the file of the agent's policy.
 #[derive(Args, Debug)]
 pub(crate) struct PolicyFileArgs {
     /// The policy: what the server may do on this host
@@ -181,7 +181,7 @@ async fn targets(args: &CheckArgs) -> Outcome<Vec<(String, Target)>> {
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let mut value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-    // The file is the whole body of `POST /api/v1/targets`, or only its target.
+    // The file contains the whole body of `POST /api/v1/targets`, or only the value of `target`.
     if let Some(inner) = value.get_mut("target") {
         value = inner.take();
     }

@@ -95,7 +95,7 @@ impl Cli {
     }
 }
 
-/// The commands.
+/// Commands of `bulla`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Scan endpoints, files and clouds for certificates and problems

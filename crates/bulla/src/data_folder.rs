@@ -21,7 +21,7 @@ const OTHERS_WRITE: u32 = 0o022;
 const OTHERS_ENTER: u32 = 0o007;
 const STICKY: u32 = 0o1000;
 
-/// Rejects a data folder in which others could replace the master key, and an admin token that others can read.
+/// Rejects a data folder in which other users could replace the master key, and an admin token that other users can read.
 pub(crate) fn check() -> Outcome<()> {
     let folder = folder()?;
     let mode = |path: &Path| path.metadata().map(|found| found.permissions().mode() & 0o7777).ok();

@@ -22,14 +22,15 @@ use crate::role_files::{self, ProcessRoles};
 
 /// Number of file descriptors below which a server or a scan of a large network is slow.
 const DESCRIPTORS_WANTED: usize = 8_192;
-/// Maximum clock difference in seconds. Certificates are valid from one minute before they are issued.
+/// Maximum difference between the clocks of this machine and the server, in seconds. Certificates are valid from one minute before
+/// they are issued.
 const CLOCK_WITHIN_SECONDS: i64 = 30;
 /// Timeout for connecting to one role of a process on this host.
 const ROLE_WITHIN: Duration = Duration::from_secs(2);
 /// Timeout for resolving one name.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// `bulla doctor`
+/// Arguments of `bulla doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]

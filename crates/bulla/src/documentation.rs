@@ -253,7 +253,7 @@ fn options(command: &Command) -> Vec<String> {
 
 #[test]
 fn every_command_and_option_that_a_sentence_names_exists() {
-    /// First lines of signed texts.
+    /// First lines of signed texts, which look like commands.
     const SIGNED: [&str; 3] = ["bulla issuance plan 1", "bulla change plan 1", "bulla key node statement v1"];
     let mut definition = Cli::command();
     definition.build();
@@ -342,7 +342,7 @@ fn configuration_page_lists_every_key_with_its_default() {
                 None if FILE_ONLY.contains(&key.as_str()) => {}
                 None => wrong.push(format!("{place}: there is no such key")),
                 Some(Some(default)) => {
-                    // One default may stand for all keys of a row.
+                    // One default in a row may apply to all keys of the row.
                     let shown = values.get(at).or(values.first()).filter(|_| values.len() <= keys.len());
                     if let Some(shown) =
                         shown.filter(|shown| shown.replace('_', "") != default.replace('_', ""))
@@ -378,7 +378,7 @@ fn sources() -> String {
     text
 }
 
-/// Returns the string literals in the sources that may be names.
+/// Returns the string literals in `sources` that contain only a-z, 0-9, `.`, `_` and `-`: candidates for metric and field names.
 fn literals(sources: &str) -> HashSet<&str> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
     sources.split('"').filter(|text| !text.is_empty() && text.chars().all(letters)).collect()
@@ -469,7 +469,7 @@ fn segments(path: &str) -> Vec<&str> {
 
 #[test]
 fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
-    /// Names of other programs, and file names.
+    /// Start of names that are not Bulla's: names of other programs, and file names.
     const OTHERS: [&str; 4] = ["net.", "certificatemanager.", "inventory.db-wal", "alerts.yml"];
     const FILES: [&str; 19] = [
         "sig", "jsonl", "org", "net", "rs", "md", "key", "pem", "sock", "db", "toml", "json", "service",

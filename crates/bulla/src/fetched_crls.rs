@@ -89,7 +89,7 @@ impl FetchedCrls {
         Ok(Some(fetched))
     }
 
-    /// Fetches the lists again until `stop`.
+    /// Fetches the lists periodically until `stop`.
     pub(crate) async fn keep(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("fetched-crls");
         loop {

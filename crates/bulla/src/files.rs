@@ -23,7 +23,7 @@ pub(crate) fn certificates(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-/// Returns the CRLs (DER) of a file, PEM or DER, that the configuration names by `key`.
+/// Returns the CRLs of a file, in DER. The configuration names the file by `key`; it may contain PEM or DER.
 pub(crate) fn crls(key: &str, path: &Path) -> Outcome<Vec<Vec<u8>>> {
     crls_of(key, path, std::fs::read(path).map_err(|error| unreadable(key, path, &error))?)
 }

@@ -55,7 +55,7 @@ pub(crate) fn bind_metrics_listener(section: &str, listen: &str) -> Outcome<Opti
     Ok(Some(listener))
 }
 
-/// Returns the URL of the metrics, as users open it.
+/// Returns the full URL of the metrics on this listener: `http://ADDRESS/metrics`.
 pub(crate) fn figures_url(listener: &TcpListener) -> Option<String> {
     listener.local_addr().ok().map(|address| format!("http://{address}/metrics"))
 }

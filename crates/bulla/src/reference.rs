@@ -93,7 +93,7 @@ fn is_common(argument: &Arg, uses: &Uses) -> bool {
         && uses.get(&(syntax(argument), meaning(argument))).is_some_and(|times| *times >= COMMON_MIN)
 }
 
-/// Adds a command and its subcommands.
+/// Adds a command and its subcommands to the page.
 fn section(page: &mut String, command: &Command, path: &str, level: usize, uses: &Uses) {
     let path = format!("{path} {}", command.get_name());
     let _ = writeln!(page, "{} `{path}`\n", "#".repeat(level));
@@ -138,7 +138,7 @@ fn section(page: &mut String, command: &Command, path: &str, level: usize, uses:
     }
 }
 
-/// Adds the options that many commands have.
+/// Adds the options that many commands have to the page.
 fn common_options(page: &mut String, definition: &Command, uses: &Uses) {
     page.push_str("## Common options\n\n| option | meaning |\n| --- | --- |\n");
     let mut common: Vec<_> =

@@ -6,7 +6,7 @@ use cli::exit::{Outcome, Problem};
 
 use crate::config::{Role, Settings};
 
-/// The roles of a process without roles in flags and configuration.
+/// The roles of a process for which neither flags nor configuration name any.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DefaultRoles {
     /// `bulla serve`: the control plane.

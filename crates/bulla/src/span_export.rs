@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::TelemetrySettings;
 
-/// Timeout for sending one batch. Requests do not wait for it.
+/// Timeout for sending one batch of spans. Requests do not wait for the transfer.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Name of the key service in traces.
 const KEY_SERVICE: &str = "bulla-keys";

@@ -12,10 +12,10 @@ use crate::configuration::ClientSettings;
 use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome, print};
 
-/// Time for which a shell waits for names.
+/// Timeout for reading names from the server. A shell waits during this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Maximum number of names that are offered.
+/// Maximum number of names in one completion.
 const NAMES_MAX: u32 = 200;
 
 /// Minimum number of typed characters for a search on the server.
@@ -42,7 +42,7 @@ const LISTINGS: [(&str, &str); 11] = [
 /// The arguments that name an object of the command's noun.
 const NAMES: [&str; 7] = ["name", "names", "id", "ids", "given", "certificate", "certificates"];
 
-/// `bulla complete`
+/// Arguments of `bulla complete`, which shell completion scripts call.
 #[derive(Args, Debug)]
 pub struct CompleteArgs {
     /// The words after the program's name; the last one is completed
@@ -50,7 +50,7 @@ pub struct CompleteArgs {
     words: Vec<String>,
 }
 
-/// An object with a name.
+/// An object in a listing, of which only the name is read.
 #[derive(Deserialize)]
 struct Named {
     name: String,

@@ -1,4 +1,4 @@
-//! Runs a command: logging, the runtime, and the end of threads.
+//! Runs a command: starts logging and the runtime, and waits for threads at the end.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use telemetry::LogFormat;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::global::GlobalArgs;
 
-/// A running command. It is boxed once, where the command is chosen, so that its state machine is not part of each caller's.
+/// The boxed future of a running command. Boxing keeps its state machine out of the state machine of each caller.
 pub type CommandFuture<'a> = Pin<Box<dyn Future<Output = Outcome<Exit>> + 'a>>;
 
 /// Timeout for running threads when the process exits.
@@ -84,7 +84,7 @@ fn has(program: &clap::Command, words: &str) -> bool {
     for word in words.split_whitespace() {
         match command.find_subcommand(word) {
             Some(found) => command = found,
-            // An argument, or a subcommand that is missing here.
+            // The word is an argument, or a subcommand that this program lacks.
             None => return !command.has_subcommands(),
         }
     }

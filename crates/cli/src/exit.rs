@@ -27,7 +27,7 @@ pub enum Exit {
     Server = 7,
     /// Stopped by Ctrl-C or SIGTERM. Output and stored results are partial.
     Interrupted = 130,
-    /// The reader of the output has closed it (for example `| head`), and the scan was stopped.
+    /// The reader of the output has closed the pipe (for example `| head`), and the scan was stopped.
     OutputClosed = 141,
 }
 
@@ -58,7 +58,7 @@ pub struct Problem {
     pub exit: Exit,
     /// Message that says what happened, and to which object.
     pub message: String,
-    /// Advice for the user.
+    /// Advice for the user: how to correct the problem.
     pub hint: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Problem {
         self
     }
 
-    /// Prints the problem on standard error. Prints nothing if the reader of the output has closed it.
+    /// Prints the problem on standard error. Prints nothing if the reader of the output has closed the pipe.
     pub fn report(&self) {
         if self.exit == Exit::OutputClosed {
             return;
@@ -104,7 +104,7 @@ impl Problem {
     }
 }
 
-/// Prints a line to standard output. Returns an error of [`Exit::OutputClosed`] if the reader has closed it.
+/// Prints a line to standard output. Returns an error of [`Exit::OutputClosed`] if the reader has closed the pipe.
 pub fn print(text: &str) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Problem::output(&error))

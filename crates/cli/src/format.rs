@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::exit::{Outcome, Problem};
 
-/// Format of the results.
+/// Output format of a command, chosen by `--output`.
 #[derive(
     Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum, serde::Deserialize, serde::Serialize,
 )]

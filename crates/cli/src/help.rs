@@ -7,7 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::ErrorKind;
 use clap::{Command, FromArgMatches};
 
-/// Commands under one heading.
+/// A group of commands under one heading of the help.
 pub struct Group {
     /// The topic of the commands.
     pub heading: &'static str,
@@ -34,7 +34,7 @@ pub fn examples(command: &Command, path: &str) -> Vec<&'static str> {
     EXAMPLES.lines().filter(|line| line.strip_prefix(path).is_some_and(is_of_command)).collect()
 }
 
-/// Adds its examples to the help of each command. Examples name the program `bulla`, which is replaced by the program's name.
+/// Adds the examples of each command to its help. Examples name the program `bulla`, which is replaced by the program's name.
 pub fn with_examples(command: Command) -> Command {
     let program = command.get_name().to_owned();
     with_examples_below(command, &program, "bulla")

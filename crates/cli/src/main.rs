@@ -30,7 +30,7 @@ struct Cli {
     command: Command,
 }
 
-/// The commands.
+/// Commands of `bulla-client`.
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]

@@ -32,7 +32,7 @@ pub struct Printer {
     rows: u64,
     /// Indexes of the columns that fit the width of the terminal; empty before the first page.
     shown: Vec<usize>,
-    /// The heading of a column with values that is left out.
+    /// Heading of one column that has values but does not fit the width of the terminal.
     left_out: Option<&'static str>,
     /// Members of documents that have a column of their own in wide tables; empty before the first page.
     beside: Vec<String>,

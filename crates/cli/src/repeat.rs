@@ -25,8 +25,8 @@ impl Repeat {
         self.watch.is_some()
     }
 
-    /// Calls `print_once` once, or with `--watch` repeatedly until a call fails. A failure of the server does not end the
-    /// repetition, because the server may restart.
+    /// Calls `print_once` once, or with `--watch` repeatedly until a call fails. Failures of the server are exceptions: the
+    /// repetition continues, because the server may restart.
     pub async fn run(&self, print_once: impl AsyncFn() -> Outcome<()>) -> Outcome<()> {
         let Some(every) = self.watch else { return print_once().await };
         loop {

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use crate::data;
 use crate::exit::{Exit, Outcome, Problem, print};
 
-/// `bulla completions`
+/// Arguments of `bulla completions`.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum CompletionsCommand {
     /// Install the completion script of your shell [default: the shell in $SHELL]

@@ -55,7 +55,7 @@ fn civil(seconds: i64) -> DateTime {
     date(1970, 1, 1).at(0, 0, 0, 0).saturating_add(SignedDuration::from_secs(seconds))
 }
 
-/// Formats as `2026-11-21T05:00:00Z`. Times after the year 9999 are shown as its end.
+/// Formats a Unix time in seconds as `2026-11-21T05:00:00Z`. Times after the year 9999 are shown as its end.
 pub fn rfc3339(seconds: i64) -> String {
     format!("{}Z", civil(seconds).strftime("%Y-%m-%dT%H:%M:%S"))
 }
@@ -70,7 +70,7 @@ pub fn id(text: &str) -> Result<Uuid, String> {
     })
 }
 
-/// Formats as `2026-11-21T05:00:00.123456Z`.
+/// Formats a Unix time in microseconds as `2026-11-21T05:00:00.123456Z`.
 pub fn rfc3339_us(at_us: i64) -> String {
     let micros = at_us.rem_euclid(1_000_000);
     format!("{}.{micros:06}Z", civil(at_us.div_euclid(1_000_000)).strftime("%Y-%m-%dT%H:%M:%S"))
@@ -86,12 +86,12 @@ pub fn seconds(span: Duration) -> u32 {
     u32::try_from(span.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// Formats as `2026-11-21`.
+/// Formats a Unix time in seconds as a date: `2026-11-21`.
 pub fn day(seconds: i64) -> String {
     civil(seconds).strftime("%Y-%m-%d").to_string()
 }
 
-/// Formats as `2026-11-21 05:00`, UTC.
+/// Formats a Unix time in seconds as `2026-11-21 05:00`, UTC.
 pub fn minute(seconds: i64) -> String {
     civil(seconds).strftime("%Y-%m-%d %H:%M").to_string()
 }
@@ -120,7 +120,7 @@ pub fn elapsed(span: Duration) -> String {
     }
 }
 
-/// Formats as `18,000`.
+/// Formats a number with a comma between groups of three digits: `18,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -133,7 +133,7 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// Formats as `1 endpoint`, `2 endpoints`.
+/// Formats a number with its noun in singular or plural: `1 endpoint`, `2 endpoints`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! Properties of a URL's connection.
+//! Detects URLs whose requests are not encrypted.
 
 use std::net::IpAddr;
 

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 2;
 /// Maximum queued lookups. Further callers wait for a slot in the queue.
 const WAITING_MAX: usize = 4_096;
 
-/// A list of names. The first existing name is wanted.
+/// A queued lookup of several names. Its result is the first name that exists.
 struct Lookup {
     names: Arc<[Name]>,
     reply: oneshot::Sender<Result<LookupResult, Error>>,
@@ -48,7 +48,7 @@ impl Batches {
     }
 
     /// Returns a guard that pauses sending. Lookups queued while the guard exists are sent in one batch, if they fit. Do not hold
-    /// the guard across other waits.
+    /// the guard across other await points.
     pub(crate) async fn gather(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().await
     }

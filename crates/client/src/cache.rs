@@ -24,7 +24,7 @@ const SPREAD: f64 = 0.2;
 /// Bytes of an entry in addition to its value.
 const ENTRY_OCTETS: usize = 512;
 
-/// Divisor of the memory for values: this part is reserved in addition for names without a credential. Lookups of such names
+/// Divisor of the memory for values. The quotient is the additional memory for names without a credential. Lookups of such names
 /// therefore evict no value.
 const ABSENT_PART: u64 = 4;
 
@@ -248,9 +248,9 @@ impl Cache {
         RequestPosition { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// Returns the number of the last change of any of these names, if the changes are still remembered. Forgotten changes count as
-    /// multiples of `CHANGES_MAX`, rounded up. So changes of other names rarely alter the result. A change of these names always
-    /// alters it, even after that change is forgotten, because a multiple has then been passed.
+    /// Returns the number of the last change of any of these names. If changes have been forgotten, returns at least their number,
+    /// rounded up to a multiple of `CHANGES_MAX`. A change of these names therefore always alters the result, and changes of other
+    /// names rarely do.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();
@@ -271,8 +271,8 @@ impl Cache {
             used: AtomicBool::new(true),
             doubted: AtomicBool::new(false),
         };
-        // Hold the lock during the insert. A change before it is seen here; a change after it removes the entry or marks it as
-        // doubtful.
+        // Hold the lock during the insert. A change before the insert is visible here; a change after the insert removes the entry
+        // or marks it as doubtful.
         let recent = self.recent.lock();
         if !recent.changed_since(&name, mark.changes) {
             self.insert(name, entry);
@@ -370,7 +370,7 @@ impl Cache {
         recent.changed(name);
     }
 
-    /// Marks an entry that a change refreshed as unread.
+    /// Marks an entry as unread, after a change has refreshed it.
     pub(crate) fn unused(&self, name: &Name) {
         if let Some(entry) = self.entry(name) {
             entry.used.store(false, Ordering::Relaxed);
@@ -428,7 +428,7 @@ impl RecentChanges {
 }
 
 impl StreamGap {
-    /// Returns the time up to which requested values are invalid at `now`. `None` if no value is invalid.
+    /// Returns the time before which a value must have been requested to be invalid at `now`; `None` if no value is invalid.
     fn invalid_before(&self, now: Instant) -> Option<Instant> {
         if now >= self.from { Some(self.asked_before) } else { self.settled }
     }
@@ -633,7 +633,7 @@ mod tests {
         cache.invalidate_all_after(Duration::from_secs(2));
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Fresh, "not yet");
         later(1).await;
-        // Another gap does not delay the first one.
+        // A second gap does not delay the invalidation that the first gap has scheduled.
         cache.invalidate_all_after(Duration::from_secs(2));
         later(1).await;
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);

@@ -115,7 +115,8 @@ impl fmt::Debug for Builder {
 #[derive(Clone)]
 pub struct Client(Arc<ClientState>);
 
-/// A list of names, and the last change of any of them. A request after a change does not join one from before the change.
+/// A list of names, and the last change of any of them. A request after a change does not share a request that was sent before the
+/// change.
 type Flight = (Arc<[Name]>, u64);
 
 struct ClientState {

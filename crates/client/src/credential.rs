@@ -48,7 +48,7 @@ fn wipe(value: &mut Value) {
 }
 
 impl Credential {
-    /// Creates a credential from the store's form.
+    /// Creates a credential from a response of the store.
     pub(crate) fn of(view: CredentialView<SecretJson>) -> Result<Self, Error> {
         if view.version.name.is_empty() {
             return Err(Error::Unavailable("its response is not a credential".to_owned()));
@@ -89,7 +89,7 @@ impl Credential {
         self.value().text(fields)
     }
 
-    /// Returns the credential in the store's form.
+    /// Returns the credential as the API of the store represents it.
     pub(crate) fn view(&self) -> &CredentialView<SecretJson> {
         &self.view
     }

@@ -18,15 +18,15 @@ use crate::{Error, Name};
 const BEHIND_MAX: usize = 1_024;
 /// Maximum bytes of one event.
 const EVENT_MAX: usize = 64 << 10;
-/// Timeout of a silent stream. The store sends something every fifteen seconds.
+/// Timeout of a silent stream. The store sends data every fifteen seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Delay before the stream is opened again: the first delay, which doubles up to a maximum.
+/// First delay before the stream is opened again. Each further delay doubles, up to a maximum.
 const AGAIN: Duration = Duration::from_millis(500);
 /// Maximum delay before the stream is opened again.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// Delay before a retry if the store does not support the stream.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(600);
-/// Duration after which a stream counts as successful: the delay before a retry is then the first one again.
+/// Duration after which a stream counts as successful. The delays of retries then begin again with the first delay.
 const GOOD: Duration = Duration::from_secs(10);
 /// Time over which clients spread their requests after a gap in the stream.
 const SPREAD: Duration = Duration::from_secs(2);
@@ -69,8 +69,8 @@ pub(crate) fn channel() -> Sender {
     Sender(broadcast::Sender::new(BEHIND_MAX))
 }
 
-/// Updates the cache first, then notifies subscribers, so that they read the new value. A value in use is read `again` immediately,
-/// so that it is cached even if the store fails next.
+/// Updates the cache first, then notifies subscribers, so that they read the new value. Calls `again` to read a value in use
+/// immediately, so that it is cached even if the store fails next.
 pub(crate) fn notify(cache: &Cache, changes: &Sender, name: Option<Name>, again: &impl Fn(Name)) {
     let Some(name) = name else { return doubt(cache, changes, None) };
     if cache.forget(name.clone()) {

@@ -1,4 +1,4 @@
-//! Names of credentials in comparable form.
+//! Names of credentials, normalized for comparison.
 
 use std::fmt;
 use std::sync::Arc;

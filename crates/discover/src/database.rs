@@ -1,4 +1,4 @@
-//! The database of the configuration: its address, its options, and its errors as problems.
+//! The database of the configuration: its address, its options, and the conversion of its errors.
 
 use std::os::unix::fs::DirBuilderExt;
 

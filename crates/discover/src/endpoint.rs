@@ -1,10 +1,10 @@
-//! Endpoints of the inventory as people write them.
+//! Endpoints of the inventory in text form, as users type and read them.
 
 use inventory::record::identity;
 use scan::target::HostName;
 use store::EndpointKey;
 
-/// Returns the label of an endpoint, as people write it.
+/// Returns the label of an endpoint for output.
 pub(crate) fn label(key: &EndpointKey) -> String {
     identity(key).unwrap_or_else(|| format!("{}://{}:{}", key.protocol, key.host, key.port))
 }

@@ -18,7 +18,7 @@ pub struct FleetArgs {
     pub command: FleetCommand,
 }
 
-/// Commands for the fleet.
+/// Commands of `bulla fleet`.
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
     /// Start the fleet on loopback and print the ground truth of each endpoint; runs until Ctrl-C
@@ -91,7 +91,7 @@ impl LatencyArg {
         }
     }
 
-    /// Returns the value on the command line.
+    /// Returns the word for this latency on the command line.
     pub fn word(self) -> &'static str {
         match self {
             Self::None => "none",

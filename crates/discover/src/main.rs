@@ -40,7 +40,7 @@ struct Cli {
     command: Command,
 }
 
-/// The commands.
+/// Commands of `bulla-scan`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Scan endpoints and files for certificates and problems

@@ -1,5 +1,5 @@
-//! The scans that processes of this machine run: a locked file each in the data folder. The lock of a killed process is free, so its
-//! scan is then marked as interrupted.
+//! The running scans of this machine. Each has a locked file in the data folder. The lock of a killed process is free, so its scan
+//! is then marked as interrupted.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -81,7 +81,7 @@ async fn mark_killed_in(folder: &Path, store: &Store) {
     }
 }
 
-/// Returns whether the database has the scan.
+/// Marks a running scan as interrupted. Returns false if the database does not have the scan.
 async fn mark(store: &Store, scan: Uuid) -> Result<bool, StoreError> {
     let Some(row) = Scans::of(store).get(scan).await? else { return Ok(false) };
     if row.state == ScanState::Running {

@@ -113,7 +113,7 @@ pub struct InventorySettings {
 }
 
 impl InventorySettings {
-    /// The longest time, about a century.
+    /// Maximum number of days, about a century.
     const DAYS_MAX: u32 = 36_500;
 
     /// Returns the retention of observations in days; `None`: no limit.
@@ -176,7 +176,7 @@ pub struct ScanSettings {
     pub retry_timeout_ms: u64,
     /// Retry endpoints that did not answer.
     pub retry: bool,
-    /// Complete handshakes.
+    /// Complete handshakes, so that servers log no aborted handshake and send their session tickets.
     pub finish_handshakes: bool,
     /// Sources of revocation status. Default: no revocation check.
     pub revocation: RevocationSetting,

@@ -10,17 +10,17 @@ use store::{StoreOptions, StoreUrl};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// Keep results in the inventory.
+    /// Whether scans store their results in the inventory.
     pub enabled: bool,
     /// URL of the database; empty: a file in the data folder.
     pub url: String,
     /// Maximum connections to PostgreSQL.
     pub connections: usize,
-    /// How long to wait for an unreachable database.
+    /// Seconds to wait for an unreachable database.
     pub patience_s: u64,
     /// URL of a standby of the database, for reads while the primary is unreachable.
     pub replica_url: String,
-    /// Maximum time that reads are served from the standby alone.
+    /// Maximum time in seconds that reads are served from the standby alone.
     pub replica_alone_s: u64,
 }
 

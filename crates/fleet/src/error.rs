@@ -28,7 +28,7 @@ pub enum FleetError {
     NoBlackHole {
         /// Address of the listener.
         address: SocketAddr,
-        /// Number of connections it accepted.
+        /// Number of connections that the listener accepted.
         connections: usize,
     },
     /// The plan has more endpoints than 127.0.0.0/8 has addresses.

@@ -46,7 +46,7 @@ pub(crate) struct Host {
     pub(crate) places: RwLock<Vec<HostAddress>>,
 }
 
-/// An address of a host.
+/// An address of a host, and the certificate that its server presents.
 #[derive(Clone)]
 pub(crate) struct HostAddress {
     pub(crate) address: Ipv4Addr,
@@ -153,7 +153,7 @@ impl Estate {
         self.by_address.read().get(&address).map(|i| &self.hosts[*i])
     }
 
-    /// Returns what a server at `address` presents to a client with the SNI `name`.
+    /// Returns the certificate, chain, key and staple that a server at `address` presents to a client with the SNI `name`.
     pub(crate) fn served(&self, name: Option<&str>, address: Ipv4Addr) -> Option<Arc<Served>> {
         let asked = name.and_then(|name| self.named(&name.to_ascii_lowercase()));
         let here = |host: &Arc<Host>| {

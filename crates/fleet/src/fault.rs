@@ -204,8 +204,8 @@ impl BlackHole {
     /// Maximum connections opened to fill a queue of backlog 0. Linux accepts one more than the backlog, so the second does not
     /// fit; further ones are for kernels that round up.
     const FILLERS_MAX: usize = 16;
-    /// Time after which a connection in progress counts as dropped. On loopback, connect normally finishes immediately. On a busy
-    /// machine where it takes longer, this SYN takes the last slot itself.
+    /// Time after which a connection in progress counts as dropped. On loopback, connect normally finishes immediately. If it takes
+    /// longer on a busy machine, its SYN fills the last slot of the queue.
     const SWALLOWED_AFTER: Duration = Duration::from_millis(5);
 
     /// Opens a black hole at `address`, and verifies that it drops connections.

@@ -17,7 +17,7 @@ pub(crate) enum AlternativeName {
     Address([u8; 4]),
 }
 
-/// Use of a certificate.
+/// Role of a certificate: server or CA.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     Server,

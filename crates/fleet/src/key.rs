@@ -13,7 +13,7 @@ use crate::FleetError;
 use crate::key_kind::KeyKind;
 use crate::old_key::{Digest, Dsa, OldRsa};
 
-/// A key pair.
+/// A private key of a simulated server or CA.
 #[derive(Debug)]
 pub(crate) enum Key {
     P256(EcdsaKeyPair),

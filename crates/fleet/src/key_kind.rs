@@ -1,6 +1,6 @@
 //! Key types in certificates of the fleet.
 
-/// Type of a certificate's key.
+/// Type of a certificate's key, including weak and obsolete types.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum KeyKind {
     P256,

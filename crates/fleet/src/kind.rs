@@ -3,7 +3,7 @@
 use crate::key::SignedWith;
 use crate::key_kind::KeyKind;
 
-/// One kind of endpoint.
+/// A kind of endpoint: its frequency, certificate, server, and expected scan result.
 #[derive(Debug)]
 pub(crate) struct Kind {
     /// Stable name in the expected scan results.
@@ -119,7 +119,7 @@ pub(crate) enum Naming {
     Address,
 }
 
-/// Form of the serial number.
+/// Kind of the serial number: random, or with a specific fault.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SerialForm {
     Random,
@@ -435,7 +435,7 @@ pub(crate) static KINDS: &[Kind] = &[
     relic("static-rsa", 0x0303, 0x009c, leaf(KeyKind::Rsa2048), &["protocol.no-forward-secrecy"]),
     relic("rsa-512-md5", 0x0301, 0x0004, Leaf { issuer: Issuer::Rsa, signed_with: SignedWith::Md5, ..leaf(KeyKind::Rsa512) }, &["certificate.weak-key", "certificate.weak-signature", "chain.invalid", "protocol.no-forward-secrecy", "protocol.obsolete", "protocol.weak-cipher"]),
     relic("dsa", 0x0301, 0x0032, leaf(KeyKind::Dsa1024), &["certificate.weak-key", "protocol.obsolete"]),
-    // Extreme. More than a scanner reads; it still reads the leaf, which is first.
+    // More certificates than a scanner reads. The scanner still reads the leaf, which is first.
     Kind { chain: Chain::Huge(100), ..flawed("hundred-certificates", 1, &[]) },
     // DNS failures
     unresolved("nxdomain", 12, Dns::NxDomain, "nxdomain"),

@@ -1,4 +1,4 @@
-//! Creates what servers present: keys, leaves and chains.
+//! Creates the keys, leaves and chains that servers present.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Served {
     }
 }
 
-/// The identity of a server.
+/// Names, address and start of validity for the certificate of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity<'a> {
     pub(crate) host: &'a str,
@@ -151,7 +151,7 @@ impl FleetAuthorities {
         Ok(keys[index].clone())
     }
 
-    /// Creates what a server of this kind presents, with a new key or the given one.
+    /// Creates the certificate, chain, key and staple of a server of this kind, with a new key or the given one.
     pub(crate) fn serve(
         &self,
         kind: &Kind,
@@ -275,7 +275,7 @@ fn names(naming: Naming, identity: &Identity<'_>) -> (Option<String>, Vec<Altern
     }
 }
 
-/// Not a host name, so that its length is its only fault.
+/// A common name of more than 64 characters. It is not a host name, so that its length is its only fault.
 const LONG_NAME: &str =
     "The Department of Names That Go On for Longer Than Sixty-Four Characters, Main Building";
 

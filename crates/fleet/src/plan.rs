@@ -71,7 +71,7 @@ pub enum Latency {
     },
 }
 
-/// Latency ranges of a plan.
+/// Latency range of each phase.
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyRanges {
     pub(crate) dns: RangeInclusive<Duration>,

@@ -76,11 +76,11 @@ impl Default for TestLeafSpec {
 /// Content of a CRL to create.
 #[derive(Clone, Debug)]
 pub struct TestCrlSpec {
-    /// Creation time.
+    /// The field thisUpdate: creation time of the CRL.
     pub this_update: UnixTime,
-    /// Time of the next CRL.
+    /// The field nextUpdate: time at which the next CRL is expected.
     pub next_update: UnixTime,
-    /// CRL number.
+    /// Value of the CRL number extension.
     pub number: u64,
     /// For a delta CRL: the number of its base CRL.
     pub base: Option<u64>,
@@ -331,7 +331,7 @@ pub fn issuing_distribution_point(url: Option<&str>, flags: &[u8]) -> Extension 
     Extension::custom("2.5.29.28", value).critical(true)
 }
 
-/// A document at one path.
+/// A document that the revocation server serves at one path.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
     /// The response body.

@@ -31,7 +31,7 @@ pub struct Truth {
     pub revoked: bool,
 }
 
-/// Counters of the servers.
+/// Counters of all TLS and DNS servers of a fleet since its start.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Counters {
     /// Connections accepted.

@@ -11,7 +11,7 @@ use store::{AuditEvent, Clock, DAY_US, PruneMode, Pruned, Pruning, Scans, Store,
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Interval of passes.
+/// Interval between two passes that remove old observations.
 const PASS_EVERY: Duration = Duration::from_secs(3_600);
 /// Interval of attempts to take the lease, and of repetitions after an error.
 const RETRY_EVERY: Duration = Duration::from_secs(60);
@@ -21,7 +21,8 @@ const LEASE_US: i64 = 120_000_000;
 const EXTEND_EVERY: Duration = Duration::from_secs(30);
 const LEASE: &str = "inventory-retention";
 
-/// Pause after a step, as a multiple of the step's duration. The pause lets other processes that poll for SQLite's lock take it.
+/// Pause after a step, as a multiple of the step's duration. During the pause, other processes that poll for SQLite's lock can take
+/// the lock.
 const PAUSE_FACTOR: u32 = 2;
 /// Minimum pause after a step.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -55,7 +56,7 @@ fn pause_after(step: Duration) -> Duration {
     (step * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// The retention of observations on a server.
+/// Background task of a server that removes old observations.
 pub struct Retention {
     store: Store,
     clock: Clock,

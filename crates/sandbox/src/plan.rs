@@ -18,7 +18,7 @@ coded::named! {
     }
 }
 
-/// The permission to start programs.
+/// Whether a process may start programs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Programs {
     /// The role starts no programs: `execve` fails.
@@ -55,7 +55,7 @@ pub enum UnixSockets {
     Any,
 }
 
-/// The restrictions of a process.
+/// The restrictions that [`crate::enter`] applies to a process.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The behaviour if the kernel lacks a restriction.

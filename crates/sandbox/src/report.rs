@@ -30,7 +30,7 @@ impl fmt::Display for State {
     }
 }
 
-/// The restrictions in force.
+/// The restrictions that apply to a process, with the state of each.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
     /// The capabilities that the process still has.
@@ -79,7 +79,8 @@ impl Report {
 
 static REPORT: OnceLock<Report> = OnceLock::new();
 
-/// Returns the restrictions that [`crate::enter`] applied to this process; `None` before, and in programs that do not call it.
+/// Returns the restrictions that [`crate::enter`] applied to this process; `None` before that call, and in programs that never call
+/// it.
 #[must_use]
 pub fn report() -> Option<&'static Report> {
     REPORT.get()

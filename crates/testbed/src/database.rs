@@ -63,8 +63,8 @@ impl Database {
         self.folder.path().join(name)
     }
 
-    /// Holds back transactions that write to a table, until the result is dropped: on SQLite all write transactions, which fail after
-    /// five seconds. Reads proceed.
+    /// Blocks transactions that write to a table, until the result is dropped. On SQLite, blocks all write transactions, which fail
+    /// after five seconds. Reads proceed.
     #[must_use]
     pub fn hold_writes(&self, table: &str) -> HeldWrites {
         match &self.cluster {

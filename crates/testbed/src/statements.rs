@@ -69,7 +69,7 @@ fn walked(statement: &str, plan: &[String]) -> Vec<String> {
         let by_condition = below.into_iter().any(|line| line.contains("Index Cond:"));
         // A scan along an index may be for one page in index order, which ends at its LIMIT.
         let postgres = scan && !by_condition && (line.contains("Seq Scan") || !bounded);
-        // The SQLite form.
+        // The same check for a plan of SQLite.
         let sqlite = words.first() == Some(&"SCAN") && (!line.contains("INDEX") || !bounded);
         (postgres || sqlite).then(|| (*table).to_owned())
     };

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::database::{migrated_database, migrated_file};
 
-/// 2026-11-21, in microseconds since 1970.
+/// The current time of tests: 2026-11-21, in microseconds since 1970.
 pub const NOW: i64 = 1_795_219_200_000_000;
 /// A day in microseconds.
 pub const DAY: i64 = 86_400_000_000;

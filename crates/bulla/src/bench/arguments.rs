@@ -22,7 +22,7 @@ pub(crate) struct ScanBench {
     /// Simulate this many names behind one address instead
     #[arg(long, value_name = "NAMES")]
     pub(super) balancer: Option<usize>,
-    /// Number of runs of Bulla; each is a row
+    /// Number of runs of Bulla; the output has a row for each run
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(super) runs: usize,
     /// Also run tlsx and zgrab2, if they are installed

@@ -1,4 +1,4 @@
-//! The simulated estate in a separate process.
+//! Runs the simulated estate in a separate process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A child process with its resource usage.
+//! Runs a child process and measures its resource usage.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ pub(crate) struct Measured {
     pub(crate) said: String,
 }
 
-/// Interval between two checks of the child. A shorter memory peak is not missed: the kernel records the high-water mark.
+/// Interval between two checks of the child. A memory peak between two checks is not missed: the kernel records the high-water
+/// mark.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Clock ticks per second in /proc: USER_HZ, which is 100 on every Linux architecture.
 const TICKS_PER_SECOND: u64 = 100;

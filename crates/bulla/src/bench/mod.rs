@@ -27,7 +27,7 @@ pub(crate) struct BenchArgs {
     pub(crate) command: BenchCommand,
 }
 
-/// Benchmarks.
+/// Commands of `bulla bench`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Scan a simulated estate and print a Markdown table of time, processor, memory and verdicts

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_folder;
 
-/// Default folder, in the data folder.
+/// Default folder of the agent's state, in the data folder.
 const FOLDER: &str = "agent";
 
 /// `[agent]`. The keys have the same environment variables as in `bulla agent run`.

@@ -228,7 +228,7 @@ impl EdgeSettings {
             return Err(Problem::usage("the edge has no upstream to forward connections to")
                 .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
         }
-        // Without a client certificate no key service can be reached over TLS. The error names each such service.
+        // Without a client certificate no key service can be reached over TLS. The error names each service that uses TLS.
         let speaks_tls = !self.keys_certificate_file.as_os_str().is_empty();
         if speaks_tls && self.keys_ca_files.is_empty() {
             return Err(Problem::usage("edge.keys_ca_files is empty: no key service would be trusted").hint(

@@ -51,11 +51,11 @@ pub(crate) enum MasterKeySettings {
     Pkcs11(ModuleSettings),
     /// A program of the operator that encrypts the master key's file.
     Program(ProgramSettings),
-    /// Vault's or OpenBao's transit engine.
+    /// A key of a Vault or OpenBao transit engine that encrypts the master key's file.
     Vault(VaultSettings),
-    /// AWS KMS.
+    /// A key of AWS KMS that encrypts the master key's file.
     AwsKms(AwsKmsSettings),
-    /// A TPM 2.0.
+    /// A TPM 2.0 that seals the master key's file.
     Tpm(TpmSettings),
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct AwsKmsSettings {
     pub(crate) key_id: String,
     pub(crate) region: String,
     pub(crate) wrapped_file: PathBuf,
-    /// Endpoint in place of the region's endpoint.
+    /// Endpoint that replaces the default endpoint of the region.
     #[serde(default)]
     pub(crate) endpoint: String,
 }

@@ -143,7 +143,7 @@ pub(crate) struct CredentialSettings {
 }
 
 impl CredentialSettings {
-    /// Returns the rules for the credential versions that are kept.
+    /// Returns the rules that define which versions of a credential are kept.
     pub(crate) fn retention(&self) -> Outcome<Vec<credentials::Retention>> {
         let read = |text: &String| {
             text.parse().map_err(|error| {
@@ -430,7 +430,7 @@ impl Configuration {
         Self::checked(Layers::from_parts(file, variables, KEYS, UnknownVariables::Refused)?)
     }
 
-    /// Returns every key, and the default value of those that have one.
+    /// Returns every key with its default value; `None` for keys without a default.
     #[cfg(test)]
     pub(crate) fn defaults() -> Vec<(&'static str, Option<String>)> {
         let values = toml::Table::try_from(Settings::default()).unwrap_or_default();

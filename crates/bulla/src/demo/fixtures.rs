@@ -1,4 +1,5 @@
-//! Parts of the demo's fictional organisation that its test uses, too: a receiver of requests, and a certificate that is not renewed.
+//! Parts of the demo's fictional organisation that the demo and its test share: a receiver of requests, and a certificate that is
+//! not renewed.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use serde_json::Value;
 use x509::build::{Attribute, CertificateSpec, Extension, distinguished_name, signed, tbs_certificate};
 use x509::{GeneralName, SerialNumber, UnixTime};
 
-/// The names of the shop. This machine resolves the second one.
+/// Subject names of the shop's certificate. Only the second name resolves on this machine.
 pub(super) const NAMES: [&str; 2] = ["shop.example", "localhost"];
 /// Response to every request.
 pub(super) const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";

@@ -1,4 +1,4 @@
-//! The folder of a demo, its configuration, and the commands against it.
+//! The temporary folder of a demo: writes its configuration, and runs `bulla` commands with it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,7 +13,8 @@ use tokio::process::Command;
 
 /// Path of this program. It stays valid after an upgrade has replaced the file.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// Prefix of this program's environment variables. The caller's variables may be for other servers.
+/// Prefix of this program's environment variables. They are removed for the commands of the demo, because they may name other
+/// servers.
 const OWN_VARIABLES: &str = "BULLA_";
 
 /// A temporary folder with all files of a demo. It is removed on drop.
@@ -126,7 +127,7 @@ impl Place {
         })
     }
 
-    /// Runs a command with a document as its input file.
+    /// Runs a command with `document` as its input file. Returns its output as JSON.
     pub(super) async fn give(&self, command: &[&str], document: &Value) -> Outcome<Value> {
         self.write("document.json", &document.to_string())?;
         self.json(&[command, &["--file", "document.json"]].concat()).await

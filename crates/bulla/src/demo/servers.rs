@@ -22,8 +22,8 @@ pub(super) struct DemoServer {
 }
 
 impl DemoServer {
-    /// Starts the server in this folder with a self-signed certificate that expires in two days. Bulla did not issue this
-    /// certificate and does not renew it.
+    /// Starts the server with a self-signed certificate that expires in two days. Its certificate and key are files in `folder`.
+    /// Bulla did not issue this certificate and does not renew it.
     pub(super) fn start(folder: &Path) -> Outcome<Self> {
         let (chain, key) = (folder.join("full.pem"), folder.join("key.pem"));
         let made = expiring_certificate();

@@ -17,7 +17,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use telemetry::spans::{Span, TraceParent};
 use uuid::Uuid;
 
-/// File that lists the files written here, with the version of each.
+/// File that lists the files that this module wrote, each with the fingerprint of its certificate.
 const INDEX: &str = "inventory.json";
 /// Rows per page: the maximum of the server.
 const PAGE_ROWS: u32 = 500;
@@ -34,9 +34,10 @@ pub(crate) struct Mirror {
     keys: keyless::client::Client,
     folder: PathBuf,
     filter: CertificateFilter,
-    /// Fingerprints by file name; empty for a file that does not exist yet.
+    /// SHA-256 fingerprint of the certificate in each written file, by file name. The fingerprint is empty while the file does not
+    /// exist.
     written: BTreeMap<String, String>,
-    /// Files that are out of date, and why.
+    /// Files that are not up to date yet, each with the reason.
     postponed: BTreeMap<String, String>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Mirror {
 pub(crate) struct SyncReport {
     /// Whether any file was written or removed.
     pub(crate) changed: bool,
-    /// Files that are postponed to the next sync, and why. Each file is reported once.
+    /// Files that are postponed to the next sync, each with the reason. Each file is reported once.
     pub(crate) postponed: Vec<(String, String)>,
 }
 
@@ -136,7 +137,8 @@ impl Mirror {
         put(&self.folder.join(INDEX), &index)
     }
 
-    /// Returns, by file name, the chains of certificates whose key is not on an agent, with a version that is not revoked.
+    /// Returns the chains to present, by file name. Skips certificates whose key is on an agent, and certificates that have no
+    /// unrevoked version.
     async fn wanted(&self) -> Outcome<BTreeMap<String, ManagedChain>> {
         let mut wanted = BTreeMap::new();
         let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };
@@ -165,7 +167,7 @@ async fn fetch<'a>(
 ) -> (&'a ManagedChain, Result<Vec<u8>, String>) {
     let began_us = telemetry::spans::now_us();
     let chain = fetch_signable_chain(client, keys, wanted.id).await;
-    // Failed attempts are repeated until the key service has the key: they are not part of the certificate's trace.
+    // Add only successful attempts to the certificate's trace: attempts repeat until the key service has the key.
     if chain.is_ok() {
         let root = TraceParent::of_object(wanted.id.as_u128());
         let own = root.child(telemetry::spans::random_id());

@@ -59,7 +59,6 @@ pub(crate) fn grace(settings: &Settings) -> Duration {
     Duration::from_secs(settings.edge.stop_s) + GRACE
 }
 
-/// A running terminator.
 pub(crate) struct RunningEdge {
     settings: EdgeSettings,
     running: Running,
@@ -77,8 +76,8 @@ pub(crate) struct RunningEdge {
     stop: CancellationToken,
 }
 
-/// Starts the terminator of the configuration, with at most `descriptors` file descriptors. The settings already include `args`,
-/// which also override the file when it is read again.
+/// Starts the terminator of the configuration, with at most `descriptors` file descriptors. The settings already include the flags
+/// `args`, which are applied again after each reload of the file.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &EdgeArgs,
@@ -112,7 +111,7 @@ pub(crate) async fn start(
     };
     let listen = socket("edge.listen", &settings.listen)?;
     let options = Options { listen, staples: staples(&settings)?, ..settings.options()? };
-    // Bind the metrics listener first. If this failed later, the running terminator would be cut off.
+    // Bind the metrics listener first: a failure after the terminator has started would abort its connections.
     let figures = bind_metrics_listener("edge", &settings.metrics_listen)?;
     let (running, loaded) = bind(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
@@ -292,7 +291,7 @@ async fn keep(
     }
 }
 
-/// Applies the current content of the files if it has changed.
+/// Reloads the client certificate and the server roots for key services. New connections use them if they changed.
 fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) -> Outcome<()> {
     let now = tls_options(settings)?;
     if presented.certificate.cert == now.certificate.cert && presented.server_roots == now.server_roots {

@@ -23,7 +23,7 @@ const TOKENS: &str = "/api/v1/key-node-tokens";
 /// Default lifetime of a new token.
 const TOKEN_LIFETIME: &str = "1h";
 
-/// Commands for sites.
+/// Commands of `bulla key site`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SiteCommand {
     /// Create a site
@@ -56,7 +56,7 @@ pub(crate) enum SiteCommand {
     },
 }
 
-/// A change of a site.
+/// Arguments of `bulla key site update`.
 #[derive(Args, Debug)]
 pub(crate) struct SiteChange {
     /// Name or id of the site
@@ -77,7 +77,7 @@ pub(crate) struct SiteChange {
 }
 
 impl SiteChange {
-    /// Returns the site after the change.
+    /// Returns the request body: the site as it is after the change.
     fn body(&self, before: &SiteView) -> SiteBody {
         let mut attributes = before.attributes.clone();
         attributes.retain(|name, _| !self.without.contains(name));
@@ -93,7 +93,7 @@ impl SiteChange {
         let to_be = async |before: &Value| {
             let before: SiteView = read_as(before)?;
             let after = self.body(&before);
-            // A new name alone gives no access to keys.
+            // Only a change of attributes can change which keys the nodes can open.
             if !self.consent.is_given() && before.attributes != after.attributes {
                 self.ask(client, &before, &after).await?;
             }
@@ -142,7 +142,7 @@ impl Run for SiteCommand {
     }
 }
 
-/// Commands for nodes.
+/// Commands of `bulla key node`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
     /// Create a token, shown only once, with which one host joins a site as a node

@@ -80,7 +80,7 @@ pub(super) async fn active_nodes_at(client: &Client, path: &str, site: &str) -> 
     Ok(rows.into_iter().map(node).collect())
 }
 
-/// Returns every row of a listing.
+/// Fetches all pages of a listing and returns their rows.
 async fn all<T: DeserializeOwned>(client: &Client, path: &str, query: &impl Serialize) -> Outcome<Vec<T>> {
     let mut rows = Vec::new();
     let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };

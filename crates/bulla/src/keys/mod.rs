@@ -46,7 +46,7 @@ enum Command {
 }
 
 impl KeyArgs {
-    /// Applies the flags of `bulla key serve`, which override the file. Returns whether this is that command.
+    /// Applies the flags of `bulla key serve`, which override the file. Returns false for other commands.
     pub(crate) fn apply_to_service(&self, settings: &mut Settings) -> bool {
         match &self.command {
             Command::Serve(args) => {

@@ -21,7 +21,7 @@ use crate::data_folder;
 use crate::joining::{not_joined, read};
 use crate::listening::socket;
 
-/// Environment variable with a node token. It keeps the token out of the process list.
+/// Environment variable with a node token, so that the token is not in the process list.
 pub(crate) const TOKEN_VARIABLE: &str = "BULLA_NODE_TOKEN";
 /// The node's folder in the data folder.
 const FOLDER: &str = "key-node";

@@ -124,7 +124,6 @@ pub(super) async fn run(args: &ServeArgs, global: &GlobalArgs) -> Outcome<Exit> 
 /// The timeout of a graceful shutdown.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
-/// A running key service.
 pub(crate) struct RunningKeys {
     settings: KeyServiceSettings,
     /// The configuration file, from which tenants are reloaded. A file that is missing later makes the reload fail.
@@ -327,7 +326,7 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     Ok(SigningKeys::new(store, keystore, clock))
 }
 
-/// Returns the writer of a record of every signature.
+/// Opens the recorder, which writes a record of every signature. Returns `None` if records are disabled.
 fn records(settings: &KeyServiceSettings) -> Outcome<Option<Recorder>> {
     let node_folder = if settings.node.is_one() { Some(settings.node.folder()?) } else { None };
     let Some(options) = settings.records(node_folder) else { return Ok(None) };
@@ -454,7 +453,7 @@ async fn keep(
     }
 }
 
-/// Applies the current content of the files if it has changed.
+/// Reloads the service's certificate, the clients' roots and their CRLs if these files have changed.
 fn renew(settings: &KeyServiceSettings, presented: &mut TlsOptions, running: &Running) -> Outcome<()> {
     let now = tls_options(settings)?;
     if is_same(presented, &now) {

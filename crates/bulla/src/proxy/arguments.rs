@@ -49,7 +49,7 @@ pub(crate) struct ProxyArgs {
     metrics_listen: Option<String>,
 }
 
-/// Commands about the proxy.
+/// Commands of `bulla proxy`. Without a command, the proxy runs.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
     /// Explain the policy's decision about a request, from the configuration file

@@ -1,5 +1,5 @@
-//! The control socket of a running proxy: a Unix socket for its own user and root. A connection carries one request and its
-//! response, each a line of JSON.
+//! The control socket of a running proxy: a Unix socket that accepts only root and the user of the proxy. A connection carries one
+//! request and its response, each a line of JSON.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// Maximum bytes of the reason of a rejection.
 pub(super) const REASON_OCTETS_MAX: usize = 1_000;
 
-/// A request on the control socket.
+/// A request to a running proxy: list, approve or reject held requests.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ControlRequest {
@@ -42,11 +42,11 @@ pub(super) enum ControlRequest {
     Reject { id: String, reason: Option<String> },
 }
 
-/// A response on the control socket.
+/// The response of the proxy to a [`ControlRequest`].
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ControlResponse {
-    /// The held requests.
+    /// The requests that wait for approval.
     Held(Vec<HeldRequest>),
     /// The request is approved; `sent` requests are sent now.
     Approved { request: HeldRequest, sent: usize },
@@ -56,7 +56,6 @@ pub(super) enum ControlResponse {
     Failed(String),
 }
 
-/// The server of the control socket.
 pub(super) struct ControlServer {
     socket: BoundSocket,
     tasks: ServiceTasks,

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::control::{self, ControlRequest, ControlResponse, REASON_OCTETS_MAX};
 use crate::config::Configuration;
 
-/// `bulla proxy held`
+/// Arguments of `bulla proxy held`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HeldArgs {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub(crate) struct HeldArgs {
     listing: ShortListing,
 }
 
-/// `bulla proxy approve`
+/// Arguments of `bulla proxy approve`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ApproveArgs {
     /// The id that `bulla proxy held` shows
@@ -45,7 +45,7 @@ pub(crate) struct ApproveArgs {
     socket: SocketArgs,
 }
 
-/// `bulla proxy reject`
+/// Arguments of `bulla proxy reject`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RejectArgs {
     /// The id that `bulla proxy held` shows
@@ -64,7 +64,7 @@ struct SocketArgs {
     socket: Option<PathBuf>,
 }
 
-/// A rule in the form of the configuration file.
+/// A policy rule, serialized with the tables of the configuration file.
 #[derive(Serialize)]
 struct RuleFile {
     proxy: ProxyTable,
@@ -191,7 +191,7 @@ fn for_people(request: &HeldRequest) -> Outcome<Value> {
     Ok(document)
 }
 
-/// Returns the rule that allows a request, for the configuration file.
+/// Returns a rule that allows the request, as text for the configuration file.
 pub(super) fn rule_text(request: &HeldRequest) -> Outcome<String> {
     let rule = request.allowing_rule().map_err(|error| {
         Problem::new(Exit::Refused, format_args!("the request is approved, but {error}"))
@@ -200,7 +200,7 @@ pub(super) fn rule_text(request: &HeldRequest) -> Outcome<String> {
     rule_file(rule, Some(&request.rule), request.identity.as_deref())
 }
 
-/// Returns a rule as text for the configuration file, to be put before the rule `before`.
+/// Formats a rule as text for the configuration file. A comment says that the rule must precede the rule `before`.
 pub(super) fn rule_file(
     rule: PolicyRuleText,
     before: Option<&str>,

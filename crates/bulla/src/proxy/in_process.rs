@@ -1,5 +1,5 @@
-//! The handles of a proxy for the control plane in the same process. Its API and console list and decide the held requests, and list
-//! recent ones.
+//! The handles of a proxy for the control plane in the same process. The control plane's API and console list and decide held
+//! requests, and list recent requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,7 +130,7 @@ fn plan_view(plan: ReplayPlan) -> ReplayPlanView {
 
 fn recent_view(request: &RecentRequest) -> Value {
     let mut value = serde_json::to_value(request).unwrap_or_default();
-    // As a text, like the IDs of other objects.
+    // Return the ID as a string, like the IDs of other objects.
     value["id"] = request.id.to_string().into();
     value["replay_of"] = request.replay_of.map(|id| id.to_string()).into();
     value

@@ -64,8 +64,7 @@ impl RetryState {
 }
 
 impl OpenError {
-    /// Creates the error. Whether it is permanent depends on `url`: an error with a file is permanent, an error with a server may
-    /// be temporary.
+    /// Creates the error. If `url` names a file, the error is permanent; for a database server it may be temporary.
     fn of(error: &StoreError, url: &StoreUrl) -> Self {
         let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
         match url.is_postgres() && may_come {

@@ -43,7 +43,7 @@ use crate::listening::{
 };
 use crate::span_export::ProcessSpans;
 
-/// Additional time for the shutdown, beyond `stop_s` for connections: 10 s of it for the revocation of leases.
+/// Additional time for the shutdown, beyond `stop_s` for connections. It includes 10 s for the revocation of leases.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// Runs `bulla proxy`.
@@ -79,7 +79,6 @@ pub(crate) fn grace(settings: &Settings) -> Duration {
     Duration::from_secs(settings.proxy.stop_s) + GRACE
 }
 
-/// A running proxy.
 pub(crate) struct RunningProxy {
     settings: ProxySettings,
     running: Running,
@@ -96,8 +95,8 @@ pub(crate) struct RunningProxy {
     stop: CancellationToken,
 }
 
-/// Starts the proxy of the configuration, with at most `descriptors` file descriptors. The settings already include `args`, which
-/// also override the file when it is read again. `handles` belong to the control plane in the same process.
+/// Starts the proxy of the configuration, with at most `descriptors` file descriptors. The settings already include the flags
+/// `args`, which are applied again after each reload of the file. `handles` belong to the control plane in the same process.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &ProxyArgs,

@@ -11,7 +11,7 @@ use reqwest::Method;
 
 use crate::config::Configuration;
 
-/// `bulla proxy replay`
+/// Arguments of `bulla proxy replay`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReplayArgs {
     /// The id of the request: GET /api/v1/proxy/requests, or the page of the request in the console

@@ -22,7 +22,7 @@ use super::arguments::ProxyArgs;
 use crate::config::{Configuration, HookSettings, PostgresqlSettings, ProxySettings};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
-/// Timeout for a credential, including all retries. A request waits for it.
+/// Timeout for fetching a credential, including all retries. The client's request waits during this time.
 const CREDENTIAL_WITHIN: Duration = Duration::from_secs(10);
 
 /// The credential store, accessed through crate `client`: one pool, one cache, and one request for concurrent lookups. It is
@@ -99,7 +99,7 @@ impl Secrets for StoreClient {
     }
 }
 
-/// Leases of the store. Rules that need them are only in force once the store's client exists.
+/// Creates and revokes leases in the store. Rules that need leases apply only once the client of the store exists.
 impl LeaseIssuer for StoreSecrets {
     fn create<'a>(&'a self, role: &'a str) -> Issuing<'a, NewLease> {
         Box::pin(async move {
@@ -188,7 +188,7 @@ impl FixedSettings {
     }
 }
 
-/// Rules of the configuration file.
+/// The rules in the configuration file, which is watched for changes.
 pub(crate) struct ConfiguredRules {
     file: Option<PathBuf>,
     watch: FileWatch,

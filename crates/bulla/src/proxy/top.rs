@@ -52,7 +52,7 @@ pub(crate) struct TopArgs {
     once: bool,
 }
 
-/// A decision, with its outcome once there is one.
+/// A decision of the proxy, and the outcome of its request once it is logged.
 #[derive(Debug)]
 struct Row {
     request: String,
@@ -157,7 +157,7 @@ impl<'a> Log<'a> {
             .hint("give the file that proxy.requests.audit_file of the proxy names"))
     }
 
-    /// Returns why there is nothing to print.
+    /// Returns the reason why no decision is printed.
     fn why_empty(&self) -> String {
         match self.rows.len() {
             0 => "the log holds no decisions yet".to_owned(),

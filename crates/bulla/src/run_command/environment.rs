@@ -118,7 +118,7 @@ impl Environment {
         self.folder.path().join(name)
     }
 
-    /// Sets the variables of a process.
+    /// Sets the environment variables for a command that is started with these arguments.
     pub(super) fn set(&self, command: &mut Command, args: &RunArgs) {
         let url = self.url.text();
         command.envs(PROXY.map(|name| (name, &url)));
@@ -160,7 +160,7 @@ impl Environment {
     }
 }
 
-/// Returns the existing value of a variable, then `options`: Java and Node use the last option.
+/// Returns the existing value of a variable, followed by `options`. If an option occurs twice, Java and Node use the last one.
 fn appended(variable: &str, options: &str) -> String {
     match std::env::var(variable) {
         Ok(before) if !before.is_empty() => format!("{before} {options}"),

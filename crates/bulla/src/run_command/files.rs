@@ -1,4 +1,4 @@
-//! The files that the command can read, and those that it can write.
+//! The files that the command can read, and the files that it can write.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ impl CommandFiles {
         Ok(Self { hidden, writable })
     }
 
-    /// Passes the paths to a process of the run.
+    /// Passes the paths to the next process of the run, as arguments.
     pub(super) fn pass(&self, command: &mut Command) {
         for path in &self.hidden {
             command.arg("--hide").arg(path);

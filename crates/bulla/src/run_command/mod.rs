@@ -134,7 +134,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     let mut child = start(&mut command, args, &environment)?;
     let link = tokio::select! {
         link = door.link() => link?,
-        // That process has printed its own error.
+        // The child process has printed its own error.
         status = child.wait() => return status.map(status_of).map_err(|error| lost(&error)),
     };
     let (mut link, socket) = link;

@@ -31,7 +31,7 @@ pub(super) struct PreparedProxy {
     client: Option<Client>,
 }
 
-/// A running proxy.
+/// The proxy of this run while it serves the command.
 pub(super) struct Serving {
     running: Running,
     client: Option<Client>,

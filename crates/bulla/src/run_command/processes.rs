@@ -8,7 +8,7 @@ use cli::exit::{Exit, Problem};
 /// The proxy's address in the namespace. No other program listens in the namespace, so the address is the same in each run.
 pub(super) const INSIDE: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 3128);
-/// Exit status, minus the number of the signal, of a process that a signal ended, as in shells.
+/// Offset of the exit status of a process that a signal ended. As in shells, the status is 128 plus the number of the signal.
 pub(super) const BY_SIGNAL: i32 = 128;
 /// Path of this program. It stays valid after an upgrade has replaced the file.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";

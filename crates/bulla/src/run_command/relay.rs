@@ -19,7 +19,7 @@ const CONNECTIONS_MAX: usize = 1_024;
 /// The timeout for connecting to the proxy, TLS handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A remote proxy.
+/// The remote proxy of a relay: its address and, for an https proxy, its TLS settings.
 #[derive(Clone)]
 pub(super) struct Target {
     /// Address of the proxy, HOST:PORT.
@@ -63,7 +63,6 @@ impl Target {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A running relay.
 pub(super) struct Relay(ServiceTasks);
 
 impl Relay {

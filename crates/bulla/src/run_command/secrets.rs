@@ -27,7 +27,7 @@ const NAMES: [&str; 14] = [
     "log_file",
     "record_folder",
 ];
-/// Name of the setting for the file of a credential in a rule, and of a passphrase.
+/// Name of two settings: the file of a rule's credential, and the file of a passphrase.
 const FILE: &str = "file";
 /// Suffixes of a database's files: the file itself, its log, and the log's index.
 const SQLITE_FILES: [&str; 3] = ["", "-wal", "-shm"];
@@ -80,7 +80,7 @@ pub(super) fn variables(configuration: &Configuration) -> Vec<String> {
     names
 }
 
-/// Returns the values of all settings for whose last name `named` returns true.
+/// Returns the values of all text settings whose last name part satisfies `named`.
 fn texts(configuration: &Configuration, named: &dyn Fn(&str) -> bool) -> Vec<String> {
     let table = toml::Table::try_from(&configuration.settings).unwrap_or_default();
     let mut found = Vec::new();

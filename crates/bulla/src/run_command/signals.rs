@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 const FORWARDED: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// The signals to this process, which then no longer terminate it.
+/// Receiver of the signals to this process. While it listens, these signals do not terminate the process.
 pub(super) struct Signals(mpsc::Receiver<i32>);
 
 impl Signals {

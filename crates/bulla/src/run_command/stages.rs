@@ -16,7 +16,7 @@ use super::control::InitConnection;
 use super::processes::{BY_SIGNAL, INSIDE, THIS_PROGRAM, lost, status_of};
 use super::signals::{self, Signals};
 
-/// Exit statuses of shells for a command that cannot be started.
+/// Exit status, as in shells, for a command that exists but cannot be executed.
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
 /// Prefix of this program's environment variables. Some of them are tokens.
@@ -50,7 +50,7 @@ fn end_with_parent(args: &RunArgs) -> Outcome<()> {
 pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     end_with_parent(args)?;
     sandbox::separate().map_err(|error| namespace_error(&error))?;
-    // Set it again: the change of credentials may have reset it.
+    // Set the parent-death signal again: the change of credentials may have cleared it.
     end_with_parent(args)?;
     let mut init = AsyncCommand::new(THIS_PROGRAM);
     init.args(["run", "--stage", Stage::Init.name()]).arg("--control").args(&args.control);

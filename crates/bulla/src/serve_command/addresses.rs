@@ -1,4 +1,4 @@
-//! Addresses of a control plane, and networks.
+//! The URLs and host names of a control plane, and parsing of configured networks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;

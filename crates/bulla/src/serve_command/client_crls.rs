@@ -1,4 +1,4 @@
-//! CRLs of the CAs, other than its own, whose client certificates the server accepts.
+//! CRLs of external CAs whose client certificates the server accepts.
 
 use std::path::PathBuf;
 use std::time::Duration;

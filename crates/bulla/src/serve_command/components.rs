@@ -21,8 +21,8 @@ use crate::keys;
 use crate::proxy::{self, ProxyArgs};
 use crate::roles::Roles;
 
-/// Starts the roles other than the control plane, which already runs if it is a role of this process. Independent roles start
-/// concurrently. If one fails, the started ones are stopped; the returned problem is the first failed role's.
+/// Starts the roles other than the control plane, which already runs if it is a role of this process. Starts independent roles
+/// concurrently. If a role fails, stops the started roles and returns the problem of the first failed role.
 pub(super) async fn start(
     configuration: &Configuration,
     roles: &Roles,

@@ -1,4 +1,4 @@
-//! The components of a control plane, opened over one database and wired together.
+//! Opens the components of a control plane on one database, and connects them with each other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -358,7 +358,7 @@ impl ControlPlane {
     }
 }
 
-/// Returns the profiles that holders of other CAs' certificates may use over EST.
+/// Returns the profiles that clients with certificates of other CAs may use over EST.
 fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
     const KEY: &str = "est.client_cas";
     let mut cas = Vec::new();

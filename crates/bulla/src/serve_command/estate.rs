@@ -17,7 +17,7 @@ use x509::Fingerprint;
 
 use super::metrics::gauge;
 
-/// Interval between two reads: Prometheus' usual interval. Each read takes three pages.
+/// Interval between two reads: Prometheus' usual interval. Each read fetches three pages of rows.
 const EVERY: Duration = Duration::from_secs(15);
 /// Maximum number of endpoints and managed certificates in the metrics, earliest expiry first. Later expiries are not urgent, and a
 /// time series for each of a million certificates would overload Prometheus.
@@ -65,7 +65,7 @@ impl Validity {
     }
 }
 
-/// The estate at the last read.
+/// Certificates, watches and counters for the metrics, as last read from the database.
 #[derive(Default)]
 struct EstateSnapshot {
     certificates: Vec<(CertificateLabels, Validity)>,
@@ -75,7 +75,7 @@ struct EstateSnapshot {
     now_us: i64,
 }
 
-/// The estate as of the last snapshot. It is read at an interval, and scrapes are served from the snapshot.
+/// The estate for metrics. Scrapes read a snapshot, which is refreshed at an interval.
 #[derive(Clone)]
 pub(super) struct Estate {
     store: Store,
@@ -120,7 +120,8 @@ impl Estate {
         Ok(EstateSnapshot { certificates, not_deployed, watches, observations, now_us })
     }
 
-    /// Encodes two gauges for each measured series: the value that the rule of the series checks, and the value one week earlier.
+    /// Encodes three gauges for each measured series: its current value, the ratio to its value in the last seven days, and whether
+    /// the series drifts.
     fn drifts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let measured = self.history.seen();
         let of = |get: fn(&Measured) -> Option<f64>| {
@@ -147,8 +148,8 @@ impl Estate {
         )
     }
 
-    /// Returns the certificates that expire first, managed ones before those at endpoints. A managed certificate that is also at an
-    /// endpoint is returned once.
+    /// Returns the certificates that expire first: managed certificates, then certificates at endpoints. A managed certificate that
+    /// is also at an endpoint is returned once.
     async fn certificates(&self) -> Result<Vec<(CertificateLabels, Validity)>, StoreError> {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();

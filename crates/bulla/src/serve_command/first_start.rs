@@ -11,7 +11,7 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 /// The profile of certificates for servers.
 pub(super) const SERVER: &str = cli::configuration::FIRST_PROFILE;
 
-/// The profile of the identities of agents and other clients.
+/// The profile of client certificates, for agents and other clients.
 pub(super) const CLIENT: &str = "client";
 
 const ACTOR: &str = "system:first-start";

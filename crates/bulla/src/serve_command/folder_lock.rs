@@ -17,7 +17,7 @@ const LOCK: &str = "server.lock";
 pub(super) enum FolderLock {
     /// This process writes the files. `None` on a file system without locks.
     Own { _lock: Option<File> },
-    /// Another node of the same PostgreSQL database runs with this folder. Its files stay as they are.
+    /// Another node of the same PostgreSQL database has the lock. This process does not change the files.
     Other,
 }
 
@@ -77,7 +77,7 @@ fn write_owner(lock: &mut File) {
 
 fn owner(lock: &mut File) -> String {
     let mut text = String::new();
-    // A process of another user may have an unreadable ID: the message then lacks it.
+    // The process ID may be unreadable, if the other process belongs to another user. The message then omits the ID.
     let _ = lock.rewind().and_then(|()| lock.read_to_string(&mut text));
     text.trim().to_owned()
 }

@@ -15,7 +15,7 @@ mod none {
 
     use crate::config::WitnessSettings;
 
-    /// Rejects a bucket: this build has no client of AWS.
+    /// Rejects a configured bucket, because this build has no AWS client.
     pub(crate) async fn witness(settings: &WitnessSettings, _: &Clock) -> Outcome<Option<Arc<dyn Witness>>> {
         if settings.s3_bucket.is_empty() {
             return Ok(None);
@@ -93,7 +93,7 @@ mod some {
         }
     }
 
-    /// Returns the name of the object of a head. It begins with the head's number, so that a listing is in order. A part of the
+    /// Returns the object name of a head. The name begins with the head's number, so that a listing is in order. A part of the
     /// head's hash follows, so that two heads with the same number are two objects.
     fn key_of(prefix: &str, head: &str) -> Result<String, String> {
         let sequence = serde_json::from_str::<SignedHead>(head).map_err(|error| error.to_string())?.sequence;

@@ -25,7 +25,7 @@ pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
     put(&folder()?.join(local::TOKEN), token.expose_secret())
 }
 
-/// Returns the first token, if it is stored here.
+/// Returns the first token, if the data folder contains it.
 pub(super) fn token() -> Outcome<Option<SecretString>> {
     let text = std::fs::read_to_string(folder()?.join(local::TOKEN)).map(zeroize::Zeroizing::new).ok();
     Ok(text.map(|text| SecretString::from(text.trim())))

@@ -20,7 +20,7 @@ use sites::policies::KeyPolicies;
 
 use super::scan_environment::SharedRevocationChecker;
 
-/// Metrics of the components.
+/// The components whose metrics are encoded at each scrape.
 pub(super) struct Figures {
     pub(super) store: store::Store,
     pub(super) authority: Authority,
@@ -400,7 +400,7 @@ impl Figures {
     }
 }
 
-/// Encodes the histogram of the ages of CRLs at the time of the verdicts that used them.
+/// Encodes the histogram of CRL ages. The age is measured when a revocation verdict uses the CRL.
 fn encode_crl_ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
     let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL used for each verdict");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;

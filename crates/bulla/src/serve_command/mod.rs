@@ -47,7 +47,7 @@ use folder_lock::FolderLock;
 use running::{RunningControlPlane, StartMode};
 use signer::SignerTask;
 
-/// `bulla serve` and `bulla up`
+/// Arguments of `bulla serve` and `bulla up`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct ServeArgs {
     /// Database: a file or postgres://USER@HOST/DATABASE [default: in the data folder]

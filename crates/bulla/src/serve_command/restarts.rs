@@ -43,7 +43,7 @@ impl RoleSupervisor {
         Self { role, failures: of_role, pauses: (PAUSE_MIN, PAUSE_MAX) }
     }
 
-    /// Runs `work` until it ends without a failure. After a failure it is restarted, until `stop`.
+    /// Runs `work` until it ends without a failure, or until `stop`. Restarts it after each failure.
     pub(super) async fn keep(
         self,
         stop: CancellationToken,

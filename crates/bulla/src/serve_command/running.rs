@@ -34,7 +34,6 @@ pub(super) enum StartMode {
 }
 
 impl StartMode {
-    /// Returns the default roles of the command.
     pub(super) fn default_roles(self) -> DefaultRoles {
         match self {
             Self::Serve => DefaultRoles::Server,
@@ -43,7 +42,6 @@ impl StartMode {
     }
 }
 
-/// A running control plane.
 pub(super) struct RunningControlPlane {
     running: Arc<Running>,
     background: JoinSet<()>,
@@ -177,8 +175,8 @@ async fn console_link_lines(store: &Store, url: &str) -> Outcome<Vec<String>> {
     })
 }
 
-/// Creates the first admin token if the database has no other login yet. The token is handed over before it becomes valid, so that
-/// a failure never loses a valid token.
+/// Creates the first admin token if the database has no other login yet. The token is stored or printed before it becomes valid, so
+/// that a failure never loses a valid token.
 async fn create_first_token(
     store: &Store,
     clock: &Clock,

@@ -1,4 +1,4 @@
-//! The scanner of the server's watches, with the configuration's `[scan]`, as for `bulla scan`.
+//! The scanner that runs the server's watches. It uses `[scan]` of the configuration, as `bulla scan` does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};

@@ -30,7 +30,7 @@ const CRLS: &str = "crls";
 /// The actor in the audit log when CA keys are moved.
 const ACTOR: &str = "system:signer";
 
-/// The task of a signer process.
+/// The work of a signer process: serve signing requests, or move the CA keys once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SignerTask {
     /// Serves signing requests, until it is stopped.

@@ -14,17 +14,17 @@ use uuid::Uuid;
 
 /// Interval of checks of agents and issuers.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// Number of checks between two verifications of the audit log: six hours.
+/// Number of checks between two verifications of the audit log, which are six hours apart.
 const VERIFY_EVERY: u64 = 720;
-/// Number of checks between two clean-ups: one hour.
+/// Number of checks between two clean-ups, which are one hour apart.
 const TRIM_EVERY: u64 = 120;
-/// Lease of the process that checks, in µs: three intervals.
+/// Duration of the lease that lets one process run the checks, in µs: three check intervals.
 const LEASE_US: i64 = 90_000_000;
 /// Days for which events are stored for consumers that lag behind.
 pub(super) const EVENTS_KEPT_DAYS: u64 = 7;
-/// The same in µs.
+/// [`EVENTS_KEPT_DAYS`] in µs.
 const EVENTS_KEPT_US: i64 = EVENTS_KEPT_DAYS as i64 * DAY_US;
-/// Number of rows read at a time.
+/// Maximum number of rows in one read from the database.
 const PAGE: usize = 1_000;
 
 /// A detector of changes, which writes events to the outbox. Alerts are derived from these events.
@@ -49,8 +49,8 @@ struct SubjectStates {
 }
 
 impl SubjectStates {
-    /// Runs one check if this process holds the lease. Deletes the states, so that the next check reports every subject, if the
-    /// check failed, if the lease is unknown, or if another process may have held the lease.
+    /// Runs one check if this process holds the lease. Deletes the states if the check fails, if the lease is unknown, or if
+    /// another process may have held the lease. The next check then reports every subject.
     async fn round<Check>(&mut self, lease: Result<bool, StoreError>, now_us: i64, check: Check)
     where
         Check: AsyncFnOnce(&mut Self) -> Result<(), CheckError>,
@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_state_is_reported_again_whenever_its_report_may_be_lost() {
-        /// Runs a round; returns whether an agent that is offline was reported.
+        /// Runs one round of checks. Returns whether an offline agent was reported.
         async fn round(
             states: &mut SubjectStates,
             lease: Result<bool, StoreError>,

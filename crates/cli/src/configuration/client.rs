@@ -27,9 +27,9 @@ pub struct ClientSettings {
     pub credential_url: String,
     /// The server's URL; empty: the server on this machine.
     pub url: String,
-    /// The file with the API token.
+    /// File with the API token; empty: the admin token of the server on this machine.
     pub token_file: PathBuf,
-    /// The trust anchors for the server (PEM).
+    /// File of trust anchors for the server (PEM); empty: the root of the server on this machine.
     pub ca_file: PathBuf,
 }
 

@@ -26,14 +26,14 @@ pub enum Kind {
 /// A configuration key, how its variable is parsed, and its meaning.
 pub type Key = (&'static str, Kind, &'static str);
 
-/// The origin of a value.
+/// The configuration layer that sets a value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// Built-in default.
+    /// The value is the built-in default.
     Default,
-    /// The configuration file.
+    /// The value is set in this configuration file.
     File(PathBuf),
-    /// An environment variable.
+    /// The value is set in this environment variable.
     Variable(String),
 }
 
@@ -56,7 +56,7 @@ pub enum UnknownVariables {
     Ignored,
 }
 
-/// The layer of each value.
+/// The origin of each configuration value, and the path of the file that was read.
 #[derive(Clone, Debug)]
 pub struct Layers {
     origins: BTreeMap<&'static str, Origin>,
@@ -135,7 +135,7 @@ pub fn default_path() -> Option<PathBuf> {
 }
 
 fn read(path: &Path) -> Outcome<String> {
-    /// Maximum size of the configuration file.
+    /// Maximum size of the configuration file, in bytes.
     const FILE_OCTETS_MAX: u64 = 1024 * 1024;
     let refuse = |why: String| {
         Problem::usage(format_args!("cannot read the configuration {}: {why}", path.display()))
@@ -156,7 +156,7 @@ pub fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
-/// Returns the key that a variable sets. A variable with our prefix and an unknown key is an error.
+/// Returns the key that a variable sets. A variable with the prefix `BULLA_` and an unknown key is an error.
 fn key_of(
     variable: &str,
     keys: &'static [Key],

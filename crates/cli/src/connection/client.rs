@@ -21,7 +21,7 @@ use crate::url::is_unencrypted;
 /// Timeout of a request. Bulk actions over a million certificates take seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-/// Timeout for connecting.
+/// Timeout for connecting to a server.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// The address of the server, the token to authenticate with, and the trust anchors.
@@ -339,7 +339,7 @@ fn unreadable(error: serde_json::Error) -> Problem {
         .hint("check that the address is a Bulla server of the same version")
 }
 
-/// Returns the content of a file that a local server wrote to its data folder, if it exists.
+/// Returns the path of a file that a local server wrote to its data folder; `None` if the file does not exist.
 fn beside(name: &str) -> Option<PathBuf> {
     crate::data::folder().ok().map(|folder| folder.join(name)).filter(|path| path.exists())
 }

@@ -19,7 +19,7 @@ use crate::repeat::Repeat;
 use crate::terminal::{Colour, Paint, table, width};
 use crate::yaml;
 
-/// The output format, and whether to use colour.
+/// Output options: format, colour, and a query that selects a part of the result.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct Output {
@@ -34,7 +34,7 @@ pub struct Output {
     pub query: Option<Query>,
 }
 
-/// The pages of a listing to print.
+/// Options of a listing: the pages to print, and the output.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Pages")]
 pub struct Listing {
@@ -66,7 +66,7 @@ pub struct ShortListing {
 pub(super) const PAGE_ROWS: u32 = 500;
 
 impl Output {
-    /// Returns whether a table for people is printed, not a document or the result of a query.
+    /// Returns whether the output is a table, not documents or the result of a query.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.output, Format::Table | Format::Wide) && self.query.is_none()
     }
@@ -152,7 +152,7 @@ impl Listing {
 }
 
 impl ShortListing {
-    /// Returns whether a table for people is printed.
+    /// Returns whether the output is a table, not documents or the result of a query.
     pub fn is_table(&self) -> bool {
         self.show.is_table()
     }

@@ -22,7 +22,7 @@ const COLUMNS: Columns = columns!(
     ("Id", id),
 );
 
-/// Commands for API tokens.
+/// Commands of `bulla token`.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// List tokens
@@ -94,7 +94,7 @@ fn grants(roles: &[String]) -> Outcome<Vec<Grant>> {
     roles.iter().map(grant).collect()
 }
 
-/// Commands for users.
+/// Commands of `bulla user`.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
     /// List users
@@ -150,7 +150,7 @@ pub enum UserCommand {
     Roles(Listing),
 }
 
-/// Commands for security keys.
+/// Commands of `bulla user security-key`.
 #[derive(Debug, Subcommand)]
 pub enum SecurityKeyCommand {
     /// List the security keys of a user

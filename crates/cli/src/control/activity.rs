@@ -13,7 +13,7 @@ use crate::connection::{Client, Columns, Listing, Output, ShortListing, print_ro
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
-/// The series to print.
+/// Arguments of `bulla cert series`.
 #[derive(Args, Debug)]
 pub struct SeriesArgs {
     /// Names of series: issued, renewed, failed, revoked, deployed; separate several with commas
@@ -105,7 +105,7 @@ pub(super) async fn blocked_keys(client: &Client, listing: &Listing) -> Outcome<
     listing.print(client, "/api/v1/blocked-keys", &(), COLUMNS).await
 }
 
-/// Prints what each authority publishes, one row per CRL.
+/// Prints the publications of each CA, one row per CRL.
 pub(super) async fn publications(client: &Client, listing: &ShortListing) -> Outcome<()> {
     const COLUMNS: Columns = &[
         ("Authority", "/name"),
@@ -143,7 +143,7 @@ async fn published(client: &Client) -> Outcome<Vec<Value>> {
     Ok(rows)
 }
 
-/// The deployments to print.
+/// Arguments of `bulla job deployments`.
 #[derive(Args, Debug)]
 pub struct DeploymentsArgs {
     /// Only deployments in this state: waiting, deployed, unchanged, failed, rolled_back, broken, cancelled

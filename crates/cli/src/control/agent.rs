@@ -127,7 +127,7 @@ pub struct UpdateArgs {
     server: ServerArgs,
 }
 
-/// `bulla agent retire`, `bulla agent revoke-token`
+/// Arguments of `bulla agent retire` and `bulla agent revoke-token`.
 #[derive(Args, Debug)]
 pub struct RetireArgs {
     /// Name or id of the agent, or id of the token

@@ -12,7 +12,7 @@ use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::Outcome;
 
-/// Commands for alerts.
+/// Commands of `bulla alert`.
 #[derive(Debug, Subcommand)]
 pub enum AlertCommand {
     /// List alerts, latest first

@@ -23,7 +23,7 @@ use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units::{self, counted};
 
-/// Commands for the audit log.
+/// Commands of `bulla audit`.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
     /// List events, newest first
@@ -265,16 +265,16 @@ impl EventFilter<'_> {
     }
 }
 
-/// The place of an event in a listing: its time, its position in its chain, and its line. Exports of a server are newest first, logs
-/// of a proxy oldest first.
+/// The sort key of an event in a listing: its time, its position in its chain, and its line in the file. Exports of a server are
+/// newest first, logs of a proxy oldest first.
 type Place = (i64, i64, u64);
 
-/// The matching events of an export, and what a listing of them leaves out.
+/// The matching events of an export, and the counts of lines that a listing leaves out.
 #[derive(Debug, Default)]
 struct ExportedEvents {
     /// The newest matching events, oldest first.
     newest: BTreeMap<Place, Value>,
-    /// Number of other matching events.
+    /// Number of matching events that are not in `newest`.
     others: u64,
     /// Number of lines that are neither an event nor a line of a segment.
     damaged: u64,
@@ -319,7 +319,7 @@ impl ExportedEvents {
         self.newest.into_values().rev().collect()
     }
 
-    /// Returns what the listing leaves out, for people.
+    /// Returns notes for the user about the lines that the listing leaves out.
     fn left_out(&self) -> Vec<String> {
         let others = (self.others > 0).then(|| {
             let count = counted(self.others, "event");

@@ -128,7 +128,7 @@ Examples:
     },
 }
 
-/// A CA to create.
+/// Arguments of `bulla ca create` and `bulla ca request`.
 #[derive(Args, Debug)]
 pub struct NewAuthority {
     /// Name of the CA on this server, unique

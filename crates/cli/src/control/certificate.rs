@@ -1,4 +1,4 @@
-//! Certificates: managed ones, and those issued directly.
+//! `bulla cert`: managed certificates, found certificates, and certificates issued directly.
 
 use api::listing::{Direction, PageQuery};
 use std::io::Write;
@@ -26,7 +26,7 @@ use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::units;
 
-/// Commands for certificates.
+/// Commands of `bulla cert`.
 #[derive(Debug, Subcommand)]
 pub enum CertificateCommand {
     /// List managed certificates, earliest expiry first
@@ -114,7 +114,7 @@ pub enum CertificateCommand {
         #[command(flatten)]
         listing: Listing,
     },
-    /// List where scans last found each version, oldest first: shows what still serves an old version
+    /// List where scans last found each version, oldest first: finds endpoints with an old version
     Served {
         /// Name or id of the certificate
         certificate: String,
@@ -347,7 +347,7 @@ impl Filter {
     }
 }
 
-/// One or more certificates, or all that match.
+/// Selects certificates by name or id, or all certificates that match a filter.
 #[derive(Args, Debug)]
 pub struct CertificateSelection {
     /// Names or ids of certificates
@@ -382,7 +382,7 @@ impl CertificateSelection {
     }
 }
 
-/// A certificate to manage.
+/// Arguments of `bulla cert create`.
 #[derive(Args, Debug)]
 pub struct NewCertificate {
     /// Subject names of the certificate: DNS names, addresses, URIs
@@ -469,7 +469,7 @@ impl NewCertificate {
     }
 }
 
-/// A found certificate to manage.
+/// Arguments of `bulla cert claim`.
 #[derive(Args, Debug)]
 pub struct Claim {
     /// SHA-256 fingerprint of the certificate, as in `cert found`
@@ -547,7 +547,7 @@ const ISSUED: Columns = columns!(
     ("Id", id),
 );
 
-/// Prints groups: a row each for people and spreadsheets, or the whole document.
+/// Prints groups: one row for each group in tables and CSV, or the whole document.
 fn print_groups(document: &Value, show: &Output) -> Outcome<()> {
     const GROUPS: Columns = columns!(GroupView: ("Value", value), ("Certificates", count));
     if !show.is_table() && (show.query.is_some() || show.output != Format::Csv) {

@@ -20,7 +20,7 @@ const SHORT_HASH: usize = 12;
 /// Text for a plan's field without a value.
 const NOT_SET: &str = "not set";
 
-/// The options of `show`.
+/// Arguments of `bulla approval show` and `bulla change show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
     /// Id of the approval or change
@@ -29,7 +29,7 @@ pub struct ShowArgs {
     pub(super) show: Output,
 }
 
-/// The options of `approve`.
+/// Arguments of `bulla approval approve` and `bulla change approve`.
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
     /// Id of the approval or change
@@ -60,7 +60,7 @@ impl ApproveArgs {
     }
 }
 
-/// The options of `reject`.
+/// Arguments of `bulla approval reject` and `bulla change reject`.
 #[derive(Debug, Args)]
 pub struct RejectArgs {
     /// Id of the approval or change

@@ -1,4 +1,4 @@
-//! Nouns that are documents: listed, shown, created from a file, changed, deleted.
+//! Commands for objects that are documents: list, show, create from a file, change, delete.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub enum Key {
     Name,
 }
 
-/// A noun whose objects are documents.
+/// A type of object that is a document in the API, with its names and routes.
 pub trait Document: Send + Sync + 'static {
     /// The singular in help texts: `profile`.
     const ONE: &'static str;
@@ -27,7 +27,7 @@ pub trait Document: Send + Sync + 'static {
     const MANY: &'static str;
     /// The path of the listing: `/api/v1/profiles`.
     const PATH: &'static str;
-    /// The last part of the path of one document.
+    /// The identifier that is the last part of a document's path.
     const KEY: Key;
     /// The columns of the table.
     const COLUMNS: Columns;
@@ -37,7 +37,7 @@ pub trait Document: Send + Sync + 'static {
     const NAME_IN_BODY: bool = false;
 }
 
-/// Commands for documents.
+/// Commands that every noun with documents has: list, show, create, update, delete.
 #[derive(Debug, Subcommand)]
 pub enum DocumentCommand<D: Document> {
     /// Lists documents.
@@ -77,7 +77,7 @@ pub struct ShowArgs {
     show: Output,
 }
 
-/// A document in a file.
+/// Arguments for the file of a document, with output options.
 #[derive(Args, Debug)]
 pub struct FileArgs {
     /// The file: JSON, or TOML if its name ends in .toml; - for JSON on standard input
@@ -87,7 +87,7 @@ pub struct FileArgs {
     show: Output,
 }
 
-/// A changed document in a file.
+/// Arguments for the document to change, and the file with its new content.
 #[derive(Args, Debug)]
 pub struct UpdateArgs {
     /// Name or id of the object

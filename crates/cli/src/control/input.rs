@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::exit::{Outcome, Problem};
 
-/// Maximum size of a document.
+/// Maximum size of a document, in bytes.
 const DOCUMENT_OCTETS_MAX: u64 = 1024 * 1024;
 
 /// Reads a document, TOML if the name ends in `.toml`, else JSON. `-` is JSON on standard input.

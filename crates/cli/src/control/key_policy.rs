@@ -17,7 +17,7 @@ use crate::exit::{Exit, Outcome, Problem};
 /// API path of the key policies.
 pub const POLICIES: &str = "/api/v1/key-policies";
 
-/// Commands for key policies.
+/// Commands of `bulla key policy`.
 #[derive(Debug, Subcommand)]
 pub enum KeyPolicyCommand {
     /// Show which nodes satisfy a formula: "country: JP or not region: EU". The exit code is 1 if no node does
@@ -138,7 +138,7 @@ async fn create(client: &Client, name: &str, formula: &str, consent: Consent, sh
     show_policy(&client.submit(Method::POST, POLICIES, &policy).await?, show)
 }
 
-/// Formats `region: EU: satisfied by 2 of 5 nodes, at 1 site`.
+/// Returns one line such as `region: EU: satisfied by 2 of 5 nodes, at 1 site`.
 fn summary_of(resolved: &ResolvedView) -> String {
     let ResolvedView { formula, nodes, sites, enrolled, .. } = resolved;
     let (nodes, sites) = (nodes.len(), sites.len());
@@ -166,9 +166,9 @@ fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
     Ok(())
 }
 
-/// Prints a policy. For people a generation is one line, without its public key.
+/// Prints a policy. For people each generation of its key pair is one line, without the public key.
 fn show_policy(policy: &Value, show: &Output) -> Outcome<()> {
-    /// A policy with its generations as text lines.
+    /// A policy for people: each generation of its key pair is a line of text.
     #[derive(Serialize)]
     struct PolicyLines {
         #[serde(flatten)]
@@ -184,7 +184,7 @@ fn show_policy(policy: &Value, show: &Output) -> Outcome<()> {
     show_one(&document_of(&PolicyLines { policy, nodes, generations })?, show)
 }
 
-/// Formats `2: wrapped for 3 of 4 nodes, 7 keys; missing at fra-1`.
+/// Formats a key pair as one line: `2: wrapped for 3 of 4 nodes, 7 keys; missing at fra-1`.
 fn line(pair: &PairView, nodes: usize) -> String {
     let PairView { generation: number, wrapped, keys, lagging, .. } = pair;
     let missing =

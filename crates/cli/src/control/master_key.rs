@@ -18,7 +18,7 @@ const KEYS: &str = "/api/v1/master-key";
 /// Interval of progress requests during a rotation. It is long, because each response counts every sealed value.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Commands for the master key.
+/// Commands of `bulla key master`.
 #[derive(Debug, Subcommand)]
 pub enum MasterKeyCommand {
     /// Show the master keys and how many values are sealed under each
@@ -61,7 +61,7 @@ const STATUS: Columns = columns!(
     ("Of", of),
 );
 
-/// A rotation for people, with its columns as text lines.
+/// A rotation as it is printed: each column with sealed values is a line of text.
 #[derive(Serialize)]
 struct RotationLines<'a> {
     master: &'a str,

@@ -16,7 +16,7 @@ use crate::exit::Outcome;
 
 const PATH: &str = "/api/v1/ownership-rules";
 
-/// Commands for owners.
+/// Commands of `bulla owner`.
 #[derive(Debug, Subcommand)]
 pub enum OwnerCommand {
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub enum OwnerCommand {
     Rule(RuleCommand),
 }
 
-/// Commands for ownership rules.
+/// Commands of `bulla owner rule`.
 #[derive(Debug, Subcommand)]
 pub enum RuleCommand {
     /// Create a rule; without conditions it applies to everything that no earlier rule matches
@@ -60,7 +60,7 @@ pub enum RuleCommand {
     Explain(Question),
 }
 
-/// A rule to create.
+/// Arguments of `bulla owner rule add`.
 #[derive(Args, Debug)]
 pub struct NewRule {
     /// Name of the rule
@@ -140,7 +140,7 @@ impl NewRule {
     }
 }
 
-/// A real or hypothetical finding. Missing values are unknown.
+/// A found certificate, real or hypothetical, to which the rules are applied. Values that are not given are unknown.
 #[derive(Args, Debug)]
 pub struct Question {
     /// Host: name, address or path
@@ -160,7 +160,7 @@ pub struct Question {
     /// Protocol or location of the certificate: tls, smtp, aws-acm
     #[arg(long, value_name = "SOURCE", default_value = "tls")]
     source: String,
-    /// The group of the watch
+    /// Group label of the watch that scans the endpoint
     #[arg(long, value_name = "GROUP", default_value = "")]
     group: String,
     /// Tag of the certificate in a cloud or cluster; may be repeated

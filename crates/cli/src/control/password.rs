@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Maximum bytes of a line.
+/// Maximum bytes of the line that contains a password.
 const LINE_MAX: u64 = 4_096;
 
 /// A terminal without echo. The former mode is restored on drop.

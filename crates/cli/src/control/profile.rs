@@ -56,7 +56,7 @@ impl Document for IssuerDocument {
     const REPLACE: Method = Method::PATCH;
 }
 
-/// Commands for issuers.
+/// Commands of `bulla issuer`.
 #[derive(Debug, Subcommand)]
 pub enum IssuerCommand {
     #[command(flatten)]

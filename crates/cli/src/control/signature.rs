@@ -16,7 +16,7 @@ use crate::columns;
 use crate::connection::{Client, Columns, Output, document_of, print_rows};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// The options of `verify`.
+/// Arguments of `bulla approval verify`.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("document").args(["id", "file"]).required(true)))]
 pub struct VerifyArgs {
@@ -63,7 +63,7 @@ struct Signed {
     signatures: Vec<ApprovalSignatureView>,
 }
 
-/// The result for one approver.
+/// The result of verifying the signature of one approver.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 struct Checked {
     approver: String,
@@ -124,12 +124,12 @@ const WRONG: &str = "wrong";
 const PLAN_DIFFERS: &str = "plan differs";
 /// The signature is for an earlier plan of the same approval, and does not approve the shown plan.
 const OTHER_PLAN: &str = "other plan";
-/// The signature is valid, but the approval of its signer was rejected or is void.
+/// The signature is valid, but the approval was rejected or is void.
 const NO_APPROVAL: &str = "no approval";
 /// The approval has no signature.
 const NONE: &str = "none";
 
-/// The results for all approvers.
+/// The results of verifying the signatures of all approvers.
 struct Verified {
     /// Whether the shown plan has the hash that the document states.
     plan_matches: bool,

@@ -15,7 +15,7 @@ use crate::units;
 
 const PATH: &str = "/api/v1/ct";
 
-/// Commands for Certificate Transparency.
+/// Commands of `bulla ct`.
 #[derive(Debug, Subcommand)]
 pub enum TransparencyCommand {
     /// Monitor a domain from now on; search services receive its name
@@ -90,7 +90,7 @@ pub enum TransparencyCommand {
     Acknowledge(Decision),
 }
 
-/// The monitoring of a domain.
+/// Arguments of `bulla ct add` and `bulla ct set`.
 #[derive(Args, Debug)]
 pub struct NewDomain {
     /// The domain, directly below a public suffix, such as example.com
@@ -127,7 +127,7 @@ impl NewDomain {
     }
 }
 
-/// A decision on an issuance.
+/// Arguments of `bulla ct expect` and `bulla ct acknowledge`.
 #[derive(Args, Debug)]
 pub struct Decision {
     /// Id of the issuance

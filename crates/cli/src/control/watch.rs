@@ -63,7 +63,7 @@ pub enum WatchCommand {
     },
 }
 
-/// A watch to create.
+/// Arguments of `bulla watch add`.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("subject").args(["targets", "source"]).required(true).multiple(true)))]
 pub struct NewWatch {
@@ -103,7 +103,7 @@ pub struct NewWatch {
     show: Output,
 }
 
-/// Changes of a watch.
+/// Arguments of `bulla watch set`.
 #[derive(Args, Debug)]
 pub struct ChangedWatch {
     /// Name or id of the watch
@@ -137,9 +137,10 @@ pub struct ChangedWatch {
 }
 
 impl ChangedWatch {
-    /// Returns the request body that replaces `watch`, a response of the API. `targets` are the given ones, with lists expanded.
+    /// Returns the request body with the changed settings. `watch` is the current watch, as the API returns it. `targets` are the
+    /// given targets, with lists expanded.
     fn change(&self, watch: &Value, targets: &[String]) -> Value {
-        // The fields of a request. The other fields of a view are computed.
+        // The fields of a view that are also fields of a request. The server computes the other fields of a view.
         const MEMBERS: [&str; 11] = [
             "name",
             "group",

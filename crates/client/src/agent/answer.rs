@@ -84,7 +84,7 @@ pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken
         .with_state(agent)
 }
 
-/// Returns an error response in CredHub's form.
+/// Returns an error response in the format of CredHub.
 fn refusal(status: StatusCode, text: impl Into<String>) -> Response {
     (status, Json(ErrorView { error: text.into(), error_description: None })).into_response()
 }

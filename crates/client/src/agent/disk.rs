@@ -32,13 +32,13 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between two writes of a cache that changes constantly.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 
-/// A file that stores a cache.
+/// An encrypted file that stores the cache of an agent.
 pub(super) struct DiskCache {
     path: PathBuf,
     key: Arc<LessSafeKey>,
 }
 
-/// The content of the file.
+/// The content of the file, before encryption.
 #[derive(Deserialize, Serialize)]
 struct Document<C> {
     /// Time of the write, in seconds since 1970.

@@ -77,7 +77,7 @@ pub enum AgentError {
     },
 }
 
-/// An agent that listens.
+/// An agent that listens on a Unix socket.
 #[derive(Debug)]
 pub struct Agent {
     listener: UnixListener,

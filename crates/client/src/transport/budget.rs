@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// Maximum number of retries in a burst.
 const TOKENS_MAX: f64 = 10.0;
-/// Part of a retry that each request adds: in the long run, one retry for ten requests.
+/// Fraction of a retry that each request adds to the budget: in the long run, one retry for ten requests.
 const EARNED: f64 = 0.1;
 
 /// A limit on retries in proportion to requests, so that a failing store does not get a multiple of the usual load.

@@ -8,7 +8,7 @@ use tower::{Layer, Service};
 
 use crate::stats::Counters;
 
-/// Layer around reqwest's connector.
+/// Layer around reqwest's connector that counts new connections.
 #[derive(Clone)]
 pub(super) struct CountingLayer {
     pub(super) counters: Arc<Counters>,

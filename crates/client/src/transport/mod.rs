@@ -27,8 +27,8 @@ pub use socket::check_socket;
 const TRIES_MAX: u32 = 4;
 /// Maximum duration of one attempt as a part of the deadline: one part in `TRY_PARTS`.
 const TRY_PARTS: u32 = 2;
-/// Deadline of forwarded requests, which are sent only once. Writes may wait for locks and keys. If a request is cut off, the store
-/// completes it, but the client does not learn the result.
+/// Deadline of forwarded requests, which are sent only once. Writes may wait for locks and keys. If the deadline passes, the store
+/// completes the request, but the client does not learn the result.
 const PASS_WITHIN: Duration = Duration::from_secs(120);
 /// Maximum delay before the second attempt; doubled before each further one.
 const BACKOFF: Duration = Duration::from_millis(100);

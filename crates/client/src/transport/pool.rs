@@ -58,11 +58,11 @@ impl Endpoint {
     }
 }
 
-/// A request to the store.
+/// A request to the store: method, path, headers and body, and how its errors are handled.
 #[derive(Clone, Default)]
 pub(crate) struct StoreRequest {
     pub(crate) method: Method,
-    /// Path with query, in encoded form.
+    /// Path and query, percent-encoded.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     /// The body, shared with the task that sends it. A secret in it is wiped with the last reference (see [`wiped`]).
@@ -86,7 +86,8 @@ impl StoreResponse {
             .map_err(|_| Error::Unavailable(format!("its response ({}) is not JSON", self.status)))
     }
 
-    /// Returns the error in the store's form: `error`, and `error_description` from OAuth.
+    /// Returns the error code (`error`) and the text to show (`error_description` of an OAuth error; otherwise the error code). If
+    /// the body is not JSON, both are the start of the body.
     pub(super) fn refusal(&self) -> (String, String) {
         let raw = || String::from_utf8_lossy(&self.body).chars().take(REFUSAL_CHARS_MAX).collect();
         let ErrorView { error, error_description } = serde_json::from_slice(&self.body)
@@ -110,7 +111,7 @@ impl StoreResponse {
     }
 }
 
-/// Returns the bytes in a form that is wiped when the last reference is dropped.
+/// Returns a buffer of these bytes that is wiped when its last reference is dropped.
 pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
     Bytes::from_owner(octets)
 }

@@ -47,7 +47,7 @@ pub fn behavior() -> BehaviorVersion {
     BehaviorVersion::latest()
 }
 
-/// Returns the region with this name.
+/// Converts the name of a region to the SDK's type.
 #[must_use]
 pub fn region_of(name: &str) -> Region {
     Region::new(name.to_owned())

@@ -89,7 +89,7 @@ pub enum CloudKeyError {
 }
 
 impl CloudKeyError {
-    /// Returns a hint for the operator.
+    /// Returns advice for the operator: what to correct in the configuration or in the cloud.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -475,7 +475,7 @@ fn fits(scheme: Scheme, kind: KeyType) -> bool {
     }
 }
 
-/// Formats schemes as one line for people.
+/// Formats signature schemes as one line of a message.
 fn shown(schemes: &[Scheme]) -> String {
     let hash = |hash: &Hash| match hash {
         Hash::Sha384 => "SHA-384",

@@ -57,8 +57,8 @@ pub struct AzureOptions {
     pub management: Option<String>,
     /// Credentials that replace the standard chain.
     pub credential: Option<Arc<dyn TokenCredential>>,
-    /// Accepts any resource in a vault's authentication challenge, for private clouds and tests. Otherwise a vault that requests a
-    /// token for a different resource gets none.
+    /// Whether to accept any resource in a vault's authentication challenge, for private clouds and tests. Otherwise a vault that
+    /// requests a token for a different resource gets no token.
     pub any_resource: bool,
 }
 
@@ -133,7 +133,8 @@ impl AzureSource {
         Ok(found.into_iter().map(|vault| with_trailing_slash(&vault.properties.vault_uri)).collect())
     }
 
-    /// Returns the uses by certificate. Without a listing of the gateways the result is empty, and the part is reported as failed.
+    /// Returns the gateways that use each certificate, by certificate. If the gateways cannot be listed, the result is empty, and
+    /// this part of the listing is reported as failed.
     async fn gateways(&self, sink: &Sink, deadline: Deadline) -> HashMap<String, Vec<Use>> {
         let path = "Microsoft.Network/applicationGateways";
         match self.resources::<Gateway>(path, GATEWAYS_API, deadline).await {

@@ -1,4 +1,4 @@
-//! Pages of the inventory's rows.
+//! Options of paged listings, and printing of their pages.
 
 use clap::Args;
 use cli::connection::{Output, print_query_result};

@@ -70,7 +70,7 @@ fn short_issuer(issuer: &str) -> &str {
     issuer.split(", ").find_map(|part| part.strip_prefix("CN=")).unwrap_or(issuer)
 }
 
-/// The current state of an endpoint.
+/// A row of `bulla inventory list`: the current state of an endpoint.
 pub(crate) struct Endpoint(pub(crate) InventoryRow);
 
 impl Endpoint {
@@ -396,7 +396,7 @@ impl Listed for Change {
     }
 }
 
-/// A part of the history of an endpoint.
+/// A row of `bulla inventory history`.
 pub(crate) struct HistoryRow {
     pub(crate) endpoint: EndpointKey,
     pub(crate) entry: Entry,

@@ -13,7 +13,7 @@ use super::tally::{WEEKS_MAX, rate};
 use super::{Report, ScanSummary, Sink, Tally};
 
 /// Maximum rows of the table of endpoints, because a longer page opens slowly on a phone. The page shows the number of omitted
-/// rows; CSV has all.
+/// rows; CSV has all rows.
 const ROWS_MAX: usize = 2_000;
 /// Maximum number of endpoints named under each finding.
 const EXAMPLES_MAX: usize = 20;
@@ -203,7 +203,7 @@ fn class(rank: u8) -> &'static str {
 struct Timeline {
     bars: Vec<Bar>,
     ticks: Vec<Tick>,
-    /// The maximum of the scale, and half of it.
+    /// Label of the maximum of the scale.
     top: String,
     half: String,
 }

@@ -22,7 +22,7 @@ enum Form {
     Lines,
 }
 
-/// A line of JSON lines, with its type.
+/// One line of the JSON lines output, with the type of its content.
 #[derive(Serialize)]
 struct Line<'a, T: Serialize> {
     #[serde(rename = "type")]

@@ -25,7 +25,7 @@ use super::session::Session;
 /// One endpoint, as in all JSON outputs.
 #[derive(Serialize)]
 pub(crate) struct Endpoint<'a> {
-    /// The endpoint as people write it.
+    /// The endpoint in text form.
     pub(crate) endpoint: String,
     pub(crate) host: &'a str,
     pub(crate) port: u16,
@@ -132,7 +132,7 @@ pub(crate) struct Phases {
     total_us: u32,
 }
 
-/// The verdict on the chain.
+/// Whether the chain is trusted, and by which trust stores.
 #[derive(Serialize)]
 pub(crate) struct TrustView<'a> {
     pub(crate) verdict: &'static str,
@@ -405,7 +405,7 @@ fn hex_option<S: Serializer>(bytes: &Option<&[u8]>, serializer: S) -> Result<S::
     }
 }
 
-/// RFC 5280 section 4.2.1.3, in bit order.
+/// Names of the key usages, in the order of their bits (RFC 5280 section 4.2.1.3).
 const KEY_USAGES: [&str; 9] = [
     "digitalSignature",
     "nonRepudiation",

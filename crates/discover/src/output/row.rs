@@ -1,4 +1,4 @@
-//! An endpoint as a row for people, and the order of rows by urgency.
+//! An endpoint as a row of a table or report, and the order of rows by urgency.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -10,7 +10,7 @@ use super::row::{Row, UrgentRows, rank_name};
 use super::tally::rate;
 use super::{Report, ReportStyle, ScanSummary, Sink, Tally};
 
-/// Maximum number of estate findings written in full. Further ones are counted; the other formats have all.
+/// Maximum number of estate findings written in full. Further findings are counted; the other formats have all of them.
 const ESTATE_MAX: usize = 10;
 /// Maximum characters of an issuer's name in its column.
 const ISSUER_CHARS_MAX: usize = 28;

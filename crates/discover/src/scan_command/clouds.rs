@@ -30,10 +30,10 @@ pub(crate) struct Clouds {
     pub(crate) raw: usize,
 }
 
-/// The listings in progress, whose result is available at the end.
+/// The listings in progress. Their results are available once all listings have ended.
 pub(crate) struct Ending {
     ended: tokio::task::JoinHandle<Result<Vec<Listed>, inventory::sources::ObserveError>>,
-    /// Pools of API calls.
+    /// Call pools, which limit the rate and the concurrency of API calls.
     pub(crate) pools: Pools,
     store: Option<Store>,
 }

@@ -73,7 +73,7 @@ pub(super) async fn run(
     let targets = Targets::new(words, spec.target_options()?);
     let mut printer = Printer::new(spec.settings.output, args.color)?;
     let (give, mut take) = mpsc::channel(IN_FLIGHT_MAX);
-    // Use a separate thread, because standard input blocks. It ends with the input, or when the reader was dropped.
+    // Use a separate thread, because standard input blocks. The thread ends with the input, or once the receiver is dropped.
     std::thread::spawn(move || targets.into_iter().try_for_each(|target| give.blocking_send(target)));
     let (mut asking, mut rows) = (JoinSet::new(), Vec::new());
     let (mut alive, mut invalid, mut more) = (0_u64, 0_u64, true);

@@ -1,4 +1,4 @@
-//! `bulla scan`: from arguments to results.
+//! `bulla scan`: runs a scan, from the arguments to the results and the exit code.
 
 mod args;
 pub mod clouds;
@@ -205,7 +205,7 @@ fn scanner(
         .map_err(|error| Problem::new(Exit::Machine, cli::exit::chain(&error)))
 }
 
-/// Returns whether to show the bar: only if it is visible, and does not mix with results that are printed during the scan.
+/// Returns whether to show the progress bar: only if it is visible, and does not mix with results that are printed during the scan.
 fn should_show_progress(args: &ScanArgs, settings: &ScannerSettings) -> bool {
     let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
     let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);
@@ -402,7 +402,7 @@ impl ResultCollector {
         self.written(|report| report.observe(observation), stop);
     }
 
-    /// Writes unless an earlier write failed. Without a reader of its output, the scan stops.
+    /// Writes to the report, unless an earlier write failed. A write error stops the scan.
     fn written(
         &mut self,
         write: impl FnOnce(&mut dyn Report) -> std::io::Result<()>,
@@ -425,7 +425,7 @@ impl ResultCollector {
     }
 }
 
-/// Stores an observation. Keeps the bar updated while the database is slow.
+/// Stores an observation. Keeps the progress bar updated while the database is slow.
 async fn keep(storing: &mut ScanStorage, observation: &Observation, stop: &CancellationToken, bar: &Bar) {
     let status = storing.status();
     let mut kept = std::pin::pin!(storing.keep(observation, stop));

@@ -34,7 +34,7 @@ pub struct Spec {
     pub again: bool,
     /// Server names to request from targets given by address.
     pub server_names: Vec<String>,
-    /// The protocol of targets without one.
+    /// STARTTLS protocol of targets without a scheme.
     pub starttls: Option<String>,
     /// Maximum concurrent probes by protocol: `smtp=16`.
     #[serde(default)]
@@ -62,7 +62,7 @@ impl Spec {
         }
     }
 
-    /// Returns the engine's options for targets.
+    /// Returns the options with which the scan engine parses targets.
     pub fn target_options(&self) -> Outcome<TargetOptions> {
         let ports = match self.settings.ports.as_str() {
             "" => None,
@@ -89,7 +89,7 @@ impl Spec {
         })
     }
 
-    /// Returns the engine's options for probes.
+    /// Returns the options with which the scan engine probes targets.
     pub fn scan_options(&self) -> Outcome<ScanOptions> {
         let settings = &self.settings;
         let families = match settings.families {

@@ -41,7 +41,7 @@ impl Bar {
         Self { bar, progress, began: Instant::now() }
     }
 
-    /// Returns the useful interval between calls of [`Bar::update`].
+    /// Returns the interval at which to call [`Bar::update`]: the interval between two redraws.
     pub(crate) fn interval() -> Duration {
         Duration::from_millis(1_000 / u64::from(REDRAWS_PER_SECOND))
     }

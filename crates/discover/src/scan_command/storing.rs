@@ -1,4 +1,4 @@
-//! Writes a scan to the inventory, and reads what the inventory already knows.
+//! Writes a scan to the inventory, and reads the results of earlier scans.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::output::{Stored, Summary};
 use crate::running_scans::RunningScan;
 use crate::store_settings::StoreSettings;
 
-/// Rows per page when everything is read.
+/// Rows per page when all rows are read.
 const PAGE_ROWS: usize = 1_000;
 /// Maximum size of the inventory, in endpoints, for a lookup of unresponsive endpoints before a scan with given targets. Such a
 /// lookup takes a fifth of a second. In a larger inventory the lookup costs more time than it saves.
@@ -142,7 +142,7 @@ async fn after(stop: &CancellationToken) {
     tokio::time::sleep(LAST_TRY).await;
 }
 
-/// Returns the text on the bar while the writer waits.
+/// Returns the text for the progress bar while the writer waits; `None` while it does not wait.
 pub(crate) fn waiting(status: &watch::Receiver<Status>) -> Option<String> {
     match &*status.borrow() {
         Status::Healthy => None,
@@ -191,7 +191,7 @@ fn complete(scan: ScanRow) -> Outcome<ScanRow> {
     .hint("start a new scan"))
 }
 
-/// Results of earlier scans of endpoints.
+/// Endpoints that earlier scans observed, and their numbers.
 pub(crate) struct EarlierResults {
     pub(crate) known: Known,
     /// Number of endpoints in the inventory. Counting may stop at a maximum.

@@ -40,7 +40,7 @@ const REGIONS: [&str; 10] = [
     "sa-east-1",
 ];
 
-/// Contents of the simulated cloud.
+/// Contents of a simulated AWS: numbers of accounts, regions and resources.
 #[derive(Clone, Debug)]
 pub struct AwsPlan {
     /// Number of accounts, all with the same number of resources.
@@ -429,7 +429,7 @@ fn operation(scope: &Scope, ask: &CloudRequest) -> &'static str {
     OPERATIONS.into_iter().find(|known| *known == asked).unwrap_or("unknown")
 }
 
-/// The counted operations.
+/// Names of the simulated operations, each with its own counters.
 const OPERATIONS: [&str; 13] = [
     "ListCertificates",
     "GetCertificate",

@@ -38,7 +38,7 @@ const FIRST_VAULT: u32 = 0x7f01_0001;
 /// Maximum vaults: each is a name in the server's certificate.
 const VAULTS_MAX: usize = 64;
 
-/// Contents of the simulated cloud.
+/// Contents of a simulated Azure subscription: its vaults and their certificates.
 #[derive(Clone, Debug)]
 pub struct AzurePlan {
     /// Number of vaults in the subscription, 64 at most.
@@ -82,7 +82,7 @@ pub struct AzureCloud {
     given: AtomicU64,
 }
 
-/// The only subscription.
+/// Id of the only simulated subscription.
 pub const SUBSCRIPTION: &str = "00000000-1111-2222-3333-444444444444";
 
 impl AzureCloud {

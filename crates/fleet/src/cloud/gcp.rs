@@ -18,10 +18,10 @@ use crate::key_kind::KeyKind;
 const QUOTA: Quota = Quota { per_second: None, per_minute: Some(300), retry_after: Some(60) };
 const LOCATIONS: [&str; 3] = ["global", "europe-west1", "us-central1"];
 
-/// Contents of the simulated cloud.
+/// Contents of a simulated Google Cloud project: its certificates in two services.
 #[derive(Clone, Debug)]
 pub struct GcpPlan {
-    /// Project id.
+    /// Id of the simulated project.
     pub project: String,
     /// Certificates in Certificate Manager, in three locations. The first is used by a certificate map, the last is still being
     /// issued.

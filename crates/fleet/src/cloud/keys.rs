@@ -27,7 +27,7 @@ use super::{CloudBehavior, CloudRequest, Fault, OperationCounts, Quota, Reply, S
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
-/// Far more than tests need. A 429 response has no `Retry-After`, like in all three services.
+/// Quota of each service, far above the load of any test. A 429 response has no `Retry-After`, like in all three services.
 const QUOTA: Quota = Quota { per_second: Some(10_000), per_minute: None, retry_after: None };
 /// Parent resource of the keys in Google Cloud.
 const RING: &str = "projects/fleet/locations/global/keyRings/r/cryptoKeys";
@@ -205,7 +205,7 @@ impl ServedKey {
         }
     }
 
-    /// Returns the algorithm names of AWS.
+    /// Returns the AWS names of the algorithms that this key supports.
     fn aws_algorithms(&self) -> Vec<&'static str> {
         let fits = |algorithm: &Algorithm| match (&self.pair, algorithm) {
             (Pair::Rsa(_), Algorithm::Rsa(..)) => true,
@@ -457,7 +457,7 @@ impl KeysState {
                 ("EC_SIGN_P384_SHA384", Algorithm::Ec(hash), "/digest/sha384")
             }
             (Pair::Ed25519(_), _) => ("EC_SIGN_ED25519", Algorithm::Ed25519, "/data"),
-            // The service has no such keys.
+            // Google Cloud KMS has no keys on other curves.
             (Pair::Ec { .. }, _) => return problem(404, "NOT_FOUND"),
         };
         if parts.next() == Some("publicKey") && ask.method == http::Method::GET {

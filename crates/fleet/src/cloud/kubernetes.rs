@@ -16,10 +16,10 @@ use super::{
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
-/// Placeholder for a private key, which tests can find in any output.
+/// Placeholder for the private key in each simulated secret. Tests can search any output for this text.
 pub const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY----- nobody may read this";
 
-/// Contents of the simulated cluster.
+/// Contents of a simulated Kubernetes cluster: its secrets and supported APIs.
 #[derive(Clone, Debug)]
 pub struct KubernetesPlan {
     /// Number of TLS secrets, in three namespaces; there are as many secrets of another type. The first is used by an ingress, the

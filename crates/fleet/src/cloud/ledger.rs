@@ -29,7 +29,7 @@ impl Quota {
 pub struct OperationCounts {
     /// Requests within the quota.
     pub taken: u64,
-    /// Throttled requests.
+    /// Requests that got a throttling response.
     pub throttled: u64,
     /// Throttled requests that arrived later than a second (or `Retry-After`) after the first throttled one. A client that adapts
     /// to the first throttling response has none.

@@ -29,7 +29,7 @@ use crate::forge::{AlternativeName, Authority, Order, Role, forge, random_serial
 use crate::key::{Key, SignedWith};
 use crate::key_kind::KeyKind;
 
-/// A certificate in a simulated cloud.
+/// A certificate that a scanner should find in a simulated cloud.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct SimulatedCertificate {
     /// Kind of certificate store in the inventory: `aws-acm`.

@@ -51,7 +51,7 @@ pub enum Fault {
     WrongSignatures,
 }
 
-/// A request to a simulated cloud.
+/// A parsed request to a simulated cloud, with the faults of its response.
 pub(crate) struct CloudRequest {
     pub(crate) method: http::Method,
     pub(crate) path: String,

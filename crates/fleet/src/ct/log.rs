@@ -20,7 +20,7 @@ use super::paper::IssuedPair;
 use super::tree::{Hash, leaf_hash, root, sha256, tile};
 use crate::FleetError;
 
-/// Options of a simulated log.
+/// Options of a simulated log: rate limit, delay, and the treatment of tiles.
 #[derive(Clone, Debug)]
 pub struct CtLogOptions {
     /// Rate limit of requests.
@@ -39,7 +39,7 @@ impl Default for CtLogOptions {
     }
 }
 
-/// A running log. Stops when dropped.
+/// A running simulated log. Stops when dropped.
 pub struct CtLog {
     server: Server,
     state: Arc<RwLock<State>>,

@@ -57,7 +57,7 @@ impl IssuedPair {
 const POISON: &[u64] = &[1, 3, 6, 1, 4, 1, 11_129, 2, 4, 3];
 const SCT_LIST: &[u64] = &[1, 3, 6, 1, 4, 1, 11_129, 2, 4, 2];
 
-/// The extension to add.
+/// The Certificate Transparency extension to add to a certificate (RFC 6962 section 3).
 #[derive(Clone, Copy)]
 enum CtExtension {
     Poison,

@@ -26,7 +26,7 @@ pub enum SearchKind {
     CrtSh,
 }
 
-/// Options of a simulated search service.
+/// Options of a simulated search service: API, rate limit, delay, page size and token.
 #[derive(Clone, Debug)]
 pub struct SearchOptions {
     /// API of the service.
@@ -49,7 +49,7 @@ impl SearchOptions {
     }
 }
 
-/// A running service. Stops when dropped.
+/// A running simulated search service. Stops when dropped.
 pub struct FakeSearchService {
     server: Server,
     issued: Arc<RwLock<Vec<IssuedPair>>>,
@@ -190,7 +190,7 @@ fn cert_spotter(pairs: &[IssuedPair], query: &Query, page: usize) -> Page {
         Some(id) => {
             headers.push(("link", format!("</v1/issuances?domain={domain}&after={id}>; rel=\"next\"")))
         }
-        // Time until the next query.
+        // Seconds until the client should query again.
         None => headers.push(("retry-after", "3600".to_owned())),
     }
     let body = Value::from(found).to_string().into_bytes();

@@ -130,8 +130,8 @@ impl Judgement {
 struct Window {
     /// Minimum length of the window, µs.
     least_us: i64,
-    /// Number of values that the window should contain. The window extends further into the past until it has them, but at most a
-    /// day.
+    /// Number of values that the window should contain. The window extends into the past until it contains this number, but at most
+    /// a day.
     values: u64,
 }
 
@@ -151,7 +151,7 @@ struct Rule {
     off: fn(f64, &Sketch) -> f64,
     begins_past: f64,
     over_at: f64,
-    /// Quantile of the baseline up to which a value is no drift, because such values are frequent.
+    /// Quantile of the baseline. A value up to this quantile is no drift, because such values are frequent.
     usual: Option<f64>,
 }
 
@@ -436,7 +436,7 @@ mod tests {
                 1,
                 870.0,
             ),
-            // Many runs, but all of today.
+            // Many runs, but all of them within the last day.
             Measurements::nothing().then([20 * HOUR_US, 3 * HOUR_US], HOUR_US, 9, 87.0).then(
                 [3 * HOUR_US, 0],
                 HOUR_US,
@@ -514,7 +514,7 @@ mod tests {
         };
         assert_eq!(pool(0.75, 19), Verdict::Steady);
         assert_eq!(pool(0.875, 19), Verdict::Drifting);
-        // Six samples are too few to judge the node, and the other node is fine.
+        // Six samples are too few to judge the node, and the other node is steady.
         assert_eq!(pool(1.0, 1), Verdict::Steady);
     }
 

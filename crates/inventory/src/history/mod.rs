@@ -39,16 +39,16 @@ use crate::tables::history::{
 const BASE_US: i64 = 7 * DAY_US;
 /// Age at which measurements are deleted: a day more than the baseline.
 const KEPT_US: i64 = 8 * DAY_US;
-/// Age, µs, at which finished slots are folded into hours. By then every node has stored its measurements.
+/// Age in µs at which the slots of all nodes are merged into one slot per hour. By then every node has stored its measurements.
 const FOLD_AFTER_US: i64 = 2 * HOUR_US;
 
 /// Interval between samples of gauges: tasks, connections.
 const SAMPLE_EVERY: Duration = Duration::from_secs(15);
-/// Samples between two rounds: a minute.
+/// Number of samples between two rounds, which are a minute apart.
 const ROUND_EVERY: u64 = 4;
-/// Rounds between two clean-ups: ten minutes.
+/// Number of rounds between two clean-ups, which are ten minutes apart.
 const TIDY_EVERY: u64 = 10;
-/// Duration of the lease of the node that sends alerts, µs: three rounds.
+/// Duration of the lease of the node that sends alerts, µs: three times the interval between rounds.
 const LEASE_US: i64 = 180_000_000;
 const LEASE: &str = "history";
 /// Timeout for storing the last measurements during shutdown.
@@ -56,7 +56,7 @@ const LAST_TRY: Duration = Duration::from_secs(2);
 
 /// Maximum rows per page, a few kilobytes each.
 const PAGE: usize = 1_000;
-/// Maximum pages per round: enough for sixteen series of a hundred nodes in the last two hours, and the folded days.
+/// Maximum pages per round: enough for sixteen series of a hundred nodes in the last two hours, and the merged hours of all days.
 const PAGES_MAX: usize = 64;
 
 /// Drift detection of one node, for the measurements of the whole cluster. Cheap to clone.
@@ -289,7 +289,7 @@ impl History {
         self.judge_measurements().await
     }
 
-    /// Folds old slots into hours of all nodes, and deletes measurements older than eight days.
+    /// Merges old slots of all nodes into slots of one hour, and deletes measurements older than eight days.
     ///
     /// # Errors
     /// Database errors.
@@ -310,7 +310,7 @@ impl History {
     }
 }
 
-/// Folds a page of rows; returns the number of rows.
+/// Merges one page of old rows into hourly rows of all nodes. Returns the number of merged rows.
 async fn fold(tx: &mut Tx, before_us: i64) -> Result<usize, StoreError> {
     let rows = unfolded_history(tx, before_us, PAGE).await?;
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(0) };

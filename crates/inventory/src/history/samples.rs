@@ -58,7 +58,7 @@ impl Samples {
         }
     }
 
-    /// Records calls and failed calls.
+    /// Records a number of calls to a destination, and how many of them failed.
     pub fn calls(&self, asked: CallTarget, calls: u64, failed: u64) {
         let failed = failed.min(calls);
         self.record_many(Series::ProviderErrors(asked), &[(0.0, calls - failed), (1.0, failed)]);

@@ -2,7 +2,7 @@
 
 use clouds::Provider;
 
-/// A measured series.
+/// A quantity that is measured over time and compared with its own past.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Series {
     /// Duration of a scan with this number of endpoints, in seconds.

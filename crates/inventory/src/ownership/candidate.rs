@@ -1,4 +1,4 @@
-//! Input of ownership rules.
+//! Endpoints and certificates that ownership rules are matched against.
 
 use std::net::IpAddr;
 

@@ -31,7 +31,7 @@ pub struct Conditions {
     pub tag: Option<String>,
 }
 
-/// Parsed conditions.
+/// The parsed conditions of a rule. All given conditions must hold.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleConditions {
@@ -178,7 +178,7 @@ fn tags_of(place: &Candidate) -> String {
     listed(&tags)
 }
 
-/// Formats a list of texts for people.
+/// Joins distinct texts for a message, at most [`NAMES_SHOWN`]; `not known` if there are none.
 fn listed(texts: &[&str]) -> String {
     let mut known: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
     known.dedup();

@@ -16,7 +16,7 @@ pub struct Glob {
     text: String,
 }
 
-/// A pattern is invalid.
+/// Error for a pattern that is empty, too long, or has control characters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a pattern must have 1 to {GLOB_OCTETS_MAX} bytes and no control characters")]
 pub struct BadGlob;

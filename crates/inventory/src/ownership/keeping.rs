@@ -41,7 +41,7 @@ pub struct NewRule {
     pub from_tags: TagKeys,
 }
 
-/// A stored rule.
+/// An ownership rule as stored, with its revision and times.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RuleRecord {
     /// The name, position, conditions and assigned values of the rule.

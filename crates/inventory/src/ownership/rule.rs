@@ -10,7 +10,7 @@ use super::candidate::Candidate;
 use super::conditions::{RuleConditions, UnmetCondition};
 use super::tagged::TagKeys;
 
-/// An ownership rule.
+/// An ownership rule: its conditions, its position, and the values that it assigns.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
     /// Id of the rule.
@@ -96,7 +96,7 @@ impl Rules {
         self.0.iter().any(Rule::needs_tags)
     }
 
-    /// Returns whether the rules use a tag for which the two sides of a pair have different values.
+    /// Returns whether, in any of the pairs, the two sets of tags differ in a tag that a rule uses.
     #[must_use]
     pub(crate) fn uses_differing_tag<'t>(
         &self,
@@ -117,8 +117,8 @@ impl Rules {
         self.of_any(std::slice::from_ref(place))
     }
 
-    /// Returns the assignment of the first rule that matches any of several candidates. If it matches several, the first of these
-    /// determines the assignment.
+    /// Returns the assignment of the first rule that matches any of several candidates. The first candidate that this rule matches
+    /// provides the values.
     #[must_use]
     pub fn of_any(&self, places: &[Candidate]) -> Option<Assignment> {
         let lower: Vec<Candidate> = places.iter().map(Candidate::lower).collect();

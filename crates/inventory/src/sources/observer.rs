@@ -151,7 +151,8 @@ impl Observer {
 pub struct CloudRun {
     /// One observation per certificate, and one per resource that is gone. Closed when all sources have ended.
     pub observations: mpsc::Receiver<Observation>,
-    /// The result of each source, available after the observations: store the states after the observations.
+    /// The result of each source, available after the last observation. Store the states of the sources only after the
+    /// observations.
     pub ended: JoinHandle<Result<Vec<Listed>, ObserveError>>,
 }
 

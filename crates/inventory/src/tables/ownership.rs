@@ -196,7 +196,7 @@ fn settings_of(id: Uuid, settings: &OwnershipSettings, at_us: i64) -> Vec<Value>
 }
 
 impl Ownership<'_> {
-    /// Returns a rule by its id.
+    /// Returns a rule by its id; `None` if it does not exist.
     ///
     /// # Errors
     /// Database errors.
@@ -204,7 +204,7 @@ impl Ownership<'_> {
         self.0.row(RULE, vec![id.into()]).await?.map(row_of).transpose()
     }
 
-    /// Returns a rule by its name.
+    /// Returns a rule by its name; `None` if there is none.
     ///
     /// # Errors
     /// Database errors.

@@ -72,7 +72,7 @@ pub struct WatchEnd {
     pub times: WatchTimes,
 }
 
-/// The last run that ended.
+/// The last run of a watch that ended: its scan, times and result.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchLast {
     /// The scan that the run recorded.
@@ -89,7 +89,7 @@ pub struct WatchLast {
     pub counts: Option<String>,
 }
 
-/// The run in progress.
+/// The run of a watch that is in progress: its scan and its lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchRun {
     /// Start time, µs since 1970-01-01 UTC.
@@ -102,7 +102,7 @@ pub struct WatchRun {
     pub until_us: Option<i64>,
 }
 
-/// A watch as stored.
+/// A watch as stored: its settings, next times, current run and last run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchRow {
     /// Unique identifier.
@@ -193,7 +193,7 @@ pub enum WatchInsertion {
     Full,
 }
 
-/// Returns a watch, in the caller's transaction.
+/// Returns a watch by its id, in the caller's transaction; `None` if it does not exist.
 ///
 /// # Errors
 /// Database errors.
@@ -323,7 +323,7 @@ pub async fn end_watch(
 }
 
 impl Watches<'_> {
-    /// Returns a watch by its id.
+    /// Returns a watch by its id; `None` if it does not exist.
     ///
     /// # Errors
     /// Database errors.
@@ -331,7 +331,7 @@ impl Watches<'_> {
         self.0.row(WATCH, vec![id.into()]).await?.map(row_of).transpose()
     }
 
-    /// Returns a watch by its name.
+    /// Returns a watch by its name; `None` if there is none.
     ///
     /// # Errors
     /// Database errors.

@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use crate::tables::watch_parts::PartRow;
 
-/// Duration of a lease without renewal. This is twelve periods, so that a pause of the process or a failover of the database
-/// loses no run.
+/// Duration of a lease without renewal. This is twelve renewal intervals, so that a pause of the process or a failover of the
+/// database loses no run.
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 
 /// A run that a node has claimed.

@@ -101,10 +101,10 @@ pub struct NewWatch {
     pub enabled: bool,
 }
 
-/// Progress of a run.
+/// Progress of a run, with the total number of endpoints if it is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// Progress of the run so far.
+    /// Stored observations, and parts that are claimed or have ended.
     pub done: RunProgress,
     /// Total number of endpoints; `None` when it is not known in advance.
     pub expected: Option<u64>,
@@ -215,7 +215,7 @@ pub enum WatchError {
     NotNow,
 }
 
-/// The watches of a cluster. Cheap to clone.
+/// Manages the watches of a cluster, and runs them on this node. Cheap to clone.
 #[derive(Clone)]
 pub struct Watches(Shared<WatchService>);
 

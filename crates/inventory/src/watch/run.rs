@@ -1,4 +1,4 @@
-//! One run: scans into the inventory, and stores the result.
+//! Executes one run of a watch: scans its targets, records the observations in the inventory, and stores the result.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// Timeout of the last database request during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
-/// The runs of a node. Dropping it aborts them; their leases then expire.
+/// The runs of a node. Dropping the runner aborts the runs; their leases then expire.
 pub struct Runner {
     watches: Watches,
     node: Node,
@@ -125,8 +125,8 @@ impl Runner {
         Ok(began)
     }
 
-    /// Renews the leases of all runs of this node in one statement, and the leases of all parts in another. Cancels runs and
-    /// parts that another node has claimed, or whose watch was deleted.
+    /// Renews the leases of this node: of all runs in one statement, and of all parts in another. Cancels runs and parts that
+    /// another node has claimed, or whose watch was deleted.
     async fn keep(&self) -> Result<(), StoreError> {
         let store = &self.watches.0.store;
         let until_us = self.watches.0.clock.now_us().saturating_add(in_us(LEASE));

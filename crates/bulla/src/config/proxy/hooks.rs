@@ -37,7 +37,7 @@ pub(crate) struct HookSettings {
 }
 
 impl HookSettings {
-    /// Returns the options, without the files.
+    /// Returns the options that need no files.
     fn plain(&self) -> HookOptions {
         let usual = HookOptions::new(self.name.clone(), self.protocol, self.url.clone());
         HookOptions {

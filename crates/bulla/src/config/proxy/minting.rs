@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::files;
 use crate::listening::socket;
 
-/// Maximum number of consumers with their own keys.
+/// Maximum number of entries in `rsa_consumers`.
 const RSA_CONSUMERS_MAX: usize = proxy::minting::CONSUMERS_MAX as usize;
 
 /// Configuration section `[proxy.minting]`.

@@ -98,7 +98,7 @@ pub(crate) struct ProxySettings {
     pub(crate) rules: Vec<RuleText>,
     pub(crate) hooks: Vec<HookSettings>,
     pub(crate) requests: ProxyRequestSettings,
-    /// The compiled `rules`, after their first use.
+    /// Cache of the compiled `rules`; empty until their first use.
     #[serde(skip)]
     compiled: OnceLock<RequestRules>,
 }

@@ -65,7 +65,7 @@ pub(crate) struct HoldWebhook {
     pub(crate) roots: Option<String>,
 }
 
-/// The file of a preset.
+/// A preset as in its TOML file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Preset {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::listening::socket;
 
-/// Maximum number of listen addresses: one of each address family on several networks.
+/// Maximum number of listen addresses: enough for IPv4 and IPv6 in eight networks.
 const LISTEN_MAX: usize = 16;
 
 /// Configuration section `[proxy.transparent]`.

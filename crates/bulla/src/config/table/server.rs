@@ -2,7 +2,7 @@
 
 use cli::configuration::{Key, Kind};
 
-/// The key outside of all sections. It must be first in the file.
+/// The key `roles`, which is outside of all sections, so that it must be first in the file.
 pub(super) const ROLES: &[Key] = &[(
     "roles",
     Kind::List,

@@ -13,8 +13,8 @@ type Labels = Vec<(String, String)>;
 pub(super) struct Exposition(BTreeMap<(String, Labels), f64>);
 
 impl Exposition {
-    /// Parses OpenMetrics text. Other lines than metrics of the key service are skipped. Returns `None` if there are no such
-    /// metrics: then the server is not a key service.
+    /// Parses OpenMetrics text. Skips all lines except the metrics of the key service. Returns `None` if there are none: then the
+    /// server is not a key service.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let samples = text.lines().filter(|line| line.starts_with(OURS)).filter_map(sample);
         let all: BTreeMap<_, _> = samples.map(|(name, labels, value)| ((name, labels), value)).collect();
@@ -96,7 +96,7 @@ impl Rates {
         self.of(name, of).map(|(_, value)| *value).reduce(f64::max)
     }
 
-    /// Returns the values of a label.
+    /// Returns the values that a label of a metric has.
     pub(super) fn values<'s>(&'s self, name: &str, label: &str) -> BTreeSet<&'s str> {
         let labels = self.of(name, &[]).flat_map(|(labels, _)| labels);
         labels.filter(|(own, _)| own == label).map(|(_, value)| value.as_str()).collect()

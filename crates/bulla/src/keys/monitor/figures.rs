@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::exposition::Rates;
 use super::services::UnreachableService;
 
-/// All figures of an interval.
+/// The figures that `bulla key top` shows for one interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct View {
     /// Services that responded to both samples.
@@ -50,7 +50,7 @@ pub(super) struct OpcodeRates {
     pub(super) p99_ms: Option<f64>,
 }
 
-/// A cost class of the signing stage.
+/// Figures of one cost class of the signing stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct CostClassRates {
     pub(super) cost: String,
@@ -89,7 +89,7 @@ pub(super) struct Tenant {
     pub(super) littles_law_ratio: Option<f64>,
 }
 
-/// Other nodes, grouped by site.
+/// Figures of the requests to the nodes at another site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Site {
     pub(super) site: String,
@@ -107,7 +107,7 @@ pub(super) struct Site {
     pub(super) littles_law_ratio: Option<f64>,
 }
 
-/// Security modules and key services of clouds.
+/// Figures of the calls to a security module or a cloud key service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Destination {
     pub(super) destination: String,
@@ -157,7 +157,7 @@ impl View {
 fn opcodes(rates: &Rates) -> Vec<OpcodeRates> {
     const TOOK: &str = "bulla_keyless_request_duration_seconds";
     let count = format!("{TOOK}_count");
-    // Labels that are not operations have errors only.
+    // A label that names no operation has only a count of errors, no durations.
     let mut names = rates.values(&count, "opcode");
     names.extend(rates.values("bulla_keyless_errors_total", "opcode"));
     let one = |opcode: &str| {
@@ -312,7 +312,7 @@ mod tests {
         let ecdsa = &view.opcodes[0];
         assert_eq!((ecdsa.requests_per_s, ecdsa.errors_per_s, ecdsa.refused_per_s), (150.0, 1.0, 2.0));
         assert_eq!((ecdsa.in_flight, ecdsa.queued), (12.0, 9.0));
-        // 300 more: 150 up to 32 µs, 294 up to 64 µs, all up to 128 µs.
+        // 300 more requests: 150 within 32 µs, 294 within 64 µs, all within 128 µs.
         assert_eq!((ecdsa.p50_ms, ecdsa.p99_ms), (Some(0.032), Some(0.096)));
     }
 
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!((token.destination.as_str(), token.requests_per_s), ("pkcs11:web", 5.0));
         assert_eq!((token.errors_per_s, token.refused_per_s, token.in_flight), (0.5, 1.0, 20.0));
         assert_eq!((token.in_flight_max, token.calls_max), (4096.0, 8.0));
-        // Ten more, all between 8 and 16 ms.
+        // Ten more observations, all between 8 and 16 ms.
         assert_eq!((token.p50_ms, token.littles_law_ratio), (Some(12.0), Some(1.0)));
         assert_eq!((view.hedged_per_s, view.retried_per_s, view.out_of_budget_per_s), (0.5, 0.0, 1.0));
     }

@@ -15,7 +15,7 @@ use super::top::{Samples, sample, view};
 use super::trace::read;
 use crate::config::KeyServiceSettings;
 
-/// Shortest time between two samples. Requests in between get the figures of the last interval.
+/// Minimum time between two samples. Requests before the next sample get the figures of the last interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum age of the previous sample. Rates over a longer interval would hide the current load.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(60);
@@ -53,7 +53,7 @@ impl Monitor {
     }
 
     async fn figures(&self) -> Value {
-        // Requests that come at the same time wait for one sample.
+        // Concurrent requests wait for the same sample.
         let mut last = self.last.lock().await;
         let age = last.as_ref().map(|last| last.at.elapsed());
         let before = match (last.take(), age) {

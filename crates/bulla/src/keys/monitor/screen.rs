@@ -9,7 +9,7 @@ use comfy_table::{Cell, CellAlignment, Table};
 use super::figures::{CostClassRates, Destination, OpcodeRates, Site, Tenant, View};
 use super::services::HINT;
 
-/// Maximum rows of a table of tenants or sites on the screen. The JSON document has all.
+/// Maximum rows of a table of tenants or sites on the screen. The JSON document has all rows.
 const ROWS_MAX: usize = 20;
 /// Rows and columns of a terminal that does not report its size.
 const SIZE: (u16, u16) = (24, 100);
@@ -230,7 +230,7 @@ fn highlight_if_positive(paint: Paint, value: f64, text: &str) -> String {
     if value > 0.0 { paint.state("high", text) } else { text.to_owned() }
 }
 
-/// Formats a rate, without decimals from ten on.
+/// Formats a rate: with one decimal below 10, and without decimals from 10 on.
 fn rate(value: f64) -> String {
     if value >= 10.0 || value == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
@@ -256,7 +256,7 @@ impl Screen {
 
     /// Shows lines from the top, cut to the size of the terminal.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
-        // A terminal may not know its size.
+        // Some terminals do not report their size.
         let size = console::Term::stdout().size_checked().filter(|(rows, columns)| *rows > 0 && *columns > 0);
         let (rows, columns) = size.unwrap_or(SIZE);
         write(frame(text, usize::from(rows), usize::from(columns)).as_bytes())

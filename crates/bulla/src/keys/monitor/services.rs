@@ -14,14 +14,14 @@ use crate::config::Configuration;
 
 /// Maximum number of services: enough for one site.
 const SERVICES_MAX: usize = 128;
-/// Maximum bytes of metrics. The metrics of 1,000 tenants and 1,000 sites have 6 MB.
+/// Maximum bytes of one metrics response. The metrics of 1,000 tenants and 1,000 sites take 6 MB.
 pub(super) const METRICS_MAX: usize = 16 << 20;
 /// Maximum bytes of traces: a service returns at most 256 requests of at most 2 KB.
 pub(super) const TRACES_MAX: usize = 1 << 20;
 /// Timeout for one response, including the connection.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Addresses of the services.
+/// Arguments for the metrics addresses of key services.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServicesArgs {
     /// Address of a key service's metrics; may be repeated [default: keys.monitor_urls, or else keys.metrics_listen, of the configuration]
@@ -42,7 +42,7 @@ pub(super) struct UnreachableService {
     pub(super) why: String,
 }
 
-/// The response of a service.
+/// The body of a service's response, or the reason why the service did not respond.
 pub(super) type Reply = Result<String, UnreachableService>;
 
 /// Advice for a service that does not respond.
@@ -93,7 +93,8 @@ impl Services {
         Ok(Self { http, urls: kept })
     }
 
-    /// Requests a path from each service; a response has at most `bytes_max`. Returns the responses in the order of the services.
+    /// Requests `path` from each service. A response may have at most `bytes_max` bytes. Returns the responses in the order of the
+    /// services.
     pub(super) async fn ask(&self, path: &str, bytes_max: usize) -> Vec<(String, Reply)> {
         let asked =
             self.urls.iter().map(|url| async { (url.clone(), self.ask_one(url, path, bytes_max).await) });

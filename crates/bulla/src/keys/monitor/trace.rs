@@ -1,4 +1,4 @@
-//! `bulla key trace`: the course of one request, from all services that took part in it.
+//! `bulla key trace`: shows how the services handled one request, from the records of all services that took part.
 
 use clap::Args;
 use cli::GlobalArgs;
@@ -14,7 +14,7 @@ use super::tree::{Request, ServiceTraces, StageDurations, Tree};
 
 /// Maximum characters of an id.
 const ID_MAX: usize = 128;
-/// Digits of a key's name on the screen.
+/// Maximum number of characters shown of a key's name.
 const KEY_DIGITS: usize = 13;
 
 /// Arguments of `bulla key trace`.

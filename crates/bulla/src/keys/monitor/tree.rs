@@ -1,4 +1,4 @@
-//! Joins the records that several services have of one trace into one tree: a request, the nodes that it was sent to, and the
+//! Joins the records of one trace from several services into a tree: a request, the nodes that received the request, and the
 //! records of these nodes.
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ pub(super) struct ServiceTraces {
     more: bool,
 }
 
-/// A request at one service.
+/// The record that one service has of a request.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Request {
     /// The service that returned the trace.

@@ -1,4 +1,4 @@
-//! Lists who has a permission, and why.
+//! `bulla credential permission who`: lists the principals that may access a name, each with the permission or role that allows it.
 
 use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
 use clap::{Args, ValueEnum};

@@ -20,7 +20,7 @@ use crate::stop;
 
 /// Timeout for a program that was requested to stop.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// Timeout for a stop of this process. It is longer than the program's.
+/// Timeout of a graceful shutdown of this process. It is longer than the timeout for the program.
 const GRACE: Duration = Duration::from_secs(12);
 
 /// Arguments of `bulla credential exec`.
@@ -73,7 +73,7 @@ impl ExecArgs {
         Err(self.cannot_run(&self.command(&self.command, &values).as_std_mut().exec()))
     }
 
-    /// Returns the program of `line` with the credentials in its environment.
+    /// Returns the command `line` with the credentials in its environment.
     fn command<S: AsRef<OsStr>>(&self, line: &[S], values: &[Secret]) -> Command {
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).kill_on_drop(true);
@@ -178,7 +178,7 @@ impl ExecArgs {
     }
 }
 
-/// Returns the path of a program: of a name without a slash, the first one in a folder of `PATH`.
+/// Returns the path of a program. A name without a slash is looked up in the folders of `PATH`.
 fn found(program: &str) -> PathBuf {
     let folders = std::env::var_os("PATH").filter(|_| !program.contains('/')).unwrap_or_default();
     let paths = std::env::split_paths(&folders).map(|folder| folder.join(program));

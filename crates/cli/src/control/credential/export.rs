@@ -64,7 +64,7 @@ struct ExportReport<'a> {
 }
 
 impl ExportArgs {
-    /// Exports until done or stopped. After a stop no file is left.
+    /// Exports until complete or stopped. A stopped export leaves no file.
     pub(super) async fn run(&self, client: &Arc<Client>) -> Outcome<Exit> {
         let stop = stop::on_signal_within(GRACE)?;
         tokio::select! {
@@ -164,7 +164,7 @@ pub(super) fn secret_of(path: &Path) -> Outcome<SecretString> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned().into())
 }
 
-/// A file that gets its name once it is complete, readable by its owner only.
+/// A file that is written under a temporary name, and gets its final name once it is complete. Only its owner can read it.
 struct Draft {
     path: PathBuf,
     draft: PathBuf,

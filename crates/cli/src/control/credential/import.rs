@@ -1,7 +1,8 @@
-//! `bulla credential import`: from an export, from a file of CredHub's client, or from a live CredHub through its API.
+//! `bulla credential import`: imports credentials from an export, from a file of CredHub's client, or from a live CredHub through
+//! its API.
 //!
 //! Existing versions with the same value are left unchanged, so an interrupted import can be repeated. Authorities are imported
-//! first, one after the other; all others concurrently.
+//! first, one after the other; all other credentials are imported concurrently.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -209,7 +210,7 @@ fn open(path: &Path) -> Outcome<File> {
     })
 }
 
-/// The lines of an export.
+/// Reader of the decrypted lines of an export.
 struct Lines {
     from: BufReader<Box<dyn Read>>,
     number: u64,
@@ -276,10 +277,10 @@ struct Report {
     updated: u64,
     unchanged: u64,
     versions: u64,
-    /// Versions that had expired.
+    /// Number of versions that were not imported, because they had expired.
     ended: u64,
     permissions: u64,
-    /// Certificates that have lost the name of their authority.
+    /// Names of imported certificates that lost the name of their authority.
     unrelated: Vec<String>,
     failed: Vec<Failure>,
 }
@@ -301,7 +302,7 @@ impl Report {
     }
 }
 
-/// The output form of a [`Report`].
+/// A [`Report`] as it is printed.
 #[derive(Serialize)]
 struct ShownReport<'a> {
     dry_run: bool,
@@ -316,7 +317,7 @@ struct ShownReport<'a> {
     failed: Vec<FailureLine<'a>>,
 }
 
-/// Result of one credential.
+/// Result of the import of one credential.
 enum Fate {
     Unchanged,
     /// The credential was written. The fields say whether it was new, its number of versions, and whether the name of its
@@ -383,7 +384,7 @@ impl Import<'_> {
         }
     }
 
-    /// Adds permissions to the existing ones.
+    /// Grants permissions in addition to the existing ones.
     async fn grant(&mut self, grants: Vec<Grant>) {
         let (client, dry_run) = (self.client, self.dry_run);
         let granting = grants.into_iter().map(|grant| async move {
@@ -411,7 +412,8 @@ async fn permit(client: &Client, grant: &Grant) -> Outcome<()> {
     client.send_bytes(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop)
 }
 
-/// Writes the missing versions of a credential. `there` is the current one.
+/// Writes the missing versions of a credential. `there` is the result of looking up the credential in the store; `None` if it does
+/// not exist.
 async fn put_missing_versions(
     client: &Client,
     dry_run: bool,

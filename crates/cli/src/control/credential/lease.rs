@@ -27,7 +27,7 @@ const CONNECTIONS: &str = "/api/v1/database-connections";
 const CREATION: &str =
     "CREATE ROLE \"{{name}}\" LOGIN PASSWORD '{{password_scram}}' VALID UNTIL '{{expiration}}'";
 
-/// Commands for leases.
+/// Commands of `bulla credential lease`.
 #[derive(Debug, Subcommand)]
 pub(super) enum LeaseCommand {
     /// Create a credential: a user at the database, until its lease ends
@@ -95,7 +95,7 @@ struct LeaseSelection {
     actor: Option<String>,
 }
 
-/// Commands for roles of databases.
+/// Commands of `bulla credential role`, for the SQL roles of dynamic credentials.
 #[derive(Debug, Subcommand)]
 pub(super) enum RoleCommand {
     /// Set a role: which SQL creates and drops its credentials
@@ -138,7 +138,7 @@ pub(super) struct SetRoleArgs {
     show: Output,
 }
 
-/// Commands for connections.
+/// Commands of `bulla credential database`.
 #[derive(Debug, Subcommand)]
 pub(super) enum DatabaseCommand {
     /// Set a connection to a PostgreSQL server; the password is read from standard input by default

@@ -54,7 +54,7 @@ pub struct CredentialArgs {
     command: CredentialCommand,
 }
 
-/// Commands for credentials.
+/// Commands of `bulla credential`.
 #[derive(Debug, Subcommand)]
 enum CredentialCommand {
     /// Show a credential; with --value only its value, for scripts
@@ -212,7 +212,7 @@ struct GenerateArgs {
     show: Output,
 }
 
-/// Commands for credential permissions.
+/// Commands of `bulla credential permission`.
 #[derive(Debug, Subcommand)]
 enum PermissionCommand {
     /// Grant a permission: uaa-client:TOKEN-NAME, /team/*, read write

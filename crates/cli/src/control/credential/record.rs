@@ -21,7 +21,7 @@ pub(super) enum Line {
     Export(Head),
     /// A credential. Authorities precede the certificates that they signed.
     Credential(Record),
-    /// A permission.
+    /// A permission of an actor for a path.
     Permission(Grant),
     /// The numbers of credentials and permissions. Without this line the export is incomplete.
     End(End),
@@ -52,7 +52,7 @@ pub(super) struct Record {
     /// Name of the credential that signed this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) signed_by: Option<String>,
-    /// Whether the credential is a CA that may sign other credentials. It must be imported before them.
+    /// Whether the credential is a CA that may sign other credentials. A CA must be imported before the credentials that it signed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) authority: bool,
     /// Versions, oldest first. There is at least one.
@@ -63,7 +63,7 @@ fn is_false(truth: &bool) -> bool {
     !truth
 }
 
-/// One version.
+/// A version of a credential, with its metadata and its expiry.
 #[derive(Clone, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordVersion {
@@ -77,7 +77,7 @@ pub(super) struct RecordVersion {
     pub(super) expires_at: Option<Timestamp>,
 }
 
-/// A permission.
+/// The operations that an actor may perform on a path.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Grant {
@@ -113,7 +113,7 @@ impl RecordVersion {
     }
 }
 
-/// Returns a value as it can be set, without derived and absent fields. A value of type `json` is kept byte for byte.
+/// Returns a value in the format for setting it, without derived and absent fields. A value of type `json` is kept byte for byte.
 fn settable_value(kind: &str, value: SecretJson) -> SecretJson {
     if kind == "json" {
         return value;
@@ -247,7 +247,7 @@ fn relate(records: &mut Vec<Record>) {
     records.extend(order.into_iter().filter_map(|at| taken[at].take()));
 }
 
-/// Returns a credential in the form of CredHub's client. Every value is JSON, which is valid YAML.
+/// Formats a credential as in a file of CredHub's client. Every value is JSON, which is valid YAML.
 pub(super) fn plain(record: &Record) -> String {
     let Some(current) = record.versions.last() else { return String::new() };
     let mut text = format!(

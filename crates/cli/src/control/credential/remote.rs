@@ -48,7 +48,7 @@ pub(super) struct Remote {
     lists: bool,
 }
 
-/// An existing credential.
+/// A credential in the store: its name, its signer, and whether it is a CA.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: String,

@@ -19,7 +19,7 @@ use crate::units;
 const POLICIES: &str = "/api/v1/rotation-policies";
 const HOOKS: &str = "/api/v1/rotation-hooks";
 
-/// Commands for rotation.
+/// Commands of `bulla credential rotation`.
 #[derive(Debug, Subcommand)]
 pub(super) enum RotationCommand {
     /// Set a rotation policy for a path. Without --every and --before-expiry: rotate certificates when a third of their lifetime
@@ -74,7 +74,7 @@ pub(super) struct SetArgs {
     show: Output,
 }
 
-/// The remaining lifetime of a certificate.
+/// Remaining lifetime at which a certificate is rotated: a duration, or a fraction of its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum RemainingLife {
     Time(Duration),
@@ -109,7 +109,7 @@ impl SetArgs {
     }
 }
 
-/// Commands for hooks.
+/// Commands of `bulla credential rotation hook`.
 #[derive(Debug, Subcommand)]
 pub(super) enum HookCommand {
     /// Set a hook; every request to it is signed with its secret

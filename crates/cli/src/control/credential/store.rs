@@ -1,4 +1,4 @@
-//! The routes of the credential store, names of choices in its API, and its errors.
+//! The routes of the credential store, its API's names for option values, and its errors.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(super) const LOOKUP: &str = "/api/v1/lookup";
 pub(super) const CERTIFICATES: &str = "/api/v1/certificates";
 pub(super) const PERMISSIONS: &str = "/api/v2/permissions";
 
-/// Returns the API's name of a choice.
+/// Returns the name that the API uses for the value of an option.
 pub(super) fn name_of<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -17,7 +17,7 @@ use crate::stop;
 
 /// Maximum bytes of a template.
 const TEMPLATE_MAX: u64 = 4 << 20;
-/// Timeout of the command after a change.
+/// Timeout of the command of `--run`.
 const RUN_WITHIN: Duration = Duration::from_secs(60);
 /// Mode of a new file: only its owner may read it.
 const MODE: u32 = 0o600;
@@ -134,7 +134,7 @@ impl TemplateArgs {
         })
     }
 
-    /// Runs the command of --run.
+    /// Runs the command of `--run`, for at most [`RUN_WITHIN`].
     async fn run_command(&self) -> Outcome<()> {
         match &self.run {
             Some(command) => run(command).await,

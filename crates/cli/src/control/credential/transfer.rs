@@ -42,7 +42,7 @@ pub(super) enum FailureLine<'a> {
     Others { more: usize },
 }
 
-/// Returns the failures in output form.
+/// Converts failures to lines of a report: up to [`NAMED`] failures with their names, then the number of the others.
 pub(super) fn failures(all: &[Failure]) -> Vec<FailureLine<'_>> {
     let named = all.iter().take(NAMED);
     let named = named.map(|one| FailureLine::Named { name: &one.name, error: &one.why });

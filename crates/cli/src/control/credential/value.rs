@@ -1,4 +1,4 @@
-//! Values of credentials: read from files, printed without decoration.
+//! Values of credentials: reads them from files, and prints them without additional text.
 
 use std::io::{Read, Write};
 use std::path::Path;

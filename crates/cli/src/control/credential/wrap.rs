@@ -1,4 +1,4 @@
-//! Values that can be read once.
+//! One-time tokens for credentials: `bulla credential wrap` and `bulla credential unwrap`.
 
 use std::time::Duration;
 

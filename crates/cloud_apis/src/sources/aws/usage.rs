@@ -1,4 +1,4 @@
-//! Lists the users of certificates: load balancers, CloudFront, API Gateway.
+//! Lists the resources that use certificates: load balancers, CloudFront, API Gateway.
 
 use std::collections::HashMap;
 

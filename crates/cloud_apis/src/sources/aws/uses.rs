@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 
 use super::usage::Usage;
 
-/// A shared lookup of uses. The first task that awaits it does the work.
+/// A lookup of uses that several tasks share. The first task that awaits the lookup performs it.
 pub(super) type UsageLookup<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
 
 pub(super) fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> UsageLookup<'a> {
