@@ -29,8 +29,8 @@ impl Credentials {
     /// by a role with full access. `roles` contains the names of these roles, and the prefix of the actors of API tokens.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when the caller may not see permissions there; [`CredentialError::Bad`] for a cursor of
-    /// another listing.
+    /// [`CredentialError::NotFound`] when the caller is not permitted to see permissions there; [`CredentialError::Bad`] for a
+    /// cursor of another listing.
     #[crate::boxed]
     pub async fn access(
         &self,

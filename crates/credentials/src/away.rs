@@ -24,7 +24,7 @@ const CHILDREN_MAX: usize = 100_000;
 /// Maximum versions of one name in a listing.
 const LISTED_MAX: usize = 10_000;
 
-/// A change to versions of a name.
+/// Deletion, restoration or permanent destruction of versions of a credential.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VersionsChange {
     /// Delete the versions. They can be restored for [`CredentialsOptions::undelete_days`].
@@ -57,8 +57,8 @@ impl Credentials {
     /// recently deleted credential of that name, with all its versions.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when no deleted credential exists, its retention period has passed, or the caller may not
-    /// write there; [`CredentialError::Changed`] when the name is in use.
+    /// [`CredentialError::NotFound`] when no deleted credential exists, its retention period has passed, or the caller is not
+    /// permitted to write there; [`CredentialError::Changed`] when the name is in use.
     #[crate::boxed]
     pub async fn undelete(&self, requester: &Requester, name: &Name) -> Result<Deleted, CredentialError> {
         let event = self.event(requester, "credential.undelete", name.as_str(), json!({}));

@@ -38,7 +38,7 @@ const NO_CERTIFICATE: &str = "You must provide a certificate.";
 pub struct CertificateView {
     /// Id of the credential.
     pub id: Uuid,
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Name of the credential that signed the newest version. Empty when the signer is unknown.
     pub signed_by: String,
@@ -288,8 +288,8 @@ impl Credentials {
         }
     }
 
-    /// Sets which version is transitional: the given one, the newest for `latest`, or none. Returns the current versions, with
-    /// their keys if the caller may read them.
+    /// Sets which version is transitional: the version with this id, the newest one for `latest`, or none. Returns the current
+    /// versions, with their keys if the caller may read them.
     ///
     /// # Errors
     /// [`CredentialError::NoVersion`].
@@ -423,7 +423,7 @@ impl Credentials {
         })
     }
 
-    /// Returns a name as it was first written, or the given name if it does not exist.
+    /// Returns the name with the capitalization in which it was first written, or `name` unchanged if no such credential exists.
     async fn display_name(&self, name: &Name) -> Result<String, CredentialError> {
         let found = self.find_exactly(&Requester::system(), name).await?;
         Ok(found.map_or_else(|| name.as_str().to_owned(), |found| found.name))

@@ -48,7 +48,7 @@ const LOOKUPS_AT_ONCE: usize = 2;
 const TIDY_FIRST: Duration = Duration::from_secs(60);
 /// Interval between deletions of expired data.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
-/// RSA keys that are generated in advance.
+/// Number of RSA keys that are generated in advance.
 const RSA_STOCK: usize = 64;
 /// Maximum attempts of a transaction that fails because of a conflict.
 const ATTEMPTS: usize = 3;
@@ -191,7 +191,7 @@ impl Credentials {
         self.0.read_only.load(Ordering::Relaxed)
     }
 
-    /// Keeps the stock of RSA keys filled, once the first RSA key was requested. Many servers never need one.
+    /// Keeps the stock of RSA keys filled after the first request for an RSA key. Many servers never need such a key.
     async fn keep_rsa_stock_filled(&self) {
         let _live = telemetry::tasks::guard("credential-rsa-stock");
         self.0.stock.wanted().await;

@@ -1,4 +1,4 @@
-//! Errors of the credential store. Some texts are the same as in CredHub, because its clients compare them.
+//! Errors of the credential store. Some texts are the same as in CredHub, because CredHub clients compare them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use store::StoreError;
 pub enum Refusal {
     /// The request is invalid.
     Bad,
-    /// The object does not exist, or the caller may not know that it exists.
+    /// The object does not exist, or is hidden from the caller.
     Absent,
     /// The caller lacks the permission.
     Forbidden,
@@ -33,13 +33,13 @@ pub enum CredentialError {
     /// The request is invalid; the text is for the caller.
     #[error("{0}")]
     Bad(String),
-    /// The credential does not exist, or the caller may not know that it exists.
+    /// The credential does not exist, or is hidden from the caller.
     #[error(
         "The request could not be completed because the credential does not exist or you do not have sufficient \
          authorization."
     )]
     NotFound,
-    /// The CA does not exist, or the caller may not know that it exists.
+    /// The CA does not exist, or is hidden from the caller.
     #[error(
         "The request could not be completed because the CA does not exist or you do not have sufficient authorization."
     )]
@@ -68,7 +68,7 @@ pub enum CredentialError {
     /// The value exceeds the size limit.
     #[error("Value exceeds the maximum size.")]
     TooLarge,
-    /// The permission does not exist, or the caller may not know that it exists.
+    /// The permission does not exist, or is hidden from the caller.
     #[error(
         "The request could not be completed because the permission does not exist or you do not have sufficient \
          authorization."
@@ -114,10 +114,10 @@ pub enum CredentialError {
         /// Reason of the failed decryption. Only for the log.
         why: String,
     },
-    /// The role does not exist, or the caller may not know that it exists.
+    /// The role does not exist, or is hidden from the caller.
     #[error("There is no role of this name, or you may not read its credentials.")]
     NoRole,
-    /// The lease does not exist, or the caller may not know that it exists.
+    /// The lease does not exist, or is hidden from the caller.
     #[error("There is no such lease, or it is not yours. It may have expired.")]
     NoLease,
     /// The database of a dynamic credential failed. The text is for the caller.
@@ -172,7 +172,7 @@ impl CredentialError {
         }
     }
 
-    /// Returns details for the log that the caller does not see; `None` when the caller's message is complete.
+    /// Returns details for the log, which are hidden from the caller; `None` when the caller's message is complete.
     #[must_use]
     pub fn details(&self) -> Option<String> {
         match self {

@@ -107,7 +107,7 @@ fn value_of(kind: Kind, fields: SecretJson) -> Result<SecretJson, CredentialErro
 
 /// Applies a merge patch (RFC 7396): `null` removes a field, an object is merged, any other value replaces the field.
 ///
-/// A member keeps its place. The caller has checked the depth of the patch.
+/// A replaced member keeps its position. The caller has checked the depth of the patch.
 fn merge(target: &mut Members, patch: Members) -> Result<(), CredentialError> {
     for (name, value) in patch {
         if value.is_null() {
@@ -129,7 +129,7 @@ impl Credentials {
     /// being replaced. Uses one statement.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when the name or number never existed, or the caller may not read it;
+    /// [`CredentialError::NotFound`] when the name or number never existed, or the caller is not permitted to read it;
     /// [`CredentialError::Sealed`].
     #[crate::boxed]
     pub async fn numbered(
@@ -145,7 +145,7 @@ impl Credentials {
         Ok(found)
     }
 
-    /// Returns the same as [`Self::numbered`] with the number of the newest version. Writes no audit record.
+    /// Returns the result of [`Self::numbered`], and the number of the newest version. Writes no audit record.
     async fn find_numbered(
         &self,
         requester: &Requester,
@@ -200,7 +200,8 @@ impl Credentials {
     /// Stores a new version, made by applying a patch (RFC 7396) to the newest version. Does not overwrite concurrent changes.
     ///
     /// # Errors
-    /// See [`Self::set_fields`]; [`CredentialError::NotFound`] when the credential does not exist, or the caller may not read it.
+    /// See [`Self::set_fields`]; [`CredentialError::NotFound`] when the credential does not exist, or the caller is not permitted
+    /// to read it.
     #[crate::boxed]
     pub async fn patch_fields(
         &self,
@@ -229,8 +230,8 @@ impl Credentials {
     /// Replaces the metadata of a name's newest version.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when the name does not exist or the caller may not write there; [`CredentialError::Bad`] for
-    /// metadata that [`Self::set`] would reject.
+    /// [`CredentialError::NotFound`] when the name does not exist or the caller is not permitted to write there;
+    /// [`CredentialError::Bad`] for metadata that [`Self::set`] would reject.
     #[crate::boxed]
     pub async fn set_metadata(
         &self,

@@ -1,7 +1,7 @@
 //! Typed, versioned and generated secrets under paths, with permissions, encrypted at rest.
 //!
-//! This crate implements the functions of CredHub, without HTTP. [`Credentials`] is its only handle. Some error texts are the same as
-//! in CredHub, because its clients compare them word for word.
+//! This crate implements the functions of CredHub, without HTTP. [`Credentials`] is its only handle. Some error texts are the same
+//! as in CredHub, because CredHub clients compare them word for word.
 
 mod access;
 mod away;

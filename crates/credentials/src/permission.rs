@@ -19,10 +19,10 @@ const AT_ONE_PATH_MAX: usize = 10_000;
 /// Maximum characters of an actor.
 const ACTOR_CHARS_MAX: usize = 255;
 
-/// An operation on credentials.
+/// An operation on credentials that a permission allows, such as read or write.
 pub type Operation = CredentialOperation;
 
-/// A set of operations.
+/// A set of operations that a permission allows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Operations(u8);
 
@@ -76,7 +76,7 @@ impl Operations {
 /// A permission of an actor to perform operations on a name, or on all names below a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Permission {
-    /// Id of the permission.
+    /// Id of the permission, assigned when it is granted.
     pub id: Uuid,
     /// The actor that has the permission.
     pub actor: String,
@@ -99,7 +99,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::PermissionExists`] when the actor has a permission for the path; [`CredentialError::NoPermission`] when
-    /// the caller may not change permissions there; [`CredentialError::OwnPermission`].
+    /// the caller is not permitted to change permissions there; [`CredentialError::OwnPermission`].
     #[crate::boxed]
     pub async fn grant(
         &self,
@@ -216,7 +216,7 @@ impl Credentials {
     /// Lists the permissions for exactly this path.
     ///
     /// # Errors
-    /// [`CredentialError::NoPermission`] when the caller may not see them.
+    /// [`CredentialError::NoPermission`] when the caller is not permitted to see them.
     #[crate::boxed]
     pub async fn permissions_at(
         &self,
@@ -324,7 +324,7 @@ fn check_actor(requester: &Requester, actor: &str) -> Result<(), CredentialError
 }
 
 /// Returns whether two names denote the same actor. An API token `ci` logs in as the client `uaa-client:ci` and as the user
-/// `uaa-user:ci`. A permission of either name therefore belongs to the holder of both.
+/// `uaa-user:ci`. A permission of either name is therefore a permission of that API token.
 fn is_same_actor(a: &str, b: &str) -> bool {
     let holder = |actor: &str| {
         let name = actor.strip_prefix("uaa-client:").or_else(|| actor.strip_prefix("uaa-user:"));

@@ -66,7 +66,7 @@ impl ReadLog {
         }))
     }
 
-    /// Returns when the reads of one response are in the log, or in the buffer if buffered mode is configured.
+    /// Waits until the reads of one response are in the log, or in the buffer if buffered mode is configured.
     ///
     /// # Errors
     /// [`CredentialError::Unlogged`] when the log was not written. The response must then not be sent.

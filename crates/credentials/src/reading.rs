@@ -24,7 +24,7 @@ const LOOKUP_MAX: usize = 1_000;
 /// Maximum versions of one name in a response.
 const VERSIONS_MAX: usize = 10_000;
 
-/// Filter of a search.
+/// Filter of a search for credential names.
 #[derive(Clone, Debug)]
 pub enum SearchFilter {
     /// All names below a path; `/` matches everything.
@@ -69,20 +69,20 @@ impl Credentials {
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
-    /// Returns the newest version, without a check of permissions.
+    /// Returns the newest version of a name. Does not check permissions.
     pub(crate) async fn newest(&self, name: &Name) -> Result<Option<Version>, CredentialError> {
         Ok(self.newest_versions(std::slice::from_ref(name)).await?.into_iter().next())
     }
 
-    /// Returns the newest version of each name that exists, in no order and without a check of permissions. Uses one statement.
+    /// Returns the newest version of each name that exists, in no particular order. Does not check permissions. Uses one statement.
     pub(crate) async fn newest_versions(&self, names: &[Name]) -> Result<Vec<Version>, CredentialError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         let rows = tables::Credentials::of(self.store()).newest(&keys, self.now_us()).await?;
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
-    /// Returns the active version of each name, in the order of the names; `None` if a name does not exist or the caller may not
-    /// read it. Uses one statement.
+    /// Returns the active version of each name, in the order of the names; `None` if a name does not exist or the caller is not
+    /// permitted to read it. Uses one statement.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for more than 1,000 names, or values of more than 64 MiB in total, where a repeated name counts
@@ -276,7 +276,7 @@ impl Credentials {
         Ok(usage)
     }
 
-    /// Returns when the read of these versions is in the log. Callers must return the versions only afterwards.
+    /// Waits until the reads of these versions are in the log. Callers must return the versions only afterwards.
     pub(crate) async fn log_reading(
         &self,
         requester: &Requester,

@@ -1,4 +1,4 @@
-//! Regeneration of values from the parameters they were generated with.
+//! Regeneration of credentials: new values from the parameters of the old values.
 
 use std::collections::BTreeSet;
 

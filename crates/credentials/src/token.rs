@@ -1,9 +1,9 @@
-//! Tokens of the embedded issuer: JWTs (RFC 7519) that only this server accepts, so that CredHub clients can log in without
-//! another component.
+//! Tokens of the embedded issuer: JWTs (RFC 7519) that only this server accepts, so that CredHub clients can log in without another
+//! component.
 //!
 //! The key that signs tokens (HS256) is derived from the master key, so that every node accepts them and no node stores them. A
-//! token names the API token that it was issued for. Permissions are looked up by that API token, so that the token ends with the
-//! API token.
+//! token names the API token that it was issued for. Permissions are looked up by that API token, so the token has no permissions
+//! after the API token was deleted.
 
 use std::time::Duration;
 
@@ -157,7 +157,8 @@ impl Credentials {
         self.token(token, Use::Refresh).await.map(|(grant, _)| grant)
     }
 
-    /// Revokes the access token of this identity, the refresh token that was issued with it, and the leases that were created with it.
+    /// Revokes the access token with this id, and the refresh token that was issued with it. Also revokes the leases that were
+    /// created with the access token.
     ///
     /// # Errors
     /// Errors of the database.

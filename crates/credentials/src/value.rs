@@ -60,7 +60,7 @@ impl std::fmt::Debug for UserValue {
     }
 }
 
-/// Which versions of the CA a certificate's `ca` field contains.
+/// Versions of the CA that a certificate's `ca` field contains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CaVersions {
     /// Only the version that signed the certificate.
@@ -200,7 +200,7 @@ impl Value {
         })
     }
 
-    /// Returns the value in the response format. A certificate's `ca` contains the given versions of its CA.
+    /// Returns the value in the response format. `versions` selects the CA versions in a certificate's `ca` field.
     #[must_use]
     pub fn shown(&self, versions: CaVersions) -> SecretJson {
         let shown = match self {

@@ -29,7 +29,7 @@ pub struct Facts {
 /// A version without its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionView {
-    /// Id of the version.
+    /// Id of the version; each new version has a new id.
     pub id: Uuid,
     /// Number of the version, counted from 1 for each name.
     pub number: u64,
@@ -77,7 +77,7 @@ impl From<&CredentialRow> for VersionView {
 /// A name and its versions without their values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct History {
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Type of the credential.
     pub kind: Kind,
@@ -91,16 +91,16 @@ pub struct History {
     pub versions: Vec<VersionView>,
 }
 
-/// A version of a credential.
+/// A version of a credential, with its decrypted value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     /// Id of the credential.
     pub credential: Uuid,
-    /// Id of the version.
+    /// Id of the version; each new version has a new id.
     pub id: Uuid,
     /// Number of the version, counted from 1 for each name.
     pub number: u64,
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Creation time, µs since 1970-01-01 UTC.
     pub created_at_us: i64,

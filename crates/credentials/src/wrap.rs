@@ -90,8 +90,8 @@ impl Credentials {
         })
     }
 
-    /// Stores a value for a single read until a time, µs since 1970-01-01 UTC. `None` when its creator has [`WRAPS_OF_ONE_MAX`]
-    /// unread values.
+    /// Stores a value that can be read once, until the given time (µs since 1970-01-01 UTC). Returns `None` when its creator
+    /// already has [`WRAPS_OF_ONE_MAX`] unread values.
     pub(crate) async fn wrap_value(
         &self,
         by: &str,

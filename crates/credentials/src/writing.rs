@@ -90,7 +90,6 @@ pub(crate) struct Draft {
     /// live.
     pub(crate) ends_at_us: Option<i64>,
     pub(crate) action: &'static str,
-    /// The generated certificate.
     pub(crate) certificate: Option<Certificate>,
     /// The CA that signed the certificate, if it is published.
     pub(crate) issuer: Option<Arc<Ca>>,
@@ -221,7 +220,7 @@ impl Credentials {
         let mut draft = self.make(requester, name.clone(), &parameters, false).await?;
         draft.metadata = metadata;
         draft.ttl_s = ttl_s;
-        // Unless the mode is to overwrite, a value that another writer stores during the generation is kept.
+        // A value that another writer stored during the generation is replaced only in the mode `overwrite`.
         if mode != Mode::Overwrite {
             draft.expected = Some(there.map(|there| there.id));
         }
@@ -384,8 +383,8 @@ impl Credentials {
         Ok(Authority { name_key: name.key().to_owned(), ca })
     }
 
-    /// Returns the publication data of a CA credential, and publishes it if necessary. A CA that cannot be published (expired, or
-    /// not allowed to sign) still signs, as in CredHub, but its certificates cannot be revoked.
+    /// Returns the published CA of a CA credential, with its revocation URLs. Publishes the CA first if necessary. A CA that cannot
+    /// be published (expired, or not allowed to sign) still signs, as in CredHub, but its certificates cannot be revoked.
     async fn published(
         &self,
         requester: &Requester,

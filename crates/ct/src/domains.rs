@@ -79,7 +79,7 @@ impl DomainSet {
             let suffix = x509::public_suffix(&name);
             let is_suffix = suffix.is_some_and(|suffix| suffix.text == name);
             let private = suffix.is_some_and(|suffix| suffix.kind == SuffixKind::Private);
-            // The operator of a private suffix, such as a hosting provider, may watch it.
+            // The operator of a private suffix, such as a hosting provider, may watch this suffix.
             if !name.contains('.') || (is_suffix && !private) {
                 return Err(BadDomain::PublicSuffix(name));
             }

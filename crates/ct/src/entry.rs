@@ -58,7 +58,7 @@ impl<'a> LoggedCertificate<'a> {
     }
 }
 
-/// The data tile is malformed.
+/// Error of a malformed data tile.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("entry {at} of the data tile: {what}")]
 pub struct EntryError {

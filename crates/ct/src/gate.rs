@@ -70,7 +70,7 @@ impl Gate {
         }
     }
 
-    /// Returns counters and the learned rate.
+    /// Returns the counters of the rate limiter, and the request rate that it has learned.
     pub(super) fn paced(&self) -> PacerCounts {
         self.state.lock().pacer.paced(self.now_us())
     }
@@ -137,7 +137,7 @@ pub(super) fn random() -> u64 {
     u64::from_be_bytes(octets)
 }
 
-/// Returns a random fraction from 0 to 1 (exclusive); the maximum wait if there is no randomness source.
+/// Returns a random fraction from 0 to 1 (exclusive). Returns 1 if there is no randomness source, so that the pause is the maximum.
 fn fraction() -> f64 {
     let mut octets = [0; 4];
     if aws_lc_rs::rand::fill(&mut octets).is_err() {

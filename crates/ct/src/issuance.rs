@@ -1,4 +1,4 @@
-//! Issued certificates. An issuance is stored once, however often it was logged, and judged as expected or not.
+//! Issued certificates. An issuance is stored once, regardless of how often it was logged, and is judged as expected or unexpected.
 //!
 //! A precertificate and its certificate are one issuance, regardless of the number of logs and search services that report it. The
 //! verdict is a pure function ([`judge`]); the caller looks up the known certificates.
@@ -49,7 +49,8 @@ impl IssuanceId {
 }
 
 /// Returns an issuer name in a canonical form: the attributes, sorted. `CN=R3, O=X, C=US` (RFC 4514) and `C=US, O=X, CN=R3`
-/// (OpenSSL) have the same key. If two sources format a name too differently, the issuance appears twice, but none is hidden.
+/// (OpenSSL) have the same key. If two sources format the same name so differently that the keys differ, the issuance is stored
+/// twice. No issuance is hidden.
 fn issuer_key(text: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut part = String::new();
@@ -240,7 +241,7 @@ fn folded(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).trim().trim_end_matches('.').to_lowercase()
 }
 
-/// A known certificate: issued by our CA, managed, in the inventory, or logged and expected.
+/// A known certificate: issued by the CA of this installation, managed, in the inventory, or logged and expected.
 #[derive(Clone, Debug)]
 pub struct KnownCertificate {
     /// Identity, for comparison with logged certificates.
@@ -277,11 +278,11 @@ impl KnownCertificate {
     }
 }
 
-/// Source through which the inventory knows a logged certificate.
+/// Reason why a logged certificate is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownAs {
-    /// The certificate was issued by our own CA.
+    /// The certificate was issued by the CA of this installation.
     Issued,
     /// The certificate is a version of a managed certificate.
     Managed,
@@ -305,18 +306,18 @@ pub struct IssuerRule {
     pub trust_allowed: bool,
 }
 
-/// Whether an issuance was expected.
+/// Verdict on an issuance: whether it was expected.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The certificate is known.
+    /// The certificate is already known, from the given source.
     Known(KnownAs),
     /// Renewal of a known certificate: the same or fewer names, the same issuer organization, and either the same key or a time
     /// close to expiry.
     Renewal {
         /// The issuer-and-serial hash of the predecessor, in hexadecimal.
         of: String,
-        /// Whether the certificate has the same key as its predecessor. Only we hold this key.
+        /// Whether the certificate has the same key as its predecessor. Only this installation has the private key.
         same_key: bool,
     },
     /// The issuer is always allowed for the domain.
@@ -325,7 +326,7 @@ pub enum Verdict {
     NotWatched,
     /// The certificate existed when watching its domain began.
     Baseline,
-    /// A person confirmed that the issuance is ours.
+    /// A person confirmed that the issuance is legitimate.
     Accepted(Decision),
     /// The issuance is unexpected, and a person acknowledged it.
     Acknowledged(Decision),
@@ -360,7 +361,7 @@ pub enum Unasked {
     IssuerNotAllowed,
     /// No known certificate of this issuer has all of the names. Contains the names that no such certificate has.
     NamesNotKnown(Vec<String>),
-    /// A known certificate has the names but was not close to renewal.
+    /// A known certificate already has all names of this one, and less than half of its lifetime had passed at the issuance.
     TooEarly {
         /// Time at which half of the predecessor's lifetime had passed, seconds since 1970-01-01 UTC.
         not_before: i64,
@@ -398,7 +399,8 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
             return Verdict::AllowedIssuer;
         }
     }
-    // Only we hold the key of a known certificate, so a new certificate for this key is ours, whichever CA issued it.
+    // Only this installation has the private key of a known certificate. A new certificate for this key was therefore requested by
+    // this installation, regardless of the CA that issued it.
     let by_key = known.iter().find(|one| {
         one.spki_sha256.is_some()
             && one.spki_sha256 == issuance.spki_sha256

@@ -16,11 +16,10 @@ use crate::tables::{
     CtIssuanceRow, CtVerdict, NewCtIssuance, ct_expected, ct_known, judge_ct_issuances, record_ct_issuances,
 };
 
-/// Time for which an issuance waits for its verdict. A precertificate is logged before the issuer responds, so our own renewals
-/// appear in logs before they are in the database. Deployment and the next scan are later still.
+/// Time for which an issuance waits for its verdict. A precertificate is logged before the issuer responds, so renewals of this
+/// installation appear in logs before they are in the database. Deployment and the next scan are later still.
 pub const GRACE: Duration = Duration::from_secs(900);
 
-/// Microseconds per second.
 const SECOND_US: i64 = 1_000_000;
 
 /// An issuance and the source that reported it.
@@ -141,10 +140,10 @@ pub struct Judged {
     pub verdict: Verdict,
 }
 
-/// Judges issuances by the certificates known now. Takes pending issuances that have waited long enough
-/// (`Store::ct_issuances_judgeable`, found before now less [`GRACE`]). Periodically also takes recent unexpected issuances: their
-/// alert ends when a scan finds the certificate. Expected issuances count as known certificates for their renewals. Returns the
-/// verdicts that this call changed; verdicts that another node changed first are left out. Four statements on PostgreSQL.
+/// Judges issuances by the certificates known now. The caller passes pending issuances that were found more than [`GRACE`] ago,
+/// from `Ct::judgeable_issuances`. Periodically the caller also passes recent unexpected issuances: their alert ends when a scan
+/// finds the certificate. Expected issuances count as known certificates for their renewals. Returns the verdicts that this call
+/// changed; verdicts that another node changed first are left out. Four statements on PostgreSQL.
 ///
 /// # Errors
 /// Database errors.
@@ -204,7 +203,7 @@ fn to_known_certificate(row: &CtIssuanceRow) -> KnownCertificate {
     }
 }
 
-/// Converts a row to the form that [`judge`] needs.
+/// Converts a stored row to the issuance that [`judge`] needs.
 fn issuance_of(row: &CtIssuanceRow) -> Issuance {
     Issuance {
         id: IssuanceId { issuer_serial: row.issuer_serial, tbs: row.tbs },

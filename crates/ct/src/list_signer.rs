@@ -34,7 +34,7 @@ pub struct ListSigner {
     key: PublicKey,
 }
 
-/// The signature of the list is invalid.
+/// Error for a list whose signature is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the log list is not signed by the expected list signer")]
 pub struct BadListSignature;

@@ -12,7 +12,7 @@ pub const LIST_OCTETS_MAX: usize = 8 * 1024 * 1024;
 /// Maximum logs in one list; the CT programs know a few hundred, including the logs of past years.
 pub const LOGS_MAX: usize = 4_096;
 
-/// A parsed log list.
+/// A parsed list of CT logs: tiled logs, and counts or descriptions of all other logs.
 #[derive(Clone, Debug)]
 pub struct LogList {
     /// `log_list_timestamp` of the list (RFC 3339).
@@ -25,7 +25,7 @@ pub struct LogList {
     pub unusable: Vec<String>,
 }
 
-/// A log with tiles.
+/// A static-ct log, which publishes its entries as tiles.
 #[derive(Clone, Debug)]
 pub struct TiledLog {
     /// Name of the operator.
@@ -75,7 +75,7 @@ impl LogState {
     }
 }
 
-/// An invalid log list.
+/// Reason why a log list cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogListError {
     /// The list exceeds [`LIST_OCTETS_MAX`].

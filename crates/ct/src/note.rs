@@ -14,7 +14,7 @@ pub const SIGNATURES_MAX: usize = 64;
 /// Note signature type of an RFC 6962 TreeHeadSignature (static-ct-api).
 const RFC6962_TYPE: u8 = 0x05;
 
-/// A log's name and key.
+/// Origin, public key and IDs of a log, for the verification of its checkpoints.
 #[derive(Clone, Debug)]
 pub struct LogKey {
     origin: String,
@@ -34,7 +34,7 @@ pub struct Checkpoint {
     pub timestamp_ms: u64,
 }
 
-/// The key or name of a log is invalid.
+/// Error for an invalid key or name of a log.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the log's key cannot be read: {0}")]
 pub struct BadLogKey(String);
@@ -91,7 +91,7 @@ impl LogKey {
     }
 
     /// Parses and verifies a checkpoint of this log. Signatures of other keys are ignored; every signature under this key's name
-    /// must be valid. The signature does not cover the origin line: it distinguishes logs but proves nothing.
+    /// must be valid. The signature does not cover the origin line, so the origin identifies the log but is not proven.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -141,7 +141,7 @@ impl LogKey {
 }
 
 struct Note<'a> {
-    /// The text, with its last newline.
+    /// Text of the note, with its last newline.
     text: &'a str,
     signatures: Vec<NoteSignature<'a>>,
 }

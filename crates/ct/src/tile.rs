@@ -94,7 +94,7 @@ pub struct Edge {
     tiles: Vec<Vec<Hash>>,
 }
 
-/// The tiles do not match the tree.
+/// Error for tiles that do not match the tree.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TreeEdgeError {
     /// The number or size of the tiles differs from [`Edge::ids`].

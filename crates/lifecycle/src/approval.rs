@@ -13,7 +13,7 @@ use crate::tables::jobs::JobRow;
 /// Approval of a run, as the API shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Approval {
-    /// Id of the approval.
+    /// Public id of the approval; appears in API paths.
     pub id: Uuid,
     /// Id of the certificate.
     pub certificate: Uuid,
@@ -51,7 +51,7 @@ pub struct Approval {
     pub barred: Vec<String>,
     /// Number of approvals given, and number of approvals required.
     pub progress: Progress,
-    /// Actors that approved the plan, in order. Filled only when a single approval is read.
+    /// Actors that approved the plan, in order. Empty in lists of approvals.
     pub approvers: Vec<String>,
 }
 

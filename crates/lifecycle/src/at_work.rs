@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 pub(crate) struct ActiveRuns(Arc<Mutex<HashSet<i64>>>);
 
 impl ActiveRuns {
-    /// Renews the leases of these runs until the returned guard is dropped.
+    /// Adds runs to the set. This process renews their leases until the returned guard is dropped.
     pub(crate) fn keep(&self, jobs: Vec<i64>) -> ActiveRunsGuard {
         self.0.lock().extend(&jobs);
         ActiveRunsGuard { all: self.clone(), jobs }

@@ -38,7 +38,7 @@ pub struct Claim {
     pub options: Options,
 }
 
-/// Certificate that is claimed.
+/// Selector of the certificate to claim: an endpoint or a fingerprint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimSubject {
     /// The certificate that this endpoint presents. The endpoint becomes a target.
@@ -58,7 +58,7 @@ pub enum FoundState {
     Dismissed(Dismissal),
 }
 
-/// Fields of a leaf certificate that a claim needs.
+/// Fields of a leaf certificate that are needed to claim it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LeafFacts {
     pub(crate) names: Vec<String>,

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::DataError;
 
-/// Metrics of the background loops of this process. Loop names are literals, and there are only a few.
+/// Metrics of the background loops of this process, by loop name.
 #[derive(Debug, Default)]
 pub struct Figures {
     loops: Mutex<BTreeMap<&'static str, LoopFigures>>,

@@ -67,7 +67,7 @@ pub(crate) struct ProcessState {
     pub(crate) policies: PolicyCache,
     /// Triggers a scheduler tick.
     pub(crate) wake: Notify,
-    /// Triggers the check of all certificates against the policies.
+    /// Triggers the evaluation of all certificates against the policies.
     pub(crate) judge: Notify,
     /// For each issuer: the number of runs in this process, and the time until which no new run starts.
     pub(crate) busy: Mutex<HashMap<String, Busy>>,
@@ -80,12 +80,12 @@ pub(crate) struct ProcessState {
     pub(crate) last_tick_us: Mutex<i64>,
     /// Row id of the last open approval that the previous tick checked. 0: start from the beginning.
     pub(crate) approvals_looked_at: Mutex<i64>,
-    /// Position of the check of served versions: the row id of the last checked certificate, and a time in µs since 1970. Row id 0:
-    /// start from the beginning. Scan results since that time have not been read yet.
+    /// Position of the check of served versions. First value: row id of the last checked certificate; 0 starts from the beginning.
+    /// Second value: time in µs since 1970, from which scan results are still to be read.
     pub(crate) served_looked_at: Mutex<(i64, i64)>,
 }
 
-/// Runs of one issuer in this process.
+/// Number of runs of one issuer in this process, and the time until which no new run starts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     pub(crate) running: usize,
@@ -93,7 +93,7 @@ pub(crate) struct Busy {
 }
 
 impl Lifecycle {
-    /// Returns the database.
+    /// Returns the database that stores the managed certificates.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.inner.store

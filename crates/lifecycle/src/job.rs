@@ -42,7 +42,7 @@ impl fmt::Display for JobId {
 /// A run, as the API shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Id of the run.
+    /// Id of the run, derived from its creation time and its database row.
     pub id: JobId,
     /// Id of the certificate.
     pub certificate: Uuid,
@@ -60,7 +60,7 @@ pub struct Job {
     pub issuer: String,
     /// Id of the agent that creates the CSR or deploys the version. `None` if no agent takes part.
     pub agent: Option<Uuid>,
-    /// One-word reason for the run.
+    /// Reason for the run in one word, such as `planned`, `retry`, `changed` or `revoked`.
     pub reason: String,
     /// Actor that requested the run.
     pub requested_by: String,
@@ -68,7 +68,7 @@ pub struct Job {
     pub attempts: u32,
     /// Time of the first attempt or the next retry, in µs since 1970.
     pub next_attempt_at_us: i64,
-    /// Deadline in µs since 1970. The run fails after it.
+    /// Deadline in µs since 1970; after this time the run fails.
     pub deadline_at_us: i64,
     /// Error of the last attempt.
     pub last_error: Option<String>,
@@ -111,12 +111,12 @@ pub(crate) fn id_of(row: &JobRow) -> JobId {
     JobId::of(row.id, row.created_at_us)
 }
 
-/// Returns the target from the detail of a deployment run.
+/// Returns the id of the target from the `detail` column of a deployment run.
 pub(crate) fn target_of(detail: &str) -> Option<Uuid> {
     id_in(detail, "target")
 }
 
-/// Returns the run that issued the deployed version, from the detail of a deployment run.
+/// Returns the id of the run that issued the deployed version, from the `detail` column of a deployment run.
 pub(crate) fn run_of(detail: &str) -> Option<JobId> {
     id_in(detail, "run").map(JobId)
 }

@@ -182,7 +182,7 @@ impl Ledger {
         self.events.push(new_event(self.at_us, format!("certificate/{}", row.uuid), event));
     }
 
-    /// Adds the new row of a certificate. Call it once for each certificate.
+    /// Adds the new row of a certificate. The caller must call this method once for each certificate.
     pub(crate) fn put(&mut self, mut entry: Entry) {
         self.spans.know(&entry.row);
         if entry.was == entry.row {
@@ -264,7 +264,7 @@ impl Ledger {
         Ok(self.write_and_claim(tx, Uuid::nil(), 0).await?.0)
     }
 
-    /// Like [`Ledger::write`]. Also gives `holder` the leases of the runs from [`Ledger::claim`] until `until_us`. Returns the
+    /// Like [`Ledger::write`]. Also claims the runs of [`Ledger::claim`] for `holder`: their leases end at `until_us`. Returns the
     /// queued runs and the claimed runs.
     ///
     /// Returns a boxed future, because each of its many callers would otherwise contain a copy of the code.

@@ -1,4 +1,4 @@
-//! Construction of the handle.
+//! Constructors of the handle `Lifecycle`.
 
 use std::sync::Arc;
 

@@ -11,11 +11,11 @@ pub const CONTACTS_MAX: usize = 16;
 /// Maximum length of a contact or description, in bytes.
 pub const TEXT_OCTETS_MAX: usize = 500;
 
-/// An owner or a team.
+/// Properties of an owner or a team, stored as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Person {
-    /// Free text for people.
+    /// Free-text description, for users.
     pub description: String,
     /// Team that an owner belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]

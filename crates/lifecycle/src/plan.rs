@@ -30,7 +30,7 @@ use crate::transition::{Transition, run_from_job};
 const VOIDED: &str =
     "the plan changed after the approval was requested: the next run requests approval again";
 
-/// Stored documents that plans refer to, read in one transaction.
+/// Stored data from which plans are computed: profiles, issuers, targets and CAs. Read in one transaction.
 #[derive(Default)]
 pub(crate) struct PlanFacts {
     profiles: HashMap<String, DocumentVersion>,
@@ -40,11 +40,11 @@ pub(crate) struct PlanFacts {
     targets: HashMap<Uuid, DocumentVersion>,
     /// Default CA of each profile. Empty if all certificates are from external issuers.
     cas: HashMap<String, String>,
-    /// CA named in the configuration of each issuer of the internal CA. `None`: the default CA of the profile.
+    /// For each issuer entry of type `internal`: the CA that the entry names. `None`: the default CA of the profile.
     inside: HashMap<String, Option<String>>,
 }
 
-/// Returns the CA named in an issuer configuration of the internal CA; `None` for an external issuer.
+/// Returns the CA that an issuer configuration of type `internal` names, if it names one; `None` for an external issuer.
 fn internal_ca(config: &str) -> Option<Option<String>> {
     let config: Value = serde_json::from_str(config).ok()?;
     (config["type"] == IssuerKind::Internal.name()).then(|| config["ca"].as_str().map(str::to_owned))

@@ -22,13 +22,13 @@ pub const ENTRIES_MAX: usize = 500;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// Free text for people.
+    /// Free-text description, for users.
     pub description: String,
     /// Selects further certificates, in addition to the certificates that name this policy.
     pub applies_to: PolicyScope,
-    /// The effect of a violation.
+    /// Effect of a violation: listed only, or requests are also rejected.
     pub enforcement: Enforcement,
-    /// Rules of the policy.
+    /// Rules that each certificate of this policy must meet; at most [`RULES_MAX`].
     pub rules: Vec<Rule>,
     /// Renewal rule of the certificates that name this policy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ pub struct Rule {
     pub demand: PolicyRequirement,
 }
 
-/// A requirement of a policy.
+/// A condition that every certificate under the policy must meet, such as a maximum lifetime.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PolicyRequirement {
@@ -147,10 +147,10 @@ impl PolicyRequirement {
     }
 }
 
-/// A violation of a rule.
+/// A policy rule that a certificate does not meet.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Violation {
-    /// Name of the policy.
+    /// Name of the violated policy.
     pub policy: String,
     /// Identifier of the rule, such as `key_types`.
     pub rule: &'static str,
@@ -331,8 +331,8 @@ fn broken(demand: &PolicyRequirement, of: &ManagedCertificate, renewal: &Renewal
         }),
         PolicyRequirement::MaxLifetime { seconds } => {
             let life = of.current.map(|version| (version.not_after_us - version.not_before_us) / 1_000_000);
-            // A certificate is valid through the whole second of notAfter, so a 90-day certificate gives 90 days minus one second
-            // here.
+            // A certificate is valid through the whole second of notAfter. The lifetime of a 90-day certificate is therefore 90
+            // days minus one second here.
             let life = life.or(of.options.lifetime_seconds)?;
             (life > *seconds).then(|| format!("the lifetime is {life} s, longer than {seconds} s"))
         }

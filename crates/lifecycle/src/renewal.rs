@@ -55,11 +55,11 @@ pub struct SuggestedRenewalWindow {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lead {
-    /// Number of days.
+    /// Number of days before expiry.
     Days(u32),
-    /// Number of hours.
+    /// Number of hours before expiry.
     Hours(u32),
-    /// Fraction of the lifetime, 0 to 1.
+    /// Fraction of the lifetime before expiry, 0 to 1.
     Fraction(f64),
 }
 
@@ -108,7 +108,7 @@ fn utc() -> String {
     "UTC".to_owned()
 }
 
-/// A day of the week.
+/// Day of the week on which a maintenance window opens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the days name themselves")]
@@ -394,7 +394,7 @@ mod tests {
         let latest = START + share(length, FRACTION_DEFAULT);
         let mut tenths = [0; 10];
         for number in 0..10_000_u128 {
-            // Consecutive ids, as UUIDv7 of the same millisecond are.
+            // Consecutive ids, such as UUIDv7 values created in the same millisecond.
             let early = latest - at((0x0193_0000_0000_7000_8000_u128 << 48) + number, life(length), &rule);
             let tenth = early * 10 / (share(length, SPREAD_FRACTION) + 2 * SECOND_US);
             tenths[usize::try_from(tenth).unwrap()] += 1;

@@ -77,7 +77,7 @@ pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) 
     NewJob {
         certificate: row.id,
         kind,
-        // The start of the run always decides whether approval is needed.
+        // Whether the run needs approval is decided when it starts.
         approval: Consent::NotNeeded,
         issuer: row.issuer.clone(),
         agent: row.agent,
@@ -108,7 +108,7 @@ pub(crate) fn hasten(ledger: &mut Ledger, row: &ManagedRow, job: &JobRow, reason
     ledger.change(job.clone(), to);
 }
 
-/// Adapts the planned run to the new plan: moves it, deletes it or creates it. Runs that have started, or that a person
+/// Moves, deletes or creates the planned run so that it matches the current renewal plan. Runs that have started, or that a person
 /// requested, are not changed.
 pub(crate) fn plan(
     ledger: &mut Ledger,

@@ -52,7 +52,7 @@ impl Verified {
         let from_us =
             (now_us - patience::observation_max_age_us(row.life_us())).max(replaced_us.unwrap_or(i64::MIN));
         let observed = self.observed.get(&row.id).into_iter().flatten();
-        // An endpoint that is not scanned again gives no information about the time after the newest version was issued.
+        // An endpoint that is not scanned again does not show which version it has served since the newest version was issued.
         let is_fresh =
             |one: &&ObservedVersion| one.at_us >= from_us && (one.watched || one.at_us >= row.not_before_us);
         let observed = observed.filter(is_fresh).map(|one| ServedFacts {

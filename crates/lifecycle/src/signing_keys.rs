@@ -14,8 +14,8 @@ use crate::tables::managed::{SigningKeyRow, SigningKeysBy};
 
 /// Maximum number of keys of managed certificates per key service. Each takes 2 to 5 KB.
 pub const SIGNING_KEYS_MAX: usize = 100_000;
-/// Interval between complete loads of all certificates. After a revocation, a removal or a block, the key may still sign for this
-/// time. New keys are found by every call of `refresh`.
+/// Interval between complete loads of all certificates. A key may still sign for up to this time after its certificate was revoked
+/// or removed, or the key was blocked. New keys are found by every call of `refresh`.
 pub const WALK_EVERY: Duration = Duration::from_secs(60);
 /// Maximum rows of a page, and maximum keys loaded by one statement.
 const PAGE: usize = 1_000;
@@ -40,7 +40,7 @@ pub struct SigningKeysUpdate {
     pub broken: Vec<(KeyId, String)>,
 }
 
-/// The signing keys of one database.
+/// Private keys of all valid versions in one database. [`SigningKeys::refresh`] loads new keys.
 pub struct SigningKeys {
     store: Store,
     keystore: KeyStore,
@@ -81,7 +81,7 @@ impl SigningKeys {
         self.broken.len()
     }
 
-    /// Loads new keys, and every [`WALK_EVERY`] all keys.
+    /// Loads new keys. Loads all keys again every [`WALK_EVERY`].
     ///
     /// # Errors
     /// [`SigningKeysError`]. Keys loaded before stay available.
@@ -116,7 +116,7 @@ impl SigningKeys {
         Ok(look)
     }
 
-    /// Adds all rows after the row `after` to these rows. Returns the id of the last row.
+    /// Appends all rows with an id above `after` to the given rows. Returns the id of the last row.
     async fn after(
         &self,
         by: SigningKeysBy,

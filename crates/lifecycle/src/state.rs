@@ -68,7 +68,7 @@ pub enum Effect {
     Deploy,
 }
 
-/// The transition does not exist.
+/// Error for an input that is not legal in the current state of the certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a certificate that is {} cannot be {input}", state.name().replace('_', " "))]
 pub struct Illegal {

@@ -100,7 +100,7 @@ pub enum GeneralName {
     Uri(String),
     /// directoryName, as text.
     Directory(String),
-    /// Any other kind of name, given by its tag.
+    /// Any other kind of name, by its name in GeneralName or its tag: `registeredID`, `tag 0x8a`.
     Other(String),
 }
 
@@ -186,7 +186,7 @@ pub struct PublicKey {
     pub spki_sha256: SpkiHash,
 }
 
-/// Algorithms of public keys.
+/// Algorithm of a public key.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum KeyAlgorithm {
     /// rsaEncryption

@@ -86,7 +86,7 @@ impl DistinguishedName {
             let significant = |b: &u8| !b.is_ascii_whitespace() && *b != b'\\';
             text.bytes().filter(significant).map(|b| b.to_ascii_lowercase())
         }
-        // The order within a multi-valued relative name does not matter either.
+        // The order within a multi-valued relative distinguished name does not matter either.
         self.text.contains('+') || letters(&self.text).eq(letters(&other.text))
     }
 
@@ -97,7 +97,7 @@ impl DistinguishedName {
     }
 }
 
-/// Returns the relative names of a DER `Name`, each normalised so that equal ones have equal bytes.
+/// Returns the relative distinguished names of a DER `Name`, each normalised so that equal ones have equal bytes.
 pub(crate) fn fold_name(der: &[u8]) -> Vec<Vec<u8>> {
     let Ok(name) = Reader::new(der).sequence() else {
         return vec![der.to_vec()];

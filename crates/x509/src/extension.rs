@@ -70,7 +70,6 @@ pub(crate) fn strict(list: Reader<'_>) -> Result<Vec<Extension<'_>>, DerError> {
 }
 
 impl<'a> Extension<'a> {
-    /// Returns an owned copy.
     pub(crate) fn owned(&self) -> crate::build::Extension {
         crate::build::Extension::custom(der::oid_text(self.id), self.value.to_vec()).critical(self.critical)
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::{HostName, InvalidHostName};
 
-/// A host name or an IP address.
+/// Host of a URI: a validated host name or an IP address.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum HostOrIp {
     /// A lower-case host name without a trailing dot; never a wildcard.

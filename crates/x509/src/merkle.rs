@@ -35,7 +35,7 @@ pub fn node_hash(left: &Hash, right: &Hash) -> Hash {
     sha256(&octets)
 }
 
-/// Returns the root of an empty tree.
+/// Returns the root of an empty tree: SHA-256 of the empty string.
 #[must_use]
 pub fn empty_root() -> Hash {
     sha256(&[])
@@ -79,8 +79,8 @@ fn split(n: u64) -> u64 {
     1 << (63 - (n - 1).leading_zeros())
 }
 
-/// Function that returns the hash of a perfect subtree with 2^`height` leaves. `index` counts such subtrees from the left. `None`
-/// if it is unknown.
+/// Function that returns the hash of a perfect subtree with 2^`height` leaves. `index` counts such subtrees from the left. Returns
+/// `None` if the hash is unknown.
 pub type Subtree<'a> = &'a dyn Fn(u32, u64) -> Option<Hash>;
 
 /// Computes the hash over the leaves `from..to` of a tree or proof. `from` must be a multiple of the smallest power of two that is

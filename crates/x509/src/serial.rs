@@ -1,4 +1,4 @@
-//! Serial numbers.
+//! Serial numbers of certificates.
 
 use std::fmt;
 

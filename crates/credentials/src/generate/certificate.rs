@@ -142,7 +142,7 @@ pub(crate) struct SigningCa {
     pub(crate) key: PrivateKey,
     /// Certificate of the CA's other version, in PEM.
     pub(crate) trusted: Option<String>,
-    /// Publication data of the CA's revocations.
+    /// The published CA and its revocation URLs. `None` if the CA is not published, so that its certificates cannot be revoked.
     pub(crate) published: Option<Published>,
 }
 

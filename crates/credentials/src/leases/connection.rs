@@ -22,7 +22,7 @@ const TEXT_MAX: usize = 1_024;
 /// Maximum bytes of a set of roots.
 const ROOTS_MAX: usize = 65_536;
 
-/// Settings of a connection.
+/// Settings of a connection to a target database of dynamic credentials.
 #[derive(Clone, Debug)]
 pub struct ConnectionSettings {
     /// Name of the connection: letters, digits, `-` and `_`, at most 64 characters.
@@ -71,7 +71,7 @@ fn context(id: &Uuid) -> Context<'_> {
     Context { table: SEALED_CONNECTIONS.table, row: id.as_bytes(), column: SEALED_CONNECTIONS.column }
 }
 
-/// Rejects callers that may not configure databases.
+/// Rejects callers that are not permitted to configure databases.
 pub(super) fn require_database_access(requester: &Requester) -> Result<(), CredentialError> {
     if requester.manages_databases { Ok(()) } else { Err(CredentialError::Forbidden) }
 }
@@ -257,7 +257,7 @@ impl Credentials {
         Ok(all.into_iter().map(DatabaseConnection).collect())
     }
 
-    /// Decrypts the password of a connection, for its own address only.
+    /// Decrypts the password of a connection. Fails if the address is not the one for which the password was given.
     pub(super) fn password(&self, row: &ConnectionRow) -> Result<Secret, CredentialError> {
         let failed = |why: &str| CredentialError::Sealed {
             name: format!("the connection {}", row.name),

@@ -323,7 +323,8 @@ impl Credentials {
     }
 
     /// Revokes a lease of the caller, or a lease of another caller if the caller has delete permission for the role's name. Tries
-    /// immediately. Returns false if the database did not drop the role yet; background rounds then retry.
+    /// immediately to drop the database role. Returns false if the database did not drop the role yet; background rounds then
+    /// retry.
     ///
     /// # Errors
     /// [`CredentialError::NoLease`].

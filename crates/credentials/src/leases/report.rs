@@ -1,6 +1,6 @@
 //! Counters of lease revocation.
 
-/// Counters of the rounds that revoke leases.
+/// Counters of the rounds that revoke leases, for one round or for all rounds of a process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LeaseReport {
     /// Leases whose roles were dropped.

@@ -13,12 +13,12 @@ pub(crate) struct LeaseUpkeep {
 }
 
 impl LeaseUpkeep {
-    /// Starts a round soon.
+    /// Requests a revocation round, which the background task then starts.
     pub(super) fn request(&self) {
         self.requested.notify_one();
     }
 
-    /// Waits for a request.
+    /// Waits until a revocation round is requested.
     pub(super) async fn requested(&self) {
         self.requested.notified().await;
     }

@@ -258,7 +258,7 @@ impl Credentials {
         let (connection, next_at_us) =
             (connection.to_owned(), self.now_us().saturating_add(backoff_us(tries, AWAY_MAX_US)));
         let failing = away.clone().or_else(|| retries.iter().find_map(|retry| retry.error.clone()));
-        // Only this attempt raises the alert. A later attempt would repeat the same alert.
+        // Only this attempt raises the alert, because later attempts would repeat it.
         let failed = failing.filter(|_| tries + 1 == ALERT_TRIES);
         let may_recover = done.iter().any(|lease| lease.tries >= ALERT_TRIES);
         let settle = self.store().write("credential_leases_settle", move |tx| {

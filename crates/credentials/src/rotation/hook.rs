@@ -45,7 +45,7 @@ const CALLS_WITHIN: Duration = HOOK_LIMIT;
 /// A hook without its secret, for display.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ShownHook {
-    /// Name of the hook.
+    /// Unique name of the hook.
     pub name: String,
     /// URL that receives the notifications.
     pub url: String,

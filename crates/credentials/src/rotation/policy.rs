@@ -189,8 +189,8 @@ impl Credentials {
         self.visible(requester, (after, limit), read, |planned| &planned.name).await
     }
 
-    /// Makes a name, or all planned names below a path, due now. Skips names that the caller may not write, and names whose
-    /// rotation has begun. Returns the number of names. The rotation runs in the background.
+    /// Makes a name, or all planned names below a path, due now. Skips names that the caller is not permitted to write, and names
+    /// whose rotation has begun. Returns the number of names. The rotation runs in the background.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a name without a policy; [`CredentialError::Forbidden`].
@@ -231,7 +231,7 @@ impl Credentials {
         Ok(count)
     }
 
-    /// Reads a page of the rows that are within the caller's limits.
+    /// Reads a page of rows. Leaves out rows whose name the caller's limits exclude.
     async fn visible<T, F>(
         &self,
         requester: &Requester,

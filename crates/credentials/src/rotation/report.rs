@@ -1,13 +1,13 @@
 //! The counters of rotation.
 
-/// Counters of rotation rounds.
+/// Counters of the rotation rounds of one process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RotationReport {
-    /// Rotated values.
+    /// Number of rotated values.
     pub rotated: u64,
     /// Completed steps of CA replacements.
     pub steps: u64,
-    /// Failed rotations.
+    /// Number of failed rotations.
     pub failed: u64,
     /// Hook calls that were acknowledged.
     pub told: u64,

@@ -92,7 +92,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Records the results of a page in one transaction.
+    /// Stores the results of a page of due names in one transaction.
     async fn note(
         &self,
         again: Vec<String>,
@@ -263,7 +263,7 @@ impl Credentials {
             Some(flagged) if flagged == newest_id => TransitionalFlag::Newest,
             Some(_) => TransitionalFlag::Older,
         };
-        // A CA with only a transitional version has no version that could sign meanwhile.
+        // A CA whose only version is transitional has no version that could sign during the replacement.
         let old = active.filter(|_| flag != TransitionalFlag::Older).map(|active| active.id);
         let left_us = self.overlap_us(due, &versions);
         let next_step = |version: Uuid, step: ChangeStep, wait_us: i64| RotationStep {
@@ -317,8 +317,9 @@ impl Credentials {
         due.overlap_s.saturating_mul(1_000_000).min(third)
     }
 
-    /// Regenerates the certificates that a CA's other version signed, and recursively the certificates below them. Returns false
-    /// when the limit of a round is reached. Skips certificates that are already regenerated, so that the next round continues.
+    /// Regenerates the certificates below the CA `root` that its active version did not sign, then those below each regenerated CA.
+    /// Stops after [`FOLLOWERS`] certificates and returns false. The next round continues, because it skips regenerated
+    /// certificates.
     async fn follow(&self, root: &Name, hooks: &Hooks) -> Result<bool, RotateError> {
         let mut level = vec![root.clone()];
         let mut left = FOLLOWERS;

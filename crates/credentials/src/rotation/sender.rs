@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// Timeout of a hook call.
 pub const HOOK_LIMIT: Duration = Duration::from_secs(15);
 
-/// Configuration of a hook.
+/// Configuration of a rotation hook.
 #[derive(Clone, Debug)]
 pub struct Hook {
     /// Name of the hook: letters, digits, `-` and `_`, at most 64 characters.

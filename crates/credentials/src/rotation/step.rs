@@ -16,7 +16,7 @@ pub(super) enum TransitionalFlag {
     Older,
 }
 
-/// The next action.
+/// Action that continues a CA replacement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum RotationAction {
     /// Record that the CA is to be replaced.
@@ -35,7 +35,7 @@ pub(super) enum RotationAction {
     End,
 }
 
-/// Returns the action that follows a step, given the state of the flag.
+/// Returns the action that follows `step`. `flag` is the current state of the transitional flag.
 pub(super) fn next(step: Step, flag: TransitionalFlag) -> RotationAction {
     match (step, flag) {
         (Step::None, _) => RotationAction::Begin,

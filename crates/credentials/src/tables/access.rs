@@ -30,7 +30,7 @@ pub enum AccessSource {
     },
 }
 
-/// An actor with access.
+/// An actor with access to a name, and the source of the access.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessRow {
     /// The actor, as named in permissions.
@@ -180,7 +180,8 @@ impl Credentials<'_> {
         })
     }
 
-    /// Lists the changes since a time (µs) of permissions that match a name or path (lower case), oldest first. Uses one statement.
+    /// Lists the changes of permissions that match a name or path (lower case) since the given time (µs), oldest first. Uses one
+    /// statement.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.

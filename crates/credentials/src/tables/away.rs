@@ -21,7 +21,7 @@ const DESTROYED_MAX: i64 = 500;
 pub struct DeletedCredential {
     /// Id of the credential.
     pub credential: Uuid,
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
@@ -100,7 +100,7 @@ pub(super) const LOCK: BulkStatement = db::bulk! { (id bigint)
 SELECT id FROM credentials WHERE id = {any id}{| ORDER BY name_key FOR UPDATE}"
 };
 
-/// Deletes versions that had ended by a given time and were not restored meanwhile.
+/// Deletes versions that had ended by the given time, except those that were restored since the read.
 pub(super) const DELETE_ENDED: BulkStatement = db::bulk! { (id bigint, ended_by bigint)
     "-- credential_versions_ended_delete
 DELETE FROM credential_versions WHERE id = :id AND ends_at <= :ended_by"
@@ -140,8 +140,8 @@ AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = cred
 };
 
 /// Restores the credential of a name (lower case) whose newest version has ended. If there is no such credential, restores the most
-/// recently deleted credential of that name, if it was deleted after `since_us`. `None` when neither exists, or the caller may not
-/// write the name.
+/// recently deleted credential of that name, if it was deleted after `since_us`. `None` when neither exists, or the caller is not
+/// permitted to write the name.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when the name is in use; errors of the database.

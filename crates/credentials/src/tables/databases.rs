@@ -11,10 +11,10 @@ use db::{
 };
 use store::{SealedColumn, sealed_column};
 
-/// Maximum connections. Operators create them one by one.
+/// Maximum number of configured database connections. Operators create each one, so that a low limit suffices.
 pub const CONNECTIONS_MAX: i64 = 1_000;
 
-/// Maximum roles.
+/// Maximum roles of an installation.
 pub const ROLES_MAX: i64 = 10_000;
 
 /// The encrypted passwords of connections.
@@ -33,10 +33,10 @@ named! {
     }
 }
 
-/// A connection to a database.
+/// A connection to a database in which roles are created on request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConnectionRow {
-    /// Identity of this configuration. The encryption of its password is bound to it.
+    /// Id of this configuration. The encryption of the password is bound to this id.
     pub id: Uuid,
     /// Name of the connection.
     pub name: String,
@@ -297,7 +297,7 @@ impl Credentials<'_> {
         rows.into_iter().map(connection_row).collect()
     }
 
-    /// Returns a connection.
+    /// Returns a connection by its name.
     ///
     /// # Errors
     /// Errors of the database.

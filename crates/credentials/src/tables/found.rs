@@ -1,11 +1,11 @@
-//! Search results.
+//! Results of a search for credential names.
 
 use db::{Row, StoreError};
 
 /// A name that a search found, with data of its newest version.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FoundCredential {
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Creation time of the newest version, µs since 1970-01-01 UTC.
     pub created_at_us: i64,

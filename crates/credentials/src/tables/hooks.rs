@@ -16,12 +16,12 @@ const CALLS_OF_ONE: i64 = 8;
 /// The column with the encrypted secrets of hooks, for the rotation of the master key.
 pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid" Uuid "uuid", "sealed");
 
-/// A rotation hook.
+/// A rotation hook, with its encrypted secret.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HookRow {
     /// Id of the hook. The encryption of its secret is bound to this id.
     pub id: Uuid,
-    /// Name of the hook.
+    /// Unique name of the hook.
     pub name: String,
     /// URL that receives the notifications.
     pub url: String,
@@ -88,8 +88,8 @@ INSERT INTO credential_hook_calls (hook, name, kind, version, at, next_at, tries
   :version, :at, :at, 0)
 ON CONFLICT (version, hook) DO NOTHING"
 };
-/// The pending calls of each hook that are due by the time ?1. Costs a few index probes for each hook, however many calls are
-/// pending. The first call of every hook comes before the second call of any.
+/// The pending calls of each hook that are due by the time ?1. Costs a few index probes for each hook, regardless of the number of
+/// pending calls. The first call of every hook comes before the second call of any hook.
 const DUE: BulkStatement = db::bulk! {
     "-- credential_hook_calls_due
 WITH RECURSIVE hooks (hook) AS (

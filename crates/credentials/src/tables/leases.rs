@@ -21,7 +21,7 @@ pub const LEASES_OF_ONE_MAX: i64 = 1_000;
 pub const LEASES_AT_ONCE: i64 = 1_000;
 
 named! {
-    /// State of a lease.
+    /// State of a lease: its database role is being created, exists, or is being dropped.
     pub enum LeaseState: "state of a lease" {
         /// The lease's role is being created at the database.
         Creating => "creating",
@@ -155,7 +155,8 @@ const END_IDENTITY: &str = end!("credential_leases_end_identity", "l.identity = 
 
 const ANY_DUE: &str = "-- credential_leases_any_due
 SELECT 1 FROM credential_leases WHERE next_at <= ?1 LIMIT 1";
-/// Identities of leases that cannot authenticate any more. Costs a few index probes for each identity, however many leases it has.
+/// Identities of leases that cannot authenticate any more. Costs a few index probes for each identity, regardless of the number of
+/// its leases.
 const ENDED: &str = "-- credential_leases_ended_identities
 WITH RECURSIVE held (identity) AS (
     SELECT (SELECT f.identity FROM credential_leases f WHERE f.identity IS NOT NULL ORDER BY f.identity LIMIT 1)
@@ -314,7 +315,8 @@ pub async fn end_leases(
     tx.execute(text, parameters).await
 }
 
-/// Marks due leases for revocation: expired leases, and leases whose creation was not confirmed. At most [`LEASES_AT_ONCE`].
+/// Marks due leases for revocation: expired leases, and leases whose creation was not confirmed. Marks at most [`LEASES_AT_ONCE`]
+/// and returns their number.
 ///
 /// # Errors
 /// Errors of the database.
@@ -390,7 +392,7 @@ pub async fn has_failed_leases(tx: &mut Tx, connection: &str, tries: i64) -> Res
 }
 
 impl Credentials<'_> {
-    /// Returns a lease.
+    /// Returns a lease by its id.
     ///
     /// # Errors
     /// Errors of the database.

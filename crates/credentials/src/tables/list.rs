@@ -14,7 +14,7 @@ pub(super) fn count(most: usize) -> Value {
     i64::try_from(most).unwrap_or(i64::MAX).into()
 }
 
-/// Returns the rows of a listing that are within the caller's limits.
+/// Returns the rows of a listing that the caller's limits permit.
 pub(super) fn listed<T>(
     requester: &Requester,
     rows: impl Iterator<Item = Result<T, StoreError>>,

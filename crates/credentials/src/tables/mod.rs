@@ -94,7 +94,7 @@ pub const SEALED_CREDENTIALS: SealedColumn =
 pub struct CredentialVersionRow {
     /// Id of the credential, the same for all its versions.
     pub credential: Uuid,
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
@@ -104,7 +104,7 @@ pub struct CredentialVersionRow {
     pub number: u64,
     /// Creation time of the version, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
+    /// End of the version, µs since 1970-01-01 UTC. The version cannot be read after this time.
     pub ends_at_us: Option<i64>,
     /// Public properties of the value, as JSON.
     pub facts: Option<String>,
@@ -260,7 +260,7 @@ WHERE c.kind = 'certificate' AND c.deleted_at IS NULL AND ",
     " ORDER BY c.id, v.id DESC"
 );
 
-/// Certificates that given credentials signed, and whether the caller may write each of them.
+/// Certificates that the credentials in the list signed, and whether the caller may write each certificate.
 const SIGNED: BulkStatement = db::bulk! {
     concat!(
         "-- credentials_signed\nSELECT c.name, CASE WHEN ",
@@ -397,8 +397,8 @@ impl Credentials<'_> {
     }
 
     /// Returns the version of a name (lower case) with this number, expired or not. Without a number: the newest version ever
-    /// stored, or the active version of a CA that is being replaced. `None` when the name does not exist or the caller may not read
-    /// it.
+    /// stored, or the active version of a CA that is being replaced. `None` when the name does not exist or the caller is not
+    /// permitted to read it.
     ///
     /// # Errors
     /// Errors of the database.
@@ -523,7 +523,7 @@ impl Credentials<'_> {
     }
 
     /// Returns every version of a page of certificates without its value. Credentials are in creation order, versions newest first.
-    /// `limit` counts credentials, including those that the caller may not read.
+    /// `limit` counts credentials, including those that the caller is not permitted to read.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`]; errors of the database.

@@ -8,7 +8,7 @@ use super::handle::Credentials;
 use super::requester::{CredentialOperation, Requester, may};
 use db::{BulkStatement, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
-/// The settings of a permission.
+/// Actor, path and operations of a permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PermissionSettings {
     /// Actor that has the permission.
@@ -24,7 +24,7 @@ pub struct PermissionSettings {
 /// A permission as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PermissionRow {
-    /// Id of the permission.
+    /// Id of the permission, assigned when it is granted.
     pub id: Uuid,
     /// Actor, path and operations of the permission.
     pub settings: PermissionSettings,
@@ -208,10 +208,8 @@ impl Credentials<'_> {
         row.map_or(Ok(false), |mut row| row.flag())
     }
 
-    /// Returns which of these actors may read which of these names (lower case), existing or not. Uses one statement for all.
-    ///
-    /// # Errors
-    /// Errors of the database.
+    /// Returns which of the actors may read which of the credentials. `names` are lower case and need not exist. Uses one
+    /// statement.
     pub async fn readers(
         self,
         actors: HashSet<String>,

@@ -22,7 +22,7 @@ pub enum CredentialOperation {
 
 /// Limits of an actor to some names (lower case), such as the names of its team. The limits apply in addition to permissions.
 pub trait NameBounds: Send + Sync {
-    /// Returns whether permissions apply at a name or path.
+    /// Returns whether the actor's permissions apply at a name or path.
     fn reaches(&self, name_key: &str) -> bool;
 
     /// Returns whether the actor has full access at a name or path.

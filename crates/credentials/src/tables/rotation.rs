@@ -98,7 +98,7 @@ pub struct DueRotation {
 /// The planned rotation of a name, for display.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlannedRotation {
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
@@ -129,7 +129,7 @@ pub struct RotationStep {
     pub due_at_us: i64,
 }
 
-/// A failed rotation.
+/// A failed rotation, with the time of the next attempt.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationFailure {
     /// The name in lower case.
@@ -331,11 +331,9 @@ pub enum PlannedNames {
     All,
 }
 
-/// Plans rotations of the names (lower case) that have one of these types. Deletes the plans of names that are deleted or have no
-/// policy. Returns the names whose failure has ended. Always uses three statements.
-///
-/// # Errors
-/// Errors of the database.
+/// Plans rotations of the credentials with these names (lower case) and types. Deletes the plans of credentials that are deleted or
+/// have no policy. Returns the names whose failed rotation is resolved: the credential has a new version, or its plan was deleted.
+/// Always uses three statements.
 #[crate::boxed]
 pub async fn plan_rotations(
     tx: &mut Tx,

@@ -5,12 +5,12 @@ use uuid::Uuid;
 use db::{Row, StoreError};
 use store::states::CredentialKind;
 
-/// A version of a credential.
+/// A version of a credential, with its encrypted value.
 #[derive(Clone, Eq, PartialEq)]
 pub struct CredentialRow {
     /// Id of the credential, the same for all its versions.
     pub credential: Uuid,
-    /// The name, in the case in which it was first written.
+    /// The name, with the capitalization in which it was first written.
     pub name: String,
     /// Type of the credential.
     pub kind: CredentialKind,
@@ -20,7 +20,7 @@ pub struct CredentialRow {
     pub number: u64,
     /// Creation time of the version, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
+    /// End of the version, µs since 1970-01-01 UTC. The version cannot be read after this time.
     pub ends_at_us: Option<i64>,
     /// The encrypted value.
     pub sealed: Vec<u8>,

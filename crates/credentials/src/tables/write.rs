@@ -45,7 +45,7 @@ pub struct NewCredentialVersion {
     pub expected: Option<Option<Uuid>>,
     /// Number that the newest version ever stored must have; the write fails otherwise. 0 requires that no version ever existed.
     pub expected_number: Option<u64>,
-    /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
+    /// End of the version, µs since 1970-01-01 UTC. The version cannot be read after this time.
     pub ends_at_us: Option<i64>,
     /// Number of versions to retain, including this one. Current versions are always retained.
     pub keep: Option<u32>,
@@ -65,14 +65,14 @@ pub enum Put {
     Stored {
         /// Id of the credential.
         credential: Uuid,
-        /// The name, in the case in which it was first written.
+        /// The name, with the capitalization in which it was first written.
         name: String,
         /// Number of the version.
         number: u64,
     },
     /// The caller has no permission to write this name.
     Denied,
-    /// The name has another type.
+    /// The existing credential has another type.
     OtherKind,
     /// The newest version is not the expected one. Contains the id of the newest version, or `None` if there is no version.
     Newer(Option<Uuid>),
@@ -173,8 +173,8 @@ UPDATE credentials AS c SET
 WHERE c.id = {any id}"
 };
 
-/// Deletes old versions of a credential that are not current. Each row gives a credential and the number of its last versions to
-/// keep.
+/// Deletes old versions of a credential that are not current. Each input row contains a credential and the number of its newest
+/// versions to keep.
 pub(super) const PRUNE: BulkStatement = db::bulk! { (id bigint, keep bigint)
     "-- credential_prune
 DELETE FROM credential_versions AS v WHERE v.credential_id = :id AND EXISTS (
@@ -333,8 +333,8 @@ async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreE
     tx.bulks(&[(&VERSIONS, columns), (&SETTLE, settled), (&PRUNE, pruned)]).await.map(drop)
 }
 
-/// Locks and returns the row of a name (lower case). `None` when the name does not exist or the caller may not perform the
-/// operation on it.
+/// Locks and returns the row of a name (lower case). `None` when the name does not exist or the caller is not permitted to perform
+/// the operation on it.
 pub(super) async fn hold(
     tx: &mut Tx,
     requester: &Requester,
@@ -378,8 +378,8 @@ pub async fn delete_credential(
     Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)
 }
 
-/// Deletes one version of a credential (its name in lower case). Returns false when it does not exist, the caller lacks the
-/// permission, or it is the last version.
+/// Deletes one version of a credential (its name in lower case). Returns false when the version does not exist, the caller lacks
+/// the permission, or the credential has no other version.
 ///
 /// # Errors
 /// Errors of the database.
@@ -404,7 +404,7 @@ pub async fn delete_credential_version(
 }
 
 /// Makes one version of a credential (its name in lower case) the transitional one, or none. Returns false when the credential or
-/// version does not exist, or the caller may not write.
+/// version does not exist, or the caller is not permitted to write.
 ///
 /// # Errors
 /// Errors of the database.
@@ -430,7 +430,7 @@ pub async fn set_transitional_version(
 }
 
 /// Locks the newest version of a credential (its name in lower case), and returns it with its metadata as JSON. `None` when the
-/// credential does not exist or the caller may not write.
+/// credential does not exist or the caller is not permitted to write.
 ///
 /// # Errors
 /// Errors of the database.

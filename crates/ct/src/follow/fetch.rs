@@ -22,7 +22,7 @@ const TRIES: u32 = 3;
 /// Longest accepted issuer certificate in bytes; logs accept 64 kB to 512 kB for a whole submission.
 const ISSUER_OCTETS_MAX: usize = 128 * 1024;
 
-/// A resource could not be fetched.
+/// Reason why a resource of a log could not be fetched.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum FetchError {
     /// The log does not have the resource.
@@ -50,7 +50,7 @@ pub(super) struct LogClient {
 impl LogClient {
     pub(super) fn new(monitoring_url: &str, http: Client, options: &FollowOptions, clock: Clock) -> Self {
         let base = format!("{}/", monitoring_url.trim_end_matches('/'));
-        // One request more than the tiles, so that a checkpoint request does not wait for tiles.
+        // Permits one more concurrent request than tiles, so that a checkpoint request does not wait for tiles.
         let gate = Gate::new(options.pace, options.tiles_at_once + 1, options.patience);
         Self { http, base, gate, answer_limit: options.answer_limit, clock }
     }
@@ -109,7 +109,7 @@ impl LogClient {
         let mut last = FetchError::Missing(path.to_owned());
         for _ in 0..TRIES {
             match self.attempt(&url, path, most).await {
-                // The gate decides on the next attempt whether the wait is acceptable.
+                // The next attempt checks whether the wait exceeds the limit.
                 Err(FetchError::Unavailable { reason, retry_after }) => {
                     last = FetchError::Unavailable { reason, retry_after };
                 }
@@ -143,7 +143,7 @@ impl LogClient {
                 }
                 Err(reason) => Err(unavailable(reason, turn.failed(told))),
             },
-            // Object stores return 403 for missing objects to clients that may not list the bucket.
+            // Object stores return 403 for missing objects to clients that are not permitted to list the bucket.
             StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN => {
                 turn.answered();
                 Err(FetchError::Missing(path.to_owned()))

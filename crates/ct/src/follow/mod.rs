@@ -5,8 +5,8 @@
 //! signed. A new checkpoint must be consistent with the previous one. If a check fails, the follower raises an [`Alarm`] and its
 //! position does not advance.
 //!
-//! The follower needs no other state than the [`LogPosition`]. A caller that stores the position together with the matches of each
-//! step loses no match and gets none twice, even after a crash.
+//! The follower needs no other state than the [`LogPosition`]. If the caller stores the position together with the matches of each
+//! step, no match is lost or reported twice, even after a crash.
 
 mod error;
 mod fetch;
@@ -40,8 +40,8 @@ pub use error::FollowError;
 pub use options::{FollowOptions, StartPosition};
 pub use position::{Alarm, LogPosition};
 
-/// Approximate maximum of certificate bytes in the matches of one step: a step with more ends after the current tile. A log that
-/// contains only our own certificates would give 30 MB in 64 tiles.
+/// Approximate maximum of certificate bytes in the matches of one step. A step that exceeds the maximum ends after the current
+/// tile. If every entry of a log matched, 64 tiles would have 30 MB of matches.
 const MATCHED_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
 /// Age at which a checkpoint is fetched again even if there are still many entries to read. Monitors fetch the signed tree heads
@@ -74,7 +74,8 @@ pub struct Step {
     pub entries: u64,
     /// Number of read entries that do not parse completely. They are searched for names nevertheless.
     pub unreadable: u64,
-    /// Number of unread entries in the log. With more than a few thousand, recent entries are not checked yet.
+    /// Number of log entries not read yet. The newest entries are read last, so that a value above a few thousand delays their
+    /// check.
     pub behind: u64,
     /// Whether the next step can read more immediately.
     pub more: bool,
@@ -82,7 +83,7 @@ pub struct Step {
     pub stale: Option<Duration>,
 }
 
-/// Follower of one log. Create it once.
+/// Follower of one log. Create one instance for each log.
 #[derive(Debug)]
 pub struct Follower {
     key: LogKey,
@@ -122,7 +123,7 @@ impl Follower {
         &self.key
     }
 
-    /// Returns counters of requests and throttling, and the learned rate.
+    /// Returns counters of requests and throttling, and the request rate that the rate limiter has learned.
     #[must_use]
     pub fn paced(&self) -> PacerCounts {
         self.source.paced()

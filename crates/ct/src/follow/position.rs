@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::merkle::Hash;
 use crate::note::Checkpoint;
 
-/// Position of a follower in a log: a row of a few hundred bytes, stored with the matches before it.
+/// Position of a follower in a log: a few hundred bytes, to be stored together with the matches up to this position.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPosition {
@@ -45,8 +45,8 @@ impl LogPosition {
     }
 }
 
-/// The log is inconsistent, or an intermediary serves altered data. The position does not advance. Every further step raises the
-/// alarm again until the data is consistent or an operator drops the position.
+/// Alarm about an inconsistent log, or about data that an intermediary altered. The position does not advance. Every further step
+/// raises the alarm again until the data is consistent or an operator drops the position.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "alarm")]
 pub enum Alarm {

@@ -107,7 +107,7 @@ impl Monitor {
         if reply.status == StatusCode::OK { Ok(reply) } else { Err(format!("{url}: {}", reply.status)) }
     }
 
-    /// Starts following logs that are new on the list, and stops for logs that were removed or are no longer active.
+    /// Starts following logs that are new on the list. Stops following logs that were removed or are no longer active.
     fn update_followed_logs(
         &self,
         list: LogList,

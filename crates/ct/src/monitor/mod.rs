@@ -58,11 +58,11 @@ const STEPS_AT_ONCE: usize = 4;
 /// Domains on one page.
 const PAGE: usize = 1_000;
 
-/// Options of the monitor.
+/// Options of the Certificate Transparency monitor.
 #[derive(Clone, Debug)]
 pub struct MonitorOptions {
-    /// Minimum interval between two searches for a domain; a service may require a longer one. A tenth is added, depending on a
-    /// hash, so that domains added together are not searched at the same time.
+    /// Minimum interval between two searches for a domain; a service may require a longer one. A delay of up to a tenth of the
+    /// interval is added, derived from a hash, so that domains added together are not searched at the same time.
     pub poll_every: Duration,
     /// Time for which an issuance waits for its verdict: see [`GRACE`].
     pub grace: Duration,
@@ -103,9 +103,9 @@ pub struct NewDomain {
 /// A person's review of an issuance.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Review {
-    /// The issuance is ours, and so are its renewals.
+    /// The issuance is legitimate, and so are its renewals.
     Expected,
-    /// The issuance is not ours, and a person has handled it.
+    /// The issuance is not legitimate, and a person has handled it.
     Acknowledged,
 }
 
@@ -158,7 +158,7 @@ struct MonitorState {
 
 /// The watched domains, as last read from the database.
 struct Watched {
-    /// Revisions at which the rules were read.
+    /// Revisions of the stored domains at the time of the read. A change means that the rules must be read again.
     stamp: (i64, i64, i64),
     /// All enabled domains.
     all: DomainSet,
@@ -239,7 +239,7 @@ impl Monitor {
         Ok(tables::Ct::of(&self.0.store).domains(after, limit).await?)
     }
 
-    /// Returns a watched domain.
+    /// Returns a watched domain by its name.
     ///
     /// # Errors
     /// [`MonitorError::Unknown`]; database errors.
@@ -521,8 +521,8 @@ impl Monitor {
         }
     }
 
-    /// Deletes the stored position of a log, so that it is followed from its current end. For a log that has forked and shall be
-    /// trusted anyway, or that no longer exists.
+    /// Deletes the stored position of a log, so that the log is followed from its current end. Use this for a log that no longer
+    /// exists, or for a log that has forked but is to be trusted anyway.
     ///
     /// # Errors
     /// [`MonitorError::Unknown`]; database errors.
@@ -549,7 +549,6 @@ impl Monitor {
         if gone.await? { Ok(()) } else { Err(MonitorError::Unknown("such log".to_owned())) }
     }
 
-    /// Returns the names of the search services.
     fn service_names(&self) -> Vec<String> {
         self.0.services.iter().map(|service| service.name().to_owned()).collect()
     }

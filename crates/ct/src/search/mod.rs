@@ -209,7 +209,7 @@ impl SearchError {
     }
 }
 
-/// Client of a search service. Create it once.
+/// Client of a search service. Create one instance for each service.
 #[derive(Debug)]
 pub struct SearchService {
     options: SearchOptions,
@@ -238,7 +238,7 @@ impl SearchService {
         self.options.in_flight.max(1)
     }
 
-    /// Returns counters of requests and throttling, and the learned rate.
+    /// Returns counters of requests and throttling, and the request rate that the rate limiter has learned.
     #[must_use]
     pub fn paced(&self) -> PacerCounts {
         self.gate.paced()
@@ -314,8 +314,8 @@ impl SearchService {
         self.http.get(&url, &headers, ANSWER_OCTETS_MAX, deadline).await
     }
 
-    /// Returns whether an empty response cannot be correct: crt.sh always returns all valid certificates, and an earlier one is
-    /// still valid.
+    /// Returns whether an empty response cannot be correct. crt.sh always returns all valid certificates, so a response cannot be
+    /// empty while a certificate of an earlier response is still valid.
     fn is_empty_implausible(&self, cursor: &SearchCursor, now: i64, found: &IssuancesFound) -> bool {
         let whole = self.options.dialect == Dialect::CrtSh;
         whole && found.after.is_none() && cursor.newest_end.is_some_and(|end| end > now)

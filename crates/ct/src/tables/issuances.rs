@@ -16,13 +16,13 @@ use db::{
 pub const CT_JUDGED_MAX: usize = 256;
 
 coded! {
-    /// Whether an issuance was expected.
+    /// Verdict on an issuance: whether it was expected.
     pub enum CtVerdict: "verdict" {
-        /// Not decided: the matching known certificate may not be in the database yet.
+        /// Not decided yet: the matching known certificate is possibly not in the database yet.
         Pending = 0 => "pending",
-        /// Expected: the issuance results from a known request.
+        /// Expected: known, a renewal, by an allowed issuer, part of the baseline, or confirmed by a person.
         Expected = 1 => "expected",
-        /// Unexpected: no known request explains the issuance.
+        /// Unexpected: no known certificate, rule or decision explains the issuance.
         Unasked = 2 => "unexpected",
         /// Unexpected, and a person acknowledged it.
         Acknowledged = 3 => "acknowledged",
@@ -115,7 +115,7 @@ pub struct CtFilter {
 pub struct CtKnownRow {
     /// The certificate, DER.
     pub der: Vec<u8>,
-    /// Whether our own CA issued the certificate.
+    /// Whether the CA of this installation issued the certificate.
     pub issued: bool,
     /// Whether the certificate is a version of a managed certificate.
     pub managed: bool,
@@ -156,7 +156,7 @@ macro_rules! with_verdicts {
     };
 }
 
-/// Adds the hash to issuances that were reported without one.
+/// Adds the `tbs` hash to issuances that were reported without this hash.
 pub(super) const LEARN_TBS: BulkStatement = BulkStatement {
     sqlite: "-- ct_issuances_learn_tbs
 UPDATE ct_issuances SET tbs = ?2, spki_sha256 = COALESCE(spki_sha256, ?3), sha256 = COALESCE(sha256, ?4)
@@ -238,8 +238,8 @@ WHERE c.not_after >= "
     };
 }
 
-/// Known certificates in the inventory by exact reversed name. Limited to the newest 64 per name, so that a name on every
-/// certificate of a large installation does not cost more.
+/// Certificates in the inventory that have exactly one of these reversed names. Limited to the newest 64 for each name, so that the
+/// cost stays bounded for a name on every certificate of a large installation.
 pub(super) const KNOWN: BulkStatement = BulkStatement {
     sqlite: concat!(
         "-- ct_known\n",
@@ -259,7 +259,8 @@ pub(super) const KNOWN: BulkStatement = BulkStatement {
     ),
 };
 
-/// Versions of managed certificates by exact reversed name. They are in the database before any scan finds the certificate.
+/// Versions of managed certificates that have exactly one of these reversed names. They are in the database before any scan finds
+/// the certificate.
 pub(super) const MANAGED: BulkStatement = BulkStatement {
     sqlite: "-- ct_managed
 SELECT v.chain FROM (SELECT certificate_id FROM managed_names WHERE name_reversed = ?1
@@ -272,7 +273,7 @@ SELECT v.chain FROM (SELECT DISTINCT f.certificate_id, u.ended FROM UNNEST(?1::t
 JOIN managed_versions v ON v.certificate_id = n.certificate_id WHERE v.not_after >= n.ended",
 };
 
-/// Expected issuances by exact reversed name, from the newest 64 per name.
+/// Expected issuances that have exactly one of these reversed names, out of the newest 64 for each name.
 pub(super) const EXPECTED: BulkStatement = BulkStatement {
     sqlite: with_verdicts!(concat!(
         "-- ct_expected\nSELECT ",
@@ -482,9 +483,9 @@ pub async fn judge_ct_issuances(
     tx.bulk(&JUDGE, columns).await?.into_iter().map(|mut row| row.uuid()).collect()
 }
 
-/// Returns known certificates with these names (issued by our CA, managed, or in the inventory) that did not expire before
-/// `ended_us`. For each name, at most the newest 64 of the inventory and the newest 64 managed certificates. Two statements on
-/// PostgreSQL.
+/// Returns known certificates with these names (issued by the CA of this installation, managed, or in the inventory) that did not
+/// expire before `ended_us`. For each name, at most the newest 64 of the inventory and the newest 64 managed certificates. Two
+/// statements on PostgreSQL.
 ///
 /// # Errors
 /// Database errors.
@@ -539,7 +540,7 @@ pub async fn ct_issuance(tx: &mut Tx, id: Uuid) -> Result<Option<CtIssuanceRow>,
 }
 
 impl Ct<'_> {
-    /// Returns an issuance.
+    /// Returns an issuance by its id.
     ///
     /// # Errors
     /// Database errors.

@@ -24,7 +24,7 @@ pub use issuances::{
 /// A watched domain, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtDomainRow {
-    /// The registered domain in most cases; lower case, A-labels.
+    /// The watched domain, usually a registered domain; lower case, A-labels.
     pub name: String,
     /// Issuer rule of the domain, JSON.
     pub rule: String,
@@ -47,7 +47,7 @@ pub struct CtDomainSettings {
     pub rule: String,
     /// See [`CtDomainRow::enabled`].
     pub enabled: bool,
-    /// See [`CtDomainRow::services`]: lower-case letters, digits, `.` and `-`.
+    /// Names of the services that watch the domain; empty: all. A name has lower-case letters, digits, `.` and `-`.
     pub services: Vec<String>,
 }
 
@@ -100,7 +100,7 @@ pub struct CtServiceRow {
 pub struct CtLogRow {
     /// Log ID: SHA-256 of the log's key.
     pub log_id: [u8; 32],
-    /// Name of the log to display.
+    /// Name of the log, for display.
     pub name: String,
     /// The follower's position, JSON.
     pub place: String,
@@ -121,12 +121,12 @@ pub struct CtLogRow {
     pub alarmed_at_us: Option<i64>,
 }
 
-/// A step of a log's follower.
+/// Result of one step of a log's follower, to be stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtLogStep {
     /// Log ID: SHA-256 of the log's key.
     pub log_id: [u8; 32],
-    /// Name of the log to display.
+    /// Name of the log, for display.
     pub name: String,
     /// The position before the step, JSON; empty in a new log.
     pub from: String,
@@ -239,8 +239,8 @@ FROM ct_searches s JOIN ct_domains d ON d.name = s.domain WHERE d.enabled = 1 GR
 const LOGS: &str =
     concat!("-- ct_logs\nSELECT ", log_columns!(), " FROM ct_logs ORDER BY name, log_id LIMIT ?1");
 const LOG: &str = concat!("-- ct_log\nSELECT ", log_columns!(), " FROM ct_logs WHERE log_id = ?1");
-/// Stores a step and ends an alarm. Takes effect only if the position is the one before the step: otherwise two concurrent steps
-/// would report the same matches twice.
+/// Stores the new position of a log follower, and clears the alarm of the log. Has no effect if the stored position has changed
+/// since the step began: two concurrent steps would report the same matches twice.
 const LOG_STEPPED: &str = "-- ct_log_stepped
 INSERT INTO ct_logs (log_id, name, place, behind, behind_since, last_error, failing_since, stepped_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -521,7 +521,7 @@ pub async fn delete_ct_log(tx: &mut Tx, log_id: [u8; 32]) -> Result<bool, StoreE
 }
 
 impl Ct<'_> {
-    /// Returns a watched domain.
+    /// Returns a watched domain by its name.
     ///
     /// # Errors
     /// Database errors.
@@ -579,7 +579,8 @@ impl Ct<'_> {
         claimed.await?.into_iter().map(search_row).collect()
     }
 
-    /// Extends `holder`'s claims, given by service and domain, to `until_us`; returns those that `holder` still has.
+    /// Extends the claims of `holder` on these searches (service and domain) to `until_us`. Returns the searches that `holder`
+    /// still has claimed.
     ///
     /// # Errors
     /// Database errors.
@@ -665,7 +666,7 @@ impl Ct<'_> {
         self.0.rows(Cost::Walk, LOGS, vec![most.into()]).await?.into_iter().map(log_row).collect()
     }
 
-    /// Returns a followed log.
+    /// Returns a followed log by its log ID.
     ///
     /// # Errors
     /// Database errors.

@@ -76,7 +76,7 @@ fn names_of(row: &ManagedRow) -> Result<Vec<GeneralName>, Unreadable> {
         .map_err(|error| Unreadable { id: row.uuid, what: format!("names: {error}") })
 }
 
-/// Converts an open run for display.
+/// Converts an open run to the form that readers of a certificate get.
 fn display_run(run: &OpenRun) -> Run {
     Run {
         job: JobId::of(run.id, run.created_at_us),

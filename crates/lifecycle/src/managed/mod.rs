@@ -32,10 +32,10 @@ pub const TARGETS_MAX: usize = 256;
 /// Maximum length of notes, in bytes.
 pub const NOTES_OCTETS_MAX: usize = 8_192;
 
-/// A managed certificate.
+/// A certificate that Bulla issues, renews and deploys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedCertificate {
-    /// Id of the certificate.
+    /// Id of the certificate. Also the trace ID of its spans.
     pub id: Uuid,
     /// Unique name of the certificate.
     pub name: String,
@@ -57,13 +57,13 @@ pub struct ManagedCertificate {
     pub policy: Option<String>,
     /// Location of the private key.
     pub key_location: KeyLocation,
-    /// Type of the private key.
+    /// Algorithm and size of the private key, such as P-256.
     pub key_type: KeyType,
     /// Deployment targets, and endpoints that serve the certificate.
     pub targets: Vec<TargetRef>,
     /// Other settings made by users.
     pub options: Options,
-    /// State, including the event that the certificate waits for, if any.
+    /// State in the lifecycle: whether the certificate is archived, and what an open run waits for.
     pub state: State,
     /// Revision, incremented with every change; used for ETags.
     pub revision: i64,
@@ -144,7 +144,7 @@ pub struct Options {
     /// Profile, role or provisioner of the external issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer_profile: Option<String>,
-    /// Free text for people.
+    /// Free-text notes, for users.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub notes: String,
 }

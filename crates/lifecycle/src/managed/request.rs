@@ -37,7 +37,7 @@ pub struct NewCertificate {
     pub policy: Option<String>,
     /// Location of the private key.
     pub key_location: KeyLocation,
-    /// Type of the private key.
+    /// Algorithm and size of the private key, such as P-256.
     pub key_type: KeyType,
     /// Deployment targets, and endpoints that serve the certificate.
     pub targets: Vec<TargetRef>,
@@ -98,7 +98,7 @@ pub struct CertificateChange {
     pub policy: Option<Option<String>>,
     /// New location of the next private key.
     pub key_location: Option<KeyLocation>,
-    /// New type of the next private key.
+    /// New algorithm and size of the next private key.
     pub key_type: Option<KeyType>,
     /// New targets, which replace all existing targets.
     pub targets: Option<Vec<TargetRef>>,

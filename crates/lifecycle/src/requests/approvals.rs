@@ -99,7 +99,7 @@ impl Verdict {
 }
 
 impl Lifecycle {
-    /// Returns an approval.
+    /// Returns an approval by its id.
     ///
     /// # Errors
     /// [`DataError::NotFound`], and database errors.
@@ -400,7 +400,7 @@ async fn vote(
     Ok(None)
 }
 
-/// Returns whether the person requested one of the runs or changed its plan, under any of their logins.
+/// Returns whether the person requested one of the runs or changed its plan. Compares all logins of the person.
 async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Result<bool, StoreError> {
     let barred = approvals.iter().flat_map(|one| one.barred.iter().chain([&one.requested_by])).cloned();
     let barred = marks_of(tx, barred.collect()).await?;

@@ -155,8 +155,8 @@ impl Lifecycle {
         self.update_with(id, revision, change, actor, ChangeConsent::NotGiven).await
     }
 
-    /// Changes a certificate like [`Lifecycle::update`], also if the certificate needs no approval after the change. The caller
-    /// must ensure that another person approved this change.
+    /// Changes a certificate like [`Lifecycle::update`], even if the certificate no longer needs approval after the change. The
+    /// caller must ensure that another person approved this change.
     ///
     /// # Errors
     /// As of [`Lifecycle::update`], without [`UpdateError::LiftsApproval`].

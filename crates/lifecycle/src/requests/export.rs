@@ -21,7 +21,7 @@ use crate::tables::managed::ManagedVersion;
 /// Minimum length of a PKCS#12 password, in bytes: an attacker can try passwords offline.
 pub const PASSWORD_OCTETS_MIN: usize = 8;
 
-/// Format of an export.
+/// Format of an exported certificate: PEM with or without the key, or PKCS#12.
 #[derive(Clone)]
 pub enum ExportFormat {
     /// The chain in PEM: leaf first, without root.

@@ -18,7 +18,7 @@ use crate::tables::people::{
 };
 use crate::tables::policies::NamedDocument;
 
-/// A stored owner or team.
+/// An owner or team with its name, revision and timestamps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PersonRecord {
     /// Name of the owner or team.
@@ -103,7 +103,7 @@ pub(super) enum Deletion {
 }
 
 impl Lifecycle {
-    /// Returns an owner or team.
+    /// Returns an owner or team by its name.
     ///
     /// # Errors
     /// [`DataError::NotFound`], and database errors.

@@ -28,7 +28,7 @@ use crate::tables::policies::{
     update_policy,
 };
 
-/// A stored policy.
+/// A policy with its name, revision and timestamps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyRecord {
     /// Name of the policy.
@@ -99,7 +99,7 @@ impl PolicyRecord {
 }
 
 impl Lifecycle {
-    /// Returns a policy.
+    /// Returns a policy by its name.
     ///
     /// # Errors
     /// [`DataError::NotFound`], and database errors.

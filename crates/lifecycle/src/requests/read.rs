@@ -17,11 +17,11 @@ use crate::tables::managed::{
     Facet, GroupBy, Groups, ManagedCount, ManagedFilter, ManagedOrder, ManagedSort, ServedVersion,
 };
 
-/// A page of certificates.
+/// A page of managed certificates, with the cursor of the next page.
 pub type CertificatePage = Page<ManagedCertificate>;
-/// A page of versions.
+/// A page of the versions of a certificate, with the cursor of the next page.
 pub type VersionPage = Page<Version>;
-/// A page of runs.
+/// A page of runs, with the cursor of the next page.
 pub type JobPage = Page<Job>;
 
 /// Periods from now in which expiring certificates are counted, in days.
@@ -29,7 +29,7 @@ pub(crate) const SPANS_DAYS: [i64; 3] = [7, 30, 90];
 /// Maximum due runs that are counted for an issuer, so that the cost does not grow with the database.
 pub(crate) const DUE_COUNTED_MAX: i64 = 10_000;
 
-/// Counters over all managed certificates.
+/// Numbers of managed certificates by state, expiry and deployment, and of due runs by issuer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Certificates that are not archived.
@@ -75,7 +75,7 @@ impl Lifecycle {
         Ok(ManagedCertificate::from_view(&view)?)
     }
 
-    /// Returns a page of certificates, in ascending order.
+    /// Returns a page of certificates, in ascending order of the sort key `order`.
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
@@ -90,7 +90,7 @@ impl Lifecycle {
         self.sorted_page(filter, order.into(), after, limit).await
     }
 
-    /// Returns a page of certificates, in ascending or descending order.
+    /// Returns a page of certificates with the given sort key and direction.
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] for an invalid cursor, and other database errors.
@@ -190,7 +190,8 @@ impl Lifecycle {
         Ok(tables::Managed::of(&self.inner.store).served(row, after, limit).await?)
     }
 
-    /// Returns the renewal window that the issuer suggests, and its explanation.
+    /// Returns the renewal window that the issuer suggests, and the URL of a page that explains the suggestion. `None` without a
+    /// suggestion.
     ///
     /// # Errors
     /// [`DataError::NotFound`], and database errors.
@@ -213,7 +214,7 @@ impl Lifecycle {
         found.map(|view| view.row.id).ok_or_else(|| DataError::not_found("certificate", id))
     }
 
-    /// Returns a run.
+    /// Returns a run by its id.
     ///
     /// # Errors
     /// [`DataError::NotFound`], and database errors.

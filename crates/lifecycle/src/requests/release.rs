@@ -1,4 +1,4 @@
-//! Release of private keys of certificates for which another person must approve: to approved targets only.
+//! Releases private keys of certificates that need the approval of another person, to approved targets only.
 
 use futures_util::FutureExt;
 use store::StoreError;
@@ -73,7 +73,7 @@ fn as_issued(certificate: &ManagedCertificate, version: &ManagedVersion) -> Mana
     }
 }
 
-/// The approval rule of a version.
+/// The approved targets of a version, and the reason why approval is required.
 struct ApprovedTargets {
     /// Reason why approval is required.
     reason: String,

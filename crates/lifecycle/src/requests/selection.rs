@@ -1,4 +1,4 @@
-//! Bulk operations on certificates, selected by ids or by a filter. They run in batches, and process every selected certificate.
+//! Bulk operations on certificates, selected by ids or by a filter. They run in batches, each in its own transaction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -35,10 +35,10 @@ use crate::transition::described;
 /// Maximum ids in one selection. A filter selects any number.
 pub const IDS_MAX: usize = 10_000;
 
-/// Maximum reasons in a report. The number of refusals is always complete.
+/// Maximum reasons in a report. The count of refusals has no limit.
 const REASONS_MAX: usize = 100;
 
-/// Maximum wait for a revocation that another process carries out. After it, the revocation is counted as in progress.
+/// Maximum wait for a revocation that another process carries out. After this time, the revocation is counted as in progress.
 const REVOKE_PATIENCE: Duration = Duration::from_secs(10);
 /// First pause between two checks of pending revocations. It doubles up to 16 times this value.
 const REVOKE_PAUSE: Duration = Duration::from_millis(5);
@@ -143,7 +143,7 @@ pub const REVOCATION_REASONS: [Reason; 6] = [
     Reason::PrivilegeWithdrawn,
 ];
 
-/// A bulk operation, carried out in a series of transactions.
+/// A bulk operation and its parameters. Runs as a series of transactions.
 struct BulkWork {
     actor: String,
     now_us: i64,
@@ -303,7 +303,7 @@ impl Lifecycle {
         }
     }
 
-    /// Runs one transaction for each [`CHUNK`] certificates.
+    /// Runs the operation in transactions of up to [`CHUNK`] certificates each.
     async fn each(
         &self,
         selection: &Selection,

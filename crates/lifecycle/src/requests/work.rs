@@ -1,4 +1,4 @@
-//! Work of agents: CSRs created on their hosts, and certificates deployed there.
+//! Jobs of agents: CSRs to create on their hosts, and certificates to deploy there.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -32,7 +32,7 @@ use crate::transition::{Failure, Transition, run_from_job};
 /// Name of the provider for keys in the key service.
 const KEY_SERVICE: &str = "pkcs11";
 
-/// A run that is ready to be sent to its issuer.
+/// A run that is ready to be sent to its issuer, with the order.
 #[derive(Clone, Debug)]
 pub(super) struct ReadyRun {
     /// The run as it was before it started.
@@ -45,7 +45,6 @@ pub(super) struct ReadyRun {
     pub(super) at_work: Arc<ActiveRunsGuard>,
 }
 
-/// A run that has started.
 #[derive(Clone)]
 struct BegunRun {
     job: JobRow,

@@ -180,7 +180,7 @@ fn version(
         not_after_us: leaf.not_after.0.saturating_mul(1_000_000),
         issuer: job.issuer.clone(),
         profile,
-        // Set in the transaction.
+        // The transaction sets this field.
         policy: None,
         key: job.key,
         chain: delivered.chain.concat(),
@@ -392,7 +392,7 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// Ends deployments of the old version that are not completed.
+    /// Ends the incomplete deployments of the old version.
     fn cancel_deployments(&mut self, certificate: i64) {
         for job in self.open.remove(&certificate).unwrap_or_default() {
             if job.kind == JobKind::Deployment {

@@ -1,4 +1,4 @@
-//! Housekeeping: expired leases, required approvals, overdue waits, and deletion of old runs.
+//! Housekeeping: requeues runs with expired leases, opens required approvals, ends overdue waits, and deletes old runs.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
-//! The scheduler tick: starts due runs, takes over abandoned runs, and ends overdue waits.
+//! The scheduler tick: starts due runs, takes over abandoned runs, and ends waits whose deadline has passed.
 //!
-//! The table of runs is the schedule: the next run of a certificate is stored with its start time. A tick is therefore a constant
-//! number of statements, plus the due work.
+//! The table of runs is the schedule: the next run of a certificate is stored with its start time. A tick therefore runs a constant
+//! number of statements, and the due runs.
 
 mod begin;
 mod finish;
@@ -30,7 +30,7 @@ pub struct TickReport {
     pub reaped: u64,
     /// Runs for which an approval was requested.
     pub gated: u64,
-    /// Ended waits: expired approvals, and runs that waited too long for a CSR.
+    /// Number of waits that ended: expired approvals, and runs that waited too long for a CSR.
     pub lapsed: u64,
     /// Approvals voided because the plan changed.
     pub voided: u64,
@@ -114,7 +114,7 @@ impl Lifecycle {
     {
         let _live = telemetry::tasks::guard("lifecycle-loop");
         let lease = format!("lifecycle/{name}");
-        // Three periods: a single missed run does not move the lease to another process.
+        // The lease lasts three periods, so that a single missed run does not move the lease to another process.
         let for_us = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).saturating_mul(3);
         loop {
             let held = self.inner.store.lease(&lease, self.inner.node, self.now_us(), for_us).await;

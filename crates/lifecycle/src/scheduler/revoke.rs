@@ -411,7 +411,7 @@ fn action_of(event: &Event) -> Option<Uuid> {
     match event {
         Event::CertificatesRevoked(revoked)
         | Event::CertificateRevoked(CertificateRevoked::ByAuthority(revoked)) => Some(revoked.action),
-        // Other events need no action. `CertificateRevoked::Version` reports a version that is already marked as revoked.
+        // Other events need no action: the version of `CertificateRevoked::Version` is already marked as revoked.
         _ => None,
     }
 }

@@ -17,13 +17,13 @@ use crate::transition::described;
 /// Number of certificates that the sweep checks in one tick, in addition to certificates with changes seen by scans. 100,000
 /// certificates take 40 minutes, at a few milliseconds a tick.
 const SWEEP: i64 = 200;
-/// Maximum age in µs of changes that are read. Scan results are stored within seconds, and the sweep over all certificates finds
-/// older changes.
+/// Maximum age in µs of the changes that are read. Scan results are stored within seconds. Older changes are found by the sweep
+/// over all certificates.
 const LOOK_BACK_US: i64 = 120_000_000;
 
 impl Lifecycle {
     /// Stores which versions agents and scans verified as served. Checks certificates with changes seen by scans since the last
-    /// call, and the next certificates of the sweep. Returns how many changed. Part of [`Lifecycle::run`].
+    /// call, and the next certificates of the sweep. Returns the number of changed certificates. Part of [`Lifecycle::run`].
     ///
     /// # Errors
     /// [`DataError`] of the database; the next call repeats the work.

@@ -29,7 +29,6 @@ const DUE_MAX: i64 = 500;
 /// Maximum concurrent requests to issuers per step.
 const AT_ONCE: usize = 16;
 
-/// Result of a request for a suggestion.
 #[derive(Clone)]
 enum SuggestionResult {
     Window(Window),
@@ -107,7 +106,7 @@ impl Lifecycle {
         match asked.await {
             Ok(Some(window)) => SuggestionResult::Window(window),
             Ok(None) => SuggestionResult::None,
-            // A failed request must not prevent a renewal: the planned time stays.
+            // The run keeps its planned time, because a failed request must not prevent a renewal.
             Err(error) => {
                 debug!(issuer = version.issuer, %error, "cannot get a renewal suggestion from the issuer");
                 SuggestionResult::Later

@@ -6,7 +6,7 @@ use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, 
 use store::states::ApprovalState;
 
 store::handle! {
-    /// Approvals of runs by a second person.
+    /// Handle for approvals of runs by a second person.
     Approvals
 }
 
@@ -15,7 +15,7 @@ store::handle! {
 pub struct ApprovalRow {
     /// Row id of the approval.
     pub id: i64,
-    /// Public id of the approval.
+    /// Public id of the approval; appears in API paths.
     pub uuid: Uuid,
     /// Row id of the run.
     pub job: i64,
@@ -197,13 +197,13 @@ const PLAN_TARGETS: BulkStatement = db::bulk! { (target uuid)
     "-- plan_targets
 SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
 };
-/// The subset of given profiles that have certificates of an issuer.
+/// The subset of the profiles in the list that have certificates of an issuer.
 const PROFILES_OF_ISSUER: BulkStatement = db::bulk! { (profile text, issuer text)
     "-- profiles_of_issuer
 SELECT p.name FROM profiles p
 WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.issuer = :issuer)"
 };
-/// The subset of given profiles that have certificates for a target.
+/// The subset of the profiles in the list that have certificates for a target.
 const PROFILES_OF_TARGET: BulkStatement = db::bulk! { (profile text, pattern text)
     "-- profiles_of_target
 SELECT p.name FROM profiles p

@@ -1,5 +1,5 @@
-//! Runs of issuance, renewal, deployment and revocation. This table is the schedule: a run with a future start time is stored in
-//! it, and becomes due by the clock alone.
+//! Runs of issuance, renewal, deployment and revocation. This table is the schedule: a run is stored with its start time, and
+//! becomes due when that time is reached.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -41,7 +41,7 @@ pub struct JobRow {
     pub attempts: i64,
     /// Time from which the run can be claimed, in µs since 1970.
     pub next_attempt_at_us: i64,
-    /// Deadline in µs since 1970. The run fails after it.
+    /// Deadline in µs since 1970; after this time the run fails.
     pub deadline_at_us: i64,
     /// Expiry of the claiming process' lease, in µs since 1970.
     pub lease_until_us: Option<i64>,
@@ -90,7 +90,7 @@ pub struct NewJob {
     pub created_at_us: i64,
 }
 
-/// A change of a run.
+/// A change of a run, applied only if no other process changed the run.
 #[derive(Clone, Debug)]
 pub struct JobChange {
     /// The run as it was read. The change is applied only if state and attempts are still the same.
@@ -99,7 +99,7 @@ pub struct JobChange {
     pub to: JobRow,
 }
 
-/// Filter for runs.
+/// Filter for a page of runs. Conditions that are `None` match every run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFilter {
     /// State of the run.
@@ -321,7 +321,7 @@ WHERE job = :job AND state IN ({DeploymentState::Waiting}, {DeploymentState::Fai
   {DeploymentState::Broken})")
 };
 
-/// Queues runs again whose lease has expired, or ends later than any valid lease because a clock was set back.
+/// Queues runs again if their lease has expired, or if it ends later than any valid lease because a clock was set back.
 const REAP: &str = with_states!(
     "-- jobs_reap
 UPDATE jobs SET state = {JobState::Queued}, lease_holder = NULL, lease_until = NULL, next_attempt_at = ?1
@@ -337,7 +337,7 @@ UPDATE jobs SET lease_until = :until WHERE id = :id AND state = {JobState::Runni
 const LET_GO: &str = with_states!("-- jobs_let_go
 UPDATE jobs SET lease_until = ?2 WHERE state = {JobState::Running} AND lease_holder = ?1 AND lease_until > ?2");
 
-/// Makes retries due that are too far in the future, because the clock was set back.
+/// Makes retries due if their start is too far in the future because the clock was set back.
 const UNSTICK: &str = with_states!("-- jobs_unstick
 UPDATE jobs SET next_attempt_at = ?1 WHERE state = {JobState::Queued} AND attempts > 0 AND next_attempt_at > ?2");
 
@@ -552,7 +552,8 @@ pub async fn claim_agent_jobs(
     rows_of(tx.rows(statement, vec![agent.into(), now_us.into(), limit.into(), until_us.into()]).await?)
 }
 
-/// Changes runs that are still as they were read. Returns the row ids of the changed runs.
+/// Applies changes to runs whose state and attempts are the same as when the caller read them. Returns the row ids of the changed
+/// runs.
 ///
 /// # Errors
 /// Database errors.
@@ -638,8 +639,8 @@ pub async fn cancel_deployments_of(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> R
     tx.bulk(&DEPLOYMENTS_CANCEL, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
-/// Queues runs again whose lease has expired. Also queues runs whose lease ends after `latest_us`, which is later than any valid
-/// lease. Returns the number of queued runs.
+/// Queues runs again if their lease has expired, or if it ends after `latest_us`. The caller passes a time later than the end of
+/// any valid lease. Returns the number of queued runs.
 ///
 /// # Errors
 /// Database errors.
@@ -648,8 +649,8 @@ pub async fn reap_jobs(tx: &mut Tx, now_us: i64, latest_us: i64) -> Result<u64, 
     tx.execute(REAP, vec![now_us.into(), latest_us.into()]).await
 }
 
-/// Makes failed runs due immediately if their retry is after `latest_us`, which is later than any valid backoff. Returns the number
-/// of changed runs.
+/// Makes failed runs due immediately if their retry is after `latest_us`. The caller passes a time later than any valid backoff.
+/// Returns the number of changed runs.
 ///
 /// # Errors
 /// Database errors.
@@ -804,7 +805,7 @@ fn samples() -> Vec<JobFilter> {
     ]
 }
 
-/// Returns the statements with each condition alone, and with all together.
+/// Returns the page statements: one for each condition alone, and one with all conditions.
 pub(crate) fn composed() -> Vec<String> {
     let with =
         |key: Option<Vec<Value>>| samples().into_iter().map(move |filter| listing(&filter, key.clone(), 1).0);

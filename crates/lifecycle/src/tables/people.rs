@@ -17,7 +17,7 @@ coded::named! {
     pub enum PeopleKind: "kind of people" {
         /// An owner of certificates.
         Owner => "owner",
-        /// A team that owners belong to.
+        /// A team, to which owners and certificates belong.
         Team => "team",
     }
 }
@@ -200,7 +200,7 @@ impl People<'_> {
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
-    /// Returns an owner or team.
+    /// Returns an owner or team by its name.
     ///
     /// # Errors
     /// Database errors.

@@ -45,7 +45,7 @@ pub struct ViolationRow {
 /// A violation, with its certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViolationView {
-    /// The violation.
+    /// The violation, as stored.
     pub violation: ViolationRow,
     /// Id of the certificate.
     pub certificate: Uuid,
@@ -164,7 +164,7 @@ pub async fn replace_violations(
 }
 
 impl Policies<'_> {
-    /// Returns a policy.
+    /// Returns a policy by its name.
     ///
     /// # Errors
     /// Database errors.
@@ -184,8 +184,8 @@ impl Policies<'_> {
         page(rows, limit, "policies", named)
     }
 
-    /// Returns a page of violations: of one policy or certificate in order of certificate and policy, otherwise the most severe
-    /// first.
+    /// Returns a page of violations. With a policy or a certificate in the filter, the order is certificate, then policy. Otherwise
+    /// the most severe violations come first.
     ///
     /// # Errors
     /// [`StoreError::BadCursor`], and other database errors.
@@ -275,7 +275,7 @@ fn violations(filter: &ViolationFilter, key: Option<Vec<Value>>, limit: i64) -> 
     (statement, parameters)
 }
 
-/// Returns the listing statement in all its forms.
+/// Returns the listing statement for several combinations of conditions.
 pub(crate) fn composed() -> Vec<String> {
     let text = || Value::Text("x".to_owned());
     let key = || Some(vec![Value::Int(0), Value::Int(0), text(), text()]);

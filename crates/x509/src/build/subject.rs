@@ -111,7 +111,7 @@ pub enum BadSubject {
         "{0:?} has an invalid escape: a backslash must precede a special character or two hexadecimal digits"
     )]
     Escape(String),
-    /// A relative name has several attributes, which is not supported.
+    /// A relative distinguished name has several attributes, which is not supported.
     #[error("attributes joined by a plus sign are not supported; write \\+ for the sign itself")]
     MultiValued,
     /// The text is longer than [`DistinguishedName::TEXT_MAX`] bytes.

@@ -148,7 +148,7 @@ pub struct Recipient {
     pub encrypted_key: Vec<u8>,
 }
 
-/// An encrypted message.
+/// A message that is encrypted for one or more recipients.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EnvelopedData {
     /// Recipients with RSA keys. Other recipients are left out.

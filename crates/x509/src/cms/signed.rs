@@ -245,7 +245,7 @@ pub fn signed_attributes(content_type: &str, content_hash: &[u8], others: &[Attr
     })
 }
 
-/// A message with one signature.
+/// Parts of a SignedData message with one signature, to be encoded.
 #[derive(Clone, Debug)]
 pub struct SignedSpec<'a> {
     /// Type of the content as a dotted object identifier.

@@ -22,7 +22,7 @@ pub enum ParseError {
     NotCrl(String),
 }
 
-/// A certificate revocation list.
+/// A parsed certificate revocation list. Its signature is not verified yet: see [`Self::signed_by`].
 #[derive(Clone, Debug)]
 pub struct Crl {
     /// The original DER bytes.

@@ -2,7 +2,7 @@
 
 use crate::UnixTime;
 
-/// Facts that rules need in addition to the certificate.
+/// Data that rules need in addition to the certificate: time, role, trust and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct LintContext {
     /// Time at which the certificate is checked.

@@ -1,7 +1,7 @@
 //! Linting of certificates.
 //!
-//! A rule applies only where it was in force. Baseline Requirements that bind only public CAs are `Low` or `Info` for private CAs,
-//! or left out. Every finding is a fact that the certificate itself shows.
+//! A rule applies only to certificates that were issued while the rule was in force. Baseline Requirements that bind only public
+//! CAs are `Low` or `Info` for private CAs, or left out. Every finding follows from the certificate itself.
 
 mod context;
 mod expiry;
@@ -142,7 +142,7 @@ fn serial(certificate: &Certificate, context: &LintContext, findings: &mut Findi
     }
 }
 
-/// Checks rules of form that apply to leaves and CAs.
+/// Checks rules about version, issuer and extensions that apply to leaves and CAs.
 fn form(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     let self_issued = certificate.is_self_issued();
     if certificate.version < 3 && (context.leaf || !self_issued) {

@@ -183,7 +183,7 @@ fn is_in_directory_subtree(text: &str, base: &[u8]) -> bool {
     text.strip_suffix(&base).is_some_and(|head| head.is_empty() || ends_with_separator(head))
 }
 
-/// Returns whether the text ends with a separator between relative names, and not with an escaped comma in a value.
+/// Returns whether the text ends with a separator between relative distinguished names, and not with an escaped comma in a value.
 fn ends_with_separator(head: &str) -> bool {
     head.strip_suffix(", ").is_some_and(|name| {
         let escapes = name.bytes().rev().take_while(|b| *b == b'\\').count();

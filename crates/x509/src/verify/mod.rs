@@ -25,7 +25,7 @@ pub use verdict::{Distrust, Verdict};
 /// certificate of `store`. If no path is valid at `now`, returns the fault of the best path. A leaf that is in the store itself is
 /// trusted.
 ///
-/// The cost is limited by [`CHECKS_MAX`] signatures, and [`PATH_MAX`] certificates in a path, whatever was sent. `cache` avoids
+/// For any input, the cost is limited to [`CHECKS_MAX`] signatures, and to [`PATH_MAX`] certificates in a path. `cache` avoids
 /// repeated signature checks.
 #[must_use]
 pub fn verify_chain(

@@ -1,4 +1,4 @@
-//! Trust anchors.
+//! Set of trust anchors, with lookups by subject and by fingerprint.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use db::{Cost, StoreError, Value};
 /// A field to count by, and the filter for this count.
 pub type Facet = (GroupBy, ManagedFilter);
 
-/// A row of the statements: the number of its facet, the value, and the number of certificates.
+/// A row of the statements: the index of the facet, the value, and the number of certificates.
 type FacetRow = (i64, Option<String>, u64);
 
 impl ManagedFilter {
@@ -34,8 +34,8 @@ impl ManagedFilter {
     }
 }
 
-/// Counts facets with conditions. Facets with the same filter share one walk over the certificates. The row with facet `-1 -
-/// walk` has the number of certificates that this walk read.
+/// Returns a statement that counts facets with conditions. Facets with the same filter share one read of the certificates (a walk).
+/// The row with facet `-1 - walk` has the number of certificates that this walk read.
 fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
     let mut walks: Vec<&ManagedFilter> = Vec::new();
     for (_, (_, filter)) in facets {
@@ -85,7 +85,7 @@ fn counted(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
     (format!("-- managed_facets\nWITH {} {}", tables.join(", "), counts.join(" UNION ALL ")), parameters)
 }
 
-/// Reads facets without conditions from the maintained counters.
+/// Returns a statement that reads facets without conditions from the maintained counters.
 fn kept(facets: &[(i64, &Facet)]) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = vec![(GROUPS_MAX + 1).into()];
     let mut selects = Vec::new();
@@ -116,14 +116,14 @@ fn numbered(facets: &[Facet]) -> impl Iterator<Item = (i64, &Facet)> {
     (0..).zip(facets)
 }
 
-/// Returns whether the counters by state and day contain the groups of this field.
+/// Returns whether the counters by state and by day can answer the grouping by this field.
 fn has_counters(by: GroupBy) -> bool {
     matches!(by, GroupBy::State | GroupBy::ExpiryDay)
 }
 
 impl Managed<'_> {
     /// Counts certificates by each of these fields, with at most three statements for any number of fields. Without conditions, the
-    /// maintained counters give the numbers. With conditions, the first 100,000 matches are counted.
+    /// counts are read from the maintained counters. With conditions, the first 100,000 matches are counted.
     ///
     /// # Errors
     /// Database errors.

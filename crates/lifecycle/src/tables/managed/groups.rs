@@ -178,13 +178,13 @@ fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
     (text, conditions.parameters)
 }
 
-/// Separates the condition on a part of a name from the rest of the filter. The condition must be applied to a bounded number of
-/// rows, because no index finds parts of names in the order of the table.
+/// Separates the condition on a part of a name from the rest of the filter. The condition needs a bounded number of rows, because
+/// no index finds parts of names in the order of the table.
 pub(super) fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
     (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
 }
 
-/// Adds the condition on a part of a name, for the rows of a subquery.
+/// Returns the condition on a part of a name, for the rows of a subquery.
 pub(super) fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
     part.map_or_else(String::new, |part| {
         let mark = conditions.bind(contains(part).into());
@@ -243,8 +243,8 @@ pub(super) fn plans() -> Vec<(String, Vec<Value>)> {
 }
 
 impl Managed<'_> {
-    /// Counts the certificates that match. Without conditions, or with states alone, the maintained counters give the exact number.
-    /// Otherwise up to 100,000 matches are counted.
+    /// Counts the certificates that match. Without conditions, or with conditions on states only, the count is exact and comes from
+    /// the maintained counters. Otherwise up to 100,000 matches are counted.
     ///
     /// # Errors
     /// Database errors.
@@ -266,8 +266,8 @@ impl Managed<'_> {
         Ok(ManagedCount { value: found.min(most), exact: found <= most })
     }
 
-    /// Counts certificates by one field. Without conditions, the maintained counters give the numbers. With conditions, the first
-    /// 100,000 matches are counted.
+    /// Counts certificates by one field. Without conditions, the counts are read from the maintained counters. With conditions, the
+    /// first 100,000 matches are counted.
     ///
     /// # Errors
     /// Database errors.

@@ -214,7 +214,7 @@ impl Managed<'_> {
     }
 }
 
-/// Returns certificates by row id, in no particular order. Missing ones are left out.
+/// Returns certificates by row id, in no particular order. Unknown ids are ignored.
 ///
 /// # Errors
 /// Database errors.
@@ -223,7 +223,7 @@ pub async fn managed_by_ids(tx: &mut Tx, ids: Vec<i64>) -> Result<Vec<ManagedRow
     tx.bulk(&BY_IDS, vec![Column::Int(ids)]).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
 }
 
-/// Returns certificates by their public id, in no particular order. Missing ones are left out.
+/// Returns certificates by their public id, in no particular order. Unknown ids are ignored.
 ///
 /// # Errors
 /// Database errors.
@@ -286,8 +286,8 @@ pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64,
     Ok(given)
 }
 
-/// Stores changed rows that still have the revision that was read, and returns their number. If fewer rows were stored than given,
-/// the caller must roll back the transaction and read again.
+/// Stores changed rows that still have the revision that was read, and returns their number. If the number is less than the number
+/// of `rows`, the caller must roll back the transaction and read again.
 ///
 /// # Errors
 /// Database errors.

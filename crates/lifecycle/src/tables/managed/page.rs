@@ -17,7 +17,7 @@ pub struct ManagedFilter {
     pub states: Vec<ManagedState>,
     /// The certificate has this profile.
     pub profile: Option<String>,
-    /// The certificate is in one of these scopes. Set for callers that may not see all certificates.
+    /// The certificate is in one of these scopes. Set for callers that are not permitted to see all certificates.
     pub within: Option<Vec<ManagedScope>>,
     /// The certificate has this issuer.
     pub issuer: Option<String>,
@@ -449,7 +449,7 @@ pub async fn managed_matching(
     tx.rows(&text, parameters).await?.into_iter().map(|mut row| managed_row(&mut row)).collect()
 }
 
-/// Returns the statements with each condition alone in each order, and with all together.
+/// Returns the page statements: one for each condition and sort order, and one with all conditions.
 pub(crate) fn composed() -> Vec<String> {
     let mut all = Vec::new();
     for filter in samples() {

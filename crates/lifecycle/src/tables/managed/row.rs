@@ -33,11 +33,11 @@ pub struct ManagedRow {
     pub environment: Option<String>,
     /// Policy that the certificate names.
     pub policy: Option<String>,
-    /// Location of the private key.
+    /// Kind of location of the private key: server, agent or key service.
     pub key_location: KeyHolder,
     /// Agent on whose host the private key is stored.
     pub agent: Option<Uuid>,
-    /// Type of the private key.
+    /// Name of a `KeyType`, such as `p256`.
     pub key_type: String,
     /// Names as a JSON array of strings.
     pub names: String,

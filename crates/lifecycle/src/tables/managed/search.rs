@@ -5,7 +5,7 @@ use super::handle::Managed;
 use super::row::{ManagedView, managed_columns, managed_row};
 use db::{BulkStatement, Cost, StoreError, Value, contains, reversed};
 
-/// Search criterion.
+/// Criterion of a search for managed certificates.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ManagedSearch {
     /// The name starts with this text.
@@ -16,7 +16,7 @@ pub enum ManagedSearch {
     Part(String),
     /// The serial number of a version starts with this text, in lower-case hexadecimal.
     Serial(String),
-    /// The SHA-256 of a version is in the range from the first value to before the second.
+    /// The SHA-256 of a version is at least the first value and less than the second value.
     Fingerprint(Vec<u8>, Vec<u8>),
 }
 
@@ -57,7 +57,8 @@ const PART: BulkStatement = BulkStatement {
     postgres: concat!(
         "-- managed_search_part\nSELECT ",
         managed_columns!(),
-        // With an array, PostgreSQL uses a few primary-key lookups, whatever number of rows the planner expects from the function.
+        // With an array, PostgreSQL uses a few primary-key lookups, regardless of the number of rows that the planner expects from
+        // the function.
         " FROM managed_certificates m WHERE m.id = ANY (ARRAY(SELECT f.id FROM managed_search(?1, ?2) f(id)))"
     ),
 };
@@ -74,7 +75,6 @@ fn range(low: String, most: i64) -> Vec<Value> {
     vec![low.into(), high.into(), most.into()]
 }
 
-/// Returns the statement and its parameters.
 fn statement(what: &ManagedSearch, most: i64, is_postgres: bool) -> (&'static str, Vec<Value>) {
     match what {
         ManagedSearch::NamePrefix(text) => (PREFIX, range(text.clone(), most)),

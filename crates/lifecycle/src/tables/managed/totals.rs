@@ -33,9 +33,9 @@ impl ManagedTotal {
 pub struct ManagedSummary {
     /// Number of certificates by state.
     pub states: Vec<(ManagedState, u64)>,
-    /// Number of certificates that had expired at the given time.
+    /// Number of certificates that had expired at the time of the count.
     pub expired: u64,
-    /// For each given period: number of certificates that expire within the period. Certificates that have already expired are
+    /// For each requested period: number of certificates that expire within the period. Certificates that have already expired are
     /// excluded.
     pub expiring: Vec<u64>,
     /// Number of certificates by the day of their expiry (days since 1970, UTC).

@@ -7,7 +7,7 @@ use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, 
 use store::{EndpointKey, endpoint_key};
 use x509::crl::Reason;
 
-/// A version to add.
+/// An issued version to insert. The database sets its row id.
 #[derive(Clone, Debug)]
 pub struct NewManagedVersion {
     /// Row id of the certificate.
@@ -38,7 +38,7 @@ pub struct NewManagedVersion {
     pub issued_at_us: i64,
 }
 
-/// A stored version.
+/// An issued version of a managed certificate, with chain, key id and revocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedVersion {
     /// Row id of the version.
@@ -438,7 +438,7 @@ pub async fn set_suggestions(tx: &mut Tx, all: &[ManagedSuggestion]) -> Result<(
     tx.bulk(&SUGGESTIONS_SET, columns).await.map(drop)
 }
 
-/// Deletes suggestions, because the certificate has a new version or its issuer makes none.
+/// Deletes suggestions, because the certificate has a new version or its issuer makes no suggestion.
 ///
 /// # Errors
 /// Database errors.
