@@ -12,7 +12,7 @@ pub struct UnknownAccount {
     pub name: String,
 }
 
-/// A user that commands run as.
+/// A user account under which commands run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Account {
     pub(crate) name: String,

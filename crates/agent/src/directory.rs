@@ -62,7 +62,7 @@ pub enum AgentError {
     /// The agent's certificate could not be issued.
     #[error(transparent)]
     Certify(#[from] CertifyError),
-    /// The source of work failed.
+    /// The source of jobs ([`WorkSource`]) failed.
     #[error(transparent)]
     Work(#[from] WorkError),
     /// The database failed.
@@ -82,13 +82,13 @@ pub struct AgentsParts {
     pub work: Arc<dyn WorkSource>,
     /// Issuer of agents' certificates.
     pub certify: Arc<dyn Certify>,
-    /// Key by which the server recognizes agents' certificates.
+    /// Hash function for the URIs in agents' certificates. By these hashes the server recognizes the certificates.
     pub identity: IdentityHasher,
-    /// PEM certificates by which agents trust the server. Empty when their hosts' own trust store is enough.
+    /// PEM trust anchors with which agents verify the server's certificate. Empty when the trust store of each host is enough.
     pub ca_pem: TrustAnchors,
 }
 
-/// The server's side of agents. Clones share their state.
+/// The server's directory of agents, with their groups, targets and pending jobs. Clones share their state.
 #[derive(Clone)]
 pub struct Agents(Shared<DirectoryState>);
 
@@ -344,7 +344,7 @@ impl Agents {
     #[crate::boxed]
     pub async fn retire(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         self.agent(id).await?;
-        // Disabled in addition to the retirement, which alone is enough.
+        // Disable the identity, too, although the retirement alone is enough.
         let identity = enrollment::identity_revision(self.store(), id).await?;
         let (at, event) =
             (self.now_us(), self.event(actor, "agent.retire", format!("agent/{id}"), json!({})));

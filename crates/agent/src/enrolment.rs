@@ -17,7 +17,7 @@ use crate::work::{Enrolled, Enrolment};
 
 /// Prefix of every token, so that secret scanners recognize a leaked one.
 pub(super) const TOKEN_PREFIX: &str = "bulla-enroll-";
-/// The kind of identity, and the role, of agents.
+/// Name of the agents' identity kind and of their role.
 const KIND: &str = "agent";
 /// Number of names tried when the host's own name is taken.
 const NAMES_TRIED: usize = 2;

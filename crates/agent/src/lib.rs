@@ -1,7 +1,7 @@
 //! Agents: programs on other hosts that generate keys and deploy certificates there.
 //!
 //! [`Agents`] is the server's side: the directory of agents, their work and their targets. [`client`] is the agent itself,
-//! [`deploy`] deploys a certificate on its host, and [`work`] is the protocol between the two.
+//! [`deploy`] deploys a certificate on its host, and [`work`] is the protocol between server and agent.
 
 mod accounts;
 pub mod client;

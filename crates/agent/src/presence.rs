@@ -20,8 +20,8 @@ const ADDRESSES_MAX: usize = 16;
 /// A contact of an agent: its id, the time in µs since 1970-01-01 UTC, and its facts.
 pub(super) type Contact = (Uuid, i64, AgentFacts);
 
-/// Contacts of agents: those already written to the database, and those still to write. At most one entry per agent in each; only
-/// enrolled agents have entries.
+/// Contacts of agents that are written to the database, and contacts that are still to be written. At most one entry per agent in
+/// each set; only enrolled agents have entries.
 #[derive(Default)]
 pub(super) struct Presence(Mutex<State>);
 

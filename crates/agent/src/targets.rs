@@ -27,7 +27,7 @@ pub struct NewTarget {
 /// A target without its passwords.
 #[derive(Clone, Debug)]
 pub struct TargetView {
-    /// The stored row.
+    /// Row of the target in the database.
     pub row: TargetRow,
     /// Configuration of the target, with passwords redacted.
     pub target: Target,
@@ -78,7 +78,7 @@ impl Agents {
         Ok(page.rows.into_iter().map(shown).collect())
     }
 
-    /// Decrypts the whole target, with its passwords. Only the target's own agent may get it.
+    /// Decrypts the whole target, with its passwords. Only the target's own agent may receive the result.
     ///
     /// # Errors
     /// [`AgentError::Sealed`].

@@ -31,7 +31,7 @@ pub const ERROR_MAX: usize = 4_000;
 /// Facts about the agent's host, sent with every poll.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct HostFacts {
-    /// Version of the agent.
+    /// Version of the agent program.
     #[serde(default)]
     pub version: String,
     /// Host name.
@@ -70,12 +70,12 @@ pub struct Renewal {
     pub csr_pem: String,
 }
 
-/// The agent's new credentials.
+/// Response to an enrolment or a renewal: id, name and client certificate of the agent.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Enrolled {
     /// Id of the agent.
     pub agent: Uuid,
-    /// Name of the agent.
+    /// Name of the agent, which differs from the requested name if that name was taken.
     pub name: String,
     /// The client certificate and its chain, PEM.
     pub certificate_pem: String,
@@ -84,7 +84,7 @@ pub struct Enrolled {
     pub ca_pem: String,
 }
 
-/// Jobs for an agent.
+/// Response to a poll: the jobs that the agent must run.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Assignment {
     /// The jobs, at most [`JOBS_MAX`].
@@ -98,7 +98,7 @@ pub struct AgentJob {
     pub job: Uuid,
     /// Id of the managed certificate.
     pub certificate: Uuid,
-    /// Name of the certificate, for people.
+    /// Human-readable name of the certificate.
     pub name: String,
     /// The action to perform.
     pub work: Work,
@@ -148,13 +148,13 @@ pub enum Work {
 pub struct AssignedTarget {
     /// Id of the target.
     pub id: Uuid,
-    /// Name of the target, for people.
+    /// Human-readable name of the target.
     pub name: String,
     /// Configuration of the target.
     pub target: Target,
 }
 
-/// The targets of an agent without passwords, for the host's owner.
+/// The targets of an agent, without their passwords. The owner of the host can list them.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct AgentTargets {
     /// The targets, at most [`TARGETS_MAX`].
@@ -171,7 +171,7 @@ pub struct GeneratedCsr {
 /// Result of a job, as the agent reports it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct JobResult {
-    /// Outcome of the job.
+    /// Outcome of the job, such as `deployed` or `rolled_back`.
     pub outcome: Outcome,
     /// Id of the target. Absent when the job failed before the deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,7 +244,7 @@ fn shortened(text: &str) -> String {
 /// Reason why a job could not be handed out, or why its result could not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// The job does not exist, or it is another agent's.
+    /// The job does not exist, or belongs to another agent.
     #[error("unknown job for this agent")]
     NotFound,
     /// The request is invalid. Repeating it does not help.

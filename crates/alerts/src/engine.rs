@@ -61,7 +61,7 @@ const SORT_RULE: &str = "rule";
 const SORT_SILENCE: &str = "silence";
 const SORT_SETTINGS: &str = "settings";
 
-/// Options of the alert engine.
+/// Options of the alert engine: the server's external URL.
 #[derive(Clone, Debug, Default)]
 pub struct AlertOptions {
     /// External URL of the server, for links in messages.
@@ -90,7 +90,7 @@ pub enum AlertError {
     Sealed(String),
 }
 
-/// Result of a round.
+/// Counts of one round of the alert engine.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AlertReport {
     /// Number of events read.
@@ -132,7 +132,7 @@ pub struct NewChannel {
 /// A channel without its secrets.
 #[derive(Clone, Debug)]
 pub struct ChannelView {
-    /// The stored row.
+    /// Row of the channel in the database.
     pub row: AlertChannelRow,
     /// Configuration without secrets. Null when it cannot be decrypted.
     pub config: Value,

@@ -1,4 +1,4 @@
-//! Meaning of outbox events for alerts.
+//! Effects of outbox events on alerts.
 
 use events::{
     CertificateChange, CertificateIssued, CertificateRevoked, Condition, CtLogAlarm, Drift, Event,

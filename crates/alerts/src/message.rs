@@ -15,7 +15,7 @@ pub struct Message {
     pub id: Uuid,
     /// Id of the alert. All messages about an alert share it.
     pub alert: Option<Uuid>,
-    /// Reason for the message.
+    /// Whether the alert was raised, escalated or resolved, or whether the message is a digest or a test.
     pub reason: MessageReason,
     /// Severity of the alert.
     pub severity: Severity,

@@ -13,7 +13,7 @@ pub struct Attributes {
     /// Name of the certificate or agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Owner of the certificate.
+    /// Name of the certificate's owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Team that owns the certificate.
@@ -22,13 +22,13 @@ pub struct Attributes {
     /// Environment: production, staging, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Issuer of the certificate.
+    /// Name of the certificate's issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// Profile of the certificate.
+    /// Name of the certificate's profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Tags of the certificate.
+    /// Tags of the certificate, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     /// Human-readable description of the problem.
@@ -128,7 +128,7 @@ pub struct Silence {
     pub reason: String,
 }
 
-/// Recipients of an alert.
+/// Channels to notify about an alert, according to the rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Routing {
     /// Channels that are notified immediately.

@@ -17,11 +17,11 @@ pub struct Threshold {
     /// Remaining fraction of the lifetime, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
-    /// Severity of the alert.
+    /// Severity of the alerts that this threshold raises.
     pub severity: Severity,
 }
 
-/// Settings of all alerts.
+/// Settings of alerts: expiry thresholds, hour of digests, and retention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
@@ -34,7 +34,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Returns the default thresholds. A renewal is due when a third of the lifetime remains, late at a fifth, and broken at a tenth.
+    /// Returns the default settings. Thresholds: a fifth and a tenth of the lifetime, then 3, 1 and 0 days. A renewal is due when a
+    /// third of the lifetime remains, so at a fifth it is late.
     fn default() -> Self {
         let at = |fraction, severity| Threshold { days: None, fraction: Some(fraction), severity };
         let days = |days, severity| Threshold { days: Some(days), fraction: None, severity };
@@ -83,7 +84,7 @@ impl Settings {
     }
 }
 
-/// The thresholds that a certificate passed.
+/// The last expiry threshold that a certificate passed, and the time of the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Due {
     /// The last threshold passed: its index and severity.
@@ -92,7 +93,7 @@ pub(super) struct Due {
     pub(super) next_at_us: i64,
 }
 
-/// Returns the thresholds that a certificate has passed at `now_us`.
+/// Returns the last threshold that a certificate has passed at `now_us`, and the time of the next one.
 #[must_use]
 pub(super) fn due(settings: &Settings, not_before_us: i64, not_after_us: i64, now_us: i64) -> Due {
     let life = not_after_us.saturating_sub(not_before_us).max(0);

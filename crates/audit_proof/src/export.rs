@@ -19,7 +19,7 @@ const LINE: &str = r#"{"kind":"#;
 
 type Position = (i64, i64);
 
-/// The content of an export.
+/// The events and segments of an export, and the faults found while parsing.
 #[derive(Default)]
 struct Export {
     chains: BTreeMap<i64, BTreeMap<i64, Event>>,
@@ -31,7 +31,7 @@ struct Export {
 /// Results of a walk over an export.
 #[derive(Default)]
 struct Walk {
-    /// Positions in chains that kept heads contain.
+    /// Positions of the events whose hashes the kept heads contain.
     wanted: BTreeSet<Position>,
     /// Hashes found at the wanted positions.
     found: BTreeMap<Position, Fingerprint>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::head;
 use crate::point::ChainPoint;
 
-/// The heads of one file.
+/// Signed and unsigned heads that were read from one file.
 #[derive(Debug, Default)]
 pub struct StoredHeads {
     /// Signed heads, in the order of their numbers.

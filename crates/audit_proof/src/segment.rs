@@ -34,7 +34,7 @@ pub enum Reads {
 /// Reason why events cannot be sealed into a segment.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The chain is broken. None of it is sealed.
+    /// The chain is broken. No event is sealed.
     #[error("chain {shard}: event {sequence} {what}")]
     Broken {
         /// Number of the chain.
@@ -95,7 +95,7 @@ struct ReadCount {
     last_us: i64,
 }
 
-/// Builder of a segment from the events of one chain, which are added in order.
+/// Builder of a segment. The caller adds the events of one chain in order.
 pub struct SegmentBuilder<W> {
     body: W,
     reads: Reads,

@@ -9,7 +9,7 @@ const MESSAGE_MAX: usize = 500;
 /// Longest accepted `Retry-After` in seconds: a day.
 const RETRY_AFTER_MAX_S: u64 = 86_400;
 
-/// Error of one API call.
+/// Error of one call of a provider's API, and whether to retry the call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct ApiError {
@@ -118,7 +118,7 @@ fn shown(message: &str) -> String {
     shown
 }
 
-/// Formats an error and its sources for people: truncated, without control characters.
+/// Formats an error and its sources as human-readable text: truncated, without control characters.
 #[must_use]
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     shown(&telemetry::chain(error))

@@ -11,7 +11,7 @@ use crate::tags::Tags;
 /// A resource of a cloud or cluster that holds a certificate.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct CloudResource {
-    /// The kind of resource.
+    /// Service or object type that stores the certificate, such as `aws-acm`.
     pub store: CloudStore,
     /// Full name of the resource: the same in every listing.
     pub name: Arc<str>,
@@ -20,11 +20,11 @@ pub struct CloudResource {
 /// A certificate chain, or the reason why it is missing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Chain {
-    /// The chain as just read, DER, leaf first.
+    /// The chain as read in this listing, DER, leaf first.
     Read(Vec<Vec<u8>>),
     /// Fingerprints of an unchanged chain, which is already in the inventory.
     Unchanged(Vec<Fingerprint>),
-    /// No chain could be read. Contains the reason, for people.
+    /// No chain could be read. Contains the human-readable reason.
     None(String),
 }
 
@@ -41,6 +41,6 @@ pub struct CloudCertificate {
     pub used_by: Vec<Use>,
     /// Tags of the certificate; `None` if they are unknown, for example for lack of permission.
     pub tags: Option<Tags>,
-    /// Text that changes whenever the certificate does. It is only compared.
+    /// Text that changes whenever the certificate changes. Used only to detect changes.
     pub marker: String,
 }

@@ -10,12 +10,12 @@ use crate::error::SourceError;
 use crate::state::State;
 use crate::tags::Tags;
 
-/// An event of a listing.
+/// An event of a listing: certificates, or the end of a source.
 #[derive(Debug)]
 pub enum Event {
     /// A batch of certificates.
     Certificates {
-        /// Name of the source.
+        /// Name of the source, such as `aws/123456789012`.
         source: Arc<str>,
         /// At most a hundred certificates.
         certificates: Vec<CloudCertificate>,
@@ -28,7 +28,7 @@ pub enum Event {
 /// Result of listing one source.
 #[derive(Debug)]
 pub struct Listed {
-    /// Name of the source.
+    /// Name of the source, such as `aws/123456789012`.
     pub source: Arc<str>,
     /// State for the next listing. Store it only after the certificates of this listing are stored.
     pub state: State,

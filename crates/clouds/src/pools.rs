@@ -143,7 +143,7 @@ pub enum PoolsError {
         "the pool of {provider} with {concurrency} concurrent calls exceeds the limit for all clouds ({clouds})"
     )]
     PastClouds {
-        /// The provider of the pool.
+        /// Cloud provider whose `concurrency` is too high.
         provider: Provider,
         /// Configured concurrent calls to one server.
         concurrency: usize,

@@ -1,9 +1,9 @@
-//! Providers of clouds.
+//! Cloud providers and Kubernetes, whose APIs list certificates.
 
 use coded::named;
 
 named! {
-    /// A provider of clouds.
+    /// A cloud provider, or Kubernetes at any provider.
     pub enum Provider: "cloud provider" {
         /// Amazon Web Services.
         Aws => "aws",

@@ -25,13 +25,13 @@ fn unknown(wanted: &str, names: &BTreeSet<Arc<str>>) -> String {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct CloudSettings {
-    /// AWS accounts.
+    /// AWS accounts to list.
     pub aws: Vec<AwsAccount>,
-    /// Azure subscriptions.
+    /// Azure subscriptions to list.
     pub azure: Vec<AzureSubscription>,
-    /// Google Cloud projects.
+    /// Google Cloud projects to list.
     pub gcp: Vec<GcpProject>,
-    /// Kubernetes clusters.
+    /// Kubernetes clusters to list.
     pub kubernetes: Vec<KubernetesCluster>,
     /// Sizes and rates of the call pools.
     pub pools: PoolSettings,

@@ -1,4 +1,4 @@
-//! Serialization of the names.
+//! Deserializes enum values from their names.
 
 use std::fmt;
 use std::marker::PhantomData;

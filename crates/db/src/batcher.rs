@@ -29,7 +29,8 @@ impl Default for BatcherOptions {
 #[error("the operation was aborted before it finished: try again")]
 pub struct WorkAborted;
 
-/// Collects items that arrive while a batch runs into the next batch. There is no timer: a single item starts immediately.
+/// Groups items into batches: items that arrive while a batch runs form the next batch. There is no timer: a single item starts
+/// immediately.
 pub struct Batcher<I, O> {
     queue: mpsc::Sender<(I, oneshot::Sender<O>)>,
     /// Number of items without an output.
@@ -52,8 +53,8 @@ impl<I, O> std::fmt::Debug for Batcher<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// Starts the collecting task, which metrics count as `kind`. It ends when the last clone is dropped. `run` returns one output
-    /// for each input, in order.
+    /// Starts the task that collects items; metrics count it as `kind`. The task ends when the last clone is dropped. `run` returns
+    /// one output for each input, in order.
     pub fn new(
         kind: &'static str,
         options: BatcherOptions,

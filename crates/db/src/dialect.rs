@@ -183,10 +183,8 @@ enum Verb {
     Done,
 }
 
-/// Returns the first `N` bytes of a statement for a database, and its full length.
-///
-/// # Panics
-/// At compile time, with a message that says what is wrong with the statement.
+/// Translates a statement to the SQL of a database. Returns the first `N` bytes of the result and its full length: with `N` = 0,
+/// the length alone.
 #[doc(hidden)]
 #[must_use]
 pub const fn statement<const N: usize>(

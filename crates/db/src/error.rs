@@ -1,4 +1,4 @@
-//! Errors of the database, and who can fix them.
+//! Errors of the database. Each says how the operator or the caller can correct it, if possible.
 
 use uuid::Uuid;
 
@@ -78,7 +78,7 @@ pub enum StoreError {
     /// A statement failed. A retry does not help.
     #[error("the database rejected {statement}: {source}")]
     Statement {
-        /// Name of the statement.
+        /// Name of the statement, from its first line.
         statement: String,
         /// The error of the driver.
         source: Cause,
@@ -86,12 +86,12 @@ pub enum StoreError {
     /// Another row with this name or key exists.
     #[error("the object exists already ({statement}): {source}")]
     Conflict {
-        /// Name of the statement.
+        /// Name of the statement, from its first line.
         statement: String,
         /// The error of the driver.
         source: Cause,
     },
-    /// The object is not in the state, or has not the revision, that the change expects.
+    /// The state or revision of the object is not the one that the change expects.
     #[error("{0}")]
     Stale(String),
     /// The row does not have the format that this build writes.

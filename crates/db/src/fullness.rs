@@ -1,4 +1,4 @@
-//! State of the disk, as seen by writes.
+//! Detection of a full disk from the results of writes.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ impl Default for DiskFullState {
 }
 
 impl DiskFullState {
-    /// Records whether a write failed because of a full disk. Returns its result.
+    /// Records whether a write failed because of a full disk. Returns the outcome unchanged.
     pub(crate) fn note<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Full { disk, .. }) = &outcome {
             *self.lock() = Some(disk.clone());

@@ -1,5 +1,5 @@
-//! Work in a transaction. The result is stored separately, so that the runner is compiled once; on SQLite several callers share a
-//! transaction.
+//! Closures that run in a transaction. Their results are stored separately, so that the code that runs them is compiled once. On
+//! SQLite several callers share a transaction.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::tx::Tx;
 
-/// Work in a transaction. Its result is stored in a [`WorkResult`].
+/// A closure that runs in a transaction. Its result is stored in a [`WorkResult`].
 pub(crate) type Work =
     Box<dyn for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<(), StoreError>> + Send + 'static>;
 

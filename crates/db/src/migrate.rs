@@ -11,7 +11,7 @@ pub struct Migration {
     pub version: i64,
     /// Name for the record of applied migrations.
     pub name: &'static str,
-    /// SQL statements of the migration.
+    /// SQL statements that change the schema.
     pub sql: &'static str,
 }
 
@@ -29,12 +29,12 @@ SELECT version, checksum FROM schema_migrations ORDER BY version";
 pub(crate) const MIGRATION_RECORD: &str = "-- migration_record
 INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";
 
-/// Returns the oldest compatible version. A migration creates the table.
+/// Selects the oldest compatible version from a table that a migration creates.
 pub(crate) const OLDEST_COMPATIBLE: &str = "-- schema_oldest_compatible
 SELECT oldest FROM schema_compatibility WHERE id = 1";
 
-/// Statements that are prepared to check the schema. Without the statement that creates the table of migrations, which cannot be
-/// prepared.
+/// Statements that are prepared to check the schema. The statement that creates the table of migrations is missing, because it
+/// cannot be prepared.
 pub(crate) const SENDS: ModuleStatements =
     ModuleStatements::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
 
@@ -54,7 +54,7 @@ pub(crate) fn has_newer_migration(known: &[Migration], applied: &[AppliedMigrati
     applied.iter().any(|row| row.version > newest(known))
 }
 
-/// Returns the migrations still to apply. Checks that the applied migrations are those of this build or of a compatible newer
+/// Returns the migrations still to apply. Checks that the applied migrations are the migrations of this build or of a compatible newer
 /// build. `oldest` is the oldest version that works with the database.
 pub(crate) fn pending<'m>(
     database: &str,

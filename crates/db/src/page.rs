@@ -4,10 +4,10 @@ use crate::cursor::Cursor;
 use crate::error::StoreError;
 use crate::value::{Row, Value};
 
-/// Maximum number of rows of one page, whatever was requested. Ten thousand inventory rows are about 20 MiB.
+/// Maximum number of rows of one page, even if the caller requests more. Ten thousand inventory rows are about 20 MiB.
 pub const PAGE_ROWS_MAX: usize = 10_000;
 
-/// One page of a listing.
+/// The rows of one page of a listing, and the cursor of the next page.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
     /// Rows of the page. At most the requested number.

@@ -2,7 +2,7 @@
 
 use crate::migrate::Migration;
 
-/// Migrations of a database.
+/// Migrations for both kinds of database.
 #[derive(Clone, Copy)]
 pub struct Schema {
     /// Migrations for SQLite, in ascending order of their versions.

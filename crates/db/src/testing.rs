@@ -14,7 +14,7 @@ use crate::url::StoreUrl;
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql";
 
-/// Timeout of a server start. It takes a second, but longer under load.
+/// Timeout of a server start. A start takes a second, but longer under load.
 const START_MAX: Duration = Duration::from_secs(120);
 
 /// Renames a table, so that reads of it fail until it is renamed back.
@@ -176,7 +176,7 @@ impl Cluster {
         standby
     }
 
-    /// Holds back transactions that write to a table, until the result is dropped. Reads proceed.
+    /// Blocks transactions that write to a table, until the result is dropped. Reads proceed.
     ///
     /// # Panics
     /// When the lock cannot be taken.
@@ -212,7 +212,7 @@ impl Cluster {
     /// Waits until a standby has received all commits of this server.
     ///
     /// # Panics
-    /// When it does not do so in time.
+    /// When the standby has not received them in time.
     pub fn wait_for_standby(&self, standby: &Self) {
         let at = self.ask("SELECT pg_current_wal_lsn()");
         let began = Instant::now();
@@ -317,10 +317,10 @@ impl Cluster {
         }
     }
 
-    /// Starts the server again and returns once it responds.
+    /// Starts the server again and returns once the server responds.
     ///
     /// # Panics
-    /// When it does not respond.
+    /// When the server does not respond in time.
     pub fn resume(&self) {
         let log = fs::File::create(self.folder.join("log")).unwrap_or_else(|error| panic!("{error}"));
         let socket = format!("unix_socket_directories={}", self.folder.display());
@@ -423,7 +423,7 @@ fn database_name(url: &StoreUrl) -> String {
     name.unwrap_or_else(|| panic!("{text} is no database of a cluster"))
 }
 
-/// A lock that holds back writes, released on drop.
+/// A lock that blocks writes, released on drop.
 #[derive(Debug)]
 pub enum HeldWrites {
     /// A SQLite connection with an open write transaction.
@@ -433,7 +433,7 @@ pub enum HeldWrites {
 }
 
 impl HeldWrites {
-    /// Holds back all write transactions of a SQLite database. Each fails after five seconds. Reads proceed.
+    /// Blocks all write transactions of a SQLite database. Each fails after five seconds. Reads proceed.
     ///
     /// # Panics
     /// When the lock cannot be taken.
@@ -451,14 +451,14 @@ impl HeldWrites {
 impl Drop for HeldWrites {
     fn drop(&mut self) {
         if let Self::Session(session) = self {
-            // Ended by its input: the server rolls the transaction back before psql ends.
+            // Closing the input ends psql. Before psql exits, the server rolls the transaction back.
             drop(session.stdin.take());
             let _ = session.wait();
         }
     }
 }
 
-/// Changes a SQLite database without the knowledge of its users.
+/// Executes a statement on a SQLite file through a separate connection, as another program would.
 ///
 /// # Panics
 /// When the statement fails.

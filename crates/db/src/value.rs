@@ -1,4 +1,4 @@
-//! A database value, the same for both databases, so that reads are written once.
+//! Values of columns and parameters, with the same type for both databases, so that code that reads rows is written once.
 
 use coded::{Coded, Named};
 use uuid::Uuid;

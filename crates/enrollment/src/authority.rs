@@ -26,7 +26,7 @@ const AGENT_LIFE_SECONDS: i64 = 30 * DAY;
 /// Lifetime of a node's certificate in seconds. Renewed at two thirds, so the control plane may be down for two days.
 const NODE_LIFE_SECONDS: i64 = 7 * DAY;
 
-/// Issues certificates under one profile, which it creates if missing.
+/// An issuer of certificates under one profile. Creates the profile if it is missing.
 #[derive(Clone, Debug)]
 pub struct AuthorityCertifier {
     authority: Authority,
@@ -97,7 +97,7 @@ fn agent_profile() -> Result<Profile, CertifyError> {
     })
 }
 
-/// Returns the profile for nodes. Nodes connect to each other, so each certificate is also for a server.
+/// Returns the profile for nodes. Nodes connect to each other, so each certificate is valid for TLS clients and servers.
 fn node_profile() -> Result<Profile, CertifyError> {
     let own = SuffixRule {
         suffix: NODES_DNS.to_owned(),

@@ -16,7 +16,7 @@ pub enum CertifyError {
     Unavailable(String),
 }
 
-/// An issued certificate.
+/// A certificate that was issued to a joining host, with its chain.
 #[derive(Clone, Debug)]
 pub struct Certified {
     /// The certificate and its chain, PEM.
@@ -25,7 +25,7 @@ pub struct Certified {
     pub not_after_us: i64,
 }
 
-/// Issues the certificates of agents or of nodes. The implementation decides their purpose and lifetime.
+/// An issuer of the certificates of agents or of nodes. The implementation decides the certificates' purpose and lifetime.
 pub trait Certify: Send + Sync {
     /// Issues a certificate for the key of `spki` with these names. A repeated `idempotency_key` returns the same certificate.
     fn certify(
@@ -36,5 +36,5 @@ pub trait Certify: Send + Sync {
     ) -> BoxFuture<'_, Result<Certified, CertifyError>>;
 }
 
-/// Computes the SHA-256 of a URI, by which the server recognizes a certificate.
+/// Function that returns the SHA-256 of a URI. By this hash the server recognizes a certificate.
 pub type IdentityHasher = Arc<dyn Fn(&str) -> [u8; 32] + Send + Sync>;

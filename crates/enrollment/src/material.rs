@@ -92,7 +92,7 @@ impl Material {
         certificates_pem(&self.chain[..1])
     }
 
-    /// Returns the certificates above the leaf in PEM. Empty when there are none.
+    /// Returns the chain without the leaf in PEM. Empty when the chain has only the leaf.
     #[must_use]
     pub fn chain_pem(&self) -> String {
         certificates_pem(&self.chain[1..])

@@ -19,7 +19,7 @@ impl ProvedKey {
     /// Verifies a CSR (PEM or DER) and returns its key.
     ///
     /// # Errors
-    /// A text for people when the CSR cannot be parsed or its signature is invalid.
+    /// A human-readable text when the CSR cannot be parsed or its signature is invalid.
     pub fn from_csr(csr: &str) -> Result<Self, String> {
         let csr = CertificateRequest::from_pem_or_der(csr.as_bytes()).map_err(|error| error.to_string())?;
         csr.verify().map_err(|error| error.to_string())?;

@@ -8,11 +8,11 @@ use uuid::Uuid;
 pub struct AcmeAccountCreated {
     /// IP address of the client.
     pub address: String,
-    /// The profile of the directory.
+    /// Name of the profile of the ACME directory.
     pub profile: String,
     /// New contacts, as `mailto:` addresses.
     pub contact: Vec<String>,
-    /// Id of the external account key.
+    /// Id of the external account key. `None` without an external account binding.
     pub external_key: Option<Uuid>,
 }
 

@@ -18,13 +18,13 @@ pub struct ManagedCertificate {
     pub profile: String,
     /// Name of the issuer.
     pub issuer: String,
-    /// Owner of the certificate.
+    /// Name of the certificate's owner. `None` without an owner.
     pub owner: Option<String>,
     /// Team that owns the certificate.
     pub team: Option<String>,
     /// Environment, such as `production`.
     pub environment: Option<String>,
-    /// Tags of the certificate.
+    /// Tags of the certificate, by name.
     pub tags: BTreeMap<String, String>,
     /// Start of the current version's validity, µs; `None` before the first version.
     pub not_before_us: Option<i64>,
@@ -61,7 +61,7 @@ pub struct CertificateDeploymentLate {
     pub error: Option<String>,
 }
 
-/// The run that an event belongs to.
+/// The run of a managed certificate that an event belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The run's id.
@@ -105,7 +105,7 @@ pub struct CertificateRun {
     pub run: Run,
 }
 
-/// The approval of a run was rejected or expired.
+/// The approval of a managed certificate's run was rejected or expired.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateRejected {
     /// The managed certificate that the event is about.
@@ -121,7 +121,7 @@ pub struct CertificateRejected {
     pub note: Option<String>,
 }
 
-/// A run failed.
+/// A run of a managed certificate failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateFailed {
     /// The managed certificate that the event is about.
@@ -138,7 +138,7 @@ pub struct CertificateFailed {
     pub deployment: Option<Deployment>,
 }
 
-/// The new version is deployed to every target.
+/// The new version of a managed certificate is deployed to every target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CertificateDeployed {
     /// The managed certificate that the event is about.
@@ -152,16 +152,16 @@ pub struct CertificateDeployed {
     pub deployment: Deployment,
 }
 
-/// A deployment to one target.
+/// Target and outcome of a deployment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deployment {
     /// The target's id. `None` when unknown.
     pub target: Option<Uuid>,
-    /// Outcome of the deployment.
+    /// Whether the deployment succeeded, changed nothing, or failed.
     pub outcome: DeploymentOutcome,
 }
 
-/// Outcome of a deployment.
+/// Outcome of a deployment, as the agent reported it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeploymentOutcome {
@@ -235,7 +235,7 @@ pub struct RevokedVersion {
     /// The managed certificate that the event is about.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// The origin of the revocation.
+    /// The run or the call that revoked the version.
     #[serde(flatten)]
     pub origin: RevocationOrigin,
     /// Revocation reason of RFC 5280 section 5.3.1, such as `superseded`.
@@ -291,7 +291,7 @@ pub struct CertificateFound {
     pub not_before_us: i64,
     /// End of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
-    /// Owner by the ownership rules.
+    /// Owner, team, environment and tags by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }

@@ -29,10 +29,10 @@ pub struct CredentialRotationFailed {
     pub again_at_us: i64,
 }
 
-/// Leases of a connection cannot be revoked at its database, or can be again.
+/// Leases of a connection cannot be revoked at its database, or the revocation works again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CredentialLeaseRevocation {
-    /// Name of the connection.
+    /// Name of the database connection.
     pub name: String,
     /// Error of the last attempt. `None` when all leases were revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]

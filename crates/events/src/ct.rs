@@ -30,7 +30,7 @@ pub struct CtIssuanceDecision {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CtIssuanceExpected {
-    /// A matching request became known.
+    /// A certificate request that matches the issuance was found.
     Known(CtIssuance),
     /// A person marked the issuance as expected.
     Decided(CtIssuanceDecision),
@@ -57,7 +57,7 @@ pub struct CtLogInconsistent {
     pub name: String,
     /// The log's operator.
     pub operator: String,
-    /// The inconsistency.
+    /// Kind of the inconsistency, such as a fork or a rollback.
     pub alarm: CtLogAlarm,
     /// The inconsistency as human-readable text.
     pub detail: String,
@@ -94,7 +94,7 @@ pub struct CtForgotten {}
 /// A CT search service or log failed, fell behind, or caught up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CtLag {
-    /// The service, or the log's description.
+    /// Name of the search service, or description of the log.
     pub name: String,
     /// Human-readable description of the failure.
     pub detail: String,

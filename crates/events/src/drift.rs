@@ -1,4 +1,4 @@
-//! The event body about drifts.
+//! The event body about drifts of measured series.
 
 use serde::{Deserialize, Serialize};
 

@@ -72,7 +72,7 @@ pub struct EndpointTrouble {
     pub code: String,
     /// Human-readable description of the finding.
     pub detail: String,
-    /// Owner by the ownership rules.
+    /// Owner, team, environment and tags by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }
@@ -84,7 +84,7 @@ pub struct EndpointTroubleOver {
     pub name: String,
     /// The condition that ended.
     pub condition: Condition,
-    /// Owner by the ownership rules.
+    /// Owner, team, environment and tags by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }
@@ -101,7 +101,7 @@ pub struct EndpointCertificateChanged {
     pub quiet: bool,
     /// Human-readable description of the certificate.
     pub detail: String,
-    /// Owner by the ownership rules.
+    /// Owner, team, environment and tags by the ownership rules.
     #[serde(flatten)]
     pub ownership: Ownership,
 }

@@ -94,21 +94,21 @@ events! {
     CertificateArchived(ManagedCertificate) = "certificate.archived",
     /// An archived certificate was restored: it is managed again.
     CertificateRestored(ManagedCertificate) = "certificate.restored",
-    /// A run waits for approval by a second person.
+    /// A run of a managed certificate waits for approval by a second person.
     CertificateApprovalNeeded(CertificateRun) = "certificate.approval_needed",
-    /// The approval of a run was rejected or expired.
+    /// The approval of a managed certificate's run was rejected or expired.
     CertificateRejected(CertificateRejected) = "certificate.rejected",
-    /// A run waits for the CSR of the agent that holds the key.
+    /// A run of a managed certificate waits for the CSR of the agent that holds the key.
     CertificateCsrNeeded(CertificateRun) = "certificate.csr_needed",
-    /// A run was cancelled.
+    /// A run of a managed certificate was cancelled.
     CertificateCancelled(CertificateRun) = "certificate.cancelled",
-    /// A run failed.
+    /// A run of a managed certificate failed.
     CertificateFailed(CertificateFailed) = "certificate.failed",
-    /// The new version is deployed to every target.
+    /// The new version of a managed certificate is deployed to every target.
     CertificateDeployed(CertificateDeployed) = "certificate.deployed",
-    /// The newest version is overdue: it is still not deployed to every target.
+    /// The newest version of a managed certificate is overdue: it is still not deployed to every target.
     CertificateDeploymentLate(CertificateDeploymentLate) = "certificate.deployment_late",
-    /// The version that is verified as served changed.
+    /// The version of a managed certificate that is verified as served changed.
     CertificateServed(CertificateServed) = "certificate.served",
     /// A certificate was issued.
     CertificateIssued(CertificateIssued) = "certificate.issued",
@@ -216,6 +216,6 @@ events! {
     CredentialRotationRecovered(CredentialName) = "credential.rotation_recovered",
     /// The revocation of leases at their database failed three times.
     CredentialLeaseRevocationFailed(CredentialLeaseRevocation) = "credential.lease_revocation_failed",
-    /// All leases of a connection could be revoked.
+    /// All leases of a database connection were revoked after earlier failures.
     CredentialLeaseRevocationRecovered(CredentialLeaseRevocation) = "credential.lease_revocation_recovered",
 }

@@ -20,7 +20,7 @@ pub struct WatchRun {
     pub counts: Option<WatchCounts>,
 }
 
-/// Counters of a watch run.
+/// Counters of a watch run: endpoints, certificates, findings and listing errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WatchCounts {
     /// Number of endpoints.

@@ -31,7 +31,7 @@ impl<K, V> fmt::Debug for BoundedMap<K, V> {
     }
 }
 
-/// Builder of a [`BoundedMap`].
+/// Builder of a [`BoundedMap`]: weights, lifetimes and eviction policy.
 pub struct BoundedMapBuilder<K, V> {
     bounds: Bounds,
     types: PhantomData<fn(K) -> V>,

@@ -56,7 +56,7 @@ impl Refusal {
     }
 }
 
-/// Handler of the connections of a listener.
+/// Service-specific handler of accepted connections.
 pub trait ConnectionHandler<L: Listener = TcpListener>: Send + Sync + 'static {
     /// Serves a connection until it ends. `slot` is released at the end, or earlier by [`Slot::release`].
     fn serve(

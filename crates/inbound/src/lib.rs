@@ -53,7 +53,7 @@ pub fn slots_per_address(connections_max: usize) -> usize {
 }
 
 /// Returns the network that limits count as one client: the IPv4 address, or the /64 of an IPv6 address, because one host can use
-/// all of it.
+/// all addresses of a /64.
 #[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

@@ -27,7 +27,7 @@ pub const HEADER_WITHIN: Duration = Duration::from_secs(2);
 /// Timeout of the first byte on a trusted proxy's connection. The proxy may wait for a slow client.
 pub const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Content of a header.
+/// Statement of a PROXY protocol header about the connection's client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Statement {
     /// The connection belongs to the proxy itself, for example a health check.
@@ -38,7 +38,7 @@ pub enum Statement {
     Client(SocketAddr),
 }
 
-/// Errors in a header.
+/// Reason why a PROXY protocol header is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HeaderError {
     /// The signature is missing: the bytes belong to another protocol.
@@ -50,7 +50,7 @@ pub enum HeaderError {
     /// The command is neither LOCAL nor PROXY.
     #[error("unknown PROXY protocol command {0}")]
     Command(u8),
-    /// A connection of this listener cannot have the address family or the transport.
+    /// The header names an address family or a transport that this listener's connections cannot have.
     #[error("PROXY protocol family and transport {0:#04x} are not valid for a TCP connection")]
     Transport(u8),
     /// Addresses and TLVs exceed [`REST_MAX`].

@@ -40,7 +40,7 @@ impl<K: Clone + Eq + Hash> KeyedConcurrencyLimit<K> {
     }
 }
 
-/// One use of a key. Dropping it releases the use.
+/// A permit for one concurrent use of a key, released on drop.
 #[derive(Debug)]
 pub struct KeyedPermit<K: Clone + Eq + Hash> {
     shares: KeyedConcurrencyLimit<K>,

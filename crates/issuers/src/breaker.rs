@@ -49,7 +49,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// Returns what an error shows about the issuer.
+    /// Returns the health of the issuer that an error indicates.
     #[must_use]
     pub fn of(error: &IssuerError) -> Self {
         match error {
@@ -73,7 +73,7 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Returns a stable name for people and filters.
+    /// Returns the stable name of the state, for display and filters.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {
@@ -130,7 +130,7 @@ impl Breaker {
 }
 
 /// Computes the end of the open state. Half of the doubled time is fixed and half is random, so that servers that failed together
-/// do not return together. It is at least the time that the issuer requested, and at most the maximum.
+/// do not retry together. The open state lasts at least as long as the issuer requested, and at most the maximum.
 fn open_state_until_us(now_us: i64, rests: u32, asked_us: Option<i64>, limits: &Limits, random: f64) -> i64 {
     let longest = seconds_us(limits.rest_max_seconds);
     let doubled = 1_i64.checked_shl(rests.saturating_sub(1).min(40)).unwrap_or(i64::MAX);

@@ -103,7 +103,8 @@ impl Check {
         Ok(())
     }
 
-    /// Builds the path from the leaf to a trusted root. Without configured roots, it ends at the top of the delivery.
+    /// Builds the path from the leaf to a trusted root. Without configured roots, the path ends at the top certificate of the
+    /// delivery.
     fn path(
         &self,
         leaf: &Arc<Certificate>,

@@ -61,7 +61,7 @@ impl RunAs {
     }
 }
 
-/// Result of a run.
+/// Exit code and output of a program's run.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandOutput {
     /// Exit code. 128 plus the signal number after a signal, as in shells.
@@ -103,7 +103,7 @@ impl Command {
         self
     }
 
-    /// Builds the process with everything that is common to all runs.
+    /// Builds the process with the settings that all runs share.
     fn prepared(&self) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(&self.program);
         command

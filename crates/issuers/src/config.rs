@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::dns01::Dns01Config;
 use crate::program_name::ProgramName;
 
-/// One configured issuer.
+/// Configuration of an issuer, by its type.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum IssuerConfig {
@@ -90,7 +90,7 @@ impl IssuerConfig {
         }
     }
 
-    /// Returns the file that the server reads for the issuer.
+    /// Returns the path of the file that the server reads for the issuer, if any.
     #[must_use]
     pub fn files(&self) -> Option<&str> {
         match self {
@@ -115,7 +115,7 @@ impl IssuerConfig {
         self
     }
 
-    /// Returns how deliveries of the issuer are verified.
+    /// Returns the settings for the verification of the issuer's certificates.
     #[must_use]
     pub fn verify(&self) -> &VerifyConfig {
         match self {
@@ -297,7 +297,7 @@ pub struct VaultConfig {
     /// Namespace, for editions that support it.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Authentication method.
+    /// Method by which Bulla logs in to Vault.
     pub auth: VaultAuth,
     /// See [`HttpConfig`].
     #[serde(default)]
@@ -314,11 +314,11 @@ fn pki() -> String {
     "pki".to_owned()
 }
 
-/// Authentication method for Vault.
+/// Method by which Bulla logs in to Vault: token, AppRole or Kubernetes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "method", rename_all = "snake_case", deny_unknown_fields)]
 pub enum VaultAuth {
-    /// A given token, which is renewed as long as possible.
+    /// A configured token, which is renewed as long as possible.
     Token {
         /// The Vault token.
         token: Secret,
@@ -384,7 +384,7 @@ pub struct StepCaConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provisioner {
-    /// Name of the provisioner.
+    /// Name of the provisioner in step-ca's configuration.
     pub name: String,
     /// Key identifier. `None` for the thumbprint (RFC 7638), the default of step.
     #[serde(default)]

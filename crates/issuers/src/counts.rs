@@ -17,7 +17,7 @@ pub struct Counts(Mutex<HashMap<String, Tally>>);
 /// Statistics of one issuer.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Tally {
-    /// Type of the issuer.
+    /// Type of the issuer, such as `acme`.
     pub kind: &'static str,
     /// Number of orders by outcome: `issued`, or an error's [`IssuerError::code`].
     pub outcomes: HashMap<&'static str, u64>,

@@ -1,4 +1,4 @@
-//! Errors of issuers, and what to do about them.
+//! Errors of issuers, and whether and when to retry after them.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use callout::HttpError;
 
 use crate::secrets::BadSecret;
 
-/// Reason why an issuer returned no certificate. The texts are for people and contain no secrets.
+/// Reason why an issuer returned no certificate. The texts are human-readable and contain no secrets.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum IssuerError {
     /// The issuer rejects the request: because of a name, the key, or its policy.
     #[error("the issuer refused: {reason}")]
     Refused {
-        /// Text of the issuer.
+        /// Error message of the issuer.
         reason: String,
     },
     /// The issuer could not validate the control over a name.
@@ -26,7 +26,7 @@ pub enum IssuerError {
     /// The issuer rejects the credentials, or they lack a permission.
     #[error("the issuer does not accept the configured credentials: {reason}")]
     Denied {
-        /// Text of the issuer.
+        /// Error message of the issuer.
         reason: String,
     },
     /// The issuer's rate limit is reached. The issuer itself works.
@@ -34,7 +34,7 @@ pub enum IssuerError {
     RateLimited {
         /// Minimum wait, if the issuer sent one.
         retry_after: Option<Duration>,
-        /// Text of the issuer.
+        /// Error message of the issuer.
         reason: String,
     },
     /// The issuer is unreachable, fails, or sends an invalid response.
@@ -74,7 +74,7 @@ pub enum IssuerError {
     /// The configuration is invalid: a person must change it.
     #[error("the issuer's configuration is invalid: {reason}")]
     Misconfigured {
-        /// The error, and what to do.
+        /// The error, and how to correct the configuration.
         reason: String,
     },
     /// The database failed. The issuer was not involved.

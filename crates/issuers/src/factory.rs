@@ -1,4 +1,4 @@
-//! An issuer built from its configuration.
+//! Construction of issuers from their configuration.
 
 use crate::config::IssuerConfig;
 use crate::context::IssuerContext;
@@ -7,10 +7,10 @@ use crate::host_policy::HostPolicy;
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::{acme, exec, internal, step_ca, vault, webhook};
 
-/// Checks whether the host allows what the configuration needs. Opens and connects to nothing.
+/// Checks an issuer's configuration against the restrictions of the host's configuration. Opens no file and no connection.
 ///
 /// # Errors
-/// [`IssuerError::Misconfigured`] names what is missing in the host's configuration.
+/// [`IssuerError::Misconfigured`] names the missing setting of the host's configuration.
 pub(crate) fn check(config: &IssuerConfig, host: &HostPolicy) -> Result<(), IssuerError> {
     config.files().into_iter().try_for_each(|file| host.files.check(file))?;
     config.programs().into_iter().try_for_each(|name| host.programs.get(name).map(drop))

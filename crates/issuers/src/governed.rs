@@ -170,7 +170,7 @@ impl LimitedIssuer {
         error
     }
 
-    /// Updates the circuit breaker, and stores health for people and for the other servers.
+    /// Updates the circuit breaker, and stores the issuer's health for display and for the other servers.
     async fn tell(&self, error: Option<&IssuerError>) {
         let now = self.clock.now_us();
         let health = error.map_or(Health::Well, Health::of);

@@ -30,8 +30,8 @@ impl Internal {
         Self { authority, config: config.clone() }
     }
 
-    /// Returns the certificate's profile, by which approval and teams were checked, else the order's or the issuer's. Rejects an
-    /// order whose profiles differ.
+    /// Returns the profile of the managed certificate, for which approval and teams were already checked; else the order's or the
+    /// issuer's profile. Rejects an order whose profiles differ.
     fn profile<'a>(&'a self, order: &'a Order) -> Result<&'a str, IssuerError> {
         let named = order.profile.as_deref().or(self.config.profile.as_deref());
         match (order.certificate_profile.as_deref(), named) {

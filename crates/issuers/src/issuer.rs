@@ -49,7 +49,7 @@ pub trait Issuer: Send + Sync + Debug {
         async { Ok(None) }.boxed()
     }
 
-    /// Checks that the issuer is reachable and accepts the credentials. Issues nothing. Returns a text for people.
+    /// Checks that the issuer is reachable and accepts the credentials. Issues nothing. Returns a human-readable result.
     ///
     /// # Errors
     /// [`IssuerError`], as issuing would return it.
@@ -89,11 +89,11 @@ pub trait Issuer: Send + Sync + Debug {
     }
 }
 
-/// Identity of a configured issuer.
+/// Id and name of a configured issuer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IssuerIdentity {
-    /// Id of the issuer.
+    /// Id of the issuer's row in the database.
     pub id: Uuid,
-    /// Name of the issuer, for people and metrics.
+    /// Name of the issuer, for display and metrics.
     pub name: String,
 }

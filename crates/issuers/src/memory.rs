@@ -14,7 +14,7 @@ use crate::tables::IssuerOrder;
 /// Time in µs for which an order is stored. ACME orders are valid for at most a week.
 pub(crate) const LIFE_US: i64 = 8 * 86_400 * 1_000_000;
 
-/// One issuer's orders.
+/// Stored orders of one issuer.
 pub(crate) struct OrderStore {
     store: Store,
     clock: Clock,
@@ -27,12 +27,12 @@ impl std::fmt::Debug for OrderStore {
     }
 }
 
-/// A stored order with the same key.
+/// The stored state of an order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct StoredOrder {
     /// URL of the order at the issuer.
     pub(crate) url: Option<String>,
-    /// The issued chain.
+    /// The issued chain in DER. `None` before the issuance.
     pub(crate) chain: Option<Vec<Vec<u8>>>,
 }
 

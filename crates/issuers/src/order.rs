@@ -6,7 +6,7 @@ use std::time::Instant;
 use uuid::Uuid;
 use x509::{GeneralName, UnixTime};
 
-/// An order for a certificate.
+/// An order for a certificate, as sent to an issuer.
 #[derive(Clone, Debug)]
 pub struct Order {
     /// Permanent identifier of the order: at most [`ORDER_KEY_MAX`] bytes, the same at every repetition.
@@ -24,7 +24,7 @@ pub struct Order {
     pub ca: Option<Uuid>,
     /// Requested lifetime in seconds. `None`: the issuer decides.
     pub lifetime_seconds: Option<i64>,
-    /// The replaced certificate in DER.
+    /// Certificate that the new certificate replaces, in DER.
     pub replaces: Option<Arc<[u8]>>,
     /// Time after which the result is no longer needed.
     pub deadline: Instant,
@@ -44,6 +44,6 @@ pub struct Window {
     pub end: UnixTime,
     /// Seconds until the next request, limited to 60 to 86 400.
     pub retry_after_seconds: u32,
-    /// URL of a page with an explanation for people.
+    /// URL of a page with a human-readable explanation.
     pub explanation: Option<String>,
 }

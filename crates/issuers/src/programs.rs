@@ -33,7 +33,7 @@ pub struct ProgramConfig {
     /// Environment variables in addition to `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR`.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Timeout of a run in seconds, 1 to 3,600. Then its process group is killed.
+    /// Timeout of a run in seconds, 1 to 3,600. After the timeout, the program's process group is killed.
     #[serde(default = "two_minutes")]
     pub timeout_s: u64,
 }
@@ -122,7 +122,7 @@ fn check(name: &str, config: &ProgramConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the command of one program, or returns what is wrong with its configuration.
+/// Builds the command of one program, or returns the error in its configuration.
 fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<Command, String> {
     check(name, config)?;
     let run_as = match config.user.as_str() {

@@ -61,7 +61,7 @@ pub struct IssuerView {
     pub config: Value,
     /// JSON pointers of the secrets that are set.
     pub secrets_set: Vec<String>,
-    /// Reason why the issuer cannot be used with its configuration, if so.
+    /// Reason why the issuer cannot be used with its configuration. `None` if it can be used.
     pub problem: Option<IssuerError>,
 }
 
@@ -117,7 +117,8 @@ impl Issuers {
         }))
     }
 
-    /// Registers an issuer under a name. It takes precedence over a configured issuer with this name, and has no limits and checks.
+    /// Registers an issuer under a name. The registered issuer takes precedence over a configured issuer with this name, and has no
+    /// limits and checks.
     pub fn put(&self, name: &str, issuer: Arc<dyn Issuer>) {
         self.0.given.lock().insert(name.to_owned(), issuer);
     }

@@ -32,7 +32,7 @@ const TOKEN_BACKDATE: i64 = 30;
 /// Timeout of a request outside an order.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
 
-/// A provisioner of a step-ca.
+/// An issuer over one JWK provisioner of a step-ca.
 pub(crate) struct StepCa {
     config: StepCaConfig,
     root: Fingerprint,

@@ -153,7 +153,8 @@ impl Vault {
         }
     }
 
-    /// Returns the token; renews or fetches it when due. Holds the lock meanwhile, so that concurrent calls do this only once.
+    /// Returns the token, and renews or fetches it when due. Holds the lock during the request, so that concurrent calls send only
+    /// one.
     async fn token(&self, deadline: Instant) -> Result<Secret, IssuerError> {
         let mut session = self.session.lock().await;
         if let Some(known) = &*session {
@@ -284,7 +285,8 @@ impl RepeatableRequest {
     }
 }
 
-/// Builds the signing request. It contains the names in addition to the CSR, for roles that do not take them from the CSR.
+/// Builds the signing request. The request contains the names in addition to the CSR, for roles that do not take the names from the
+/// CSR.
 fn sign_request(order: &Order) -> Value {
     let (mut dns, mut ip, mut uri) = (Vec::new(), Vec::new(), Vec::new());
     for name in &order.names {

@@ -27,7 +27,7 @@ use crate::order::Order;
 const QUESTION_LIMIT: Duration = Duration::from_secs(60);
 /// Wait between polls, unless the service requests another.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Minimum wait between polls, whatever the service requests.
+/// Minimum wait between polls, even if the service requests a shorter one.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -109,7 +109,7 @@ impl Webhook {
         Ok(self.http.send(self.key.sign(Request::get(url)), deadline, "waiting for the service").await?)
     }
 
-    /// Returns the URL of the next poll. It must be on the configured origin, because the request is signed.
+    /// Returns the URL of the next poll. The URL must be on the configured origin, because the request is signed.
     fn next(&self, reply: &Reply) -> Result<Option<String>, IssuerError> {
         let told = serde_json::from_slice::<WebhookResponse>(&reply.body).unwrap_or_default().poll;
         let Some(target) = told.or_else(|| reply.header(header::LOCATION).map(str::to_owned)) else {

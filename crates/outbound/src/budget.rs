@@ -74,7 +74,7 @@ struct Trend {
 #[derive(Clone)]
 pub struct AdaptiveLimit(Arc<Shared>);
 
-/// A permit of an [`AdaptiveLimit`] limit, returned on drop.
+/// A permit of an [`AdaptiveLimit`], returned on drop.
 #[must_use = "the place is given back when this is dropped"]
 pub struct Permit(Arc<Shared>);
 

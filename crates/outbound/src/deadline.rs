@@ -1,4 +1,4 @@
-//! The deadline of a request, passed along with it.
+//! The deadline of a request, which is passed to each part of the work.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Deadline(Instant);
 
-/// Maximum duration: a year. Longer ones are shortened to it, because they may exceed the range of the clock.
+/// Maximum duration: a year. Longer durations are shortened to a year, because they may exceed the range of the clock.
 const FAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// The deadline has passed.

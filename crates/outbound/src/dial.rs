@@ -151,7 +151,7 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
 /// A failed attempt to connect to one address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Attempt {
-    /// The address of the attempt.
+    /// Address to which the attempt failed.
     pub address: IpAddr,
     /// Reason why the attempt failed.
     pub error: DialError,
@@ -162,7 +162,7 @@ pub struct Attempt {
 pub struct Connected {
     /// The open connection.
     pub stream: TcpStream,
-    /// The address of the connection.
+    /// Address that accepted the connection.
     pub address: IpAddr,
     /// Failed attempts, in order of failure.
     pub failed: Vec<Attempt>,

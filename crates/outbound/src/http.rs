@@ -39,7 +39,7 @@ pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, RESERVED)
 }
 
-/// Options of an HTTP client.
+/// Trusted roots and allowed addresses of an HTTP client.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Trusted root certificates, DER; `None`: the system's.
@@ -119,7 +119,7 @@ pub enum HttpError {
 /// A complete response.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// Status code.
+    /// HTTP status. An error status is not an [`HttpError`].
     pub status: StatusCode,
     /// Response headers.
     pub headers: HeaderMap,
@@ -148,7 +148,7 @@ impl Client {
         Ok(Self { inner, guard })
     }
 
-    /// Sends a GET request for `url` and reads at most `body_max` bytes of the response, whatever its status.
+    /// Sends a GET request for `url` and reads at most `body_max` bytes of the response, with any status.
     ///
     /// # Errors
     /// [`HttpError`].

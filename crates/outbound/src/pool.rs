@@ -27,7 +27,7 @@ const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration
 /// Maximum operations with their own rate limit in one pool; their names are constants in the program. Further ones share a pacer.
 const OPERATIONS_MAX: usize = 64;
 
-/// Meaning of a response for the next call.
+/// Classification of a response: throttled, temporary failure or final.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// The server throttles: HTTP 429, `ThrottlingException`, `RESOURCE_EXHAUSTED` and similar. It may request a delay.
@@ -80,7 +80,7 @@ pub enum CallError<E: std::error::Error + 'static> {
     },
 }
 
-/// Options of a pool.
+/// Concurrency and timeout of a call pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
     /// Maximum concurrent calls.
@@ -111,10 +111,10 @@ struct Turn {
     pacer: Mutex<Pacer>,
 }
 
-/// Metrics of a pool.
+/// Metrics of a pool: permits, calls and operations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolGauges {
-    /// Name of the pool.
+    /// Name that was given to [`Pool::new`].
     pub name: Arc<str>,
     /// Metrics of the pool's permits.
     pub places: Gauges,

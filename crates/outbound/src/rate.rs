@@ -138,7 +138,7 @@ pub struct SendPermit {
     sent_us: i64,
 }
 
-/// Metrics of a pacer.
+/// Metrics of a pacer: requests, throttling responses and the learned rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PacerCounts {
     /// Number of requests sent.
@@ -253,7 +253,7 @@ impl Pacer {
         let (window, windows_a_minute) = if by_the_minute { (MINUTE_US, 1.0) } else { (SECOND_US, 60.0) };
         let taken = self.sent.iter().filter(|&&sent| sent <= sent_us && sent > sent_us - window).count();
         let measured = (taken as f64 * windows_a_minute * LEARNED_PART).max(LEARNED_MIN_PER_MINUTE);
-        // Each adaptation at least halves the learned rate, whatever was measured meanwhile.
+        // Each adaptation at least halves the learned rate, independent of the measured rate.
         let before = self.learned_rate.map_or(f64::INFINITY, |learned| learned.per_minute / 2.0);
         measured.min(before).max(LEARNED_MIN_PER_MINUTE)
     }

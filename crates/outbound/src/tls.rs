@@ -103,18 +103,18 @@ pub enum Handshake {
 /// it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Liveness {
-    /// Type of the handshake.
+    /// Whether the handshake was full or resumed.
     pub handshake: Handshake,
     /// Time from the first SYN to the end of the handshake.
     pub elapsed: Duration,
 }
 
-/// Counters of handshakes.
+/// Numbers of successful handshakes, by type.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Handshakes {
-    /// Full handshakes.
+    /// Number of full handshakes.
     pub full: u64,
-    /// Resumed handshakes.
+    /// Number of resumed handshakes.
     pub resumed: u64,
 }
 

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 const OCTETS_MAX: usize = 1 << 20;
 
 /// Reads the rest of a body, up to a mebibyte and for at most `limit`. Dropping an unread body would reset the HTTP/2 stream (RFC
-/// 9113 section 8.1) or close the HTTP/1.1 connection, and a peer that is still sending may lose the response.
+/// 9113 section 8.1) or close the HTTP/1.1 connection. A peer that is still sending may then lose the response.
 pub async fn drain_body(mut left: impl BodyExt + Unpin, limit: Duration) {
     let reading = async {
         let mut room = OCTETS_MAX;

@@ -1,4 +1,4 @@
-//! Opens the database with every migration of Bulla; lists the statements of this crate's tables.
+//! Opening of the database with all of Bulla's migrations, and the list of this crate's SQL statements.
 
 use crate::store::Store;
 use db::{Connections, Database, Migration, ModuleStatements, Schema, StoreError, StoreOptions, StoreUrl};
@@ -39,7 +39,7 @@ impl Store {
     }
 }
 
-/// Includes migrations from the directories of both databases.
+/// Embeds the SQL migrations from the directories for SQLite and PostgreSQL.
 macro_rules! migrations {
     ($($version:literal $name:literal $file:literal,)*) => {
         const SQLITE_MIGRATIONS: &[Migration] = &[$(Migration {

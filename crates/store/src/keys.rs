@@ -12,10 +12,10 @@ handle! {
     Keys
 }
 
-/// A stored private key.
+/// A private key, sealed in the database or held by another provider.
 #[derive(Clone, Eq, PartialEq)]
 pub struct KeyRow {
-    /// Id of the key.
+    /// Primary key of the row.
     pub id: Uuid,
     /// Key type, such as `p256`.
     pub key_type: String,
@@ -25,17 +25,17 @@ pub struct KeyRow {
     pub spki_sha256: [u8; 32],
     /// `sealed`, or the name of the provider that holds the key.
     pub provider: String,
-    /// The sealed key. Only for the provider `sealed`.
+    /// The sealed key. `None` unless `provider` is `sealed`.
     pub sealed: Option<Vec<u8>>,
-    /// Location of the key at its provider. Only for other providers.
+    /// Location of the key at its provider. `None` if `provider` is `sealed`.
     pub locator: Option<String>,
     /// Human-readable label.
     pub label: String,
     /// Time when the key was generated or imported, µs.
     pub created_at_us: i64,
-    /// Time from which the key may not be used, µs.
+    /// Time from which the use of the key is forbidden, µs. `None` while it is allowed.
     pub blocked_at_us: Option<i64>,
-    /// Reason why the key may not be used.
+    /// Reason why the use of the key is forbidden.
     pub blocked_reason: Option<String>,
 }
 
@@ -193,15 +193,15 @@ fn read_key_columns(row: &mut Row) -> Result<KeyRow, StoreError> {
     })
 }
 
-/// A column with values sealed under the master key, over which the rotation of the master key iterates. A module with such a
-/// column creates a value of this type, and adds its statements to the module's `ALL` and `BULKS`.
+/// A column whose values are sealed under the master key. The rotation of the master key iterates over all such columns. A module
+/// with such a column adds the column's statements to its `ALL` and `BULKS`.
 #[derive(Debug)]
 pub struct SealedColumn {
-    /// Name of the table, to which the values are bound.
+    /// Name of the table. Part of the associated data (AAD) of each value.
     pub table: &'static str,
-    /// Name of the column, to which the values are bound.
+    /// Name of the column. Part of the associated data (AAD) of each value.
     pub column: &'static str,
-    /// Type of the primary key. The values are bound to its bytes.
+    /// Type of the primary key. The key's bytes are part of the associated data (AAD) of each value.
     pub key: SealedKey,
     /// Statement that returns key and value of rows whose values must be re-encrypted, sorted by key. ?1: the key after which to
     /// start; ?2: the head of current values (9 bytes); ?3: maximum number of rows.
@@ -321,7 +321,7 @@ macro_rules! sealed_column {
 /// The column of sealed private keys, for the rotation of the master key.
 pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "sealed");
 
-/// A sealed value, with its table, row and column.
+/// A sealed value and the primary key of its row.
 #[derive(Clone)]
 pub struct SealedValue {
     /// Bytes of the row's key.
@@ -375,7 +375,8 @@ impl Keys<'_> {
     }
 }
 
-/// Replaces sealed values, given as `(old, new)`, that still equal the old one. One statement.
+/// Replaces sealed values, given as pairs of old and new value. Skips rows that no longer contain the old value. Sends one
+/// statement.
 ///
 /// # Errors
 /// Database errors.

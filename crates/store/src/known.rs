@@ -71,7 +71,7 @@ pub async fn insert_known_certificates(
     let (hashes, names) = issuers.into_iter().map(|(hash, name)| (hash.to_vec(), name)).unzip();
     tx.bulk(&ISSUERS, vec![Column::Blob(hashes), Column::Text(names)]).await?;
     let ids = insert_facts(tx, &new, at_us).await?;
-    // If another transaction has stored a certificate meanwhile, that transaction also stores the rest of its data.
+    // If another transaction stored a certificate first, that transaction also stores the certificate's other data.
     let stored: Vec<(&NewCertificate, i64)> =
         new.iter().filter_map(|c| ids.get(&c.sha256).map(|id| (*c, *id))).collect();
     insert_contents(tx, &stored).await?;

@@ -1,4 +1,4 @@
-//! The canaries of the master keys, and counts of sealed values by master key.
+//! Records of master keys with their canaries (a known text, sealed under the key), and counts of sealed values by master key.
 
 use crate::keys::Keys;
 use crate::keys::SealedColumn;
@@ -54,8 +54,8 @@ async fn insert(tx: &mut Tx, key: &MasterKeyRow, founding: Value) -> Result<(), 
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// Deletes every master key except `kept`. The caller must first re-encrypt all values that are sealed under the others. Returns
-/// the number of deleted keys.
+/// Deletes every master key except `kept`. The caller must first re-encrypt all values that are sealed under the deleted keys.
+/// Returns the number of deleted keys.
 ///
 /// # Errors
 /// Database errors.

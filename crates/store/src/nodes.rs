@@ -9,14 +9,14 @@ pub const GONE_AFTER_US: i64 = 60_000_000;
 /// Time in µs without a heartbeat after which a server's row is deleted: a day.
 const KEPT_US: i64 = 86_400_000_000;
 
-/// A server process.
+/// A server process that uses the database.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerNode {
     /// Random id, chosen at startup.
     pub id: Uuid,
     /// Host name. Empty when unknown.
     pub host: String,
-    /// Version of the program.
+    /// Version of Bulla that the server runs.
     pub version: String,
     /// Start time, µs.
     pub started_at_us: i64,

@@ -62,8 +62,8 @@ pub fn min_lead_us(life_us: i64) -> i64 {
     (10 * MINUTE_US).min(life_us / 2)
 }
 
-/// Returns the latest start of a maintenance window before the expiry, in µs: a day, or a quarter of the lifetime if that is
-/// shorter. A renewal does not wait for later windows.
+/// Returns the minimum time between the start of a maintenance window and the expiry, in µs: a day, or a quarter of the lifetime if
+/// that is shorter. A renewal does not wait for a window that starts later.
 #[must_use]
 pub fn window_margin_us(life_us: i64) -> i64 {
     DAY_US.min(life_us / 4)

@@ -45,7 +45,7 @@ coded! {
 }
 
 impl Step {
-    /// Returns the length in µs.
+    /// Returns the length of the interval in µs.
     #[must_use]
     pub const fn length_us(self) -> i64 {
         match self {

@@ -39,7 +39,7 @@ coded! {
 }
 
 coded! {
-    /// Action of a job.
+    /// Action of a job on a version of a managed certificate.
     pub enum JobKind: "job kind" {
         /// Issues the first version.
         Issuance = 0 => "issuance",
@@ -53,7 +53,7 @@ coded! {
 }
 
 coded! {
-    /// State of a job.
+    /// Progress of a job, from queued to its final state.
     pub enum JobState: "job state" {
         /// The job waits for its start time, or for a free slot.
         Queued = 0 => "queued",
@@ -81,7 +81,7 @@ impl JobState {
 }
 
 coded! {
-    /// Whether a job needs approval.
+    /// Whether a job needs approval, and whether the approval was given.
     pub enum Consent: "consent" {
         /// No approval is needed.
         NotNeeded = 0 => "not_needed",
@@ -93,7 +93,7 @@ coded! {
 }
 
 coded! {
-    /// State of an approval.
+    /// State of a request for approval: open, decided, or ended without a decision.
     pub enum ApprovalState: "approval state" {
         /// The request waits for a decision.
         Open = 0 => "open",
@@ -111,7 +111,7 @@ coded! {
 }
 
 coded! {
-    /// Result of a deployment.
+    /// Result of the deployment of a certificate to a target.
     pub enum DeploymentState: "deployment state" {
         /// The deployment was not attempted yet.
         Waiting = 0 => "waiting",
@@ -147,7 +147,7 @@ coded! {
 }
 
 coded! {
-    /// State of an alert.
+    /// State of an alert: open, acknowledged or resolved.
     pub enum AlertState: "alert state" {
         /// The alert is not acknowledged.
         Open = 0 => "open",
@@ -173,7 +173,7 @@ coded! {
 }
 
 named! {
-    /// A type of credential.
+    /// Type of a credential, which determines the form of its value.
     pub enum CredentialKind: "credential type" in any case {
         /// A single text.
         Value => "value",

@@ -15,7 +15,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Wraps a database that was opened with these tables.
+    /// Wraps a database that was opened with the migrations of this crate.
     pub(crate) fn over(database: Database) -> Self {
         Self { database, ids: Arc::default() }
     }
@@ -31,7 +31,7 @@ impl Deref for Store {
 
 /// Declares a handle on the tables of one kind of object: a struct over a borrowed [`Store`], created by `Name::of(&store)`.
 ///
-/// Methods of a handle read. Functions that change rows take the transaction, a [`db::Tx`].
+/// Methods of a handle only read. Functions that change rows take the transaction, a [`db::Tx`].
 #[macro_export]
 macro_rules! handle {
     ($(#[$doc:meta])* $handle:ident) => {

@@ -1,4 +1,4 @@
-//! Error messages for people.
+//! Human-readable error messages.
 
 use std::error::Error;
 

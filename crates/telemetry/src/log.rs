@@ -18,7 +18,7 @@ impl std::fmt::Display for BadFilter {
 
 impl std::error::Error for BadFilter {}
 
-/// Format of log events.
+/// Format of the log: text or JSON.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
     /// Human-readable lines.

@@ -15,8 +15,8 @@ pub const RELATIVE_ERROR: f64 = 0.002_5;
 pub const VALUE_MIN: f64 = 1e-6;
 /// Maximum value. Larger values count as this value.
 pub const VALUE_MAX: f64 = 1e9;
-/// Maximum number of buckets. Beyond it the two lowest are merged: small quantiles lose their error bound, the others keep
-/// theirs. Values within a factor of 160 never reach the limit.
+/// Maximum number of buckets. Beyond this number the two lowest buckets are merged: small quantiles lose their error bound, the
+/// others keep theirs. Values within a factor of 160 never reach the limit.
 pub const BUCKETS_MAX: usize = 1_024;
 /// Maximum bytes of the text form: every bucket with a count of twenty digits.
 pub const TEXT_BYTES_MAX: usize = 32 << 10;
@@ -73,7 +73,7 @@ impl Sketch {
         }
     }
 
-    /// Counts everything that `other` counted.
+    /// Adds the counts of `other` to this sketch.
     pub fn merge(&mut self, other: &Self) {
         self.zeros = self.zeros.saturating_add(other.zeros);
         self.sum += other.sum;

@@ -17,7 +17,7 @@ use http::{HeaderValue, StatusCode};
 /// `Cache-Control` of assets, which never expire: their URL contains a hash of their content.
 const FOREVER: &str = "public, max-age=31536000, immutable";
 
-/// An asset with its response.
+/// A style or a script: content, compressed content and URL path.
 struct Asset {
     name: &'static str,
     kind: &'static str,

@@ -116,7 +116,6 @@ impl Cell {
         text.split([' ', '/', '-', '\n']).any(|word| word.chars().count() > CHARS_MAX)
     }
 
-    /// Creates a cell with a number.
     pub(crate) fn number(value: i64) -> Self {
         Self::Number(format::number(value))
     }

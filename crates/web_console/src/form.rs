@@ -20,7 +20,7 @@ pub(crate) struct Form {
 #[template(path = "fields.html")]
 pub(crate) struct Fields(Vec<Field>);
 
-/// A field of a form.
+/// A form field with its label and initial value.
 pub(crate) struct Field {
     name: &'static str,
     label: &'static str,
@@ -37,7 +37,7 @@ enum Kind {
     Lines(u8),
     Choice(Vec<(String, String)>),
     Checkbox,
-    /// Values, each with whether it is checked.
+    /// Values, each with a flag: whether its checkbox is checked.
     Checkboxes(Vec<(&'static str, bool)>),
     Hidden,
 }
@@ -57,7 +57,6 @@ impl Field {
         Self::of(name, label, Kind::NewPassword)
     }
 
-    /// Creates a search field.
     pub(crate) fn search(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Line("search"))
     }
@@ -102,7 +101,6 @@ impl Field {
         Self::choice(name, label, std::iter::once(none).chain(options)).required()
     }
 
-    /// Creates a checkbox.
     pub(crate) fn checkbox(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Checkbox)
     }
@@ -119,7 +117,6 @@ impl Field {
         Self::of(name, label, Kind::Checkboxes(boxes))
     }
 
-    /// Creates a hidden field.
     pub(crate) fn hidden(name: &'static str, value: impl Into<String>) -> Self {
         Self::of(name, "", Kind::Hidden).value(value)
     }

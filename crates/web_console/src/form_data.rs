@@ -60,7 +60,6 @@ impl FormData {
         self.text("csrf")
     }
 
-    /// Returns whether a checkbox is checked.
     pub(crate) fn is_checked(&self, name: &str) -> bool {
         self.field(name).is_some()
     }

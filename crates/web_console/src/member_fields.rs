@@ -7,7 +7,6 @@ use crate::failure::Failure;
 use crate::form::Field;
 use crate::form_data::FormData;
 
-/// Seconds in a day.
 const DAY: i64 = 86_400;
 /// Maximum days that a field accepts: a hundred years.
 const DAYS_MAX: f64 = 36_500.0;
@@ -36,7 +35,7 @@ enum Kind {
     /// Seconds, shown as days.
     Days,
     Flag,
-    /// An object of a list without further members. The checkbox adds or removes it.
+    /// A checkbox that adds an object to a list, or removes it. The object has no members except the one that identifies it.
     Object,
     /// Strings, one per line.
     Lines,
@@ -124,7 +123,6 @@ impl MemberField {
         self
     }
 
-    /// Makes the field required.
     pub(crate) const fn required(mut self) -> Self {
         self.required = true;
         self
@@ -135,7 +133,6 @@ impl MemberField {
         self.path.split('/').next().is_some_and(|first| members.contains(&first))
     }
 
-    /// Returns the path of the member.
     #[cfg(test)]
     pub(crate) fn path(&self) -> &'static str {
         self.path
@@ -151,7 +148,7 @@ impl MemberField {
         self.field(self.values(document))
     }
 
-    /// Returns the form field with the value that a form had. Secrets are empty.
+    /// Returns the form field with the value of a submitted form. Secrets are empty.
     pub(crate) fn of_form(&self, form: &FormData) -> Field {
         self.field(match self.kind {
             Kind::Secret => Vec::new(),
@@ -273,7 +270,7 @@ fn is_selected(item: &Value, (name, value): (&str, &str)) -> bool {
     item.get(name).and_then(Value::as_str) == Some(value)
 }
 
-/// Returns the member at a path.
+/// Returns the member at a path. `None` if it is absent.
 fn find<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').try_fold(document, |place, step| match selector(step) {
         Some(wanted) => place.as_array()?.iter().find(|item| is_selected(item, wanted)),

@@ -6,7 +6,6 @@ use axum::response::{Html, IntoResponse, Response};
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// A page in the navigation.
 struct NavigationItem {
     name: &'static str,
     path: &'static str,
@@ -18,7 +17,7 @@ const fn item(name: &'static str, path: &'static str, permission: &'static str) 
     NavigationItem { name, path, permission }
 }
 
-/// The navigation, in groups.
+/// Groups of the navigation: heading and pages.
 const NAVIGATION: &[(&str, &[NavigationItem])] = &[
     (
         "",

@@ -12,7 +12,6 @@ const BACKED_UP: u8 = 1 << 4;
 const HAS_CREDENTIAL: u8 = 1 << 6;
 const HAS_EXTENSIONS: u8 = 1 << 7;
 
-/// Parsed authenticator data.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthenticatorData<'a> {
     pub(crate) rp_id_hash: [u8; 32],

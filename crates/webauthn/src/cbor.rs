@@ -44,7 +44,7 @@ pub(crate) fn read(input: &[u8]) -> Result<(Value<'_>, &[u8]), Error> {
     Ok((value, reader.0))
 }
 
-/// Reads a value that is the whole input.
+/// Reads one value. Rejects input with further bytes after the value.
 pub(crate) fn whole(input: &[u8]) -> Result<Value<'_>, Error> {
     match read(input)? {
         (value, []) => Ok(value),

@@ -1,7 +1,7 @@
 //! `SHA256SUMS`, and its signatures.
 //!
-//! Both are made by the same Ed25519 key: `SHA256SUMS.sig` can be verified with `openssl`, which exists on every machine that installs
-//! a package, and `SHA256SUMS.minisig` with minisign.
+//! Both signatures are made with the same Ed25519 key: `SHA256SUMS.sig` can be verified with `openssl`, which exists on every
+//! machine that installs a package, and `SHA256SUMS.minisig` with minisign.
 
 use std::path::{Path, PathBuf};
 

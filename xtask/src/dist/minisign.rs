@@ -11,7 +11,7 @@ use super::release;
 const PURE: &[u8] = b"Ed";
 /// Algorithm of signatures over a message's BLAKE2b-512: Ed25519.
 const HASHED: &[u8] = b"ED";
-/// Length of the identifier of a key. It is any text; here the beginning of the key's SHA-256.
+/// Length of the identifier of a key. The identifier may be any text; here it is the beginning of the key's SHA-256.
 const ID_OCTETS: usize = 8;
 /// Length of an Ed25519 public key, which is the end of its SubjectPublicKeyInfo.
 const PUBLIC_OCTETS: usize = 32;
@@ -79,7 +79,6 @@ impl Signing<'_> {
         Ok((id, public))
     }
 
-    /// Signs the bytes of a file.
     fn sign(&self, file: &Path) -> Result<Vec<u8>, Failure> {
         let signature = self.work.join("signature");
         sign_bytes(self.key, file, &signature)?;

@@ -57,9 +57,9 @@ pub struct DeployedCertificate {
 /// The state of an agent's state directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentStatus {
-    /// Id of the agent.
+    /// Id that the server assigned to the agent.
     pub agent: Uuid,
-    /// Name of the agent.
+    /// Name with which the agent was enrolled.
     pub name: String,
     /// URL of the agent's server.
     pub server: String,
@@ -67,7 +67,7 @@ pub struct AgentStatus {
     pub certificate_not_after: i64,
     /// Number of interrupted deployments. The next start undoes them.
     pub cut_off: usize,
-    /// The deployed certificates.
+    /// Certificates that the agent has deployed on this host.
     pub certificates: Vec<DeployedCertificate>,
 }
 
@@ -184,7 +184,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes the CSR of a deployed certificate. It is no longer needed.
+    /// Removes the CSR of a deployed certificate, because the CSR is no longer needed.
     fn remove_csrs_for_key(&self, spki: &str) -> Result<(), StateError> {
         for path in self.files("csr", "json") {
             let made: Option<NewCsr> = read_json(&path).unwrap_or_default();

@@ -49,7 +49,7 @@ pub enum AgentRunError {
     /// The directory already contains an enrolled agent.
     #[error("this host is already the agent {name} of {server}: remove {folder} to enrol it again")]
     Enrolled {
-        /// Name of the agent.
+        /// Name of the agent that is already enrolled.
         name: String,
         /// URL of the agent's server.
         server: String,
@@ -73,7 +73,7 @@ impl From<ApiError> for AgentRunError {
     }
 }
 
-/// Result of a round of work.
+/// Counts of the jobs that [`Agent::work_once`] ran.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct WorkReport {
     /// Number of jobs that succeeded.
@@ -127,7 +127,7 @@ impl Agent {
         folder.status()?.ok_or_else(|| AgentRunError::NotEnrolled(options.state.clone()))
     }
 
-    /// Returns the locally stored state of the agent in a directory, without a network request. `None` when there is no agent.
+    /// Returns the status of the agent whose state directory is `state`, without a network request. `None` when there is no agent.
     ///
     /// # Errors
     /// [`AgentRunError`] when the directory cannot be read.
@@ -138,8 +138,8 @@ impl Agent {
         Ok(Folder::new(state)?.status()?)
     }
 
-    /// Changes the server address of the agent in a directory. It takes effect at the agent's next start. Does nothing when there
-    /// is no agent.
+    /// Changes the server address of the agent whose state directory is `state`. The change takes effect at the agent's next start.
+    /// Does nothing when there is no agent.
     ///
     /// # Errors
     /// [`AgentRunError`] when the directory cannot be read or written.
@@ -149,8 +149,8 @@ impl Agent {
         Ok(folder.write_settings(&Settings { server: server.to_owned(), ..settings })?)
     }
 
-    /// Returns the targets that the server has for the agent in a directory, without passwords. Another process may use the
-    /// directory at the same time.
+    /// Requests from the server the targets of the agent whose state directory is `state`, without passwords. Another process may
+    /// use the directory at the same time.
     ///
     /// # Errors
     /// [`AgentRunError`], also when the server is unreachable.

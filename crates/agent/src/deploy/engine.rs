@@ -80,7 +80,7 @@ pub enum DeployError {
 }
 
 coded::named! {
-    /// Outcome of a deployment.
+    /// Outcome of a deployment, as the agent reports it to the server.
     pub enum Outcome: "outcome of a deployment" {
         /// Files were written and the server reloaded. The endpoint of the target, if any, serves the certificate.
         Deployed => "deployed",
@@ -98,7 +98,7 @@ coded::named! {
 /// Result of a deployment, with its errors and the replaced files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
-    /// Outcome of the deployment.
+    /// Outcome of the deployment, such as `deployed` or `rolled_back`.
     pub outcome: Outcome,
     /// The error, if the deployment failed.
     pub error: Option<String>,

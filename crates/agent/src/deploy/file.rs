@@ -50,7 +50,7 @@ pub enum FileError {
     /// The operating system returned an error.
     #[error("{path}: cannot {what}: {reason}")]
     System {
-        /// Path of the file.
+        /// Path of the file that caused the error.
         path: PathBuf,
         /// The attempted operation.
         what: &'static str,
@@ -214,7 +214,7 @@ fn open_folder(path: &Path) -> Result<OwnedFd, FileError> {
     Ok(fd)
 }
 
-/// Checks the parent directories. For them the sticky bit is enough: only the owner of an entry can rename it.
+/// Checks the parent directories. For a parent directory the sticky bit is enough: only the owner of an entry can rename it.
 fn check_ancestors(folder: &Path) -> Result<(), FileError> {
     for ancestor in folder.ancestors().skip(1) {
         let stat = rustix::fs::stat(ancestor).map_err(|error| refused(ancestor, "look at", error))?;

@@ -63,7 +63,7 @@ pub enum HookError {
     Failed {
         /// The program with its arguments.
         command: String,
-        /// The exit status.
+        /// Exit status of the command, as text.
         status: String,
         /// The last part of the command's output.
         output: String,
@@ -147,7 +147,7 @@ impl Hook {
         }
     }
 
-    /// Starts the command with an environment of its own: the agent's may contain secrets.
+    /// Starts the command with a separate environment, because the agent's environment may contain secrets.
     fn start(&self, of: &Program) -> Result<Child, HookError> {
         let (program, arguments) = of.argv.split_first().ok_or_else(|| HookError::Start {
             command: String::new(),
@@ -260,7 +260,7 @@ fn describe_exit_status(status: ExitStatus) -> String {
     }
 }
 
-/// Formats a general name for people, without its type.
+/// Formats a general name as human-readable text, without its type.
 pub(crate) fn name_text(name: &x509::GeneralName) -> String {
     use x509::GeneralName as G;
     match name {

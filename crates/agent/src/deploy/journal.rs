@@ -40,13 +40,13 @@ pub(crate) struct Journal {
     pub(crate) reload: Option<Hook>,
 }
 
-/// Index of a backup.
+/// List of the files in a backup.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Manifest {
     pub(crate) files: Vec<BackupFile>,
 }
 
-/// One file of a backup. Its content is in the file named by its position.
+/// One file of a backup. Its content is stored in a file that is named after the position of this entry in the manifest.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct BackupFile {
     /// Path as given in the target. Links are resolved again on restore.

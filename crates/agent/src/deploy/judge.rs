@@ -1,4 +1,4 @@
-//! Checks whether the policy of this host allows what a target needs.
+//! Checks whether the policy of this host allows the files, commands and endpoint of a target.
 
 use super::file::{Attributes, FileError, TargetFile};
 use super::plan::{DirectoryOwner, NeededFile, TargetRequirements};
@@ -63,7 +63,8 @@ pub(crate) fn judge_file(
     }
 }
 
-/// Checks whether the agent may connect to the endpoint. Resolves a host name without its own rule only if some rule has its port.
+/// Checks whether the agent may connect to the endpoint. Resolves the host name only if no rule names the host, but some rule has
+/// the endpoint's port.
 pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<DeniedAction> {
     if policy.names(endpoint) {
         return None;

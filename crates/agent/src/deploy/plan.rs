@@ -78,7 +78,7 @@ fn target_commands(target: &Target) -> DefaultCommands {
 }
 
 impl TargetRequirements {
-    /// Returns the needs of `target`. `own` is the agent's directory for this target, for the files of `exec`.
+    /// Returns the files and commands that `target` needs. `own` is the agent's directory for this target, for the files of `exec`.
     pub(crate) fn of(target: &Target, own: &Path) -> Self {
         match target {
             Target::Exec(exec) => exec_needs(exec, own),
@@ -227,7 +227,8 @@ fn keystore_content(store: &KeystoreTarget, material: &Material) -> Result<Conte
     })
 }
 
-/// Returns the needs of an `exec` target. Its command acts as the reload command, so a rollback runs it again with the old files.
+/// Returns the files and the command that an `exec` target needs. The command acts as the reload command, so a rollback runs it
+/// again with the old files.
 fn exec_needs(exec: &ExecTarget, own: &Path) -> TargetRequirements {
     let told = MaterialPaths {
         cert: own.join("cert.pem"),

@@ -1,4 +1,4 @@
-//! Deployment targets: data read from JSON or TOML. [`Deployer`](super::Deployer) uses them.
+//! Configuration of deployment targets, read from JSON or TOML and used by [`Deployer`](super::Deployer).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ pub struct PemTarget {
     /// File with the leaf alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<FileSpec>,
-    /// File with the certificates above the leaf.
+    /// File with the chain without the leaf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain: Option<FileSpec>,
     /// File with leaf and chain.
@@ -78,10 +78,10 @@ pub struct PemTarget {
     /// Name of the secret in Envoy's resource. Default: "server_cert".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
-    /// Command that checks the server's configuration; `[]` for none. Default: the command of the kind.
+    /// Command that checks the server's configuration; `[]` for none. Default: the command of the target's kind, see [`Target`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validate: Option<HookCommand>,
-    /// Command that reloads the server; `[]` for none. Default: the command of the kind.
+    /// Command that reloads the server; `[]` for none. Default: the command of the target's kind, see [`Target`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload: Option<HookCommand>,
     /// Timeout of each hook in seconds. Default: 60.
@@ -126,15 +126,16 @@ pub struct KeystoreTarget {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeystoreFormat {
-    /// PKCS#12 (RFC 7292). Every Java since 8u60 reads it, whatever the file extension.
+    /// PKCS#12 (RFC 7292). Every Java since 8u60 reads it, with any file extension.
     #[default]
     Pkcs12,
     /// Sun's own format, for software that reads no other. Its encryption is weak (SHA-1, no iterations).
     Jks,
 }
 
-/// A command that deploys by itself. It gets the paths in `BULLA_CERT`, `BULLA_CHAIN`, `BULLA_FULLCHAIN` and `BULLA_KEY`, and the
-/// fingerprint in `BULLA_FINGERPRINT`. Its standard input is JSON with the same values, names and dates.
+/// A command that deploys the files itself. The environment variables `BULLA_CERT`, `BULLA_CHAIN`, `BULLA_FULLCHAIN` and
+/// `BULLA_KEY` contain the files' paths, and `BULLA_FINGERPRINT` contains the fingerprint. The standard input is JSON with the same
+/// values, names and dates.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecTarget {

@@ -48,7 +48,7 @@ pub enum VerifyError {
     /// The handshake failed.
     #[error("{address}: {reason}")]
     NoAnswer {
-        /// Address of the endpoint.
+        /// Address and port that were probed.
         address: SocketAddr,
         /// Phase that failed, and the error.
         reason: String,
@@ -56,7 +56,7 @@ pub enum VerifyError {
     /// The endpoint serves another certificate.
     #[error("{address} serves the certificate {served}, not {expected}")]
     Other {
-        /// Address of the endpoint.
+        /// Address and port that were probed.
         address: SocketAddr,
         /// Fingerprint of the served certificate.
         served: Fingerprint,
@@ -150,7 +150,7 @@ async fn allowed(verify: &Verify, policy: &Policy) -> Result<Vec<SocketAddr>, Ve
 
 pub(crate) async fn resolve(verify: &Verify) -> Result<Vec<SocketAddr>, VerifyError> {
     let unknown = |reason: String| VerifyError::Resolve { host: verify.host.clone(), reason };
-    // Use the system's resolver, so that the host's own view counts, including /etc/hosts.
+    // Use the system's resolver, so that the result is the same as for other programs of the host, including /etc/hosts.
     let found = tokio::net::lookup_host((verify.host.as_str(), verify.port)).await;
     let addresses: Vec<_> = found.map_err(|error| unknown(error.to_string()))?.take(ADDRESSES_MAX).collect();
     if addresses.is_empty() { Err(unknown("no address".to_owned())) } else { Ok(addresses) }

@@ -6,14 +6,14 @@ use super::handle::Agents;
 use db::{BulkStatement, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::states::DeploymentState;
 
-/// A requested deployment.
+/// A deployment that a run requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewDeployment {
     /// The run that the deployment is part of: a row of table `jobs`.
     pub job: i64,
-    /// Id of the target.
+    /// Id of the target to deploy to.
     pub target: Uuid,
-    /// Id of the agent.
+    /// Id of the agent that deploys.
     pub agent: Uuid,
     /// Id of the managed certificate.
     pub certificate: Uuid,
@@ -40,12 +40,12 @@ pub struct DeploymentResult {
     pub at_us: i64,
 }
 
-/// A deployment as stored.
+/// A requested deployment and its latest result.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeploymentRow {
     /// Row id of the deployment.
     pub id: i64,
-    /// The requested deployment.
+    /// Run, target, agent and certificate of the deployment.
     pub asked: NewDeployment,
     /// Same as [`DeploymentResult::state`].
     pub state: DeploymentState,
@@ -53,7 +53,7 @@ pub struct DeploymentRow {
     pub attempts: i64,
     /// Error of the last attempt.
     pub error: Option<String>,
-    /// SHA-256 of the leaf that the endpoint served afterwards.
+    /// SHA-256 of the leaf that the endpoint served after the last attempt.
     pub served: Option<[u8; 32]>,
     /// Time of the last change, µs.
     pub updated_at_us: i64,
@@ -108,13 +108,13 @@ FROM deployments WHERE certificate = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
 /// Filter for listing deployments. All given conditions must hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeploymentFilter {
-    /// Id of the managed certificate.
+    /// Only deployments of this managed certificate.
     pub certificate: Option<Uuid>,
-    /// Id of the target.
+    /// Only deployments to this target.
     pub target: Option<Uuid>,
-    /// Id of the agent.
+    /// Only deployments by this agent.
     pub agent: Option<Uuid>,
-    /// State of the deployment.
+    /// Only deployments in this state.
     pub state: Option<DeploymentState>,
 }
 
@@ -175,7 +175,7 @@ pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<()
 }
 
 /// Stores the results of deployments in one statement. Skips deployments that are already deployed, unchanged or cancelled. Returns
-/// the others.
+/// job and target of each stored result.
 ///
 /// # Errors
 /// Database errors.

@@ -12,7 +12,7 @@ pub struct AgentTokenRow {
     pub id: Uuid,
     /// Labels that the token's agent gets, as a JSON object.
     pub labels: String,
-    /// Actor that created the token.
+    /// Actor that created the token, such as `user:alice`.
     pub created_by: String,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -46,7 +46,7 @@ ORDER BY id DESC LIMIT ?2";
 pub(super) const PURGE: &str = "-- agent_tokens_purge
 DELETE FROM agent_tokens WHERE expires_at < ?1";
 
-/// Inserts a token by its SHA-256.
+/// Inserts a token, identified by the SHA-256 of its secret.
 ///
 /// # Errors
 /// Database errors.

@@ -1,4 +1,4 @@
-//! Tables of agents: tokens, rows, labels, groups, targets and deployments.
+//! Tables of agents: enrolment tokens, agents, labels, groups, targets and deployments.
 
 mod deployments;
 mod enrolment;
@@ -21,13 +21,13 @@ use db::{
 pub use handle::Agents;
 use store::states::{JobKind, JobState};
 
-/// Maximum number of labels in a selection. Each is a condition of the statement.
+/// Maximum number of labels in a selector. Each label adds a condition to the SQL statement.
 pub const SELECTOR_LABELS_MAX: usize = 8;
 
-/// An agent as stored.
+/// An enrolled or retired agent, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentRow {
-    /// Id of the agent.
+    /// Id of the agent, which the agent's client certificate contains in a URI.
     pub id: Uuid,
     /// Unique name.
     pub name: String,
@@ -43,7 +43,7 @@ pub struct AgentRow {
     pub revision: i64,
     /// Time of the enrolment, µs.
     pub enrolled_at_us: i64,
-    /// Time of the last poll, µs, to the minute.
+    /// Time of the last poll in µs, accurate to a minute.
     pub last_seen_at_us: i64,
     /// Time of the retirement, µs.
     pub retired_at_us: Option<i64>,
@@ -54,11 +54,11 @@ pub struct AgentRow {
 pub struct AgentFacts {
     /// Host name.
     pub hostname: String,
-    /// Operating system of the host.
+    /// Operating system of the host, such as `linux`.
     pub os: String,
-    /// Processor architecture.
+    /// Processor architecture, such as `x86_64`.
     pub arch: String,
-    /// Version of the agent.
+    /// Version of the agent program.
     pub version: String,
     /// IP addresses, as a JSON array.
     pub addresses: String,
@@ -80,9 +80,9 @@ pub struct AgentFilter {
 /// Numbers of online and offline agents.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AgentCounts {
-    /// Agents seen since the given time.
+    /// Number of agents seen since `seen_from_us` of the query.
     pub online: i64,
-    /// Agents not seen since the given time.
+    /// Number of agents not seen since `seen_from_us` of the query.
     pub offline: i64,
 }
 
@@ -504,7 +504,7 @@ impl Agents<'_> {
     }
 }
 
-/// Builds the statement of a page and its parameters. It contains only the conditions that are set.
+/// Builds the statement of a page and its parameters. The statement contains only the conditions that are set.
 fn agents_page_statement(filter: &AgentFilter, begin: String, limit: i64) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = vec![begin.into()];
     let mut conditions = vec!["a.name > ?1".to_owned()];

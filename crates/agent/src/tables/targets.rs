@@ -6,10 +6,10 @@ use super::handle::Agents;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{SealedColumn, sealed_column};
 
-/// A target as stored.
+/// A deployment target of an agent, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetRow {
-    /// Id of the target.
+    /// Id of the target, UUIDv7.
     pub id: Uuid,
     /// Name, kind, agent and configuration of the target.
     pub settings: TargetSettings,
@@ -21,7 +21,7 @@ pub struct TargetRow {
     pub updated_at_us: i64,
 }
 
-/// Settings of a target.
+/// Name, agent, kind and configuration of a target.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetSettings {
     /// Unique name.
@@ -32,7 +32,7 @@ pub struct TargetSettings {
     pub kind: String,
     /// Configuration as JSON, without passwords.
     pub config: String,
-    /// Sealed JSON with the passwords. Bound to this table, the target's id, and column `secrets`.
+    /// Sealed JSON with the passwords. The associated data (AAD) is this table, the target's id, and column `secrets`.
     pub secrets: Option<Vec<u8>>,
 }
 

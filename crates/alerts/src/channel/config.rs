@@ -43,7 +43,7 @@ pub struct ChatConfig {
     pub url: Secret,
 }
 
-/// Configuration of PagerDuty.
+/// Configuration of a PagerDuty channel (Events API v2).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pagerduty {
@@ -54,7 +54,7 @@ pub struct Pagerduty {
     pub url: String,
 }
 
-/// Configuration of Opsgenie.
+/// Configuration of an Opsgenie channel (Alert API).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Opsgenie {
@@ -65,7 +65,7 @@ pub struct Opsgenie {
     pub url: String,
 }
 
-/// Configuration of e-mail.
+/// Configuration of an e-mail channel (SMTP).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Smtp {

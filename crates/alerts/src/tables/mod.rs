@@ -74,9 +74,9 @@ pub struct NewAlert {
     pub kind: String,
     /// Subject of the alert, such as `certificate/UUID`.
     pub subject: String,
-    /// Severity of the alert.
+    /// Severity, from the event or the expiry threshold that raises the alert.
     pub severity: Severity,
-    /// Title in one line, for people.
+    /// Human-readable title in one line.
     pub title: String,
     /// Attributes as JSON.
     pub attributes: String,
@@ -88,24 +88,24 @@ pub struct NewAlert {
     pub escalate_at_us: Option<i64>,
 }
 
-/// An alert as stored.
+/// A raised alert, as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertRow {
     /// Row id of the alert.
     pub row: i64,
     /// Public id of the alert.
     pub id: Uuid,
-    /// Kind of the alert.
+    /// Kind of the alert, such as `certificate.expiring`.
     pub kind: String,
-    /// Subject of the alert.
+    /// Subject of the alert, such as `certificate/UUID`.
     pub subject: String,
     /// Severity of the alert.
     pub severity: Severity,
-    /// Title in one line, for people.
+    /// Human-readable title in one line.
     pub title: String,
     /// Attributes as JSON.
     pub attributes: String,
-    /// State of the alert.
+    /// Whether the alert is open, acknowledged or resolved.
     pub state: AlertState,
     /// Id of the silence that suppresses notifications.
     pub silenced_by: Option<Uuid>,
@@ -132,9 +132,9 @@ pub struct AlertDeliveryRow {
     pub alert: i64,
     /// Id of the channel.
     pub channel: Uuid,
-    /// Reason for the message.
+    /// Whether the message is about a raised, an escalated or a resolved alert.
     pub reason: MessageReason,
-    /// State of the delivery.
+    /// Whether the message waits for an attempt or a digest, was sent, or has failed for the last time.
     pub state: DeliveryState,
     /// Number of attempts so far.
     pub attempts: i64,
@@ -155,7 +155,7 @@ pub struct NewAlertDelivery {
     pub alert: i64,
     /// Id of the channel.
     pub channel: Uuid,
-    /// Reason for the message.
+    /// Whether the message is about a raised, an escalated or a resolved alert.
     pub reason: MessageReason,
     /// Initial state: waiting, or held for the digest.
     pub state: DeliveryState,
@@ -546,7 +546,7 @@ impl Alerts<'_> {
         })
     }
 
-    /// Returns alerts by their rows.
+    /// Returns the alerts with these row ids.
     ///
     /// # Errors
     /// Database errors.

@@ -1,6 +1,6 @@
-//! The last point of an audit log chain.
+//! The head of an audit log chain: position and hash of its last event.
 
-/// The last point of a chain.
+/// Position and hash of the last event of a chain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AuditHead {
     /// Number of the chain.

@@ -21,7 +21,7 @@ use crate::statement::{BulkStatement, ModuleStatements};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 
-/// An event of the audit log.
+/// An event to append to the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditEvent {
     /// Time of the event, µs.
@@ -36,7 +36,7 @@ pub struct AuditEvent {
     pub details: Json,
 }
 
-/// An event as stored.
+/// An event of the audit log as stored, with its position and hash in the chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditRow {
     /// Number of the chain.
@@ -295,7 +295,7 @@ impl Database {
     }
 }
 
-/// Builds the statement of a page and its parameters. It contains only the conditions that are set.
+/// Builds the statement of a page and its parameters. The statement contains only the conditions that are set.
 fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = Vec::new();
     let mut conditions: Vec<String> = Vec::new();

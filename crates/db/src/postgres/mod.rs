@@ -120,7 +120,8 @@ impl Postgres {
             let lock = taken.connected.prepared(SCHEMA_LOCK).await?;
             let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
             transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(SCHEMA_LOCK))?;
-            // Another process may have created the table meanwhile. Only the creation itself ignores this session's cached answer.
+            // Another process may have created the table meanwhile. A second check could return this session's outdated cached
+            // answer. The creation itself does not use that answer.
             let created = transaction.batch_execute(create).await;
             created.map_err(|error| translate(create, error))?;
             transaction.commit().await.map_err(run("-- commit"))?;

@@ -1,5 +1,5 @@
 //! Sessions at a PostgreSQL server that an operator administers through Bulla. Bulla stores nothing there: it creates and drops
-//! roles. The caller dials, so that its guard decides about the address.
+//! roles. The caller opens the TCP connection, so that the caller's egress guard can reject the address.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// Timeout of one statement. The server enforces it, also after this process has ended.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Time that a terminated session has to end, ms.
+/// Time in ms to wait until a terminated session has ended.
 const TERMINATE_MS: u32 = 5_000;
 
 /// Maximum characters of a server's message in an error.
@@ -39,7 +39,7 @@ pub enum RemoteTls {
 pub struct RemoteLogin<'a> {
     /// Host name or address, which the server's certificate must contain.
     pub host: &'a str,
-    /// Name of the database.
+    /// Name of the database to connect to.
     pub database: &'a str,
     /// The role to log in as.
     pub user: &'a str,
@@ -84,7 +84,7 @@ pub struct RemoteSession {
 }
 
 impl RemoteServer {
-    /// Prepares logins. Sends nothing.
+    /// Creates the settings for logins at a server. Sends nothing.
     ///
     /// # Errors
     /// The reason why the roots cannot be used.

@@ -12,7 +12,6 @@ use crate::value::{Row, Value};
 
 /// Interval of probes while the database is unreachable.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// Timeout of a probe.
 pub(super) const PROBE_WITHIN: Duration = Duration::from_secs(1);
 /// Timeout of a read of a few rows, counted from when a connection is available. After it the database counts as unreachable.
 pub(super) const POINT_WITHIN: Duration = Duration::from_secs(5);
@@ -42,7 +41,7 @@ pub(super) enum Reading {
 }
 
 impl Replica {
-    /// Creates a standby. It is connected when first needed.
+    /// Creates a standby. Connects only when a read first needs the standby.
     pub(super) fn new(server: Server, connections: usize, alone: Duration) -> Self {
         Self { pool: Pool::new(server, connections), alone, away: Mutex::default() }
     }
@@ -98,7 +97,6 @@ impl Replica {
         self.pool.taken()
     }
 
-    /// Reads rows from the standby.
     pub(super) async fn rows(
         &self,
         planned: StatementPlanning,

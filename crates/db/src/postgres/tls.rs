@@ -45,7 +45,7 @@ impl SslMode {
     }
 }
 
-/// Creates TLS connections for tokio-postgres.
+/// Connector that creates TLS connections for tokio-postgres.
 #[derive(Clone)]
 pub(super) struct MakeTls {
     config: Arc<ClientConfig>,
@@ -94,7 +94,6 @@ impl MakeTls {
     }
 }
 
-/// Parses certificates in PEM.
 fn parse_roots(pem: &str) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -136,7 +135,8 @@ enum CertificateCheck {
     ChainAndName,
 }
 
-/// Verifies what the mode requires. Always checks that the server has its certificate's key.
+/// Verifier of server certificates, with the checks that the mode requires. Always checks that the server has its certificate's
+/// key.
 #[derive(Debug)]
 struct Verifier {
     checking: CertificateCheck,

@@ -184,8 +184,8 @@ pub(super) fn connect(
         let connection = Connection::open_with_flags_and_vfs(path, flags, index.vfs())?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
-        // Use one plan per statement, whatever its parameters. Otherwise SQLite prepares a statement again for each new value if
-        // statistics exist, a third of the cost of reading a row (https://sqlite.org/queryplanner-ng.html#qpstab).
+        // Use one plan per statement for all parameter values. Otherwise, if statistics exist, SQLite prepares a statement again
+        // for each new value. That costs a third of reading a row (https://sqlite.org/queryplanner-ng.html#qpstab).
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         for (name, value) in [

@@ -35,9 +35,9 @@ pub struct JoinOptions {
     pub ca_pem: Option<String>,
     /// SHA-256 of the server's certificate, or of a CA certificate in the chain that it sends.
     pub ca_sha256: Option<Fingerprint>,
-    /// Name of the member. Default: chosen by the control plane.
+    /// Name of the agent or node. Default: chosen by the control plane.
     pub name: Option<String>,
-    /// State directory of the member.
+    /// State directory on the host: its key and certificate are stored there.
     pub state: PathBuf,
 }
 

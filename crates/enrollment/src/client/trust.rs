@@ -101,7 +101,7 @@ impl ServerCertVerifier for Pinned {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // A pinned leaf needs no chain check. That the server has its key is checked below.
+        // A pinned leaf needs no chain check. The signature check below proves that the server has the leaf's key.
         if Fingerprint::of(leaf) == self.pin {
             return Ok(ServerCertVerified::assertion());
         }

@@ -18,7 +18,7 @@ use crate::jose::{JwsKey, flattened_hmac, from_base64url};
 use crate::tables;
 use crate::tables::IssuerAccount;
 
-/// A registered account.
+/// An account that is registered at the ACME server.
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) key: JwsKey,

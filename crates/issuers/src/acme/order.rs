@@ -298,7 +298,7 @@ fn alternates(reply: &Reply) -> Vec<String> {
     targets.take(ALTERNATES_MAX).collect()
 }
 
-/// Returns whether the chain's top certificate is `name`, or is signed by it.
+/// Returns whether a common name in the subject or issuer of the chain's top certificate contains `name`, ignoring case.
 fn leads_to(chain: &[Vec<u8>], name: &str) -> bool {
     let wanted = name.to_lowercase();
     let top = chain.last().and_then(|der| Certificate::parse(der).ok());

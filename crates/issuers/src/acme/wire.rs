@@ -131,7 +131,7 @@ impl Problem {
         self.kind.strip_prefix("urn:ietf:params:acme:error:").unwrap_or(&self.kind)
     }
 
-    /// Formats the problem for people.
+    /// Formats the problem as human-readable text.
     pub(super) fn text(&self) -> String {
         let mut text = match self.code() {
             "" | "about:blank" => self.detail.clone(),

@@ -18,7 +18,7 @@ use crate::vault::check_path;
 /// Timeout of a request.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Configuration of the transit engine.
+/// Server, key and token of a transit secrets engine.
 #[derive(Clone, Debug)]
 pub struct TransitConfig {
     /// URL of the server, such as `https://vault.example.net:8200`.

@@ -46,7 +46,7 @@ pub enum PublisherConfig {
     },
     /// A configured program, run as `argv… present|cleanup NAME VALUE`.
     Exec {
-        /// Name of the configured program.
+        /// Name of the program in the server's configuration, `[programs.NAME]`.
         program: ProgramName,
         /// Timeout of a run in seconds, if shorter than the program's own.
         #[serde(default)]
@@ -98,7 +98,7 @@ pub struct Propagation {
     pub servers: Vec<SocketAddr>,
     /// Port of authoritative servers that are found by name.
     pub port: u16,
-    /// Maximum wait in seconds.
+    /// Maximum time to wait until all authoritative servers have the record, in seconds.
     pub wait_seconds: u32,
     /// Polling interval in milliseconds.
     pub interval_ms: u32,

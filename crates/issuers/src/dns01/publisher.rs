@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 
-/// A TXT record.
+/// A TXT record that answers a dns-01 challenge.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct TxtRecord {
     /// Owner name of the record, without the trailing dot.
@@ -14,12 +14,12 @@ pub struct TxtRecord {
     pub value: String,
 }
 
-/// Reason why a record was not published, for people.
+/// Human-readable reason why a record was not published.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct PublishError(pub String);
 
-/// Publishes and removes DNS records. Both methods must be idempotent.
+/// A publisher of DNS records, which also removes them. Both methods must be idempotent.
 pub trait Publisher: Send + Sync + Debug {
     /// Adds the record; other records with the same name stay.
     ///

@@ -157,7 +157,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, IssuerError> {
     }
 }
 
-/// Guard of an open listener.
+/// Guard that keeps a challenge listener open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ListenGuard {
     responders: Responders,

@@ -22,7 +22,7 @@ pub struct ConfiguredIssuer {
     pub id: Uuid,
     /// Unique name.
     pub name: String,
-    /// Type of the issuer.
+    /// Type of the issuer, such as `acme`.
     pub kind: IssuerKind,
     /// Configuration without secrets, JSON.
     pub config: String,
@@ -62,7 +62,7 @@ pub struct IssuerHealth {
     pub last_success_at_us: Option<i64>,
     /// Time of the last error, µs.
     pub last_error_at_us: Option<i64>,
-    /// Code of the last error.
+    /// Stable name of the last error's kind.
     pub last_error_code: Option<String>,
     /// Text of the last error.
     pub last_error: Option<String>,
@@ -92,7 +92,7 @@ pub struct IssuerOrder {
     pub url: Option<String>,
     /// The issued chain: concatenated DER certificates.
     pub chain: Option<Vec<u8>>,
-    /// Start time, µs.
+    /// Creation time of the order, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
 }
 

@@ -31,7 +31,7 @@ pub struct Counts {
     pub hits: u64,
     /// Names that were not in the cache.
     pub misses: u64,
-    /// Lookups that waited for one in progress.
+    /// Lookups that waited for another lookup of the same name.
     pub joined: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Exchanges messages with one name server that are not about addresses: other record types, and updates (RFC 2136).
+//! Exchange of DNS messages with one name server, other than address lookups: other record types, and updates (RFC 2136).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -47,7 +47,7 @@ pub enum Recursion {
     NotDesired,
 }
 
-/// Queries one server for records and returns its response, whatever its response code. Each packet has the timeout `each`; see
+/// Queries one server for records and returns its response, with any response code. Each packet has the timeout `each`; see
 /// [`exchange`].
 ///
 /// # Errors

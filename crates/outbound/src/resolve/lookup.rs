@@ -27,7 +27,7 @@ pub(crate) struct Question {
     pub(crate) kind: Kind,
 }
 
-/// Addresses of one family.
+/// Addresses of a name in one family, IPv4 or IPv6.
 #[derive(Debug)]
 pub(crate) struct FamilyAddresses {
     pub(crate) addresses: Vec<IpAddr>,
@@ -50,7 +50,7 @@ pub(crate) struct Lookups {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Sends queries to the upstreams. Separate from the cache, so that queries in progress do not keep the cache alive.
+/// Sender of queries to the upstreams. Separate from the cache, so that queries in progress do not keep the cache alive.
 struct Querier {
     upstreams: Vec<Upstream>,
     room: Semaphore,
@@ -136,7 +136,8 @@ impl Querier {
         }
     }
 
-    /// Queries all upstreams concurrently. The first success wins; a failure waits some time for the others.
+    /// Queries all upstreams concurrently. Returns the first success. After a failure, waits a limited time for the other
+    /// upstreams.
     async fn ask(&self, name: &WireName, kind: Kind, patience: Patience) -> Result<Message, ResolveError> {
         // The semaphore is never closed; on an error there would be no limit.
         let _room = self.room.acquire().await;

@@ -45,13 +45,12 @@ use name::WireName;
 pub const UPSTREAMS_MAX: usize = 8;
 /// Lifetime of results without a TTL: TTL zero (RFC 1035 section 3.2.1), literal addresses and the hosts file.
 const TRANSACTION: Duration = Duration::from_secs(5);
-/// Remaining part of a result's lifetime, as a divisor, at which the result is prefetched.
+/// Divisor of a result's lifetime: the result is prefetched when less than this part, a tenth, remains.
 const PREFETCH_PARTS: u32 = 10;
 /// Minimum lifetime of results that are prefetched. Scans rarely need a result again within a shorter time.
 const PREFETCH_LIFE_MIN: Duration = Duration::from_secs(5);
 /// Maximum concurrent prefetches; further names are queried after their expiry.
 const PREFETCHES_MAX: usize = 64;
-/// Timeout of a prefetch.
 const PREFETCH_LIMIT: Duration = Duration::from_secs(5);
 /// Time to wait for the second address family after the first. RFC 8305 section 3 recommends 50 ms for interactive use; a scan
 /// prefers complete results.

@@ -22,8 +22,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            // About a kilobyte each with the cache's overhead. Caching does not help a name that is queried once; repeated names
-            // come within a short time.
+            // About a kilobyte each with the cache's overhead. Caching helps only names that are queried again, and these
+            // repetitions follow within a short time.
             cache_entries: 8_192,
             in_flight: 1_024,
             failure_lifetime: Duration::from_secs(1),

@@ -128,7 +128,7 @@ impl Upstream {
         self.no_edns.store(true, Ordering::Relaxed);
     }
 
-    /// Sends a query, over TCP if the response does not fit into UDP. Returns the response, whatever its code.
+    /// Sends a query, over TCP if the response does not fit into UDP. Returns the response, with any response code.
     pub(crate) async fn ask(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
         let give_up = Instant::now() + patience.give_up;
         let answer = self.query_over_udp(query.clone(), patience).await?;

@@ -29,7 +29,7 @@ pub enum IdempotencyState {
     Different,
 }
 
-/// Starts the first request of a key, or takes over one that has expired or whose server crashed.
+/// Records the start of the first request with a key. Takes over a request that has expired or whose server crashed.
 const BEGIN: &str = "-- access_idempotency_begin
 INSERT INTO access_idempotency (key_hash, body_hash, begun_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (key_hash) DO UPDATE SET body_hash = excluded.body_hash, begun_at = excluded.begun_at,
@@ -53,8 +53,8 @@ DELETE FROM access_idempotency WHERE expires_at <= ?1";
 pub(crate) const SENDS: ModuleStatements = ModuleStatements::of(&[BEGIN, READ, FINISH, ABANDON, EXPIRE], &[]);
 
 impl Access<'_> {
-    /// Starts a request with a key, stored until `expires_at_us`. Takes over a request that started before `given_up_us` and did
-    /// not finish.
+    /// Records the start of a request with an idempotency key, and keeps the record until `expires_at_us`. Takes over a request
+    /// that started before `given_up_us` and did not finish.
     ///
     /// # Errors
     /// Database errors.

@@ -12,7 +12,7 @@ use db::{
 };
 
 named! {
-    /// Kind of an identity.
+    /// Kind of an identity: API token, person or client certificate.
     pub enum IdentityKind: "identity kind" {
         /// An API token. Looked up by the hash of its secret.
         Token => "token",
@@ -23,7 +23,7 @@ named! {
     }
 }
 
-/// An identity as stored.
+/// An API token, a person or a client certificate that may use the API, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Identity {
     /// Id of the identity, UUIDv7.
@@ -46,7 +46,7 @@ pub struct Identity {
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// Actor that created the identity.
+    /// Actor that created the identity, such as `user:alice`.
     pub created_by: String,
     /// Expiry of the identity, µs.
     pub expires_at_us: Option<i64>,
@@ -69,7 +69,7 @@ pub struct NewIdentity {
     pub settings: IdentitySettings,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// Actor that creates the identity.
+    /// Actor that creates the identity, such as `user:alice`.
     pub created_by: String,
 }
 

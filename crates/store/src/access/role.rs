@@ -9,7 +9,7 @@ use db::{Cost, ModuleStatements, Row, StoreError, Tx, Value};
 /// Maximum number of roles that are read. All roles are held in memory.
 const ROLES_MAX: i64 = 1_000;
 
-/// A role as stored.
+/// A named set of permissions, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Role {
     /// Unique name.

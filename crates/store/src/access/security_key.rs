@@ -1,4 +1,4 @@
-//! Security keys of users, and the ceremonies in which they are used.
+//! Security keys of users, and WebAuthn ceremonies.
 
 use coded::named;
 use uuid::Uuid;
@@ -17,7 +17,7 @@ const CEREMONIES_MAX: i64 = 8;
 /// Maximum number of unfinished ceremonies in which the user is not known yet. A further ceremony ends the oldest.
 const UNKNOWN_CEREMONIES_MAX: i64 = 4_096;
 
-/// A security key as stored.
+/// A user's WebAuthn credential, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SecurityKey {
     /// Id of the key, UUIDv7.
@@ -75,7 +75,7 @@ named! {
     }
 }
 
-/// An unfinished ceremony as stored.
+/// An unfinished WebAuthn ceremony as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct KeyCeremony {
     /// SHA-256 of the secret that the browser returns.
@@ -90,17 +90,17 @@ pub struct KeyCeremony {
     pub rp_id: String,
     /// Origin that the browser must report.
     pub origin: String,
-    /// Session that the ceremony belongs to.
+    /// Token hash of the session that the ceremony belongs to, if any.
     pub session: Option<[u8; 32]>,
     /// Whether the user gave the password in this ceremony.
     pub after_password: bool,
-    /// Name of the key to register.
+    /// Name of the key to register. Only for registrations.
     pub name: Option<String>,
-    /// Approval to sign.
+    /// Id of the approval to sign. Only for approvals.
     pub subject: Option<Uuid>,
-    /// SHA-256 of the plan to sign.
+    /// SHA-256 of the plan to sign. Only for approvals.
     pub plan_sha256: Option<[u8; 32]>,
-    /// Nonce of the signature.
+    /// Nonce of the signature. Only for approvals.
     pub nonce: Option<[u8; 32]>,
     /// Start time, µs.
     pub created_at_us: i64,
@@ -108,7 +108,7 @@ pub struct KeyCeremony {
     pub expires_at_us: i64,
 }
 
-/// The signature of an approver.
+/// An approver's signature of a plan, made with a security key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ApprovalSignatureRow {
     /// Identifier of the approval, pending change or enrolment.
@@ -117,7 +117,7 @@ pub struct ApprovalSignatureRow {
     pub actor: String,
     /// SHA-256 of the signed plan.
     pub plan_sha256: [u8; 32],
-    /// Id of the security key.
+    /// Id of the security key that signed.
     pub security_key: Uuid,
     /// JSON with the signature and all data for its verification.
     pub signature: String,
@@ -249,8 +249,8 @@ pub async fn security_keys_in(tx: &mut Tx, identity: Uuid) -> Result<Vec<Securit
     tx.rows(OF_USER, vec![identity.into()]).await?.iter_mut().map(key_row).collect()
 }
 
-/// Stores the use of a security key that still has the counter of `before`. Returns false if another use changed the counter, or
-/// the key was deleted.
+/// Records a use of a security key, if its stored counter still equals the counter of `before`. Returns false if another use
+/// changed the counter, or the key was deleted.
 ///
 /// # Errors
 /// Database errors.
@@ -325,7 +325,7 @@ pub async fn take_key_ceremony(
     tx.row(TAKE_CEREMONY, vec![secret_hash.into()]).await?.map(ceremony_row).transpose()
 }
 
-/// Stores the signature of an approver. It replaces the approver's earlier signature for the same plan.
+/// Stores the signature of an approver, and replaces the approver's earlier signature for the same plan.
 ///
 /// # Errors
 /// Database errors.

@@ -30,14 +30,14 @@ named! {
     }
 }
 
-/// A session as stored.
+/// A browser session of an identity, as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Session {
     /// SHA-256 of the cookie's secret.
     pub token_hash: [u8; 32],
     /// Identity that the session belongs to.
     pub identity: Uuid,
-    /// Grants from the login's groups: roles with scopes as JSON.
+    /// Grants derived from the groups of the login, as JSON: roles with scopes.
     pub grants: String,
     /// IP address of the browser at sign-in.
     pub address: String,

@@ -19,7 +19,7 @@ pub struct SignInLink {
     pub code_hash: [u8; 32],
     /// Identity that requested the link and gets the session.
     pub identity: Uuid,
-    /// Grants from the login's groups of the requesting session, as JSON.
+    /// Grants that the requesting session derived from the groups of its login, as JSON.
     pub grants: String,
     /// Time at which the requesting session's person last authenticated, µs; `None` without a session.
     pub proved_at_us: Option<i64>,
@@ -138,7 +138,7 @@ pub async fn sign_out_others(tx: &mut Tx, identity: Uuid, keep: [u8; 32]) -> Res
     delete_other_sessions(tx, identity, keep).await
 }
 
-/// A password to store.
+/// A user's new password, as a hash.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NewPassword {
     /// Id of the user.
@@ -147,7 +147,7 @@ pub struct NewPassword {
     pub hash: String,
     /// Time when the password was set, µs.
     pub set_at_us: i64,
-    /// Actor that set the password.
+    /// Actor that set the password, such as `user:alice`.
     pub set_by: String,
     /// Session of the user that does not end.
     pub keep: Option<[u8; 32]>,

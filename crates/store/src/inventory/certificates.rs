@@ -1,4 +1,4 @@
-//! Certificates: by fingerprint, by name, in their chains, and with their endpoints.
+//! Lookup of certificates by fingerprint, name or chain, and of their endpoints.
 
 use std::collections::HashMap;
 
@@ -120,7 +120,7 @@ impl Inventory<'_> {
         limit: usize,
     ) -> Result<Page<NamedCertificate>, StoreError> {
         let name = reversed(domain);
-        // "/" is the character after "." and so ends the range.
+        // In ASCII, "/" follows "."; so "/" is the exclusive end of the range.
         let mut parameters: Vec<Value> =
             vec![name.as_str().into(), format!("{name}.").into(), format!("{name}/").into()];
         let first = [Value::Text(String::new()), Value::Int(0), Value::Int(0)];

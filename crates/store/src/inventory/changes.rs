@@ -130,7 +130,7 @@ impl Inventory<'_> {
     }
 }
 
-/// Name of the listing in its cursors.
+/// Name of this listing, by which its cursors are recognized.
 const BETWEEN: &str = "between";
 
 /// Returns the key of a row of a comparison: part, endpoint, and the two scans.

@@ -193,7 +193,7 @@ impl Inventory<'_> {
         })
     }
 
-    /// Returns counts over the whole inventory. Takes the same time at any size. A certificate counts as expiring if it ends
+    /// Returns counts over the whole inventory. Takes the same time at any size. A certificate counts as expiring if it expires
     /// within `expiring_within_us` after `now_us`.
     ///
     /// # Errors

@@ -76,13 +76,13 @@ pub struct EndpointKey {
 /// One observation of one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewObservation {
-    /// Key of the endpoint.
+    /// Host, port, protocol, server name and address that identify the endpoint.
     pub endpoint: EndpointKey,
     /// The address that was connected to.
     pub address: Option<IpAddr>,
     /// Time of the observation, µs.
     pub observed_at_us: i64,
-    /// Outcome of the probe.
+    /// Outcome of the probe, such as `answered` or `refused`.
     pub outcome: ProbeOutcome,
     /// Whether the endpoint sent a certificate.
     pub answered: bool,
@@ -102,7 +102,7 @@ pub struct NewObservation {
     pub detail: String,
 }
 
-/// Result of [`crate::Scans::record`].
+/// Counts of a stored batch of observations, returned by [`crate::Scans::record`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Recorded {
     /// Number of stored observations.
@@ -125,7 +125,7 @@ impl std::ops::AddAssign for Recorded {
 }
 
 named! {
-    /// State of a scan.
+    /// State of a scan: in progress, complete or stopped.
     pub enum ScanState: "scan state" {
         /// The scan is in progress, or its process was killed before it could change the state.
         Running => "running",
@@ -136,16 +136,16 @@ named! {
     }
 }
 
-/// A scan as stored.
+/// A scan with its state, settings and totals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScanRow {
-    /// Id of the scan.
+    /// Id of the scan, UUIDv7.
     pub id: Uuid,
     /// Start time, µs.
     pub started_at_us: i64,
     /// Time when the scan finished or was interrupted, µs.
     pub finished_at_us: Option<i64>,
-    /// State of the scan.
+    /// Whether the scan is running, finished or interrupted.
     pub state: ScanState,
     /// Targets and options as JSON.
     pub spec: String,
@@ -197,7 +197,7 @@ pub enum InventoryOrder {
 /// The current state of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InventoryRow {
-    /// Key of the endpoint.
+    /// Host, port, protocol, server name and address that identify the endpoint.
     pub endpoint: EndpointKey,
     /// Time of the first observation, µs.
     pub first_seen_us: i64,
@@ -224,11 +224,11 @@ pub struct InventoryRow {
 /// Data of a leaf for listings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeafFacts {
-    /// SHA-256 of the certificate.
+    /// SHA-256 of the certificate in DER.
     pub sha256: [u8; 32],
-    /// Subject of the certificate.
+    /// Subject as human-readable text.
     pub subject: String,
-    /// Issuer of the certificate.
+    /// Issuer as human-readable text.
     pub issuer: String,
     /// Serial number in hexadecimal.
     pub serial: String,
@@ -245,7 +245,7 @@ pub struct LeafFacts {
 /// Data of the last observation of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastObservation {
-    /// Id of the scan.
+    /// Id of the scan that made the observation.
     pub scan: Uuid,
     /// The address that was connected to.
     pub address: Option<IpAddr>,
@@ -265,16 +265,16 @@ pub struct LastObservation {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ChainId(pub(crate) i64);
 
-/// A stored certificate.
+/// A certificate in the inventory, with the times of its first and last observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateRow {
-    /// SHA-256 of the certificate.
+    /// SHA-256 of the certificate in DER.
     pub sha256: [u8; 32],
     /// The certificate in DER.
     pub der: Vec<u8>,
-    /// Subject of the certificate.
+    /// Subject as human-readable text.
     pub subject: String,
-    /// Issuer of the certificate.
+    /// Issuer as human-readable text.
     pub issuer: String,
     /// Serial number in hexadecimal.
     pub serial: String,
@@ -296,14 +296,14 @@ pub struct CertificateRow {
     pub names: Vec<String>,
 }
 
-/// A stored observation.
+/// An observation in the history of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObservationRow {
-    /// Id of the scan.
+    /// Id of the scan that made the observation.
     pub scan: Uuid,
     /// Time of the observation, µs.
     pub observed_at_us: i64,
-    /// Outcome of the probe.
+    /// Outcome of the probe, such as `answered` or `refused`.
     pub outcome: ProbeOutcome,
     /// Whether the endpoint sent a certificate.
     pub answered: bool,
@@ -313,7 +313,7 @@ pub struct ObservationRow {
     pub tls_version: Option<u16>,
     /// IANA number of the cipher suite.
     pub cipher_suite: Option<u16>,
-    /// SHA-256 of the leaf.
+    /// SHA-256 of the leaf. `None` when the endpoint sent no certificate.
     pub leaf_sha256: Option<[u8; 32]>,
     /// The chain as sent. Read it with [`crate::Inventory::chain`].
     pub chain: Option<ChainId>,
@@ -348,12 +348,12 @@ coded! {
     }
 }
 
-/// A change of an endpoint.
+/// A change between two observations of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeRow {
-    /// Kind of the difference.
+    /// Kind of the change, such as a new certificate.
     pub kind: ChangeKind,
-    /// Key of the endpoint.
+    /// Host, port, protocol, server name and address that identify the endpoint.
     pub endpoint: EndpointKey,
     /// Time of the observation, µs. In a comparison of two scans: the time in the second scan, or in the first if the second did
     /// not probe the endpoint.
@@ -366,7 +366,7 @@ pub struct ChangeRow {
     pub old_outcome: Option<ProbeOutcome>,
     /// Outcome of this observation.
     pub new_outcome: Option<ProbeOutcome>,
-    /// The new severity.
+    /// Severity after the change.
     pub severity: Option<Severity>,
 }
 
@@ -386,7 +386,7 @@ pub struct IssuerRow {
 /// An endpoint to scan again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownEndpoint {
-    /// Key of the endpoint.
+    /// Host, port, protocol, server name and address that identify the endpoint.
     pub endpoint: EndpointKey,
     /// Outcome of the last observation.
     pub outcome: ProbeOutcome,
@@ -409,9 +409,9 @@ pub struct Summary {
     pub observations: u64,
     /// Number of endpoints by severity of their last observation, worst first.
     pub severities: Vec<(Severity, u64)>,
-    /// Number of endpoints whose last known leaf had expired at the given time.
+    /// Number of endpoints whose last known leaf had expired at `now_us` of [`crate::Inventory::summary`].
     pub expired: u64,
-    /// Number of endpoints whose last known leaf expires within the given span.
+    /// Number of endpoints whose last known leaf expires within `expiring_within_us` of [`crate::Inventory::summary`].
     pub expiring: u64,
     /// Limit of the counts of expired and expiring endpoints. A count that equals this limit means "at least".
     pub expiring_counted_to: u64,

@@ -1,10 +1,10 @@
-//! Removal of old observations. Never removed are the last observation of an endpoint, its last observation with a certificate,
-//! and all observations of a scan that is compared or continued. For removed observations, the times at which each endpoint
-//! presented each certificate are kept.
+//! Removal of old observations. A pass keeps the last observation of an endpoint, its last observation with a certificate, and all
+//! observations of a scan that is compared or continued. For removed observations, the pass stores the times at which each endpoint
+//! presented each certificate.
 //!
-//! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A
-//! scan without remaining observations is removed too, unless it is the newest scan of its targets. A scan that remains is visited
-//! again after a week, because newer observations may have superseded its own.
+//! A [`Pruning`] visits one scan after the other, in steps of at most [`PRUNE_ROWS_MAX`] rows. Each step is one transaction. A scan
+//! without remaining observations is removed too, unless it is the newest scan of its targets. A scan that remains is visited again
+//! after a week, because newer observations may have superseded its own.
 
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,8 @@ const EMPTY: i64 = i64::MAX;
 /// Maximum rows of a listing of removed observations. A row is one certificate of the endpoint.
 const CERTIFICATES_MAX: i64 = 1_000;
 
-/// SQL condition that a scan `s` may be pruned: it ended before ?1, its id is neither ?2 nor ?3 (the scans of the default
-/// comparison), and no watch resumes it or compares its next scan with it.
+/// SQL condition that a scan `s` may be pruned. It ended before ?1. Its id is neither ?2 nor ?3 (the scans of the default
+/// comparison). No watch resumes it, or compares its next scan with it.
 macro_rules! prunable {
     () => {
         "s.id < ?1 AND COALESCE(s.finished_at, s.started_at + ?4) < ?1 AND s.id <> ?2 AND s.id <> ?3
@@ -440,7 +440,7 @@ fn id_time_us(id: Uuid) -> Option<i64> {
     i64::try_from(us).ok()
 }
 
-/// A removed observation, with the data that is kept.
+/// A removed observation: the data that its summary needs.
 struct Removed {
     endpoint: i64,
     certificate: i64,

@@ -5,7 +5,7 @@ use events::ProbeOutcome;
 
 use db::{Cost, StoreError};
 
-/// An endpoint found by a search.
+/// An endpoint whose host begins with the search text.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FoundEndpoint {
     /// Host name, address or file path.

@@ -21,7 +21,7 @@ use db::StoreError;
 /// three quarters of the rate of 1,000.
 const ROWS_MAX: usize = 500;
 
-/// Maximum time that a row waits for others to share its transaction.
+/// Maximum time that a row waits for other rows to share its transaction.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum rows in the channel: two batches, so that one is filled while the other is stored. These are 8 MiB, at 8 KiB for each
@@ -52,7 +52,7 @@ impl std::fmt::Debug for OnFlush {
 pub struct WriterOptions {
     /// Maximum rows of a transaction; at least 1.
     pub rows_max: usize,
-    /// Maximum time that a row waits for others to share its transaction.
+    /// Maximum time that a row waits for other rows to share its transaction.
     pub flush_interval: Duration,
     /// Maximum rows in the channel; at least 1. When it is full, [`Sender::send`] waits.
     pub queue_rows_max: usize,
@@ -112,7 +112,7 @@ pub struct Totals {
     totals.stored
 )]
 pub struct WriterError {
-    /// Number of rows accepted by [`Sender::send`] that may not be stored.
+    /// Number of rows that [`Sender::send`] accepted and that were possibly not stored.
     pub not_stored: u64,
     /// Totals up to the time when the writer stopped.
     pub totals: Totals,
@@ -234,7 +234,8 @@ impl WriterTask {
         }
     }
 
-    /// Returns the waiting rows, once there are enough or the first has waited long enough. Empty at the end.
+    /// Returns the next batch, once it is full or its first row has waited for the flush interval. Empty when the channel is closed
+    /// and has no more rows.
     async fn next_batch(&mut self) -> Vec<NewObservation> {
         let rows_max = self.options.rows_max.max(1);
         let mut batch = Vec::new();

@@ -8,7 +8,7 @@ pub const TRACEPARENT: &str = "traceparent";
 /// Bit of the flag "sampled" in `trace-flags` (section 3.2.2.5.1).
 const SAMPLED: u8 = 1;
 
-/// Trace of a request, and the span that sent it (W3C Trace Context, section 3.2).
+/// Trace of a request, and the span that sent the request (W3C Trace Context, section 3.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TraceParent {
     trace: u128,
@@ -77,13 +77,13 @@ impl TraceParent {
         Self { parent: mixed(id), ..*self }
     }
 
-    /// Returns the trace ID.
+    /// Returns the trace ID as a number.
     #[must_use]
     pub const fn trace(&self) -> u128 {
         self.trace
     }
 
-    /// Returns the ID of the span.
+    /// Returns the ID of the span as a number.
     #[must_use]
     pub const fn parent(&self) -> u64 {
         self.parent
@@ -108,7 +108,7 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Returns a span ID for an ID (the finalizer of SplitMix64 over both halves). Never 0.
+/// Derives a span ID from an object's ID (the finalizer of SplitMix64 over both halves). Never 0.
 fn mixed(id: u128) -> u64 {
     let step = |word: u64| {
         let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -26,9 +26,9 @@ pub use process::{current, emit, install, is_installed, now_us, part, random_id,
 
 /// Maximum number of requests whose spans are queued, 1 to 3 KB each: 12 MB in total.
 pub const QUEUE_MAX: usize = 4_096;
-/// Maximum number of requests whose spans one message contains: about 500 KB.
+/// Maximum number of requests whose spans one message contains. A full message has about 500 KB.
 const BATCH_MAX: usize = 256;
-/// Time for which the first entry of a batch waits for others.
+/// Time for which the first entry of a batch waits for further entries.
 const LINGER: Duration = Duration::from_secs(1);
 /// Delays before a batch is sent again after a retryable error (OTLP 1.x, "Retryable Response Codes").
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
@@ -94,7 +94,7 @@ impl Span {
         }
     }
 
-    /// Adds an attribute.
+    /// Returns the span with an additional attribute.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.attributes.push((key, value.into()));

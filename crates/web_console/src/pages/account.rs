@@ -65,7 +65,6 @@ async fn page(session: Session) -> Result<Response, Failure> {
     page.reads("/api/v1/auth/sessions").show(&parts)
 }
 
-/// Returns sessions as a table.
 pub(crate) fn sessions_table(session: &Session, sessions: &Value) -> Table {
     Table::of("Sessions of browsers", &["Address", "Signed in", "Last seen", "Expires"], sessions, |one| {
         vec![

@@ -1,4 +1,4 @@
-//! Pending approvals: issuance, changes of gates, and device enrolments.
+//! Pending approvals: issuance, changes of issuance settings, and device enrolments.
 
 use askama::Template;
 use axum::Router;

@@ -23,7 +23,7 @@ use crate::{format, json};
 /// Path of the page with the hierarchy of CAs.
 pub(super) const PAGE: &str = "/console/authorities";
 
-/// API path of the profiles, at most 500, of which the page of a CA shows those that use the CA.
+/// API path of the profiles, at most 500. The page of a CA shows the profiles that use the CA.
 const PROFILES: &str = "/api/v1/profiles?limit=500";
 
 /// Default lifetime of an intermediate CA in days: five years.

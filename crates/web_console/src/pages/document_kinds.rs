@@ -23,7 +23,7 @@ pub(crate) struct Kind {
     pub(crate) forms: &'static [DocumentForm],
     /// JSON pointer to an object's type, if there are several forms.
     pub(crate) kind_of: &'static str,
-    /// The parameter by which the list of managed certificates selects those that use an object; empty if there is none.
+    /// The filter parameter of the certificate list that selects the certificates that use an object; empty if there is none.
     pub(crate) used_by: &'static str,
     pub(crate) example: &'static str,
     /// Texts about the consequences of an edit and of a deletion.
@@ -204,7 +204,7 @@ impl Kind {
         format!("/api/v1/{}", self.path)
     }
 
-    /// Returns the form with this name.
+    /// Returns the form with this name. `None` if the kind has no such form.
     pub(crate) fn form(&self, name: &str) -> Option<&'static DocumentForm> {
         self.forms.iter().find(|form| form.name == name)
     }

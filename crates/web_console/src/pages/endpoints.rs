@@ -39,7 +39,7 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/endpoints/undismiss", post(undismiss))
 }
 
-/// Redirects from the API's path of the list of endpoints, to which search results link, to the page of the list.
+/// Redirects the API path of the endpoint list to the page of the list. Search results link to the API path.
 async fn moved(RawQuery(query): RawQuery) -> Redirect {
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
     Redirect::to(&format!("{PAGE}{query}"))

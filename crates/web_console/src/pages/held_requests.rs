@@ -1,4 +1,4 @@
-//! Held requests of the proxy in this process: the list, and the decision about a request.
+//! Held requests of the proxy in this process, which wait for approval: the list, and the decision about a request.
 
 use askama::Template;
 use axum::Router;
@@ -63,7 +63,7 @@ async fn list(session: Session) -> Result<Response, Failure> {
         .show(&Held { table })
 }
 
-/// Returns the table of held requests, each with a link to its decision.
+/// Returns the table of held requests. Each row links to the page that approves or rejects the request.
 pub(super) fn table(session: &Session, listing: &Value) -> Table {
     let row = |held: &Value| {
         vec![

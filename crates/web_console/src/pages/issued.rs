@@ -70,7 +70,6 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 const COLUMNS: &[&str] =
     &["Names", "Status", "Expires", "Issued", "Profile", "Requested by", "Protocol", "Key"];
 
-/// Returns issued certificates as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Certificates issued", COLUMNS, listing, |one| row(session, one))
 }
@@ -250,7 +249,7 @@ async fn confirm_revocation(session: Session, Path(id): Path<String>) -> Result<
         .show(&question)
 }
 
-/// Describes the managed certificate that an issued certificate is a version of, and whether it is served.
+/// Describes the managed certificate to which an issued certificate belongs, and whether endpoints serve the managed certificate.
 fn in_use(certificate: &Value) -> String {
     let name = json::text(certificate, "/name");
     let owner = json::text(certificate, "/owner");
@@ -293,7 +292,6 @@ async fn revocations(session: Session, RawQuery(query): RawQuery) -> Result<Resp
 
 const REVOKED: &[&str] = &["Serial number", "Reason", "Revoked", "Actor", "Profile", "Expires"];
 
-/// Returns revocations as a table.
 pub(crate) fn revoked(session: &Session, listing: &Value) -> Table {
     Table::of("Revoked certificates", REVOKED, listing, |one| revoked_row(session, one))
 }

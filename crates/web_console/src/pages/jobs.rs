@@ -93,7 +93,6 @@ async fn deployments(session: Session, RawQuery(query): RawQuery) -> Result<Resp
 const COLUMNS: &[&str] =
     &["Job", "Certificate", "State", "Next attempt", "Attempts", "Requested by", "Last error"];
 
-/// Returns a listing of jobs as a table.
 pub(super) fn table(session: &Session, caption: &str, listing: &Value) -> Table {
     Table::of(caption, COLUMNS, listing, |job| row(session, job))
 }

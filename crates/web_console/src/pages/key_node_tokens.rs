@@ -77,7 +77,6 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .show(&body)
 }
 
-/// Returns the state of a token.
 fn state(token: &Value, now: jiff::Timestamp) -> (Tone, &'static str) {
     if !json::text(token, "/used_at").is_empty() {
         return (Tone::Calm, "used");

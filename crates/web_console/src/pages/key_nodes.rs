@@ -65,7 +65,6 @@ fn site_href(site: &str) -> String {
     item("/console/key-sites", site)
 }
 
-/// Returns a listing of nodes as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Nodes of the key service", COLUMNS, listing, |node| row(session, node)).empty(
         "No node yet. Create a node token, and start `bulla key serve --join` with it on a host of the site.",

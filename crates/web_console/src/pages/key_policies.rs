@@ -93,7 +93,6 @@ fn row(session: &Session, policy: &Value) -> Vec<Cell> {
     ]
 }
 
-/// Returns a listing of policies as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Key policies", COLUMNS, listing, |policy| row(session, policy))
         .empty("No policy yet. A policy defines which nodes may open the keys that are sealed to it, such as `region: EU`.")

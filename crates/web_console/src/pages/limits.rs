@@ -51,7 +51,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
         let table = table(&all, caption, |one| json::text(one, "/kind") == *kind);
         parts = parts.section(kind, heading, &table)?;
     }
-    // A newer server may have more kinds.
+    // A newer server may have further kinds of values.
     let others = table(&all, "Other values", |one| {
         SECTIONS.iter().all(|(kind, ..)| json::text(one, "/kind") != *kind)
     });

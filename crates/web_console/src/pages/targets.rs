@@ -51,7 +51,6 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Targets").command("bulla target list").reads(listing.path()).show(&parts)
 }
 
-/// Returns targets as a table.
 pub(crate) fn table(session: &Session, listing: &Value, agents: &Names) -> Table {
     Table::of("Deployment targets", &["Name", "Kind", "Agent", "Changed"], listing, |target| {
         vec![

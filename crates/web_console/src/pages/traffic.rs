@@ -81,7 +81,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
         .show(&body)
 }
 
-/// Returns the known metrics in their order: meaning, labels, value.
+/// Returns the samples of the `known` metrics in the order of `known`, each as (meaning, labels, value).
 fn figures_of(
     figures: &[Sample],
     known: &[(&'static str, &'static str)],

@@ -1,6 +1,7 @@
-//! Deployment policy of this host: a file in which the owner of the host lists what the server may do. Read again for each deployment.
+//! Deployment policy of this host: a file in which the owner of the host lists what the server may do. Read again for each
+//! deployment.
 //!
-//! Only what the file names is allowed. Without the file nothing is allowed.
+//! Actions that the file does not list are rejected. Without the file, all actions are rejected.
 
 mod example;
 mod file;

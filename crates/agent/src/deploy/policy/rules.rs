@@ -24,7 +24,8 @@ const KEY_MODE: u32 = 0o640;
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rules {
-    /// Folders that commands write. If given, the process and its commands write in no other folders than these and the folders of `files`.
+    /// Folders in which commands write. If given, the process and its commands may write only in these folders and the folders of
+    /// `files`.
     #[serde(skip_serializing_if = "Option::is_none")]
     writable_folders: Option<Vec<PathBuf>>,
     files: Vec<FileRule>,
@@ -138,7 +139,7 @@ impl<'de> Deserialize<'de> for AddressRule {
 }
 
 impl Rules {
-    /// Parses the file's text, and checks what the types do not check.
+    /// Parses the file's text, and checks the constraints that the types do not express.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let rules: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut folders = rules.writable_folders.iter().flatten();
@@ -195,16 +196,15 @@ pub(crate) struct RequestedFile<'f> {
     /// Whether the file contains a private key.
     pub(crate) private: bool,
     pub(crate) wanted: Attributes,
-    /// The attributes of the replaced file.
+    /// Attributes of the replaced file. `None` for a new file.
     pub(crate) before: Option<Attributes>,
 }
 
 /// The policy of this host at the time it was read.
 #[derive(Debug, Serialize)]
 pub struct Policy {
-    /// Path of the policy file.
     path: PathBuf,
-    /// Whether the file exists. Without it nothing is allowed.
+    /// Whether the file exists. Without the file, all actions are rejected.
     found: bool,
     #[serde(flatten)]
     rules: Rules,
@@ -218,7 +218,7 @@ impl Policy {
         Self { path, found: rules.is_some(), rules: rules.unwrap_or_default(), own }
     }
 
-    /// Checks whether any rule names the path, whatever the owner of the file.
+    /// Checks whether any rule names the path, independent of the file's owner.
     pub(crate) fn path(&self, path: &Path) -> Result<(), DeniedAction> {
         if self.own.iter().any(|own| path.starts_with(own)) {
             let why = "belongs to the agent or to its policy";
@@ -277,7 +277,7 @@ impl Policy {
         Ok(Program { argv, account, seconds: rule.timeout_s.min(seconds), environment })
     }
 
-    /// Returns whether a rule names the endpoint's host name, whatever its addresses are.
+    /// Returns whether a rule names the endpoint's host name, independent of its addresses.
     pub(crate) fn names(&self, verify: &Verify) -> bool {
         self.rules.verify.iter().any(|rule| rule.address.names(&verify.host, verify.port))
     }

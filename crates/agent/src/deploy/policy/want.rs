@@ -95,7 +95,7 @@ impl Refusal {
     }
 }
 
-/// Returns the policy lines for each distinct denied action. Names of new commands are not among those that `taken` reports.
+/// Returns the policy lines for each distinct denied action. Names for new commands avoid the names for which `taken` returns true.
 pub(super) fn lines(wants: &[DeniedAction], taken: impl Fn(&str) -> bool) -> String {
     let (mut text, mut blocks, mut names) = (String::new(), HashSet::new(), HashSet::new());
     for want in wants {

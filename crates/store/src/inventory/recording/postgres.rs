@@ -42,7 +42,7 @@ pub(super) async fn record(
     Ok(tally.recorded)
 }
 
-/// An observation to store.
+/// An observation to store, with the state of its endpoint.
 struct Incoming<'b> {
     seen: &'b NewObservation,
     key: EndpointKey,
@@ -150,7 +150,7 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
     Ok(())
 }
 
-/// Reads the next column, a position counted from 1, and returns it as an index below `len`.
+/// Reads a 1-based position from the next column. Returns it as a 0-based index below `len`.
 fn place(row: &mut Row, len: usize) -> Result<usize, StoreError> {
     let place = usize::try_from(row.int()? - 1).ok().filter(|place| *place < len);
     place.ok_or_else(|| StoreError::Corrupt("a place out of range".to_owned()))

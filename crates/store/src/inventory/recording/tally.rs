@@ -142,7 +142,8 @@ impl Tally {
     }
 }
 
-/// Maximum ids in each cache: about one mebibyte. A scan often repeats the CA certificates of chains, but rarely leaves.
+/// Maximum number of ids in each cache. A full cache uses about 1 MiB. A scan often finds the same CA certificates again, but
+/// rarely the same leaf certificates.
 const CACHED_IDS_MAX: usize = 16_384;
 
 /// Cache of ids of committed rows, so that repeated rows need no statement. Rows are never deleted, so an entry never becomes

@@ -63,7 +63,6 @@ pub(super) async fn confirm(
     Page::new(&session, title).command(format!("{command} {id}")).reads(path).show(&confirmation)
 }
 
-/// Returns the form of an action.
 fn form(
     session: &Session,
     id: &str,

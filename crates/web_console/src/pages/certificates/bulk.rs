@@ -19,8 +19,8 @@ use crate::shell::Page;
 use crate::table::Table;
 use crate::{format, json, revocation_reasons};
 
-/// Maximum certificates that the form lists one by one. The action then applies to exactly those shown, even if others match
-/// later.
+/// Maximum certificates that the form lists one by one. The action then applies exactly to the listed certificates, even if others
+/// match later.
 const NAMED_MAX: i64 = 500;
 
 /// Returns the page title and the button label of a bulk action. `action` is its name in the API.

@@ -15,7 +15,6 @@ use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 
-/// Shows the empty form.
 pub(super) async fn show_form(session: Session) -> Result<Response, Failure> {
     show(&session, None, &FormData::default()).await
 }
