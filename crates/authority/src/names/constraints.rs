@@ -100,8 +100,8 @@ fn host_of(uri: &str) -> String {
     host.split(':').next().unwrap_or("").to_ascii_lowercase()
 }
 
-/// Returns the relation of a directory subtree to a subject. The subject is in the subtree if its first relative names equal the relative names of
-/// the base. Returns `None` for other kinds of subtrees.
+/// Returns the relation of a directory subtree to a subject. The subject is in the subtree if its first relative names equal the
+/// relative names of the base. Returns `None` for other kinds of subtrees.
 fn directory(subtree: &Subtree, subject: &DistinguishedName) -> Option<Cover> {
     let Subtree::Directory(base) = subtree else { return None };
     let parts = |der: &[u8]| -> Vec<Vec<u8>> {
