@@ -31,7 +31,7 @@ const STREAMS: usize = 1_000;
 const CLIENTS: usize = 20;
 
 /// Timeout for the start of the server.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 const PAGES: &[&str] = &[
     "/console",
@@ -83,7 +83,7 @@ impl Server {
         let url = format!("https://localhost:{}", ports[0]);
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < PATIENCE, "the server does not start");
+            assert!(began.elapsed() < TIMEOUT, "the server does not start");
             tokio::time::sleep(Duration::from_millis(100)).await;
             let file = |name: &str| std::fs::read(folder.join("data").join(name));
             let (Ok(root), Ok(token)) = (file("root.pem"), file("admin.token")) else { continue };

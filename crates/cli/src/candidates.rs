@@ -13,7 +13,7 @@ use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome, print};
 
 /// Timeout for reading names from the server. A shell waits during this time.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Maximum number of names in one completion.
 const NAMES_MAX: u32 = 200;
@@ -62,7 +62,7 @@ impl CompleteArgs {
         program.build();
         let Some((last, before)) = self.words.split_last() else { return Ok(Exit::Ok) };
         if let Some(path) = listing_of(&program, before)
-            && let Ok(Ok(names)) = tokio::time::timeout(PATIENCE, names(settings, path, last)).await
+            && let Ok(Ok(names)) = tokio::time::timeout(TIMEOUT, names(settings, path, last)).await
         {
             let names: Vec<String> = names.into_iter().filter(|name| is_plain(name)).collect();
             if !names.is_empty() {

@@ -28,7 +28,7 @@ const TOKEN_MAX: usize = 4_096;
 /// Context string for the derivation of the signing key.
 const PURPOSE: &str = "bulla credential token 1";
 /// Time for which the result of a revocation check is cached.
-const BELIEVED: Duration = Duration::from_secs(5);
+const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 
 /// The subject of a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -194,7 +194,7 @@ impl Credentials {
         let ask = move || async move {
             let ended = tables::Credentials::of(&store).is_token_revoked(id).await;
             ended
-                .map(|value| Fresh { value, lifetime: BELIEVED })
+                .map(|value| Fresh { value, lifetime: CACHE_LIFETIME })
                 .map_err(|_| Failed { error: TokenError::Unavailable, lifetime: Duration::ZERO })
         };
         self.live_tokens().fetch(&id, ask).await

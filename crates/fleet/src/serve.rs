@@ -29,7 +29,7 @@ const CONNECTIONS_MAX: usize = 8_192;
 /// Maximum connections waiting to be accepted; Linux limits it to net.core.somaxconn.
 const BACKLOG: u32 = 4_096;
 /// Timeout of a handshake, and of the connection after it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 tokio::task_local! {
     /// The connection for which rustls currently chooses a certificate.
@@ -89,7 +89,7 @@ impl Servers {
         let config = self.config(host.kind.serve).map_err(io::Error::other)?;
         let connection = Connection { address, chosen: Cell::new(false) };
         let accept = CONNECTION.scope(connection, TlsAcceptor::from(config).accept(stream));
-        let Ok(Ok(mut tls)) = tokio::time::timeout(PATIENCE, accept).await else {
+        let Ok(Ok(mut tls)) = tokio::time::timeout(TIMEOUT, accept).await else {
             self.tally.0.handshakes_left.fetch_add(1, Relaxed);
             return Ok(());
         };
@@ -112,7 +112,7 @@ impl Servers {
             while tls.read(&mut ignored).await? > 0 {}
             io::Result::Ok(())
         };
-        tokio::time::timeout(PATIENCE, leaving).await.unwrap_or(Ok(()))
+        tokio::time::timeout(TIMEOUT, leaving).await.unwrap_or(Ok(()))
     }
 
     /// Returns the TLS configuration, shared by all hosts with this behavior.

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     /// Timeout for connections that wait in the backlog.
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[tokio::test]
     async fn backlog_queues_up_to_500_connections_before_accept() {
@@ -84,7 +84,7 @@ mod tests {
                 continue;
             };
             let at = listener.local_addr().unwrap();
-            let waiting: Vec<_> = (0..crowd).map(|_| TcpStream::connect_timeout(&at, PATIENCE)).collect();
+            let waiting: Vec<_> = (0..crowd).map(|_| TcpStream::connect_timeout(&at, TIMEOUT)).collect();
             assert!(waiting.iter().all(Result::is_ok), "{address}");
             assert_eq!(listen(at).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         }

@@ -38,9 +38,9 @@ pub enum Breaker {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Health {
     /// The issuer works: it responded, even if it rejected the order.
-    Well,
+    Working,
     /// The issuer failed.
-    Ill {
+    Failing {
         /// Pause that the issuer requested, µs.
         rest_us: Option<i64>,
     },
@@ -55,13 +55,13 @@ impl Health {
         match error {
             IssuerError::Unavailable { retry_after, .. } => {
                 let rest = retry_after.map(|rest| i64::try_from(rest.as_micros()).unwrap_or(i64::MAX));
-                Self::Ill { rest_us: rest }
+                Self::Failing { rest_us: rest }
             }
-            error if error.is_breaker_failure() => Self::Ill { rest_us: None },
+            error if error.is_breaker_failure() => Self::Failing { rest_us: None },
             IssuerError::Held { .. } | IssuerError::Misconfigured { .. } | IssuerError::Storage { .. } => {
                 Self::Unknown
             }
-            _ => Self::Well,
+            _ => Self::Working,
         }
     }
 }
@@ -111,17 +111,17 @@ impl Breaker {
     #[must_use]
     pub fn tell(self, health: Health, now_us: i64, limits: &Limits, random: f64) -> Self {
         match (self, health) {
-            (_, Health::Well) => Self::default(),
+            (_, Health::Working) => Self::default(),
             (Self::HalfOpen { rests, .. }, Health::Unknown) => Self::Open { until_us: now_us, rests },
-            (state, Health::Unknown) | (state @ Self::Open { .. }, Health::Ill { .. }) => state,
-            (Self::Closed { failures }, Health::Ill { rest_us }) => {
+            (state, Health::Unknown) | (state @ Self::Open { .. }, Health::Failing { .. }) => state,
+            (Self::Closed { failures }, Health::Failing { rest_us }) => {
                 let failures = failures.saturating_add(1);
                 if failures < limits.failures_max.max(1) && rest_us.is_none() {
                     return Self::Closed { failures };
                 }
                 Self::Open { until_us: open_state_until_us(now_us, 1, rest_us, limits, random), rests: 1 }
             }
-            (Self::HalfOpen { rests, .. }, Health::Ill { rest_us }) => {
+            (Self::HalfOpen { rests, .. }, Health::Failing { rest_us }) => {
                 let rests = rests.saturating_add(1);
                 Self::Open { until_us: open_state_until_us(now_us, rests, rest_us, limits, random), rests }
             }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     fn ill() -> Health {
-        Health::Ill { rest_us: None }
+        Health::Failing { rest_us: None }
     }
 
     #[test]
@@ -167,11 +167,11 @@ mod tests {
         let open = |until, rests| Breaker::Open { until_us: until, rests };
         let half = |until, rests| Breaker::HalfOpen { until_us: until, rests };
         let closed = |failures| Breaker::Closed { failures };
-        let asked = |seconds: i64| Health::Ill { rest_us: Some(seconds * S) };
+        let asked = |seconds: i64| Health::Failing { rest_us: Some(seconds * S) };
         // Columns: state, result of an order, next state; at second 100 with the largest random number.
         let table = [
-            (closed(0), Health::Well, closed(0)),
-            (closed(2), Health::Well, closed(0)),
+            (closed(0), Health::Working, closed(0)),
+            (closed(2), Health::Working, closed(0)),
             (closed(0), ill(), closed(1)),
             (closed(1), ill(), closed(2)),
             (closed(2), ill(), open(110 * S, 1)),
@@ -179,9 +179,9 @@ mod tests {
             (closed(0), asked(3_600), open(160 * S, 1)),
             (closed(2), Health::Unknown, closed(2)),
             (open(150 * S, 1), ill(), open(150 * S, 1)),
-            (open(150 * S, 1), Health::Well, closed(0)),
+            (open(150 * S, 1), Health::Working, closed(0)),
             (open(150 * S, 1), Health::Unknown, open(150 * S, 1)),
-            (half(150 * S, 1), Health::Well, closed(0)),
+            (half(150 * S, 1), Health::Working, closed(0)),
             (half(150 * S, 1), ill(), open(120 * S, 2)),
             (half(150 * S, 2), ill(), open(140 * S, 3)),
             (half(150 * S, 9), ill(), open(160 * S, 10)),
@@ -215,12 +215,12 @@ mod tests {
         let reason = String::new;
         let rest = Some(Duration::from_secs(2));
         let table = [
-            (IssuerError::Refused { reason: reason() }, Health::Well),
-            (IssuerError::RateLimited { retry_after: None, reason: reason() }, Health::Well),
-            (IssuerError::Denied { reason: reason() }, Health::Well),
+            (IssuerError::Refused { reason: reason() }, Health::Working),
+            (IssuerError::RateLimited { retry_after: None, reason: reason() }, Health::Working),
+            (IssuerError::Denied { reason: reason() }, Health::Working),
             (
                 IssuerError::Unavailable { reason: reason(), retry_after: rest },
-                Health::Ill { rest_us: Some(2 * S) },
+                Health::Failing { rest_us: Some(2 * S) },
             ),
             (IssuerError::TimedOut { stage: "" }, ill()),
             (IssuerError::Lying { reason: reason() }, ill()),
@@ -238,7 +238,7 @@ mod tests {
             rests in 0_u32..100, random: f64, asked in proptest::option::of(0_i64..i64::MAX), now in 0_i64..1 << 52,
         ) {
             let state = Breaker::HalfOpen { until_us: now, rests };
-            let Breaker::Open { until_us, .. } = state.tell(Health::Ill { rest_us: asked }, now, &limits(), random)
+            let Breaker::Open { until_us, .. } = state.tell(Health::Failing { rest_us: asked }, now, &limits(), random)
                 else { panic!("an ill issuer is left alone") };
             prop_assert!(until_us - now <= 60 * S);
             prop_assert!(until_us - now >= 5 * S);

@@ -173,7 +173,7 @@ impl LimitedIssuer {
     /// Updates the circuit breaker, and stores the issuer's health for display and for the other servers.
     async fn tell(&self, error: Option<&IssuerError>) {
         let now = self.clock.now_us();
-        let health = error.map_or(Health::Well, Health::of);
+        let health = error.map_or(Health::Working, Health::of);
         let row = {
             let mut state = self.state.lock();
             let before = state.breaker;

@@ -27,7 +27,7 @@ const SEEN_EVERY: Duration = Duration::from_secs(15);
 const SHARE_US: i64 = 35_000_000;
 
 /// Records heartbeats of this server until the server stops, and counts the servers that share the teams' rates.
-async fn say_that_it_runs(
+async fn report_heartbeat(
     store: &Store,
     clock: &Clock,
     limits: &Limits,
@@ -105,7 +105,7 @@ impl BackgroundTasks {
         let stop = stopping.clone();
         tasks.spawn(async move { access.run(stop).await });
         let (stop, own, time, shared) = (stopping.clone(), store.clone(), clock.clone(), Arc::clone(&limits));
-        tasks.spawn(async move { say_that_it_runs(&own, &time, &shared, SEEN_EVERY, stop).await });
+        tasks.spawn(async move { report_heartbeat(&own, &time, &shared, SEEN_EVERY, stop).await });
         let (stop, trimmed) = (stopping.clone(), store.clone());
         tasks.spawn(async move { trim_series(&trimmed, &clock, stop).await });
         let stop = stopping.clone();
@@ -151,7 +151,7 @@ mod tests {
             let until = stop.clone();
             let task = tokio::spawn(async move {
                 let every = Duration::from_millis(5);
-                say_that_it_runs(&store, &Clock::system(), &limits, every, until).await;
+                report_heartbeat(&store, &Clock::system(), &limits, every, until).await;
             });
             (task, stop)
         };

@@ -35,5 +35,5 @@ pub use statements::check_statements;
 pub use tls::accepts_any_certificate;
 #[cfg(feature = "tpm")]
 pub use tpm::SoftTpm;
-pub use wait::{PATIENCE, pause, until, until_async, until_blocking, until_some};
+pub use wait::{TIMEOUT, pause, until, until_async, until_blocking, until_some};
 pub use write::write_and_flush;

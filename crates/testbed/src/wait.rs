@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Timeout after which a condition counts as failed. A machine under load may be slow.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Shortest pause between two checks of a condition.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -20,11 +20,11 @@ pub fn pause(began: Instant) -> Duration {
 /// Waits until a condition holds.
 ///
 /// # Panics
-/// The condition does not hold within [`PATIENCE`]. The message contains `what`.
+/// The condition does not hold within [`TIMEOUT`]. The message contains `what`.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         tokio::time::sleep(pause(began)).await;
     }
 }
@@ -36,7 +36,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub fn until_blocking(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         std::thread::sleep(pause(began));
     }
 }
@@ -59,7 +59,7 @@ pub async fn until_some<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>)
         if let Some(found) = find().await {
             return found;
         }
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(began.elapsed() < TIMEOUT, "not within {TIMEOUT:?}: {what}");
         tokio::time::sleep(pause(began)).await;
     }
 }

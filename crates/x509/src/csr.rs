@@ -127,7 +127,7 @@ impl CertificateRequest {
         names_of(&self.subject, &self.subject_alt_names)
     }
 
-    fn read(der: &[u8]) -> Result<Self, Misshapen> {
+    fn read(der: &[u8]) -> Result<Self, FieldError> {
         let mut input = Reader::new(der);
         let mut parts = input.sequence().map_err(|e| ("request", e))?;
         input.end().map_err(|e| ("request", e))?;
@@ -267,7 +267,7 @@ pub fn names_of(subject: &DistinguishedName, alternative: &[GeneralName]) -> Vec
 }
 
 /// Name of the malformed part, and the parsing error.
-type Misshapen = (&'static str, DerError);
+type FieldError = (&'static str, DerError);
 
 fn public_key(spki: Element<'_>) -> Result<PublicKey, DerError> {
     let key = PublicKey::parse(spki.whole)?;

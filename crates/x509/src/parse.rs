@@ -73,10 +73,10 @@ struct RawCertificate<'a> {
     signature: Element<'a>,
 }
 
-type Misshapen = (&'static str, DerError);
+type FieldError = (&'static str, DerError);
 
 impl<'a> RawCertificate<'a> {
-    fn read(der: &'a [u8], faults: &mut Faults) -> Result<Self, Misshapen> {
+    fn read(der: &'a [u8], faults: &mut Faults) -> Result<Self, FieldError> {
         let mut input = Reader::new(der);
         let certificate = input.expect(tag::SEQUENCE).map_err(|e| ("certificate", e))?;
         if !input.is_empty() {

@@ -16,14 +16,14 @@ const MARGIN: Duration = Duration::from_secs(30);
 pub(super) enum AssignedJob {
     Job(Box<AgentJob>),
     /// A job of a kind that this version does not know: its id and the parse error.
-    Strange(Uuid, String),
+    Unreadable(Uuid, String),
 }
 
 impl AssignedJob {
     pub(super) fn id(&self) -> Uuid {
         match self {
             Self::Job(job) => job.job,
-            Self::Strange(id, _) => *id,
+            Self::Unreadable(id, _) => *id,
         }
     }
 }
@@ -77,6 +77,6 @@ fn given(value: serde_json::Value) -> Option<AssignedJob> {
     let id = value.get("job").and_then(|id| id.as_str()?.parse().ok());
     match serde_json::from_value(value) {
         Ok(job) => Some(AssignedJob::Job(Box::new(job))),
-        Err(error) => id.map(|id| AssignedJob::Strange(id, error.to_string())),
+        Err(error) => id.map(|id| AssignedJob::Unreadable(id, error.to_string())),
     }
 }

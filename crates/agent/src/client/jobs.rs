@@ -33,7 +33,7 @@ impl Worker {
         let id = given.id();
         let result = match given {
             AssignedJob::Job(job) => self.process_job(*job).await,
-            AssignedJob::Strange(job, error) => {
+            AssignedJob::Unreadable(job, error) => {
                 let error = format!("this version of the agent cannot parse the job: {error}");
                 self.tell(job, &JobResult::failed(None, &error)).await;
                 Err(error)

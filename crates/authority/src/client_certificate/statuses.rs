@@ -14,7 +14,7 @@ use super::error::ClientCertificateError;
 
 /// Lifetime of a cached status. A revocation by another node takes effect on this node after this time at the latest; a revocation
 /// by this process takes effect immediately.
-const BELIEVED: Duration = Duration::from_secs(5);
+const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Maximum number of cached statuses, a few hundred bytes each.
 const REMEMBERED_MAX: u64 = 16_384;
@@ -79,7 +79,7 @@ impl StatusCache {
                 error: ClientCertificateError::Store(Arc::new(error)),
                 lifetime: Duration::ZERO,
             };
-            look().await.map(|value| Fresh { value, lifetime: BELIEVED }).map_err(failed)
+            look().await.map(|value| Fresh { value, lifetime: CACHE_LIFETIME }).map_err(failed)
         };
         self.remembered.fetch(&(generation, fingerprint), look).await
     }

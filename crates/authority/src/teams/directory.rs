@@ -14,7 +14,7 @@ use crate::tables;
 use crate::tables::count_certificate;
 
 /// Lifetime of the cached ownership. A change by another node takes effect on this node after this time at the latest.
-const BELIEVED: Duration = Duration::from_secs(5);
+const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Directory of the objects that each team owns. Clones are cheap and share the cache.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl TeamDirectory {
             let owned = tables::Teams::of(&store).owned().await.map_err(failed)?;
             let quotas = tables::Teams::of(&store).quotas().await.map_err(failed)?;
             let owned = owned.into_iter().map(|row| (row.kind, row.object, row.team, row.moved_at_us));
-            Ok(Fresh { value: Arc::new(Ownership::new(owned, quotas)), lifetime: BELIEVED })
+            Ok(Fresh { value: Arc::new(Ownership::new(owned, quotas)), lifetime: CACHE_LIFETIME })
         };
         self.0.cache.fetch(&generation, read).await
     }

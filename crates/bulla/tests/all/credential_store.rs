@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::world::{bulla, describe, run, stderr};
 
 /// After this time an event counts as not happening.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An age identity and its recipient, made by age-keygen.
 const KEY: &str = "AGE-SECRET-KEY-19DAUCNLJ9VV98XPFGATP53AZ9U5JHAV5075PMSLMPPFJZZX5DPJQ83L689";
@@ -293,7 +293,7 @@ fn interrupted_export_leaves_no_file() {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while files() == 0 || store.asked("POST /api/v1/lookup").is_empty() {
-        assert!(began.elapsed() < PATIENCE, "the export does not begin");
+        assert!(began.elapsed() < TIMEOUT, "the export does not begin");
         std::thread::sleep(Duration::from_millis(10));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

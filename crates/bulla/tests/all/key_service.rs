@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::world::{bulla, describe, run, stderr};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Arguments for TLS with the certificates of [`Fixture::certificate`].
 pub(crate) const TLS: [&str; 8] = [
@@ -149,7 +149,7 @@ impl Fixture {
 
     pub(crate) fn socket(&self) -> UnixStream {
         let stream = UnixStream::connect(self.path("data/keys.sock")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 }
@@ -180,7 +180,7 @@ pub(crate) fn sign(stream: &mut UnixStream, opcode: u8, ski: &[u8; 20], digest: 
 pub(crate) fn figures(said: &str) -> String {
     let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -288,7 +288,7 @@ fn native(
         input: vec![7; 32],
         ..SignRequest::default()
     });
-    let batch = client.sign_batch(requests.collect(), keyless::native::Terms::within(PATIENCE));
+    let batch = client.sign_batch(requests.collect(), keyless::native::Terms::within(TIMEOUT));
     let replies = runtime.block_on(batch).unwrap();
     replies.into_iter().map(|reply| reply.map_err(|status| status.message().to_owned())).collect()
 }

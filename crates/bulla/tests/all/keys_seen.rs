@@ -12,7 +12,7 @@ use keyless::wire::tag;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::key_service::{Fixture, PATIENCE};
+use crate::key_service::{Fixture, TIMEOUT};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
 /// An address without a listener: only root could open this port.
@@ -44,7 +44,7 @@ impl World {
         let mut request = SignRequest { key: Some(Key::Ski(ski.to_vec())), ..SignRequest::default() };
         (request.input, request.traceparent) = (vec![7; 32], traceparent.to_owned());
         request.set_scheme(Scheme::EcdsaSha256);
-        let signed = self.runtime.block_on(self.client.sign(request, Terms::within(PATIENCE)));
+        let signed = self.runtime.block_on(self.client.sign(request, Terms::within(TIMEOUT)));
         signed.map_err(|status| status.to_string())
     }
 
@@ -84,7 +84,7 @@ fn first<T>(mut look: impl FnMut() -> T, so: impl Fn(&T) -> bool) -> T {
     let began = Instant::now();
     loop {
         let shown = look();
-        if so(&shown) || began.elapsed() > PATIENCE {
+        if so(&shown) || began.elapsed() > TIMEOUT {
             return shown;
         }
     }
@@ -164,7 +164,7 @@ fn top_runs_until_ctrl_c_and_restores_the_terminal() {
     });
     let (mut shown, mut is_asked, began) = (String::new(), false, Instant::now());
     loop {
-        match told.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
+        match told.recv_timeout(TIMEOUT.saturating_sub(began.elapsed())) {
             Ok(part) => shown += &String::from_utf8_lossy(&part),
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -242,7 +242,7 @@ fn trace_command_finds_a_request_by_trace_id() {
 fn trace_command_finds_a_request_by_client_request_id() {
     let world = World::new();
     let mut socket = std::os::unix::net::UnixStream::connect(world.place.path("data/keys.sock")).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     let context = br#"{"request_id":"visit 7/a"}"#;
     let items = [(0x11, &[0x15][..]), (0x04, &world.ski), (0x12, &[7; 32]), (tag::CONTEXT, context)];
     let mut body = Vec::new();

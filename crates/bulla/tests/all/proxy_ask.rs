@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::proxy::{Proxy, World};
 use crate::world::{describe, run, stdout};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A small permission service: the status line it answers with, and the requests it received.
 struct Judge {
@@ -122,7 +122,7 @@ fn permission_service_decides_leaf_minting() {
     while std::fs::read_to_string(&log).unwrap_or_default().matches("\"reason\":\"not-permitted\"").count()
         < 2
     {
-        assert!(began.elapsed() < PATIENCE, "{}", std::fs::read_to_string(&log).unwrap());
+        assert!(began.elapsed() < TIMEOUT, "{}", std::fs::read_to_string(&log).unwrap());
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(proxy);
@@ -277,7 +277,7 @@ fn revoked_consumer_gets_no_leaf_keys_and_no_proxy_access() {
     let until = |what: &str, so: &dyn Fn() -> bool| {
         let began = Instant::now();
         while !so() {
-            assert!(began.elapsed() < PATIENCE, "never: {what}");
+            assert!(began.elapsed() < TIMEOUT, "never: {what}");
             std::thread::sleep(Duration::from_millis(100));
         }
     };

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
-use testbed::{PATIENCE, until_blocking};
+use testbed::{TIMEOUT, until_blocking};
 
 use crate::key_service::Fixture;
 use crate::proxy::{Proxy, World as ProxyWorld, curl, proxy_command};
@@ -236,7 +236,7 @@ pub(crate) fn figures(proxy: &Proxy) -> String {
 /// Connects to the proxy, sends `request`, a method and a target, as `who`, and waits for the response.
 pub(crate) fn asked(proxy: &Proxy, who: &str, request: &str) -> TcpStream {
     let mut stream = TcpStream::connect(proxy.address.trim_start_matches("http://")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let (_, target) = request.split_once(' ').unwrap();
     let host = target.trim_start_matches("http://").split('/').next().unwrap();
     let credential = format!("Proxy-Authorization: Bearer token-of-{who}");

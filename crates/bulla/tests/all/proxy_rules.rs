@@ -11,7 +11,7 @@ use crate::world::{bulla, describe, run};
 const FIRST: &str = "canary-first-5d1c";
 const SECOND: &str = "canary-second-77e0";
 /// Maximum wait, also on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A background program and its output.
 struct Beside {
@@ -50,7 +50,7 @@ impl Beside {
                 return said;
             }
             assert!(
-                began.elapsed() < PATIENCE,
+                began.elapsed() < TIMEOUT,
                 "it said only: {}",
                 said.chars().take(4_000).collect::<String>()
             );

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
-use crate::key_service::{Fixture, PATIENCE};
+use crate::key_service::{Fixture, TIMEOUT};
 use crate::proxy::{Proxy, World as Started};
 use crate::world::{bulla, describe, run, stdout};
 
@@ -131,7 +131,7 @@ impl World {
         self.nginx = Some(nginx.spawn().unwrap());
         let began = Instant::now();
         while !self.server("curl").args(["-s", "http://10.88.0.3/"]).output().unwrap().status.success() {
-            assert!(began.elapsed() < PATIENCE, "nginx does not serve: {NEEDED}");
+            assert!(began.elapsed() < TIMEOUT, "nginx does not serve: {NEEDED}");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
@@ -204,7 +204,7 @@ impl World {
     fn until(&self, proxy: &Proxy, figure: &str) {
         let began = Instant::now();
         while !self.figures(proxy).contains(figure) {
-            assert!(began.elapsed() < PATIENCE, "{figure}: {}", self.figures(proxy));
+            assert!(began.elapsed() < TIMEOUT, "{figure}: {}", self.figures(proxy));
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     }
@@ -251,7 +251,7 @@ fn redirected_tls_is_intercepted_by_sni_at_the_original_address() {
     let began = Instant::now();
     let log = || std::fs::read_to_string(world.place.path("access.log")).unwrap_or_default();
     while !log().contains(tunnel) {
-        assert!(began.elapsed() < PATIENCE, "{}", log());
+        assert!(began.elapsed() < TIMEOUT, "{}", log());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

@@ -87,10 +87,10 @@ impl World {
     /// Waits until the running scan has stored a row.
     pub(crate) fn wait_for_rows(&self, arguments: &[&str]) {
         /// Maximum wait, also on a loaded machine.
-        const PATIENCE: Duration = Duration::from_secs(60);
+        const TIMEOUT: Duration = Duration::from_secs(60);
         let began = Instant::now();
         while self.observations(arguments) == 0 {
-            assert!(began.elapsed() < PATIENCE, "nothing was stored");
+            assert!(began.elapsed() < TIMEOUT, "nothing was stored");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -155,7 +155,7 @@ pub(crate) fn describe(output: &Output) -> String {
 
 /// Connects from 127.0.0.`host` to a port of 127.0.0.1. Reads and writes time out after a minute.
 pub(crate) fn connect_from(host: u8, port: u16) -> std::io::Result<std::net::TcpStream> {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let stream = runtime.block_on(async {
         let socket = tokio::net::TcpSocket::new_v4()?;
@@ -163,8 +163,8 @@ pub(crate) fn connect_from(host: u8, port: u16) -> std::io::Result<std::net::Tcp
         socket.connect(([127, 0, 0, 1], port).into()).await?.into_std()
     })?;
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 

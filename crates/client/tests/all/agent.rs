@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use testbed::until;
 use tokio::sync::Semaphore;
 
-use crate::store::{FakeStore, PATIENCE, ReceivedRequest, ask, found};
+use crate::store::{FakeStore, ReceivedRequest, TIMEOUT, ask, found};
 
 fn is_lookup(asked: &ReceivedRequest) -> bool {
     asked.path == "/api/v1/lookup"
@@ -56,7 +56,7 @@ async fn error_for_one_credential_does_not_mark_the_store_unavailable() {
         }
     };
     let store = FakeStore::start(move |asked| answers(asked).boxed());
-    let client = store.client(Limits { deadline: PATIENCE, ..Limits::default() });
+    let client = store.client(Limits { deadline: TIMEOUT, ..Limits::default() });
     let socket = store.agent(&client).await;
     let refused = client.get("/broken").await;
     assert_eq!(
@@ -130,7 +130,7 @@ async fn unanswered_write_is_reported_as_a_change() {
     let socket = store.agent(&client).await;
     let mut changes = client.changes();
     assert_eq!(ask(&socket, "PUT", "/api/v1/data", r#"{"name":"/x","value":"1"}"#).await.0, 503);
-    let change = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap();
+    let change = tokio::time::timeout(TIMEOUT, changes.next()).await.unwrap();
     assert_eq!(change, Change::Name(client::Name::parse("/x").unwrap()));
 }
 
@@ -158,7 +158,7 @@ async fn failed_write_keeps_the_cached_value_readable() {
     *value.lock() = Some("new");
     let began = Instant::now();
     while !read().await.1.contains(r#""value":"new""#) {
-        assert!(began.elapsed() < PATIENCE, "it is not asked for anew");
+        assert!(began.elapsed() < TIMEOUT, "it is not asked for anew");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -203,7 +203,7 @@ async fn read_after_a_change_does_not_join_an_earlier_request() {
         .boxed()
     };
     let store = FakeStore::start(answers);
-    let client = store.client(Limits { deadline: PATIENCE, ..Limits::default() });
+    let client = store.client(Limits { deadline: TIMEOUT, ..Limits::default() });
     let socket = store.agent(&client).await;
     let before = tokio::spawn({
         let client = client.clone();
@@ -229,7 +229,7 @@ async fn unavailable_store_is_not_queried_for_every_stale_read() {
         async move { if away { (503, json!({ "error": "away" })) } else { found(&asked, "v") } }.boxed()
     };
     let store = FakeStore::start(answers);
-    let limits = Limits { ttl: Duration::from_millis(1), revalidate: PATIENCE * 10, ..Limits::default() };
+    let limits = Limits { ttl: Duration::from_millis(1), revalidate: TIMEOUT * 10, ..Limits::default() };
     let client = store.client(limits);
     client.get("/a").await.unwrap();
     away.store(true, SeqCst);

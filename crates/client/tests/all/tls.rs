@@ -15,7 +15,7 @@ use testbed::until;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::{FakeStore, Feed, PATIENCE, ReceivedRequest, StubResponse};
+use crate::store::{FakeStore, Feed, ReceivedRequest, StubResponse, TIMEOUT};
 
 /// The agent's own token. Clients log in with it.
 const TOKEN: &str = "bulla_own";
@@ -74,7 +74,7 @@ impl World {
     async fn stop(self) {
         drop(self.http);
         self.stop.cancel();
-        tokio::time::timeout(PATIENCE, self.serving).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, self.serving).await.unwrap().unwrap();
     }
 
     /// Logs in as CredHub's Go library does: at the server that `/info` names.
@@ -172,7 +172,7 @@ async fn second_pass_is_served_from_the_cache_even_without_the_store() {
         if std::mem::replace(&mut first, now) == now {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "not all of it is in the cache");
+        assert!(began.elapsed() < TIMEOUT, "not all of it is in the cache");
     }
     feed.away();
     world.pass(&token).await;
@@ -203,7 +203,7 @@ async fn second_pass_is_served_from_the_cache_even_without_the_store() {
 async fn until_found(world: &World, token: &str) {
     let began = std::time::Instant::now();
     while world.get(token, &[("name-like", "/concourse/main/p1/s2")]).await.0 != StatusCode::OK {
-        assert!(began.elapsed() < PATIENCE, "the store is back");
+        assert!(began.elapsed() < TIMEOUT, "the store is back");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -220,7 +220,7 @@ async fn revoked_access_clears_the_cache_even_without_the_store() {
     feed.send("access", r#"{"changed":true}"#);
     let began = std::time::Instant::now();
     while world.resolve(&token, 1, 2).await.is_some() {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(store.lookups() > before);
@@ -230,7 +230,7 @@ async fn revoked_access_clears_the_cache_even_without_the_store() {
     feed.send("credential.changed", r#"{"name":"/concourse/main/p1/s2"}"#);
     let began = std::time::Instant::now();
     while world.resolve(&token, 1, 2).await.is_none() {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     feed.send("access", r#"{"changed":true}"#);
@@ -238,7 +238,7 @@ async fn revoked_access_clears_the_cache_even_without_the_store() {
     let path = "/concourse/main/p1/s2";
     let began = std::time::Instant::now();
     while world.get(&token, &[("name-like", path)]).await.0 != StatusCode::SERVICE_UNAVAILABLE {
-        assert!(began.elapsed() < PATIENCE, "the cache is cleared");
+        assert!(began.elapsed() < TIMEOUT, "the cache is cleared");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     // The cache file is cleared too.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::place::{NOW, admin, client, name, ring};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Pair {
     primary: Cluster,
@@ -62,7 +62,7 @@ impl Pair {
     async fn until_value(&self, wanted: &str) {
         let began = std::time::Instant::now();
         while self.value().await.ok() != Some(text(wanted)) {
-            assert!(began.elapsed() < PATIENCE, "it is not {wanted}");
+            assert!(began.elapsed() < TIMEOUT, "it is not {wanted}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -102,13 +102,13 @@ async fn standby_serves_reads_and_rejects_writes_while_primary_is_down() {
     pair.primary.resume();
     let began = std::time::Instant::now();
     while pair.set("two").await.is_err() {
-        assert!(began.elapsed() < PATIENCE, "nothing can be written again");
+        assert!(began.elapsed() < TIMEOUT, "nothing can be written again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     pair.until_value("two").await;
     assert_eq!(pair.store.replica_is_read(), Some(false));
     while pair.logged().await < 102 {
-        assert!(began.elapsed() < PATIENCE, "{} readings are logged", pair.logged().await);
+        assert!(began.elapsed() < TIMEOUT, "{} readings are logged", pair.logged().await);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     stop.cancel();
@@ -137,7 +137,7 @@ async fn standby_reads_are_rejected_after_the_staleness_limit() {
     let refused = loop {
         match pair.value().await {
             Err(refused) => break refused,
-            Ok(_) => assert!(began.elapsed() < PATIENCE, "it is believed for ever"),
+            Ok(_) => assert!(began.elapsed() < TIMEOUT, "it is believed for ever"),
         }
     };
     let CredentialError::Store(error) = &refused else { panic!("{refused}") };
@@ -165,14 +165,14 @@ async fn busy_primary_does_not_cause_failover_to_standby() {
             while !sql("DO $$ BEGIN IF NOT EXISTS (SELECT 1 FROM pg_locks WHERE relation = 'audit_events'::regclass
                     AND mode = 'AccessExclusiveLock' AND granted) THEN RAISE EXCEPTION 'not yet'; END IF; END $$")
         {
-            assert!(began.elapsed() < PATIENCE, "the lock is not taken");
+            assert!(began.elapsed() < TIMEOUT, "the lock is not taken");
         }
             tokio::runtime::Handle::current().block_on(async {
                 let store = pair.store.clone();
                 let slow =
                     tokio::spawn(async move { store.audit_page(&AuditFilter::default(), None, 1).await });
                 while pair.store.pools().iter().any(|pool| pool.name == "readers" && pool.in_use == 0) {
-                    assert!(began.elapsed() < PATIENCE, "nobody reads the log");
+                    assert!(began.elapsed() < TIMEOUT, "nobody reads the log");
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 // Longer than a read may take once it has a connection.

@@ -24,7 +24,7 @@ use crate::place::{Fixture, admin, client, name};
 
 const DAY: u64 = 86_400;
 /// Much longer than needed, also on a machine under load.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn path(text: &str) -> PermissionPath {
     PermissionPath::parse(text).unwrap()
@@ -61,7 +61,7 @@ async fn planned(place: &Fixture) -> Vec<PlannedRotation> {
 async fn rounds(credentials: &Credentials, done: impl AsyncFn() -> bool) -> RotationReport {
     let mut all = RotationReport::default();
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         let round = credentials.rotation_round().await.unwrap();
         all.rotated += round.rotated;
         all.steps += round.steps;
@@ -679,7 +679,7 @@ pub(crate) async fn calls_to_a_failing_hook_are_limited_and_do_not_block_other_h
             .count()
     };
     let began = Instant::now();
-    while began.elapsed() < PATIENCE {
+    while began.elapsed() < TIMEOUT {
         let before = told(true);
         place.credentials.rotation_round().await.unwrap();
         assert!(told(true) - before <= 8, "so many of one hook at a time");

@@ -15,7 +15,7 @@ use outbound::resolve::Resolver;
 use store::Clock;
 
 /// A longer wait means that the test hangs.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 fn now() -> i64 {
     Clock::system().now_seconds()
@@ -198,7 +198,7 @@ async fn unknown_quota_is_learned_from_throttling() {
     fake.trouble(&[&[Trouble::Nothing; 20][..], &throttled].concat());
     let began = Instant::now();
     while !open.is_empty() {
-        assert!(began.elapsed() < PATIENCE, "{open:?}");
+        assert!(began.elapsed() < TIMEOUT, "{open:?}");
         for answer in collected(vec![(service.clone(), questions(&open))]).await {
             match answer.result {
                 Ok(page) => {

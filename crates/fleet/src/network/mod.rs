@@ -34,7 +34,7 @@ const BEGIN: &str = "mount -t tmpfs none /run && ip link set lo up && exec \"$0\
 /// Maximum sites: the site number is the third byte of its addresses.
 const SITES_MAX: usize = 250;
 /// Timeout for namespaces and links to become ready.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs the calling test again in a separate process with its own namespaces, which end with that process. In that process,
 /// `inside` runs. The output is printed here. `inside` must be a closure in the test itself: the test is found by the closure's
@@ -119,7 +119,7 @@ impl Network {
             site.within(|| {
                 UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?.send_to(&[], (Ipv4Addr::new(10, 8, 0, 1), 9))
             })?;
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 return Err(io::Error::other("a site's packets do not arrive"));
             }
             thread::sleep(Duration::from_millis(2));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::{address_of, of_kind, one_of_each};
 
 /// Reached only if a server fails to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Duration of the check for silence.
 const SILENCE: Duration = Duration::from_millis(300);
 /// A placeholder for a ClientHello: the faulty servers do not parse it.
@@ -154,7 +154,7 @@ async fn each_fault_is_visible_on_the_wire() {
     let fleet = one_of_each().await;
     for (kind, seen) in FAULTS {
         let stream = TcpStream::connect(address_of(&of_kind(&fleet, kind))).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         println!("{kind}");
         check(stream, *seen);
     }

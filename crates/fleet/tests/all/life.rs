@@ -10,7 +10,7 @@ use fleet::{Fleet, Plan, Truth};
 use crate::{address_of, of_kind};
 
 /// Reached only if a task never ends.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn truth_of(plan: &Plan) -> Vec<Truth> {
     let fleet = Fleet::start(plan).await.expect("a fleet on loopback");
@@ -61,6 +61,6 @@ async fn fleet_of_3000_stops_without_leftover_tasks() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, gone).await.expect("no task outlives the fleet");
+    tokio::time::timeout(TIMEOUT, gone).await.expect("no task outlives the fleet");
     drop(held);
 }

@@ -11,7 +11,7 @@ use hickory_proto::rr::{Name, RData, RecordType};
 use crate::{of_kind, one_of_each};
 
 /// Reached only if an answer never arrives.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The content of an answer.
 #[derive(Debug, PartialEq)]
@@ -51,7 +51,7 @@ fn understand(octets: &[u8]) -> (u16, Heard) {
 
 fn udp(server: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket.connect(server).unwrap();
     socket
 }
@@ -114,7 +114,7 @@ fn expected(fleet: &Fleet) -> Vec<(&'static str, String, Heard)> {
 async fn dns_answers_are_equal_over_udp_and_tcp() {
     let fleet = one_of_each().await;
     let mut stream = TcpStream::connect(fleet.dns()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     for (kind, host, heard) in expected(&fleet) {
         assert_eq!(over_udp(fleet.dns(), &host, RecordType::A), heard, "{kind} over UDP");
         assert_eq!(over_tcp(&mut stream, &host, RecordType::A), heard, "{kind} over TCP");
@@ -147,7 +147,7 @@ async fn silent_name_gets_no_answer_over_udp_or_tcp() {
     socket.send(&question(2, &other, RecordType::A)).unwrap();
     assert_eq!(receive(&socket).0, 2);
     let mut stream = TcpStream::connect(fleet.dns()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     ask_stream(&mut stream, 3, &silent, RecordType::A);
     assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0, "closed without an answer");
     assert_eq!(fleet.counters().dns_questions.get("address"), Some(&1));

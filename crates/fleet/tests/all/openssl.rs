@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::{address_of, of_kind, one_of_each};
 
 /// Reached only if a handshake is never counted.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs `openssl`. Returns whether it succeeded, and the output of both streams.
 fn openssl(arguments: &[&str]) -> (bool, String) {
@@ -64,7 +64,7 @@ async fn counted(fleet: &Fleet, handshakes: u64) -> Counters {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, noticed).await.expect("handshakes are counted")
+    tokio::time::timeout(TIMEOUT, noticed).await.expect("handshakes are counted")
 }
 
 fn path(path: &Path) -> &str {

@@ -9,7 +9,7 @@ use keys::{
     verify::verifies,
 };
 
-use crate::peer::{PATIENCE, key};
+use crate::peer::{TIMEOUT, key};
 
 const PSS: Scheme = Scheme::RsaPss(Hash::Sha256);
 const DIGEST: [u8; 32] = [7; 32];
@@ -25,7 +25,7 @@ impl Responder for Waiting {
     fn is_waiting(&self) -> bool {
         if let Some((here, open)) = &self.gate {
             here.send(()).unwrap();
-            open.recv_timeout(PATIENCE).unwrap();
+            open.recv_timeout(TIMEOUT).unwrap();
         }
         true
     }
@@ -40,7 +40,7 @@ fn job(key: &PrivateKey, responder: Waiting) -> Job<Waiting> {
         key: key.clone(),
         scheme: scheme(key.key_type()),
         input: DIGEST.into(),
-        deadline: Instant::now() + PATIENCE,
+        deadline: Instant::now() + TIMEOUT,
         line: 0,
         responder,
     }
@@ -57,17 +57,17 @@ async fn answered(kinds: &[KeyType]) -> (Vec<usize>, u64) {
     let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
     let first = job(usize::MAX, key(unbatched), Some((here, opened)));
     assert!(stage.submit(cost, first).is_ok());
-    is_here.recv_timeout(PATIENCE).unwrap();
+    is_here.recv_timeout(TIMEOUT).unwrap();
     for (number, kind) in kinds.iter().enumerate() {
         key(*kind).prepare();
         assert!(stage.submit(cost, job(number, key(*kind), None)).is_ok());
     }
     assert_eq!(stage.figures(cost).waiting, kinds.len());
     open.send(()).unwrap();
-    assert_eq!(answers.recv_timeout(PATIENCE).unwrap().0, usize::MAX);
+    assert_eq!(answers.recv_timeout(TIMEOUT).unwrap().0, usize::MAX);
     let mut order = Vec::new();
     for _ in kinds {
-        let (number, signed) = answers.recv_timeout(PATIENCE).unwrap();
+        let (number, signed) = answers.recv_timeout(TIMEOUT).unwrap();
         let (key, signed) = (key(kinds[number]), signed.unwrap());
         let kind = key.key_type();
         assert!(verifies(key.spki(), kind, scheme(kind), &DIGEST, &signed), "{number} {kind}");
@@ -134,22 +134,22 @@ async fn keys_are_batched_after_their_first_signature_by_one_worker() {
         let job = |number, key: &PrivateKey, gate| job(key, Waiting { number, gate, answer: answer.clone() });
         let first = job(BATCH, key(KeyType::P384), Some((first_here, first_opened)));
         assert!(stage.submit(Cost::Medium, first).is_ok());
-        is_first_here.recv_timeout(PATIENCE).unwrap();
+        is_first_here.recv_timeout(TIMEOUT).unwrap();
         let mut gate = Some((here, opened));
         for (number, key) in keys.iter().enumerate() {
             assert!(stage.submit(Cost::Medium, job(number, key, gate.take())).is_ok());
         }
         open_first.send(()).unwrap();
-        is_here.recv_timeout(PATIENCE).unwrap();
+        is_here.recv_timeout(TIMEOUT).unwrap();
         let under_way = stage.figures(Cost::Medium);
         let is_batch = round == 1 && is_batched(KeyType::Rsa2048, PSS, Batches::All);
         assert_eq!((under_way.running, under_way.working), (if is_batch { BATCH } else { 1 }, 1), "{round}");
         open.send(()).unwrap();
         for _ in 0..=BATCH {
-            assert!(answers.recv_timeout(PATIENCE).unwrap().1.is_ok());
+            assert!(answers.recv_timeout(TIMEOUT).unwrap().1.is_ok());
         }
         assert_eq!(stage.figures(Cost::Medium).batched, if is_batch { BATCH as u64 } else { 0 });
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while keys.iter().any(|key| key.needs_preparation(Batches::All)) {
             assert!(Instant::now() < deadline, "every key is prepared by its first signature");
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -178,13 +178,13 @@ async fn no_batch_is_formed_while_workers_are_idle() {
         let (answer, answers) = mpsc::channel();
         for number in 0..JOBS {
             let responder = Waiting { number, gate: None, answer: answer.clone() };
-            let (input, deadline) = (DIGEST.into(), Instant::now() + PATIENCE);
+            let (input, deadline) = (DIGEST.into(), Instant::now() + TIMEOUT);
             let key = key(KeyType::Rsa2048).clone();
             let job = Job { key, scheme: PSS, input, deadline, line: 0, responder };
             assert!(stage.submit(Cost::Medium, job).is_ok());
         }
         for _ in 0..JOBS {
-            assert!(answers.recv_timeout(PATIENCE).unwrap().1.is_ok());
+            assert!(answers.recv_timeout(TIMEOUT).unwrap().1.is_ok());
         }
         stage.stop().await;
         let figures = stage.figures(Cost::Medium);
@@ -205,18 +205,18 @@ async fn expired_jobs_are_excluded_from_batches() {
         line: 0,
         responder: Waiting { number, gate, answer: answer.clone() },
     };
-    let (now, then) = (Instant::now(), Instant::now() + PATIENCE);
+    let (now, then) = (Instant::now(), Instant::now() + TIMEOUT);
     let ((here, is_here), (open, opened)) = (mpsc::channel(), mpsc::channel());
     let first = job(BATCH, KeyType::P384, then, Some((here, opened)));
     assert!(stage.submit(Cost::Medium, first).is_ok());
-    is_here.recv_timeout(PATIENCE).unwrap();
+    is_here.recv_timeout(TIMEOUT).unwrap();
     for number in 0..BATCH {
         let deadline = if number % 2 == 0 { now } else { then };
         assert!(stage.submit(Cost::Medium, job(number, KeyType::Rsa2048, deadline, None)).is_ok());
     }
     open.send(()).unwrap();
     for _ in 0..=BATCH {
-        let (number, signed) = answers.recv_timeout(PATIENCE).unwrap();
+        let (number, signed) = answers.recv_timeout(TIMEOUT).unwrap();
         let is_late = number < BATCH && number % 2 == 0;
         assert_eq!(signed.err(), is_late.then_some(StageError::Late), "{number}");
     }

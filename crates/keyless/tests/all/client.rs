@@ -10,22 +10,22 @@ use keys::{Hash, KeyRef, KeyType, Scheme, SignError, Signer};
 use tokio::net::UnixListener;
 
 use crate::certificates::{Authority, CLIENT_AUTH};
-use crate::peer::{Gated, KINDS, PATIENCE, World, key, openssl_verifies, patient, ski, until};
+use crate::peer::{Gated, KINDS, TIMEOUT, World, key, openssl_verifies, patient, ski, until};
 
 /// The opcode of ECDSA with SHA-256.
 const ECDSA: u8 = 0x15;
 const DIGEST: [u8; 32] = [7; 32];
 
 fn patience() -> Instant {
-    Instant::now() + PATIENCE
+    Instant::now() + TIMEOUT
 }
 
 /// Returns options whose timeouts never expire on a slow machine, and whose pings do not change the counters.
 fn calm() -> ClientOptions {
     ClientOptions {
-        connect_timeout: PATIENCE,
-        ping_every: PATIENCE,
-        ping_timeout: PATIENCE,
+        connect_timeout: TIMEOUT,
+        ping_every: TIMEOUT,
+        ping_timeout: TIMEOUT,
         ..ClientOptions::default()
     }
 }
@@ -171,7 +171,7 @@ async fn client_fails_fast_when_the_service_is_down_and_reconnects() {
     let began = Instant::now();
     let refused = client.call(&items, patience()).await;
     assert_eq!(refused, Err(ClientError::Unreachable));
-    assert!(began.elapsed() < PATIENCE / 10, "nobody waits for a service that is gone");
+    assert!(began.elapsed() < TIMEOUT / 10, "nobody waits for a service that is gone");
 
     let options = Options { socket: Some(socket), ..Options::default() };
     let again = keyless::server::start(options, set, keyless::Metrics::default()).await.unwrap();

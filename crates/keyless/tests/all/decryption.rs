@@ -13,7 +13,7 @@ use x509::GeneralName;
 use zeroize::Zeroizing;
 
 use crate::certificates::CLIENT_AUTH;
-use crate::peer::{PATIENCE, Reply, World, key, ski};
+use crate::peer::{Reply, TIMEOUT, World, key, ski};
 
 /// Length of an RSA-2048 number in bytes.
 const OCTETS: usize = 256;
@@ -56,7 +56,7 @@ fn own() -> &'static PrivateKey {
 
 async fn world(rsa_decrypt: bool, tenants: Vec<TenantOptions>) -> (World, Arc<Module>) {
     let module = Arc::new(Module::default());
-    let options = Options { rsa_decrypt, tenants, deadline: PATIENCE, ..Options::default() };
+    let options = Options { rsa_decrypt, tenants, deadline: TIMEOUT, ..Options::default() };
     (World::with(options, vec![Arc::clone(&module) as KeyRef]).await, module)
 }
 

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
-use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
+use crate::peer::{Gated, TIMEOUT, World, key, patient, ski, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_client_certificates_of_the_configured_ca_are_accepted() {
@@ -114,7 +114,7 @@ async fn shutdown_answers_requests_in_flight_and_removes_the_socket() {
     open.send_replace(true);
     assert_eq!(peer.next().await.map(|reply| (reply.id, reply.error())), Some((id, None)));
     assert_eq!(peer.next().await, None);
-    assert!(tokio::time::timeout(PATIENCE, stopping).await.unwrap().unwrap(), "nothing was cut off");
+    assert!(tokio::time::timeout(TIMEOUT, stopping).await.unwrap().unwrap(), "nothing was cut off");
     assert!(!socket.exists());
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
     drop(folder);
@@ -126,7 +126,7 @@ async fn pending_requests_are_cancelled_when_the_connection_closes() {
     let (slow, _open) = Gated::new(KeyType::P256);
     let name = ski(&*slow);
     // Longer than the test waits, so that the deadline does not end the requests.
-    let options = Options { deadline: PATIENCE * 2, ..Options::default() };
+    let options = Options { deadline: TIMEOUT * 2, ..Options::default() };
     let world = World::with(options, vec![slow as KeyRef]).await;
     let mut peer = world.connect_socket().await;
     for _ in 0..100 {
@@ -216,7 +216,7 @@ async fn client_address_is_taken_from_trusted_proxy_headers_only() {
             let _ = stream.read(&mut [0; 16]).await;
         })
     }));
-    tokio::time::timeout(PATIENCE, closed).await.expect("one is closed");
+    tokio::time::timeout(TIMEOUT, closed).await.expect("one is closed");
     assert!(is_let_in(introduced(2, [203, 0, 113, 2]).await).await, "another client of the same balancer");
     assert!(!is_let_in(introduced(3, [203, 0, 113, 3]).await).await, "it is not trusted");
     drop(silent);

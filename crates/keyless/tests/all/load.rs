@@ -11,7 +11,7 @@ use keyless::tenant::TenantOptions;
 use keyless::wire::{ErrorCode, MessageItems};
 use keys::{Batches, Hash, KeyRef, KeyType, Scheme};
 
-use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
+use crate::peer::{Gated, TIMEOUT, World, key, patient, ski, until};
 
 const EC: Scheme = Scheme::Ecdsa(Hash::Sha256);
 
@@ -20,7 +20,7 @@ async fn slow_key_does_not_delay_other_keys_on_the_same_connection() {
     const MORE: usize = 50;
     let (slow, open) = Gated::new(KeyType::P256);
     let name = ski(&*slow);
-    let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow as KeyRef]).await;
+    let world = World::with(Options { deadline: TIMEOUT, ..Options::default() }, vec![slow as KeyRef]).await;
     let mut peer = world.connect().await;
     let at =
         |ski| MessageItems { opcode: 0x15, ski: Some(ski), payload: &[1; 32], ..MessageItems::default() };
@@ -194,7 +194,7 @@ fn job(answer: &mpsc::Sender<Result<Vec<u8>, StageError>>, deadline: Instant, th
 async fn full_queue_rejects_at_once_and_expired_jobs_are_not_signed() {
     let stage = Stage::start(1, Batches::All).unwrap();
     let (answer, answers) = mpsc::channel();
-    let later = Instant::now() + PATIENCE;
+    let later = Instant::now() + TIMEOUT;
     let past = Instant::now();
     let max = Cost::Light.waiting_max();
     for number in 0..max {
@@ -208,7 +208,7 @@ async fn full_queue_rejects_at_once_and_expired_jobs_are_not_signed() {
     assert!(stage.submit(Cost::Light, job(&answer, later, true)).is_err());
     assert_eq!((stage.figures(Cost::Light).waiting, stage.figures(Cost::Light).refused), (max, 1));
     let done = tokio::task::spawn_blocking(move || {
-        let answers: Vec<_> = (0..max - 20).map(|_| answers.recv_timeout(PATIENCE).unwrap()).collect();
+        let answers: Vec<_> = (0..max - 20).map(|_| answers.recv_timeout(TIMEOUT).unwrap()).collect();
         let late = answers.iter().filter(|answer| **answer == Err(StageError::Late)).count();
         assert_eq!((late, answers.iter().filter(|answer| answer.is_ok()).count()), (10, max - 30));
     });
@@ -225,7 +225,7 @@ async fn full_queue_rejects_at_once_and_expired_jobs_are_not_signed() {
 async fn heavy_work_does_not_delay_light_work() {
     let stage = Stage::start(2, Batches::All).unwrap();
     let (answer, answers) = mpsc::channel();
-    let later = Instant::now() + PATIENCE;
+    let later = Instant::now() + TIMEOUT;
     let heavy = |answer: &mpsc::Sender<_>| Job {
         key: key(KeyType::Rsa4096).clone(),
         scheme: Scheme::RsaPss(Hash::Sha256),
@@ -239,7 +239,7 @@ async fn heavy_work_does_not_delay_light_work() {
         stage.submit(Cost::Light, job(&answer, later, true)).unwrap();
     }
     let light = tokio::task::spawn_blocking(move || {
-        (0..100).for_each(|_| drop(answers.recv_timeout(PATIENCE).unwrap().unwrap()));
+        (0..100).for_each(|_| drop(answers.recv_timeout(TIMEOUT).unwrap().unwrap()));
     });
     light.await.unwrap();
     assert!(stage.figures(Cost::Heavy).waiting > 0, "light work went by");

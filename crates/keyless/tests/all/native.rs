@@ -17,11 +17,11 @@ use tonic::Code;
 use x509::SpkiHash;
 
 use crate::certificates::{CLIENT_AUTH, SERVER_AUTH};
-use crate::peer::{Gated, PATIENCE, World, key, keys, openssl_verifies, ski, until};
+use crate::peer::{Gated, TIMEOUT, World, key, keys, openssl_verifies, ski, until};
 
 /// Returns a deadline that expires only on a fault.
 pub(crate) fn patient() -> Terms {
-    Terms::within(PATIENCE)
+    Terms::within(TIMEOUT)
 }
 
 pub(crate) fn request(id: u64, key: &dyn Signer, scheme: Scheme, input: &[u8]) -> SignRequest {
@@ -184,7 +184,7 @@ fn channel() -> (mpsc::UnboundedSender<SignRequest>, impl futures_util::Stream<I
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_replies_arrive_out_of_order_with_matching_ids() {
     let (slow, open) = Gated::new(KeyType::P256);
-    let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow.clone()]).await;
+    let world = World::with(Options { deadline: TIMEOUT, ..Options::default() }, vec![slow.clone()]).await;
     let (send, requests) = channel();
     let mut replies = world.native().sign_stream(requests, patient()).await.unwrap();
     let fast = key(KeyType::Ed25519);
@@ -222,7 +222,7 @@ async fn stream_replies_arrive_out_of_order_with_matching_ids() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_past_their_deadline_are_not_signed() {
     let (slow, open) = Gated::new(KeyType::P256);
-    let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow.clone()]).await;
+    let world = World::with(Options { deadline: TIMEOUT, ..Options::default() }, vec![slow.clone()]).await;
     let client = world.native();
     let asked = request(0, &*slow, EC, &[1; 32]);
     let short = || Terms::within(Duration::from_millis(100));
@@ -249,7 +249,7 @@ async fn requests_past_their_deadline_are_not_signed() {
 async fn cancelled_requests_are_not_signed() {
     const MANY: usize = 1_000;
     let (slow, open) = Gated::new(KeyType::P256);
-    let options = Options { deadline: PATIENCE, processors: 1, ..Options::default() };
+    let options = Options { deadline: TIMEOUT, processors: 1, ..Options::default() };
     let world = World::with(options, vec![slow.clone() as KeyRef]).await;
     let client = world.native();
     let under_way = "bulla_keyless_requests_in_flight{opcode=\"ecdsa-sha256\"}";
@@ -276,7 +276,7 @@ async fn cancelled_requests_are_not_signed() {
     };
     let (began, mut sent) = (std::time::Instant::now(), 0.0);
     while jobs("unwanted") == 0.0 {
-        assert!(began.elapsed() < PATIENCE, "{}", world.figures());
+        assert!(began.elapsed() < TIMEOUT, "{}", world.figures());
         let (send, requests) = channel();
         let mut replies = client.sign_stream(requests, patient()).await.unwrap();
         let before = taken();
@@ -343,7 +343,7 @@ async fn ticket_sealed_by_one_protocol_opens_with_the_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_answers_requests_in_flight_and_ends_streams() {
     let (slow, open) = Gated::new(KeyType::P256);
-    let world = World::with(Options { deadline: PATIENCE, ..Options::default() }, vec![slow.clone()]).await;
+    let world = World::with(Options { deadline: TIMEOUT, ..Options::default() }, vec![slow.clone()]).await;
     let client = world.native();
     let (send, requests) = channel();
     let mut replies = client.sign_stream(requests, patient()).await.unwrap();
@@ -359,7 +359,7 @@ async fn shutdown_answers_requests_in_flight_and_ends_streams() {
     assert!(asked.await.unwrap().is_ok());
     assert_eq!(replies.next().await.unwrap().unwrap().id, 1);
     assert!(replies.next().await.is_none(), "nothing more is taken");
-    assert!(tokio::time::timeout(PATIENCE, stopping).await.unwrap().unwrap(), "nothing was cut off");
+    assert!(tokio::time::timeout(TIMEOUT, stopping).await.unwrap().unwrap(), "nothing was cut off");
     assert!(!path.exists());
     drop((folder, send));
 }

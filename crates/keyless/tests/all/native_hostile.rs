@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tonic::Code;
 
 use crate::native::{EC, patient, request};
-use crate::peer::{Gated, PATIENCE, World, key, until};
+use crate::peer::{Gated, TIMEOUT, World, key, until};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -44,7 +44,7 @@ async fn is_ended_by(world: &World, octets: &[u8]) -> bool {
         let mut sink = [0; 4096];
         while stream.read(&mut sink).await.is_ok_and(|count| count > 0) {}
     };
-    sent.is_err() || tokio::time::timeout(PATIENCE, reading).await.is_ok()
+    sent.is_err() || tokio::time::timeout(TIMEOUT, reading).await.is_ok()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,12 +149,12 @@ async fn memory_for_incomplete_messages_is_bounded() {
         }
     };
     let calls = futures_util::future::join_all((0..7).map(|_| call("Sign")));
-    let ended = tokio::time::timeout(PATIENCE, calls).await.unwrap();
+    let ended = tokio::time::timeout(TIMEOUT, calls).await.unwrap();
     let count = |code: Code| ended.iter().filter(|status| **status == code as i32).count();
     assert!(count(Code::ResourceExhausted) >= 1, "{ended:?}");
     assert_eq!(count(Code::ResourceExhausted) + count(Code::DeadlineExceeded), 7, "{ended:?}");
     // The memory is released: another message fits.
-    let again = tokio::time::timeout(PATIENCE, call("SignBatch")).await.unwrap();
+    let again = tokio::time::timeout(TIMEOUT, call("SignBatch")).await.unwrap();
     assert_eq!(again, Code::DeadlineExceeded as i32);
     world.running.stop().await;
 }
@@ -167,7 +167,7 @@ async fn unread_replies_are_bounded_by_backpressure() {
     const REQUESTS: usize = 2_000;
     // 61,000 waiting replies, and about 800 in transit on each stream.
     const TAKEN_MAX: usize = 130_000;
-    let options = Options { deadline: PATIENCE, ..Options::default() };
+    let options = Options { deadline: TIMEOUT, ..Options::default() };
     let world = World::with(options, Vec::new()).await;
     let client = world.native();
     let (mut streams, mut taken) = (Vec::new(), 0);
@@ -190,7 +190,7 @@ async fn unread_replies_are_bounded_by_backpressure() {
     }
     assert!((STREAMS..TAKEN_MAX).contains(&taken), "{taken} of {}", STREAMS * REQUESTS);
     let read = streams.into_iter().map(|replies| replies.count());
-    let counts = tokio::time::timeout(PATIENCE * 2, futures_util::future::join_all(read)).await.unwrap();
+    let counts = tokio::time::timeout(TIMEOUT * 2, futures_util::future::join_all(read)).await.unwrap();
     assert_eq!(counts, [REQUESTS; STREAMS]);
     world.running.stop().await;
 }

@@ -12,7 +12,7 @@ use x509::GeneralName;
 
 use crate::certificates::{CLIENT_AUTH, Identity};
 use crate::native::{EC, patient, request};
-use crate::peer::{PATIENCE, World, key, ski};
+use crate::peer::{TIMEOUT, World, key, ski};
 
 /// The service's code is generated from this definition, so operations missing here are not dispatched.
 const DEFINITION: &str = include_str!("../../proto/bulla/keys/v1/keys.proto");
@@ -77,7 +77,7 @@ async fn every_operation_checks_client_and_key_permissions() {
     let other = PrivateKey::generate(KeyType::P256).unwrap();
     let tenants = vec![tenant("a", own), tenant("b", &other)];
     let more = vec![std::sync::Arc::new(other.clone()) as keys::KeyRef];
-    let world = World::with(Options { tenants, deadline: PATIENCE, ..Options::default() }, more).await;
+    let world = World::with(Options { tenants, deadline: TIMEOUT, ..Options::default() }, more).await;
     let client = |organization: &str| world.native_with(Some(&member(&world, organization)), &TLS13);
     let (a, b, stranger) = (client("a"), client("b"), client("c"));
     let nobody = world.native_with(None, &TLS13);

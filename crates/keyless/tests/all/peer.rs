@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use crate::certificates::{Authority, CLIENT_AUTH, Identity, SERVER_AUTH};
 
 /// A longer wait means that the test hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Every key type that the protocol signs with.
 pub(crate) const KINDS: [KeyType; 7] = [
@@ -52,7 +52,7 @@ pub(crate) fn ski(key: &dyn Signer) -> Ski {
 
 /// Returns server options whose timeouts never expire on a slow machine.
 pub(crate) fn patient() -> Options {
-    Options { deadline: PATIENCE, hello_timeout: PATIENCE, handshake_timeout: PATIENCE, ..Options::default() }
+    Options { deadline: TIMEOUT, hello_timeout: TIMEOUT, handshake_timeout: TIMEOUT, ..Options::default() }
 }
 
 /// A server over TLS and a Unix socket, with a key of each type and any additional keys.
@@ -226,8 +226,8 @@ impl Peer {
     }
 
     pub(crate) async fn send(&mut self, octets: &[u8]) -> std::io::Result<()> {
-        tokio::time::timeout(PATIENCE, self.stream.write_all(octets)).await.expect("it is read")?;
-        tokio::time::timeout(PATIENCE, self.stream.flush()).await.expect("it is read")
+        tokio::time::timeout(TIMEOUT, self.stream.write_all(octets)).await.expect("it is read")?;
+        tokio::time::timeout(TIMEOUT, self.stream.flush()).await.expect("it is read")
     }
 
     /// Sends a request and returns its ID.
@@ -242,7 +242,7 @@ impl Peer {
 
     /// Returns the next message, or `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<Reply> {
-        tokio::time::timeout(PATIENCE, self.read()).await.expect("an answer or an end")
+        tokio::time::timeout(TIMEOUT, self.read()).await.expect("an answer or an end")
     }
 
     async fn read(&mut self) -> Option<Reply> {

@@ -25,7 +25,7 @@ use x509::GeneralName;
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use crate::native::{EC, Log, patient, request};
 use crate::node::Node;
-use crate::peer::{Gated, PATIENCE, Peer, openssl_verifies, ski, until};
+use crate::peer::{Gated, Peer, TIMEOUT, openssl_verifies, ski, until};
 use crate::relay::{Relay, Way};
 
 /// A node that does not answer for this long counts as lost.
@@ -35,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// the outcome.
 fn quick() -> RouterOptions {
     RouterOptions {
-        connect_timeout: PATIENCE,
+        connect_timeout: TIMEOUT,
         ping_every: Duration::from_millis(100),
         ping_timeout: SILENCE,
         margin: Duration::from_secs(1),
@@ -113,7 +113,7 @@ impl World {
     }
 
     async fn unconnected(ways_ms: &[u64], router: RouterOptions, options: fn() -> Options) -> Self {
-        let options = || Options { hello_timeout: PATIENCE, handshake_timeout: PATIENCE, ..options() };
+        let options = || Options { hello_timeout: TIMEOUT, handshake_timeout: TIMEOUT, ..options() };
         let ca = Authority::new("nodes");
         let front = far(&ca, 1, 0, router.clone(), options()).await;
         let key = PrivateKey::generate(KeyType::P256).unwrap();
@@ -181,7 +181,7 @@ impl World {
     async fn sign_until(&self, what: &str, so: impl Fn() -> bool) {
         let began = Instant::now();
         while !so() {
-            assert!(began.elapsed() < PATIENCE, "{what}: {:?}", self.asked());
+            assert!(began.elapsed() < TIMEOUT, "{what}: {:?}", self.asked());
             self.sign().await.unwrap();
         }
     }
@@ -313,7 +313,7 @@ async fn retries_are_limited_to_a_tenth_of_requests() {
     let began = Instant::now();
     // A stall of this machine may send requests to the second node first. These need no retry.
     while asked < 10 * MANY || of("out-of-budget") == 0.0 {
-        assert!(began.elapsed() < PATIENCE, "the budget is not used up: {asked} asked, {signed} signed");
+        assert!(began.elapsed() < TIMEOUT, "the budget is not used up: {asked} asked, {signed} signed");
         let (some, others) = world.sign_many(MANY).await;
         asked += MANY;
         signed += some;
@@ -346,7 +346,7 @@ async fn node_without_the_key_is_tried_last_and_fails_no_request() {
         if lack() == before {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "it is always tried first");
+        assert!(began.elapsed() < TIMEOUT, "it is always tried first");
     }
     // Once the node holds the key, it is tried again.
     world.others[0].holds("", vec![world.held[0].clone()]);
@@ -413,7 +413,7 @@ async fn deadline_error_names_the_node_and_late_request_is_not_signed() {
 /// A request without a deadline waits ten times the usual latency of its node, not the maximum.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn default_deadline_adapts_to_the_usual_latency_of_the_node() {
-    let options = || Options { deadline: PATIENCE, ..Options::default() };
+    let options = || Options { deadline: TIMEOUT, ..Options::default() };
     let world = World::with(&[250], options).await;
     assert_eq!(world.sign_many(40).await.0, 40);
     world.gates.set(0, false);
@@ -422,14 +422,14 @@ async fn default_deadline_adapts_to_the_usual_latency_of_the_node() {
     let reply = peer.sign(0x15, ski(&world.key), &[1; 32]).await;
     assert_eq!(reply.error(), Some(8));
     // Ten times a quarter of a second, of which one second is reserved for the way back.
-    assert!((Duration::from_secs(1)..PATIENCE / 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert!((Duration::from_secs(1)..TIMEOUT / 2).contains(&began.elapsed()), "{:?}", began.elapsed());
     world.gates.set(0, true);
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn timeout_error_names_the_silent_node() {
-    let world = World::routing(RouterOptions { ping_timeout: PATIENCE, ..quick() }, &[0]).await;
+    let world = World::routing(RouterOptions { ping_timeout: TIMEOUT, ..quick() }, &[0]).await;
     world.sign().await.unwrap();
     world.others[0].relay.set(Way::Hole);
     // Shorter than the silence after which the connection is closed.
@@ -564,7 +564,7 @@ async fn peers_without_a_valid_node_identity_are_rejected() {
         let holders = router.holders(vec![member.id]);
         router.set_members(vec![member]);
         let key = router.key(&holders, world.key.spki()).unwrap();
-        let signed = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await;
+        let signed = key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT).await;
         (signed, router, key)
     };
     let uri = |number: u8| GeneralName::Uri(NodeId([number; 16]).uri());
@@ -588,10 +588,10 @@ async fn peers_without_a_valid_node_identity_are_rejected() {
     // A key that is not sealed is for the node itself: a key from a folder is not available to other nodes.
     world.others[0].holds("", Vec::new());
     world.others[0].keys.put("folder", vec![world.held[0].clone() as KeyRef]);
-    let refused = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap_err();
+    let refused = key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT).await.unwrap_err();
     assert!(refused.to_string().contains("unknown key, or the client is not allowed to"), "{refused}");
     world.others[0].holds("", vec![world.held[0].clone()]);
-    key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap();
+    key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT).await.unwrap();
     // Nodes offer each other only signatures.
     let direct = Client::pinned(
         &address.to_string(),
@@ -610,7 +610,7 @@ async fn peers_without_a_valid_node_identity_are_rejected() {
     let others = world.members().into_iter().filter(|member| member.id != world.front.member.id);
     world.others[0].router.set_members(others.collect());
     until(|| router.measured().is_empty()).await;
-    let refused = key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE).await.unwrap_err();
+    let refused = key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT).await.unwrap_err();
     assert!(refused.to_string().contains("none of the nodes"), "{refused}");
     router.stop().await;
     world.stop().await;

@@ -17,7 +17,7 @@ use x509::GeneralName;
 
 use crate::certificates::{CLIENT_AUTH, Identity};
 use crate::native::{EC, patient, request};
-use crate::peer::{Gated, PATIENCE, World, key, ski, until};
+use crate::peer::{Gated, TIMEOUT, World, key, ski, until};
 
 fn tenant(name: &str) -> TenantOptions {
     TenantOptions { clients: vec![format!("O={name}")], ..TenantOptions::new(name) }
@@ -33,8 +33,7 @@ fn client(world: &World, organization: &str) -> Client {
 }
 
 async fn world(tenants: Vec<TenantOptions>) -> World {
-    World::with(Options { tenants, processors: 1, deadline: PATIENCE, ..Options::default() }, Vec::new())
-        .await
+    World::with(Options { tenants, processors: 1, deadline: TIMEOUT, ..Options::default() }, Vec::new()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -250,7 +249,7 @@ async fn requests_in_flight_per_tenant_and_destination_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tenant_is_limited_to_half_of_the_connections() {
     let tenants = vec![tenant("a"), TenantOptions { connections_max: 1, ..tenant("b") }];
-    let options = Options { tenants, connections_max: 4, deadline: PATIENCE, ..Options::default() };
+    let options = Options { tenants, connections_max: 4, deadline: TIMEOUT, ..Options::default() };
     let world = World::with(options, Vec::new()).await;
     let p256 = key(KeyType::P256);
     let is_served = async |organization: &str| {

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 /// Long enough for any connection; reached only by a hang.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn loopback(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 9, last).into()
@@ -25,14 +25,14 @@ async fn closed_port(address: IpAddr) -> u16 {
 #[tokio::test]
 async fn connection_is_opened_with_nodelay() {
     let listener = listen(loopback(1), 0).await;
-    let stream = dial::connect(listener.local_addr().unwrap(), PATIENCE).await.unwrap();
+    let stream = dial::connect(listener.local_addr().unwrap(), TIMEOUT).await.unwrap();
     assert!(stream.nodelay().unwrap());
 }
 
 #[tokio::test]
 async fn closed_port_is_reported_as_refused() {
     let address = SocketAddr::new(loopback(2), closed_port(loopback(2)).await);
-    assert_eq!(dial::connect(address, PATIENCE).await.unwrap_err(), DialError::Refused);
+    assert_eq!(dial::connect(address, TIMEOUT).await.unwrap_err(), DialError::Refused);
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn unanswered_connection_attempt_times_out() {
 async fn next_address_is_tried_after_a_refused_one() {
     let listener = listen(loopback(5), 0).await;
     let port = listener.local_addr().unwrap().port();
-    let connected = dial::race(&[loopback(4), loopback(5)], port, PATIENCE).await.unwrap();
+    let connected = dial::race(&[loopback(4), loopback(5)], port, TIMEOUT).await.unwrap();
     assert_eq!(connected.address, loopback(5));
     let refused = Attempt { address: loopback(4), error: DialError::Refused };
     assert_eq!(connected.failed, [refused]);
@@ -67,11 +67,11 @@ async fn next_address_is_tried_after_a_refused_one() {
 async fn race_reports_one_error_per_address_and_the_preferred_one_overall() {
     let port = closed_port(loopback(6)).await;
     let addresses = [loopback(6), loopback(7)];
-    let failed = dial::race(&addresses, port, PATIENCE).await.unwrap_err();
+    let failed = dial::race(&addresses, port, TIMEOUT).await.unwrap_err();
     assert_eq!(failed.len(), 2);
-    let (address, error) = dial::happy_eyeballs(&addresses, port, PATIENCE).await.unwrap_err();
+    let (address, error) = dial::happy_eyeballs(&addresses, port, TIMEOUT).await.unwrap_err();
     assert_eq!((address, error), (loopback(6), DialError::Refused));
-    let nowhere = dial::happy_eyeballs(&[], port, PATIENCE).await.unwrap_err();
+    let nowhere = dial::happy_eyeballs(&[], port, TIMEOUT).await.unwrap_err();
     assert_eq!(nowhere.1, DialError::NoAddress);
 }
 
@@ -79,7 +79,7 @@ async fn race_reports_one_error_per_address_and_the_preferred_one_overall() {
 async fn fast_close_resets_the_connection_and_drop_does_not() {
     let listener = listen(loopback(8), 0).await;
     for fast in [true, false] {
-        let stream = dial::connect(listener.local_addr().unwrap(), PATIENCE).await.unwrap();
+        let stream = dial::connect(listener.local_addr().unwrap(), TIMEOUT).await.unwrap();
         let (mut peer, _) = listener.accept().await.unwrap();
         if fast {
             dial::close_with_reset(stream);

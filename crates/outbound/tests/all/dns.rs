@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use telemetry::tasks;
 use tokio::sync::Notify;
 
-use crate::name_server::{NameServer, PATIENCE, Question, Reply, a, cname, name, soa};
+use crate::name_server::{NameServer, Question, Reply, TIMEOUT, a, cname, name, soa};
 
 fn resolver(servers: &[&NameServer]) -> Resolver {
     let upstreams = servers.iter().map(|server| server.address).collect();
@@ -24,7 +24,7 @@ fn resolver(servers: &[&NameServer]) -> Resolver {
 }
 
 async fn v4(resolver: &Resolver, name: &str) -> Result<Vec<String>, ResolveError> {
-    let resolution = resolver.resolve(name, Families::V4, PATIENCE).await?;
+    let resolution = resolver.resolve(name, Families::V4, TIMEOUT).await?;
     Ok(resolution.addresses.iter().map(IpAddr::to_string).collect())
 }
 
@@ -73,7 +73,7 @@ async fn aliases_are_reported_and_followed_across_messages() {
     })
     .await;
     let resolver = resolver(&[&server]);
-    let found = resolver.resolve("WWW.Example.", Families::V4, PATIENCE).await.unwrap();
+    let found = resolver.resolve("WWW.Example.", Families::V4, TIMEOUT).await.unwrap();
     assert_eq!(found.aliases, ["edge.cdn.example"]);
     assert_eq!(found.addresses, ["192.0.2.7".parse::<IpAddr>().unwrap()]);
     let left = found.valid_until - std::time::Instant::now();
@@ -369,7 +369,7 @@ async fn a_and_aaaa_are_queried_in_parallel() {
         vec![if first { Reply::after(reply, &held) } else { Reply::now(reply) }]
     })
     .await;
-    let found = resolver(&[&server]).resolve("www.example", Families::Both, PATIENCE).await.unwrap();
+    let found = resolver(&[&server]).resolve("www.example", Families::Both, TIMEOUT).await.unwrap();
     let expected = ["2001:db8::1", "192.0.2.1"].map(|a| a.parse::<IpAddr>().unwrap());
     assert_eq!(found.addresses, expected);
     assert_eq!(found.incomplete, None);
@@ -386,7 +386,7 @@ async fn one_family_suffices_and_failure_of_the_other_is_reported() {
         })
         .await;
         let resolver = resolver(&[&server]);
-        let found = resolver.resolve("www.example", Families::Both, PATIENCE).await.unwrap();
+        let found = resolver.resolve("www.example", Families::Both, TIMEOUT).await.unwrap();
         assert_eq!(found.addresses.len(), 1);
         assert_eq!(found.incomplete, incomplete);
     }
@@ -480,7 +480,7 @@ async fn ask_for_text(
     recursion: Recursion,
     each: Duration,
 ) -> Result<Vec<String>, ExchangeError> {
-    let (name, deadline) = (name("txt.example."), Deadline::within(PATIENCE));
+    let (name, deadline) = (name("txt.example."), Deadline::within(TIMEOUT));
     let kind = RecordType::TXT;
     let answer = ask(server.address, &name, kind, recursion, each, deadline).await?;
     Ok(answer.answers.iter().map(|record| record.data.to_string()).collect())
@@ -499,8 +499,8 @@ async fn direct_query_sets_recursion_flag_and_ignores_mismatched_answers() {
         [foreign, other_name, right].into_iter().map(Reply::now).collect()
     })
     .await;
-    assert_eq!(ask_for_text(&server, Recursion::Desired, PATIENCE).await.unwrap(), ["recursive"]);
-    assert_eq!(ask_for_text(&server, Recursion::NotDesired, PATIENCE).await.unwrap(), ["own"]);
+    assert_eq!(ask_for_text(&server, Recursion::Desired, TIMEOUT).await.unwrap(), ["recursive"]);
+    assert_eq!(ask_for_text(&server, Recursion::NotDesired, TIMEOUT).await.unwrap(), ["own"]);
     assert_eq!(server.asked(), 2);
 }
 
@@ -518,7 +518,7 @@ async fn direct_query_falls_back_to_tcp_on_truncation_or_silence() {
         })
         .await;
         // Silence ends by the timeout of an attempt. The attempt over TCP must not.
-        let each = if truncated { PATIENCE } else { seconds(3) };
+        let each = if truncated { TIMEOUT } else { seconds(3) };
         assert_eq!(ask_for_text(&server, Recursion::Desired, each).await.unwrap(), ["whole"]);
         // The server may read the last datagram later.
         let asked = if truncated { 2 } else { 3 };
@@ -534,7 +534,7 @@ async fn direct_query_is_retried_without_edns() {
         None => asked.with(vec![txt("plain")]),
     })
     .await;
-    assert_eq!(ask_for_text(&server, Recursion::Desired, PATIENCE).await.unwrap(), ["plain"]);
+    assert_eq!(ask_for_text(&server, Recursion::Desired, TIMEOUT).await.unwrap(), ["plain"]);
 }
 
 #[tokio::test]

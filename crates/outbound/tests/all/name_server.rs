@@ -184,4 +184,4 @@ pub(crate) fn soa(zone: &str, ttl: u32, minimum: u32) -> Record {
 }
 
 /// Long enough for any answer on a busy machine; reached only in tests of silence.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);

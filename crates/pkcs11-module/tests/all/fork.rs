@@ -8,9 +8,7 @@ use cryptoki::error::{Error, RvError};
 use cryptoki::mechanism::Mechanism;
 use keys::{Hash, Scheme};
 
-use crate::world::{
-    PATIENCE, World, in_a_process, initialised, openssl_verifies, private_key, session, spki,
-};
+use crate::world::{TIMEOUT, World, in_a_process, initialised, openssl_verifies, private_key, session, spki};
 
 const DIGEST: [u8; 32] = [7; 32];
 
@@ -29,7 +27,7 @@ fn in_a_child(does: impl FnOnce() -> bool) -> bool {
     let mut status = 0;
     // SAFETY: waits for our own child and writes its status to our integer.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             // SAFETY: our own child, which was not reaped yet.
             unsafe { libc::kill(child, libc::SIGKILL) };
             panic!("the child hangs");

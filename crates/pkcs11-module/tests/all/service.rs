@@ -8,7 +8,7 @@ use cryptoki::mechanism::Mechanism;
 use futures_util::future::{BoxFuture, pending};
 use keys::{Deadline, KeyRef, KeyType, PrivateKey, Scheme, SignError, Signer};
 
-use crate::world::{PATIENCE, World, in_a_process, initialised, private_key, session, until};
+use crate::world::{TIMEOUT, World, in_a_process, initialised, private_key, session, until};
 
 const DIGEST: [u8; 32] = [7; 32];
 
@@ -76,7 +76,7 @@ fn sign_timeout_limits_the_wait_for_a_signature_() {
     let began = Instant::now();
     let late = session.sign(&Mechanism::Ecdsa, private_key(&session, "silent"), &DIGEST);
     assert!(matches!(late, Err(Error::Pkcs11(RvError::DeviceError, _))), "{late:?}");
-    assert!(began.elapsed() < PATIENCE / 2, "the service's own time is longer");
+    assert!(began.elapsed() < TIMEOUT / 2, "the service's own time is longer");
     // Other keys still sign.
     let key = private_key(&session, "p256");
     until("it signs", || session.sign(&Mechanism::Ecdsa, key, &DIGEST).is_ok());

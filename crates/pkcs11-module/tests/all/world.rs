@@ -18,7 +18,7 @@ use x509::build::{CertificateSpec, signed, tbs_certificate};
 use x509::{DistinguishedName, SerialNumber, UnixTime};
 
 /// A longer wait means that the test hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 /// Timeout of a whole case. It is longer than all waits of a case, so that the case itself reports the failure.
 const CASE: Duration = Duration::from_secs(600);
 
@@ -105,7 +105,7 @@ impl World {
         let mut world = Self::new();
         world.stop();
         let address = "127.0.0.1:0".parse().unwrap();
-        world.serve_by(Options { tls: Some((address, tls)), deadline: PATIENCE, ..Options::default() });
+        world.serve_by(Options { tls: Some((address, tls)), deadline: TIMEOUT, ..Options::default() });
         let address = world.address();
         let [chain, key, ca] =
             ["own.pem", "own.key", "ca.pem"].map(|name| world.folder.join(name).display().to_string());
@@ -140,7 +140,7 @@ impl World {
     pub(crate) fn begin_anew(&mut self, tls: TlsOptions) {
         let address = self.address();
         self.stop();
-        self.serve_by(Options { tls: Some((address, tls)), deadline: PATIENCE, ..Options::default() });
+        self.serve_by(Options { tls: Some((address, tls)), deadline: TIMEOUT, ..Options::default() });
     }
 
     pub(crate) fn chains(&self) -> PathBuf {
@@ -154,7 +154,7 @@ impl World {
 
     pub(crate) fn serve(&mut self) {
         let socket = Some(self.folder.join("keys.sock"));
-        self.serve_by(Options { socket, deadline: PATIENCE, ..Options::default() });
+        self.serve_by(Options { socket, deadline: TIMEOUT, ..Options::default() });
     }
 
     fn serve_by(&mut self, options: Options) {

@@ -129,7 +129,7 @@ impl Proxy {
         };
         let began = Instant::now();
         while TcpStream::connect(&address).await.is_err() {
-            assert!(began.elapsed() < world::PATIENCE, "{peer:?} does not listen on {address}");
+            assert!(began.elapsed() < world::TIMEOUT, "{peer:?} does not listen on {address}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let resuming = Client::of(&root, "http/1.1");

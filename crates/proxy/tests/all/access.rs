@@ -6,7 +6,7 @@ use proxy::{Token, Users};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
+use crate::world::{Client, TIMEOUT, Upstream, World, ask, head};
 
 /// `openssl passwd -6 -salt saltsalt secret`
 const HASH: &str =
@@ -97,7 +97,7 @@ async fn socks(world: &World, messages: &[&[u8]], answers: &[usize]) -> (Vec<u8>
     for (message, answer) in messages.iter().zip(answers) {
         stream.write_all(message).await.unwrap();
         let mut octets = vec![0; *answer];
-        tokio::time::timeout(PATIENCE, stream.read_exact(&mut octets)).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, stream.read_exact(&mut octets)).await.unwrap().unwrap();
         said.extend(octets);
     }
     (said, stream)
@@ -156,7 +156,7 @@ async fn socks5_accepts_the_same_passwords() {
     let (said, mut stream) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06Secret"], &[2, 2]).await;
     assert_eq!(said, [5, 2, 1, 1]);
     let mut rest = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it is closed");
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.expect("it is closed");
     let request = to(3, b"\x09localhost", upstream.address.port());
     let (said, _) = socks(&world, &[&[5, 1, 2], b"\x01\x05alice\x06secret", &request], &[2, 2, 10]).await;
     assert_eq!(said[..4], [5, 2, 1, 0]);

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::echo::{MASK, TEXT, read_frame, write_frame};
 use crate::requests::{CANARY, Store, list};
-use crate::world::{Answers, AnyBody, Client, PATIENCE, Speaks, Upstream, World, get, http2};
+use crate::world::{Answers, AnyBody, Client, Speaks, TIMEOUT, Upstream, World, get, http2};
 
 /// Ways to echo, each with a text that the body or the headers must contain.
 const WAYS: [(&str, &str); 26] = [
@@ -288,7 +288,7 @@ async fn a_question_reaches_the_client_although_its_end_may_begin_the_value() {
     let response = sender.send_request(get(&format!("https://{target}/echo/pause"))).await.unwrap();
     let (mut body, mut said) = (response.into_body(), Vec::new());
     while said != b"which name? c" {
-        let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("all of the question");
+        let frame = tokio::time::timeout(TIMEOUT, body.frame()).await.expect("all of the question");
         said.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
     }
 }

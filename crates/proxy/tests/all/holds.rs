@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::echo::{MASK, TEXT, read_frame, write_frame};
 use crate::requests::list;
-use crate::world::{AnyBody, Client, Http2, PATIENCE, Upstream, World, answer, ask, get, head, http2};
+use crate::world::{AnyBody, Client, Http2, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -297,7 +297,7 @@ async fn held_requests_are_answered_when_the_proxy_stops() {
     let sender = world.http2().await;
     let asked = world.held(&sender, "/deploy/a", 0).await;
     let HoldWorld { upstream, world: World { running, .. }, .. } = world;
-    let stopped = tokio::spawn(running.stop(PATIENCE));
+    let stopped = tokio::spawn(running.stop(TIMEOUT));
     let answered = asked.await.unwrap();
     let told = problem(&answered);
     assert_eq!((answered.0, &told["reason"]), (503, &"hold-stopped".into()));
@@ -354,7 +354,7 @@ async fn websocket_opens_after_an_approval() {
     assert_eq!(response.status(), 200);
     let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     write_frame(&mut stream, TEXT, b"one", Some(MASK)).await.unwrap();
-    let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+    let frame = tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.expect("a frame");
     assert_eq!(frame, Some((TEXT, b"ONE".to_vec())));
 }
 
@@ -384,7 +384,7 @@ async fn tunnel_without_interception_is_held_before_its_connection() {
     let (_, mut stream) = world.world.connect(&target).await;
     until("the request is held", || world.holds.list().len() == 1).await;
     world.holds.reject(&world.only().id, None, "alice").unwrap();
-    let end = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an end");
+    let end = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.expect("an end");
     assert!(end.is_err());
     // The client leaves, with bytes that nobody has read.
     let (_, mut stream) = world.world.connect(&target).await;

@@ -41,7 +41,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::Service;
 
 use crate::requests::{CANARY, Store, inject, list};
-use crate::world::{Client, PATIENCE, Upstream, World, answer, ask, get, http2};
+use crate::world::{Client, TIMEOUT, Upstream, World, answer, ask, get, http2};
 
 /// All messages that hooks received, as texts.
 type Seen = Arc<Mutex<Vec<String>>>;
@@ -269,7 +269,7 @@ impl TestHook {
 
 fn options(protocol: HookProtocol, address: SocketAddr) -> HookOptions {
     HookOptions {
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         ..HookOptions::new("guard".into(), protocol, format!("http://{address}"))
     }
 }

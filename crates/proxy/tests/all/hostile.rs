@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use x509::HostOrIp;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head, now};
+use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, head, now};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_hello_may_arrive_byte_by_byte() {
@@ -26,7 +26,7 @@ async fn client_hello_may_arrive_byte_by_byte() {
         stream.write_all(&[octet]).await.unwrap();
         tokio::task::yield_now().await;
     }
-    let answer = tokio::time::timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap();
+    let answer = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.unwrap().unwrap();
     assert_eq!(answer, 22, "a handshake record");
 }
 
@@ -40,7 +40,7 @@ async fn silent_and_slow_clients_are_closed_after_the_timeout() {
     .await;
     let ends = async |mut stream: tokio::net::TcpStream| {
         let mut rest = Vec::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it is closed").ok();
+        tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.expect("it is closed").ok();
     };
     ends(world.tcp().await).await;
     ends(world.connect("localhost:1").await.1).await;

@@ -11,7 +11,7 @@ use proxy::Token;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{AnyBody, Client, PATIENCE, Upstream, World, ask, http2};
+use crate::world::{AnyBody, Client, TIMEOUT, Upstream, World, ask, http2};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -69,7 +69,7 @@ async fn http2_connect_behaves_like_http1_connect() {
         }
         let body: AnyBody = Full::<Bytes>::default().boxed_unsync();
         let asked = sender.clone().send_request(request.body(body).unwrap());
-        tokio::time::timeout(PATIENCE, asked).await.unwrap().unwrap()
+        tokio::time::timeout(TIMEOUT, asked).await.unwrap().unwrap()
     };
     let target = format!("localhost:{}", upstream.address.port());
     for token in [None, Some("token-of-eve")] {
@@ -109,7 +109,7 @@ async fn http2_rapid_reset_closes_the_connection() {
         to
     });
     let mut said = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, from.read_to_end(&mut said)).await;
+    let read = tokio::time::timeout(TIMEOUT, from.read_to_end(&mut said)).await;
     let _ = read.expect("it is closed, and not for its idleness");
     assert!(said.len() < 1 << 20, "nothing of note is answered: {}", said.len());
     drop(sending.await);
@@ -160,7 +160,7 @@ async fn http1_smuggling_through_http2_headers_is_rejected() {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, refused).await.unwrap_or_else(|_| panic!("{name}: {value:?}"));
+        tokio::time::timeout(TIMEOUT, refused).await.unwrap_or_else(|_| panic!("{name}: {value:?}"));
     }
     // Only the request with the wrong length may have reached the upstream, and no second request.
     let mut came = Vec::new();
@@ -186,7 +186,7 @@ async fn flooding_client_that_does_not_read_is_closed_and_others_are_served() {
         let some = flood.repeat(1_000);
         let flooding = tokio::spawn(async move { while stream.write_all(&some).await.is_ok() {} });
         assert_serves(&world).await;
-        tokio::time::timeout(PATIENCE, flooding).await.expect("it is cut off").unwrap();
+        tokio::time::timeout(TIMEOUT, flooding).await.expect("it is cut off").unwrap();
     }
     assert_serves(&world).await;
 }
@@ -200,8 +200,8 @@ async fn flooding_client_that_reads_is_closed() {
         let some = flood.repeat(1_000);
         let flooding = tokio::spawn(async move { while write.write_all(&some).await.is_ok() {} });
         let reading = async { while read.read(&mut [0; 4_096]).await.is_ok_and(|count| count > 0) {} };
-        tokio::time::timeout(PATIENCE, reading).await.expect("it is closed out");
-        tokio::time::timeout(PATIENCE, flooding).await.expect("it cannot go on").unwrap();
+        tokio::time::timeout(TIMEOUT, reading).await.expect("it is closed out");
+        tokio::time::timeout(TIMEOUT, flooding).await.expect("it cannot go on").unwrap();
     }
     assert_serves(&world).await;
 }

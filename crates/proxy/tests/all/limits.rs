@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::world::{Client, PATIENCE, Upstream, World, answer, ask, get, head, http2};
+use crate::world::{Client, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
 
 /// Starts a plain TCP server that handles each connection with `serve`. Returns its port.
 async fn plain<F, W>(serve: F) -> u16
@@ -37,7 +37,7 @@ where
 async fn to_the_end(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut said = Vec::new();
     // The proxy may close the connection while the client still writes.
-    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("an end");
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut said)).await.expect("an end");
     String::from_utf8_lossy(&said).into_owned()
 }
 
@@ -68,7 +68,7 @@ async fn oversized_headers_are_rejected_and_other_requests_continue() {
         );
     }
     let mut again = sender.clone();
-    let refused = tokio::time::timeout(PATIENCE, again.send_request(large)).await.unwrap();
+    let refused = tokio::time::timeout(TIMEOUT, again.send_request(large)).await.unwrap();
     assert!(refused.is_err() || refused.is_ok_and(|said| said.status() == 431));
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     assert_eq!(answer(&http2(stream).await.0, get(&url)).await.0, 200);
@@ -121,7 +121,7 @@ impl Open {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting)
+        tokio::time::timeout(TIMEOUT, waiting)
             .await
             .unwrap_or_else(|_| panic!("never: {what}, {}", self.now()));
     }
@@ -157,7 +157,7 @@ async fn six_that_wait(idle_max: usize, idle: Duration) -> (World, Open) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_upstream_connections_are_limited_in_number() {
-    let (_world, open) = six_that_wait(2, 100 * PATIENCE).await;
+    let (_world, open) = six_that_wait(2, 100 * TIMEOUT).await;
     open.until("two wait", |open| open <= 2).await;
     assert!(open.now() > 0, "time has ended none");
 }
@@ -197,7 +197,7 @@ async fn server_sent_events_are_forwarded_without_buffering() {
     for event in ["data: 1\n\n", "data: 2\n\n", "data: 3\n\n"] {
         let mut said = String::new();
         while !said.contains(event) {
-            let octet = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an event").unwrap();
+            let octet = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.expect("an event").unwrap();
             said.push(char::from(octet));
         }
         seen.notify_one();
@@ -251,7 +251,7 @@ async fn silent_clients_do_not_block_new_clients() {
         assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     }
     let mut oldest = silent.remove(0);
-    let ended = tokio::time::timeout(PATIENCE, oldest.read(&mut [0])).await.unwrap();
+    let ended = tokio::time::timeout(TIMEOUT, oldest.read(&mut [0])).await.unwrap();
     assert!(ended.is_err() || ended.is_ok_and(|count| count == 0), "the oldest went");
     assert!(
         ask(&mut busy, &request(port, "/", "")).await.starts_with("HTTP/1.1 200"),

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint, Uri};
 use x509::{Certificate, GeneralName, HostOrIp};
 
-use crate::world::{PATIENCE, World, authority, now};
+use crate::world::{TIMEOUT, World, authority, now};
 
 pub(crate) fn options() -> Options {
     let mut names = Rules::new(Action::Reject);
@@ -101,7 +101,7 @@ async fn get_soon(world: &World, query: &str) -> String {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking).await.unwrap()
+    tokio::time::timeout(TIMEOUT, asking).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +130,7 @@ async fn rsa_consumers_receive_leaves_with_stock_rsa_keys() {
 async fn world_at(url: &StoreUrl, ring: &Arc<Keyring>, of: (Authority, &[u8]), is_shared: bool) -> World {
     let store = Store::open(url).await.unwrap();
     // The timeout allows for a slow test machine.
-    let kept = SecondLevelOptions { is_shared, trip_timeout: PATIENCE, ..SecondLevelOptions::default() };
+    let kept = SecondLevelOptions { is_shared, trip_timeout: TIMEOUT, ..SecondLevelOptions::default() };
     let options = proxy::Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         upstream_roots: vec![of.1.to_vec()],
@@ -157,7 +157,7 @@ async fn local_consumer_leaves_are_stored_only_in_an_unshared_database() {
             (StatusCode::OK, u64::from(all.is_empty()))
         );
         all.push(pem);
-        assert!(world.running.stop(PATIENCE).await);
+        assert!(world.running.stop(TIMEOUT).await);
     }
     assert_eq!(all[0], all[1], "the same leaf and key after a restart");
     // A local consumer is local to one machine only. If other machines share the database, the leaves of local consumers are not
@@ -227,7 +227,7 @@ impl Delta {
     }
 
     async fn next(&mut self) -> Option<DeltaDiscoveryResponse> {
-        tokio::time::timeout(PATIENCE, self.told.message()).await.unwrap().unwrap()
+        tokio::time::timeout(TIMEOUT, self.told.message()).await.unwrap().unwrap()
     }
 }
 
@@ -274,13 +274,13 @@ async fn delta_sds_sends_updates_and_limits_names() {
     // The fourth name exceeds the limit.
     delta.ask(&["c.example", "d.example"], &[], &[]).await;
     let ended = loop {
-        match tokio::time::timeout(PATIENCE, delta.told.message()).await.unwrap() {
+        match tokio::time::timeout(TIMEOUT, delta.told.message()).await.unwrap() {
             Ok(Some(_)) => {}
             ended => break ended,
         }
     };
     assert_eq!(ended.unwrap_err().code(), tonic::Code::ResourceExhausted);
-    assert!(world.running.stop(PATIENCE).await);
+    assert!(world.running.stop(TIMEOUT).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,7 +289,7 @@ async fn sds_streams_are_limited_and_end_on_shutdown() {
     let mut held = vec![Delta::open(&world).await.unwrap(), Delta::open(&world).await.unwrap()];
     let refused = Delta::open(&world).await.err().unwrap();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-    let stopping = tokio::spawn(world.running.stop(PATIENCE));
+    let stopping = tokio::spawn(world.running.stop(TIMEOUT));
     for delta in &mut held {
         assert!(delta.next().await.is_none(), "it ends");
     }

@@ -29,7 +29,7 @@ use x509::build::{self, CertificateSpec, Extension};
 use x509::{Certificate, DistinguishedName, GeneralName, HostOrIp, KeyUsage, SerialNumber, UnixTime};
 
 use crate::permission::{Judge, Says};
-use crate::world::{Client, PATIENCE, World, ask, authority, leaf, now, say};
+use crate::world::{Client, TIMEOUT, World, ask, authority, leaf, now, say};
 
 const DAY: i64 = 86_400;
 /// Both HTTP versions.
@@ -382,8 +382,8 @@ async fn mirrored_leaf_is_reused_after_restart() {
     for (name, minted) in [("a.shop.example", 1), ("b.shop.example", 0)] {
         let level = SecondLevelOptions {
             when_away: WhenAway::Refuse,
-            trip_timeout: PATIENCE,
-            lease: 2 * PATIENCE,
+            trip_timeout: TIMEOUT,
+            lease: 2 * TIMEOUT,
             leaves_max: 1_000,
             is_shared: false,
         };
@@ -403,7 +403,7 @@ async fn mirrored_leaf_is_reused_after_restart() {
         drop(stream);
         let counts = world.running.store().counts();
         assert_eq!((counts.minted, counts.second.found), (minted, 1 - minted));
-        assert!(world.running.stop(PATIENCE).await);
+        assert!(world.running.stop(TIMEOUT).await);
     }
     assert_eq!(seen.len(), 1);
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use x509::HostOrIp;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, now};
+use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, now};
 
 /// User `alice` with password `secret`.
 const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
@@ -57,7 +57,7 @@ async fn http2_streams_authenticate_separately_and_pages_are_public() {
             request = request.header("proxy-authorization", credential);
         }
         let request = request.body(Empty::<Bytes>::new()).unwrap();
-        let asked = tokio::time::timeout(PATIENCE, sender.clone().send_request(request)).await;
+        let asked = tokio::time::timeout(TIMEOUT, sender.clone().send_request(request)).await;
         asked.unwrap().unwrap()
     };
     let target = upstream.address.to_string();
@@ -94,7 +94,7 @@ async fn socks5_works_inside_tls() {
     ] {
         testbed::write_and_flush(&mut stream, message).await.unwrap();
         let mut said = vec![0; answer.len()];
-        tokio::time::timeout(PATIENCE, stream.read_exact(&mut said)).await.unwrap().unwrap();
+        tokio::time::timeout(TIMEOUT, stream.read_exact(&mut said)).await.unwrap().unwrap();
         assert_eq!(said, answer);
     }
     let client = Client::of(&world.root, "http/1.1");

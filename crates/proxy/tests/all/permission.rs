@@ -33,7 +33,7 @@ use tokio::net::TcpListener;
 use tonic::transport::Endpoint;
 use uuid::Uuid;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, authority};
+use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -134,7 +134,7 @@ impl Judge {
     pub(crate) fn options(&self) -> Options {
         let url = format!("http://{}/leaf?for=proxy", self.address);
         // The timeout allows for a slow test machine.
-        Options { timeout: PATIENCE, ..Options::new(url) }
+        Options { timeout: TIMEOUT, ..Options::new(url) }
     }
 
     fn asked(&self) -> usize {
@@ -224,7 +224,7 @@ async fn denied_names_never_reach_the_second_level_store() {
     let ring = Arc::new(Keyring::ephemeral());
     let trips = Arc::new(AtomicUsize::new(0));
     let watched = Watched(place, Arc::clone(&trips));
-    let options = SecondLevelOptions { trip_timeout: PATIENCE, ..SecondLevelOptions::default() };
+    let options = SecondLevelOptions { trip_timeout: TIMEOUT, ..SecondLevelOptions::default() };
     let level = SecondLevel::new(watched, ring, options);
     let log = folder.path().join("access.log");
     let world = World::new(&upstream.root, |options| {
@@ -257,7 +257,7 @@ async fn denied_names_never_reach_the_second_level_store() {
     let port = upstream.address.port();
     world.tls(&client, &format!("127.0.0.1:{port}"), "b.localhost").await.unwrap();
     assert_eq!((trips.load(SeqCst), world.running.store().counts().minted), (3, 1));
-    assert!(world.running.stop(PATIENCE).await);
+    assert!(world.running.stop(TIMEOUT).await);
     let lines = std::fs::read_to_string(&log).unwrap();
     let refused = lines.lines().filter(|line| line.contains(r#""reason":"not-permitted""#));
     assert_eq!(refused.clone().count(), 4, "{lines}");
@@ -274,7 +274,7 @@ async fn permission_expires_even_for_a_cached_leaf() {
     judge.says(Says::Status(404));
     let began = Instant::now();
     while world.tls(&client, &target, "localhost").await.is_ok() {
-        assert!(began.elapsed() < PATIENCE, "the yes counts for ever");
+        assert!(began.elapsed() < TIMEOUT, "the yes counts for ever");
     }
     assert_eq!(world.running.store().counts().minted, 1);
 }
@@ -288,7 +288,7 @@ async fn missing_permission_response_denies_or_allows_by_policy() {
         let judge = Judge::that(says.clone()).await;
         let timeout = match says {
             Says::Nothing => Duration::from_secs(2),
-            _ => PATIENCE,
+            _ => TIMEOUT,
         };
         let options = Options { timeout, ..judge.options() };
         let refusing = world(&upstream, options.clone()).await;
@@ -310,7 +310,7 @@ async fn missing_permission_response_denies_or_allows_by_policy() {
     assert_eq!(elsewhere.asked(), 0, "redirects are not followed");
     // No server listens at this address.
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let options = Options { timeout: PATIENCE, ..Options::new(format!("http://{gone}/")) };
+    let options = Options { timeout: TIMEOUT, ..Options::new(format!("http://{gone}/")) };
     let (said, _) = world(&upstream, options).await.connect("localhost:443").await;
     assert!(said.starts_with("HTTP/1.1 503"), "{said}");
 }
@@ -330,7 +330,7 @@ async fn unavailable_permission_service_is_probed_rarely_and_recovers() {
     judge.says(Says::Status(403));
     let began = Instant::now();
     while !world.connect("back.example:443").await.0.starts_with("HTTP/1.1 403") {
-        assert!(began.elapsed() < PATIENCE, "never asked again");
+        assert!(began.elapsed() < TIMEOUT, "never asked again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     // From now on, each name causes one request.
@@ -346,7 +346,7 @@ async fn unavailable_permission_service_is_probed_rarely_and_recovers() {
 async fn permission_request_is_cancelled_with_its_last_waiter() {
     let upstream = Upstream::start("localhost").await;
     let judge = Judge::that(Says::Nothing).await;
-    let world = world(&upstream, Options { timeout: 10 * PATIENCE, ..judge.options() }).await;
+    let world = world(&upstream, Options { timeout: 10 * TIMEOUT, ..judge.options() }).await;
     let mut waiting = Vec::new();
     for _ in 0..2 {
         let mut stream = world.tcp().await;

@@ -14,11 +14,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use x509::HostOrIp;
 
-use crate::world::{PATIENCE, World, authority};
+use crate::world::{TIMEOUT, World, authority};
 
 const TOKEN: &str = "token-of-ci";
 const PASSWORD: &str = "canary-of-the-database";
-const TIMEOUT: Duration = Duration::from_secs(2);
+const PROXY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A proxy before a server that sends `said` after the startup packet, without TLS.
 struct Sessions {
@@ -67,8 +67,8 @@ impl Sessions {
         let policy = PolicyText { default: None, identities: vec![identity], rules: vec![allowed] };
         let digest = digest(&SHA256, TOKEN.as_bytes()).as_ref().try_into().unwrap();
         let world = World::new(&authority().1, |options| {
-            options.head_timeout = TIMEOUT;
-            options.connect_timeout = TIMEOUT;
+            options.head_timeout = PROXY_TIMEOUT;
+            options.connect_timeout = PROXY_TIMEOUT;
             options.access.tokens = vec![Token { name: "ci".into(), digest }];
             options.policy = Policy::compile(&policy).unwrap();
             options.requests.rules = RequestRules::compile(&[rule]).unwrap();
@@ -88,7 +88,7 @@ impl Sessions {
         let mut stream = TcpStream::connect(self.world.running.postgresql[0]).await.unwrap();
         stream.write_all(sent).await.unwrap();
         let mut answer = Vec::new();
-        timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("the proxy closes it").unwrap_or(0);
+        timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.expect("the proxy closes it").unwrap_or(0);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(!answer.contains(PASSWORD), "{answer:?}");
         answer
@@ -184,7 +184,7 @@ async fn session_begins_with_a_key_of_the_proxy_and_its_bytes_are_relayed() {
     stream.write_all(&client("shop", TOKEN)).await.unwrap();
     let mut received = Vec::new();
     while !received.ends_with(b"bytes after") {
-        let count = timeout(PATIENCE, stream.read_buf(&mut received)).await.unwrap().unwrap();
+        let count = timeout(TIMEOUT, stream.read_buf(&mut received)).await.unwrap().unwrap();
         assert!(count > 0, "{:?}", String::from_utf8_lossy(&received));
     }
     let key = received.windows(5).position(|some| some == b"K\0\0\0\x0c").unwrap();

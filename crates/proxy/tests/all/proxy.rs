@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use x509::GeneralName;
 
-use crate::world::{self, Answers, AnyBody, Client, PATIENCE, Speaks, Upstream, World, ask, head, leaf};
+use crate::world::{self, Answers, AnyBody, Client, Speaks, TIMEOUT, Upstream, World, ask, head, leaf};
 
 fn rules(default: Action, patterns: &[&str], action: Action) -> Rules {
     let mut rules = Rules::new(default);
@@ -281,7 +281,7 @@ async fn plain_http_and_protocol_upgrades_are_forwarded() {
     assert!(said.starts_with("HTTP/1.1 101") && said.to_lowercase().contains("upgrade: echo"), "{said}");
     stream.write_all(b"ping").await.unwrap();
     let mut pong = [0; 4];
-    tokio::time::timeout(PATIENCE, stream.read_exact(&mut pong)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_exact(&mut pong)).await.unwrap().unwrap();
     assert_eq!(&pong, b"ping");
 }
 
@@ -334,7 +334,7 @@ async fn shutdown_closes_idle_connections_at_once() {
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "localhost").await.unwrap();
     ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {target}\r\n\r\n")).await;
-    assert!(world.running.stop(PATIENCE).await, "a connection that waits for a request ends at once");
+    assert!(world.running.stop(TIMEOUT).await, "a connection that waits for a request ends at once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -366,7 +366,7 @@ async fn client_that_does_not_read_is_closed_after_the_idle_timeout() {
         World::new(&upstream.root, |options| options.idle = std::time::Duration::from_millis(300)).await;
     let mut stream = world.tcp().await;
     stream.write_all(format!("GET http://{address}/ HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
-    tokio::time::timeout(PATIENCE, sending).await.expect("it ends although the client never reads").unwrap();
+    tokio::time::timeout(TIMEOUT, sending).await.expect("it ends although the client never reads").unwrap();
 }
 
 /// Offers HTTP/3, and reports the protocol that the client upgrades to.

@@ -15,7 +15,7 @@ use proxy::requests::{
 };
 use proxy::{Options, Rules};
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, head};
+use crate::world::{Client, TIMEOUT, Upstream, World, ask, head};
 
 pub(crate) const CANARY: &str = "canary-4711-injected";
 
@@ -291,7 +291,7 @@ pub(crate) async fn until(path: &Path, wanted: impl Fn(&str) -> bool) -> String 
         if wanted(&text) {
             return text;
         }
-        assert!(began.elapsed() < PATIENCE, "{}: {text}", path.display());
+        assert!(began.elapsed() < TIMEOUT, "{}: {text}", path.display());
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -315,7 +315,7 @@ pub(crate) async fn recorded(folder: &Path, count: usize) -> (String, Vec<serde_
             }
             return (text.concat(), entries);
         }
-        assert!(began.elapsed() < PATIENCE, "{text:?}");
+        assert!(began.elapsed() < TIMEOUT, "{text:?}");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
 }
@@ -406,7 +406,7 @@ async fn requests_are_logged_and_recorded_as_har_without_secrets() {
     testbed::write_and_flush(&mut stream, last).await.unwrap();
     head(&mut stream).await;
     drop(stream);
-    assert!(world.running.stop(PATIENCE).await);
+    assert!(world.running.stop(TIMEOUT).await);
     assert!(std::fs::read_to_string(&log).unwrap().contains("/last"));
 }
 

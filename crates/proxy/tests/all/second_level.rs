@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 use x509::{HostOrIp, UnixTime};
 
-use crate::world::{PATIENCE, authority, now};
+use crate::world::{TIMEOUT, authority, now};
 
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -35,7 +35,7 @@ const SHORT: Duration = Duration::from_secs(3);
 /// Timeouts that allow for a slow test machine.
 const PATIENT: SecondLevelOptions = SecondLevelOptions {
     when_away: WhenAway::Mint,
-    trip_timeout: PATIENCE,
+    trip_timeout: TIMEOUT,
     lease: Duration::from_secs(120),
     leaves_max: 100_000,
     is_shared: true,
@@ -254,7 +254,7 @@ async fn leaf_keys_are_stored_again_after_leaves_are_evicted() {
         if spied.keys_put.load(SeqCst) == 2 {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "the key counts as put, and is perhaps there no longer");
+        assert!(began.elapsed() < TIMEOUT, "the key counts as put, and is perhaps there no longer");
     }
 }
 
@@ -318,7 +318,7 @@ async fn cancelled_minting_releases_the_lease() {
     let leaving = Proxy::new(place.open().await, &ring, long, authority.clone());
     let other = Proxy::new(place.open().await, &ring, long, authority);
     minting_for_ever(&leaving).await.abort();
-    tokio::time::timeout(PATIENCE, other.fetch("a.example")).await.expect("it waits for the lease").unwrap();
+    tokio::time::timeout(TIMEOUT, other.fetch("a.example")).await.expect("it waits for the lease").unwrap();
     assert_eq!(other.minted(), 1);
 }
 
@@ -429,7 +429,7 @@ async fn clients_are_served_during_a_database_outage() {
     // The proxies share leaves again. A call that failed late may delay one of them by another second.
     let began = Instant::now();
     for number in 0.. {
-        assert!(began.elapsed() < PATIENCE, "they never share again");
+        assert!(began.elapsed() < TIMEOUT, "they never share again");
         until("it is back", || proxies.iter().all(|proxy| !proxy.is_away())).await;
         let name = format!("again{number}.example");
         let leaves = [proxies[0].fetch(&name).await.unwrap(), proxies[1].fetch(&name).await.unwrap()];
@@ -696,7 +696,7 @@ async fn leaf_is_renewed_by_one_proxy_and_reused_by_others() {
     until("it is picked up", || second.store.counts().second.found == 2).await;
     let began = Instant::now();
     while der(&second.fetch_at("a.example", later).await.unwrap()) != new {
-        assert!(began.elapsed() < PATIENCE, "the other goes on with the old one");
+        assert!(began.elapsed() < TIMEOUT, "the other goes on with the old one");
         tokio::task::yield_now().await;
     }
     assert_eq!(second.minted(), 0);

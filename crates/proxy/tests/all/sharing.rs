@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::world::{Client, Http2, PATIENCE, Speaks, Upstream, World, answer, authority, get, http2};
+use crate::world::{Client, Http2, Speaks, TIMEOUT, Upstream, World, answer, authority, get, http2};
 
 /// Opens an HTTP/2 connection to `upstream` through `world`. Returns the URL too.
 async fn client(world: &World, upstream: &Upstream) -> (Http2, String) {
@@ -56,7 +56,7 @@ async fn new_connection_opens_when_streams_are_used_up_to_the_limit() {
     let held = async || {
         let mut sender = sender.clone();
         let asked = sender.send_request(get(&format!("{url}/held")));
-        tokio::time::timeout(PATIENCE, asked).await.expect("nobody waits for a place").unwrap()
+        tokio::time::timeout(TIMEOUT, asked).await.expect("nobody waits for a place").unwrap()
     };
     let mut all = Vec::new();
     for made in [1, 1, 2, 2, 3, 3] {
@@ -72,6 +72,6 @@ async fn new_connection_opens_when_streams_are_used_up_to_the_limit() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.unwrap();
+    tokio::time::timeout(TIMEOUT, again).await.unwrap();
     assert_eq!(upstream.made(), 3);
 }

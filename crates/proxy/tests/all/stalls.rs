@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::world::{Client, PATIENCE, Upstream, World, answer, ask, get, head, http2};
+use crate::world::{Client, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
 
 /// Idle timeout: longer than any pause in a test that must not be cut off.
 const IDLE: Duration = Duration::from_secs(2);
@@ -33,10 +33,10 @@ async fn stalled_request_body_returns_408_and_closes_the_upstream() {
     let request = format!("POST http://{address}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc");
     let said = ask(&mut stream, &request).await;
     assert!(said.starts_with("HTTP/1.1 408") && said.contains("connection: close\r\n"), "{said}");
-    let body = tokio::time::timeout(PATIENCE, waiting).await.expect("it is let go").unwrap();
+    let body = tokio::time::timeout(TIMEOUT, waiting).await.expect("it is let go").unwrap();
     assert!(b"abc".starts_with(&body), "{body:?}");
     let mut rest = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.expect("it is closed");
+    let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.expect("it is closed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +64,7 @@ async fn http2_connection_without_requests_is_closed_despite_pings() {
     let target = format!("localhost:{}", upstream.address.port());
     let stream = world.tls(&Client::of(&world.root, "h2"), &target, "localhost").await.unwrap();
     let (sender, connection) = http2(stream).await;
-    let ended = tokio::time::timeout(PATIENCE, connection).await.expect("it is closed").unwrap();
+    let ended = tokio::time::timeout(TIMEOUT, connection).await.expect("it is closed").unwrap();
     assert!(ended.is_ok(), "and told so: {ended:?}");
     drop(sender);
 }
@@ -85,12 +85,9 @@ async fn unread_http2_response_is_aborted() {
     let (_, tunnel) = world.connect(&address.to_string()).await;
     let (mut sender, _connection) = http2(tunnel).await;
     let asked = sender.send_request(get(&format!("http://{address}/")));
-    let unread = tokio::time::timeout(PATIENCE, asked).await.unwrap().unwrap();
-    tokio::time::timeout(PATIENCE, sending)
-        .await
-        .expect("it ends although the client answers pings")
-        .unwrap();
-    let read = tokio::time::timeout(PATIENCE, unread.into_body().collect()).await.unwrap();
+    let unread = tokio::time::timeout(TIMEOUT, asked).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, sending).await.expect("it ends although the client answers pings").unwrap();
+    let read = tokio::time::timeout(TIMEOUT, unread.into_body().collect()).await.unwrap();
     assert!(read.is_err(), "and not as if it were whole");
 }
 

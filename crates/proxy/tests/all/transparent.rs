@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::world::{PATIENCE, Upstream, World, ask};
+use crate::world::{TIMEOUT, Upstream, World, ask};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn direct_connection_to_a_redirect_listener_is_closed_without_response() {
@@ -19,7 +19,7 @@ async fn direct_connection_to_a_redirect_listener_is_closed_without_response() {
         // The proxy may already have closed the connection.
         let _ = stream.write_all(format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await;
         let mut said = Vec::new();
-        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.expect("an end");
+        let _ = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut said)).await.expect("an end");
         assert_eq!(String::from_utf8_lossy(&said), "");
     }
     // The listener cannot be reached through the proxy either.

@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head, leaf};
+use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, head, leaf};
 
 fn token(name: &str) -> Token {
     let digest = digest(&SHA256, format!("token-of-{name}").as_bytes());
@@ -95,7 +95,7 @@ async fn each_user_has_a_separate_rsa_key_from_the_stock() {
             // The proxy generates no key during a request. The first keys are ready soon.
             match shown(&world, &client, Some(user), name).await {
                 Ok(leaf) => return leaf,
-                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+                Err(error) => assert!(began.elapsed() < TIMEOUT, "{error}"),
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
@@ -114,7 +114,7 @@ async fn lines(log: &Path, count: usize) -> Vec<serde_json::Value> {
         if text.lines().count() >= count && text.ends_with('\n') {
             return text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         }
-        assert!(began.elapsed() < PATIENCE, "{text}");
+        assert!(began.elapsed() < TIMEOUT, "{text}");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::world::{Client, PATIENCE, Upstream, World, ask, authority, head};
+use crate::world::{Client, TIMEOUT, Upstream, World, ask, authority, head};
 
 /// User `alice` with password `secret`.
 const USER: &str = "alice:$6$saltsalt$TVLlQcbpFVof5W3Yz4DTP6gRstiNuHwwTt6GLc1E5n0U0aDehy0S5knV8wiOQSpT0Y77vwPZN.Pq.H91p5hVO1";
@@ -123,7 +123,7 @@ async fn parent_proxy_receives_the_original_target_without_credentials() {
         options.upstreams.way = UpstreamRoute::Parent(Arc::new(Parent::new(&url, None).unwrap()));
     })
     .await;
-    let mut next = async || tokio::time::timeout(PATIENCE, noted.recv()).await.unwrap().unwrap();
+    let mut next = async || tokio::time::timeout(TIMEOUT, noted.recv()).await.unwrap().unwrap();
     let own = "Proxy-Authorization: Basic eDp5\r\n";
     // Absolute form: the URL contains the host.
     let request = format!("GET http://a.example/p HTTP/1.1\r\nHost: a.example\r\n{own}\r\n");
@@ -203,7 +203,7 @@ async fn auto_tunnel_passes_through_after_the_client_rejects_the_leaf() {
     // The alert of the client may arrive later.
     let began = Instant::now();
     while let Err(error) = world.tls(&pinned, &target, "localhost").await {
-        assert!(began.elapsed() < PATIENCE, "{error}");
+        assert!(began.elapsed() < TIMEOUT, "{error}");
     }
     assert!(world.tls(&pinned, &target, "other.example").await.is_err(), "a name that was not refused yet");
 

@@ -16,9 +16,7 @@ use tokio::net::TcpStream;
 
 use crate::echo::{CLOSE, MASK, TEXT, read_frame, write_frame};
 use crate::requests::until;
-use crate::world::{
-    AnyBody, Client, Http2, PATIENCE, Speaks, Upstream, World, answer, ask, get, head, http2,
-};
+use crate::world::{AnyBody, Client, Http2, Speaks, TIMEOUT, Upstream, World, answer, ask, get, head, http2};
 
 fn asking(url: &str, protocol: &'static str) -> Request<AnyBody> {
     Request::connect(url)
@@ -31,7 +29,7 @@ fn asking(url: &str, protocol: &'static str) -> Request<AnyBody> {
 
 async fn asked(sender: &Http2, request: Request<AnyBody>) -> Response<Incoming> {
     let mut sender = sender.clone();
-    tokio::time::timeout(PATIENCE, sender.send_request(request)).await.expect("an answer").unwrap()
+    tokio::time::timeout(TIMEOUT, sender.send_request(request)).await.expect("an answer").unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,14 +50,14 @@ async fn websocket_frames_are_relayed_beside_other_http2_requests() {
     let mut stream = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
     for word in ["one", "two", "three"] {
         write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
-        let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+        let frame = tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.expect("a frame");
         assert_eq!(frame, Some((TEXT, word.to_uppercase().into_bytes())));
         assert_eq!(answer(&sender, get(&url("/beside"))).await.0, 200, "others are not kept waiting");
     }
     write_frame(&mut stream, CLOSE, &[], Some(MASK)).await.unwrap();
-    let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+    let frame = tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.expect("a frame");
     assert_eq!(frame, Some((CLOSE, Vec::new())));
-    let end = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an end");
+    let end = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.expect("an end");
     assert!(end.is_err(), "the server has ended it");
 }
 
@@ -99,7 +97,7 @@ async fn known(world: &World, target: &str) -> Http2 {
 /// Repeats the request until it returns 200.
 async fn until_there_is_a_place(sender: &Http2, url: &str) {
     let asking = async { while asked(sender, self::asking(url, "websocket")).await.status() != 200 {} };
-    tokio::time::timeout(PATIENCE, asking).await.expect("a place that is free again");
+    tokio::time::timeout(TIMEOUT, asking).await.expect("a place that is free again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +112,7 @@ async fn open_websockets_count_toward_the_upstream_connection_limit() {
     assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
     let mut stream = TokioIo::new(hyper::upgrade::on(first).await.unwrap());
     write_frame(&mut stream, TEXT, b"here", Some(MASK)).await.unwrap();
-    assert!(tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.unwrap().is_some());
+    assert!(tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.unwrap().is_some());
     assert_eq!(asked(&sender, asking(&url, "websocket")).await.status(), 503);
     drop(stream);
     until_there_is_a_place(&sender, &url).await;
@@ -153,13 +151,13 @@ const HTTP2_ALONE: &[&str] = &["h2"];
 async fn speaks(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     for word in ["one", "two", "three"] {
         write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
-        let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+        let frame = tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.expect("a frame");
         assert_eq!(frame, Some((TEXT, word.to_uppercase().into_bytes())));
     }
     write_frame(&mut stream, CLOSE, &[], Some(MASK)).await.unwrap();
-    let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+    let frame = tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.expect("a frame");
     assert_eq!(frame, Some((CLOSE, Vec::new())));
-    let end = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("an end");
+    let end = tokio::time::timeout(TIMEOUT, stream.read_u8()).await.expect("an end");
     assert!(end.is_err(), "the server has ended it");
 }
 
@@ -268,11 +266,11 @@ async fn client_websocket_counts_as_a_connection_until_it_ends() {
     assert!(said.starts_with("HTTP/1.1 101"), "{said}");
     for word in ["one", "two", "three"] {
         write_frame(&mut stream, TEXT, word.as_bytes(), Some(MASK)).await.unwrap();
-        let frame = tokio::time::timeout(PATIENCE, read_frame(&mut stream)).await.expect("a frame");
+        let frame = tokio::time::timeout(TIMEOUT, read_frame(&mut stream)).await.expect("a frame");
         assert_eq!(frame, Some((TEXT, word.to_uppercase().into_bytes())));
         assert!(!lets_in(&world, &target).await, "there is no place for another");
     }
     drop(stream);
     let connecting = async { while !lets_in(&world, &target).await {} };
-    tokio::time::timeout(PATIENCE, connecting).await.expect("its place is free again");
+    tokio::time::timeout(TIMEOUT, connecting).await.expect("its place is free again");
 }

@@ -30,7 +30,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 use x509::{HostOrIp, UnixTime};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn now() -> UnixTime {
     UnixTime(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64)
@@ -235,7 +235,7 @@ where
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(Duration::from_millis(50))
-        .keep_alive_timeout(PATIENCE)
+        .keep_alive_timeout(TIMEOUT)
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(stream))
         .await
@@ -257,7 +257,7 @@ pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, S
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
     };
-    tokio::time::timeout(PATIENCE, asked).await.expect("an answer")
+    tokio::time::timeout(TIMEOUT, asked).await.expect("an answer")
 }
 
 /// Reads bytes up to the empty line.
@@ -271,7 +271,7 @@ pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, read).await.unwrap();
+    tokio::time::timeout(TIMEOUT, read).await.unwrap();
     String::from_utf8(said).unwrap()
 }
 
@@ -283,7 +283,7 @@ pub(crate) async fn ask(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin)
         .lines()
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned));
     let mut body = vec![0; length.and_then(|text| text.parse().ok()).unwrap_or(0)];
-    tokio::time::timeout(PATIENCE, stream.read_exact(&mut body)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, stream.read_exact(&mut body)).await.unwrap().unwrap();
     said.push_str(&String::from_utf8(body).unwrap());
     said
 }

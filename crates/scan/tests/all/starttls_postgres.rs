@@ -16,7 +16,7 @@ use scan::tls::{self, ClientHelloContent, Handshake, KeyShares, Profile, Proof};
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql openssl";
 /// A server starts within a second; reached only by a broken test.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A PostgreSQL cluster in a temporary directory that is removed after the test.
 struct Cluster {
@@ -73,10 +73,10 @@ impl Cluster {
         loop {
             match TcpStream::connect(("127.0.0.1", self.port)) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                     return stream;
                 }
-                Err(error) => assert!(began.elapsed() < PATIENCE, "PostgreSQL does not start: {error}"),
+                Err(error) => assert!(began.elapsed() < TIMEOUT, "PostgreSQL does not start: {error}"),
             }
             std::thread::sleep(Duration::from_millis(20));
         }

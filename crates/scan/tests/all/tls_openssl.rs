@@ -14,7 +14,7 @@ use scan::tls::{
 };
 
 /// Far longer than needed on loopback; reached only by a broken test.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const NEEDS_OPENSSL: &str = "openssl is needed: apt-get install -y openssl";
 
 static SHARES: LazyLock<Arc<KeyShares>> = LazyLock::new(|| Arc::new(KeyShares::generate().unwrap()));
@@ -120,8 +120,8 @@ fn offer() -> ClientHelloContent {
 }
 
 fn probe(address: SocketAddr, offer: &ClientHelloContent) -> (Result<(), Failure>, Evidence) {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let (mut handshake, hello) = Handshake::start(offer, &SHARES).unwrap();
     stream.write_all(&hello).unwrap();
     let mut chunk = [0; 4_096];

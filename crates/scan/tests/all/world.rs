@@ -11,7 +11,7 @@ use scan::{
 use tokio_util::sync::CancellationToken;
 
 /// Long enough for any scan on a busy machine; reached only by a hang.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) struct World {
     pub(crate) fleet: Fleet,
@@ -45,7 +45,7 @@ pub(crate) async fn scan_with(scanner: &Scanner, targets: &[String]) -> Seen {
     let mut run = scanner.start(Box::new(targets), Known::default(), CancellationToken::new());
     let mut seen = Seen { observations: Vec::new(), estate: Vec::new() };
     let mut estate = Estate::naming(usize::MAX);
-    tokio::time::timeout(PATIENCE, async {
+    tokio::time::timeout(TIMEOUT, async {
         while let Some(observation) = run.observations.recv().await {
             estate.observe(&observation);
             seen.observations.push(observation);

@@ -25,7 +25,7 @@ use crate::access::{Caller, CallerKind, Granted, Permission, Permissions, Scope}
 use crate::problem::Problem;
 
 /// Lifetime of a cached credential. A credential that another process revokes stops working within this time.
-pub const BELIEVED: Duration = Duration::from_secs(5);
+pub const CACHE_LIFETIME: Duration = Duration::from_secs(5);
 
 /// Time for which an unknown credential is cached as unknown.
 const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
@@ -260,7 +260,7 @@ impl AccessControl {
             .fetch(&generation, move || async move {
                 let stored = store::Access::of(&inner.store).roles().await.map_err(at_once)?;
                 let table = stored.into_iter().map(held_by).collect();
-                Ok(Fresh { value: Arc::new(table), lifetime: BELIEVED })
+                Ok(Fresh { value: Arc::new(table), lifetime: CACHE_LIFETIME })
             })
             .await
     }
@@ -341,7 +341,7 @@ impl AccessParts {
             until_us: until_us.min(identity.expires_at_us.unwrap_or(i64::MAX)),
             session: None,
         };
-        Ok(Fresh { value: Arc::new(known), lifetime: BELIEVED })
+        Ok(Fresh { value: Arc::new(known), lifetime: CACHE_LIFETIME })
     }
 
     /// Stores the identifiers of the principal, once in this process. Approvals that the principal requested need them, even long

@@ -27,7 +27,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Maximum bytes of a response. Metadata and key sets have a few kilobytes, ID tokens with many groups a few dozen.
 const ANSWER_MAX: usize = 1 << 20;
 /// Lifetime of the cached metadata and keys.
-const BELIEVED: Duration = Duration::from_secs(3_600);
+const CACHE_LIFETIME: Duration = Duration::from_secs(3_600);
 /// Time for which a failure is cached, so that not every login sends a request to an unavailable issuer.
 const FAILURE_REMEMBERED: Duration = Duration::from_secs(5);
 /// Minimum interval between refreshes of the key set, because anyone can send a token that names an unknown key.
@@ -314,7 +314,7 @@ pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Resu
 }
 
 fn fresh<T>(value: T) -> Fresh<T> {
-    Fresh { value, lifetime: BELIEVED }
+    Fresh { value, lifetime: CACHE_LIFETIME }
 }
 
 fn failed(error: Problem) -> Failed<Problem> {

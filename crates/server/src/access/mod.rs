@@ -24,7 +24,7 @@ pub use api::access::{BadScope, Grant, Object, Scope};
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
 pub use bootstrap::{BootstrapError, bootstrap, bootstrap_with_handover, break_glass, has_no_credentials};
 pub use caller::{Caller, CallerKind, Granted, Reach};
-pub use control::{AccessControl, BELIEVED, SessionOptions};
+pub use control::{AccessControl, CACHE_LIFETIME, SessionOptions};
 pub use enrolment::TokenPasswords;
 pub use grant::GRANTS_MAX;
 pub use issuer::IssuerError;

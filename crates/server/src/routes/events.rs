@@ -12,7 +12,7 @@ use serde_json::json;
 use store::OutboxPlace;
 use utoipa::IntoParams;
 
-use crate::access::{BELIEVED, Caller, Permission};
+use crate::access::{CACHE_LIFETIME, Caller, Permission};
 use crate::events::{Followed, Follower};
 use crate::extract::Query;
 use crate::problem::Problem;
@@ -58,7 +58,7 @@ async fn follow(
 /// return while the database is unavailable.
 async fn wait_until_access_lost(state: State, session: Option<[u8; 32]>, parts: Parts) {
     loop {
-        tokio::time::sleep(BELIEVED).await;
+        tokio::time::sleep(CACHE_LIFETIME).await;
         let holds = match session {
             Some(hash) => state.access().is_session_permitted(hash, Permission::EventRead).await,
             None => {

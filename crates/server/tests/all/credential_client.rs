@@ -21,7 +21,7 @@ use testbed::Database;
 use crate::world::{Authority, HOUR, now};
 
 /// Maximum time to wait before the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A credential store and its server, which restarts on the same port.
 struct CredentialServer {
@@ -100,7 +100,7 @@ impl CredentialServer {
             match Server::start(options.clone(), state.components(components).build()).await {
                 Ok(running) => break running,
                 // Another process may have taken the port while the server was down.
-                Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+                Err(error) => assert!(began.elapsed() < TIMEOUT, "{error}"),
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         };
@@ -169,7 +169,7 @@ fn long() -> Limits {
         ttl: Duration::from_secs(86_400),
         negative_ttl: Duration::from_secs(86_400),
         lifetime: Duration::from_secs(86_400),
-        deadline: PATIENCE,
+        deadline: TIMEOUT,
         ..Limits::default()
     }
 }
@@ -192,13 +192,13 @@ async fn until_value(client: &Client, name: &str, wanted: &str) {
         if got.as_deref() == Ok(wanted) {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "{name} is {got:?}, not {wanted}");
+        assert!(began.elapsed() < TIMEOUT, "{name} is {got:?}, not {wanted}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 async fn next(changes: &mut client::Changes) -> Change {
-    tokio::time::timeout(PATIENCE, changes.next()).await.expect("a change")
+    tokio::time::timeout(TIMEOUT, changes.next()).await.expect("a change")
 }
 
 /// Returns the next change of a name. Skips [`Change::Any`], which reports changed permissions before or after it.
@@ -475,7 +475,7 @@ async fn cached_value_is_dropped_when_permission_or_token_is_revoked(place: Cred
         loop {
             match client.get("/a/x").await {
                 Err(error) if refused(&error) => break,
-                other => assert!(began.elapsed() < PATIENCE, "{other:?}"),
+                other => assert!(began.elapsed() < TIMEOUT, "{other:?}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -536,7 +536,7 @@ async fn cached_values_are_served_while_the_database_is_down() {
     loop {
         match client.get("/unknown").await {
             Err(Error::NotFound(_)) => break,
-            other => assert!(began.elapsed() < PATIENCE, "{other:?}"),
+            other => assert!(began.elapsed() < TIMEOUT, "{other:?}"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -497,7 +497,7 @@ async fn event_streams_end_when_the_reader_loses_access() {
     send(world.with(&world.admin, Method::PUT, "/api/v1/roles/followers").json(&role)).await.expect(200);
     for stream in &mut ending {
         let end = async { while stream.chunk().await.unwrap().is_some() {} };
-        tokio::time::timeout(testbed::PATIENCE, end).await.expect("the stream ends");
+        tokio::time::timeout(testbed::TIMEOUT, end).await.expect("the stream ends");
     }
     // A stream with remaining access receives the next event.
     let made = async { kept.chunk().await.unwrap().expect("the stream goes on") };
@@ -505,7 +505,7 @@ async fn event_streams_end_when_the_reader_loses_access() {
         store::NewEvent { at_us: 0, kind: "test.done", subject: "x/1".to_owned(), body: "{}".to_owned() };
     let put = world.store.write("test", move |tx| async move { store::emit(tx, vec![event]).await }.boxed());
     put.await.unwrap();
-    tokio::time::timeout(testbed::PATIENCE, made).await.expect("an event");
+    tokio::time::timeout(testbed::TIMEOUT, made).await.expect("an event");
 }
 
 /// Every unsafe route rejects a session cookie without the CSRF token, because another site can make a browser send the cookie.

@@ -25,7 +25,7 @@ use x509::build::Extension;
 use x509::{Certificate, GeneralName};
 
 /// The maximum time that the tests wait for an event.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Certifier(Arc<Issuer>);
 
@@ -185,7 +185,7 @@ impl Node {
             if done(&told) {
                 return told;
             }
-            assert!(began.elapsed() < PATIENCE, "{what}: {told:?}");
+            assert!(began.elapsed() < TIMEOUT, "{what}: {told:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -313,7 +313,7 @@ async fn told_by_every_server(world: World) {
         if a.sees(&told, b.id()) && a.sees(&told, a.id()) {
             break told;
         }
-        assert!(began.elapsed() < PATIENCE, "{told:?}");
+        assert!(began.elapsed() < TIMEOUT, "{told:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     // A stall of this machine may let a lease expire before the nodes are listed.
@@ -325,7 +325,7 @@ async fn told_by_every_server(world: World) {
         if listed.iter().all(|node| node.present) {
             break listed;
         }
-        assert!(began.elapsed() < PATIENCE, "{listed:?}");
+        assert!(began.elapsed() < TIMEOUT, "{listed:?}");
     };
     // Node b stops its heartbeats. Both servers report it as gone to nodes that know it.
     let last_heard = listed.iter().find(|node| node.id == b.id()).unwrap().lease_until_us;
@@ -339,7 +339,7 @@ async fn told_by_every_server(world: World) {
             }
             // After a stall of this machine, the lease of node a has expired, too. Its heartbeat renews it.
             let is_known = |gone: &Uuid| [a.id(), b.id()].contains(gone);
-            assert!(news.gone.iter().all(is_known) && began.elapsed() < PATIENCE, "{news:?}");
+            assert!(news.gone.iter().all(is_known) && began.elapsed() < TIMEOUT, "{news:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -348,7 +348,7 @@ async fn told_by_every_server(world: World) {
     let began = Instant::now();
     while !a.sees(&a.beat(here, 0).await.membership, b.id()) {
         b.beat(there, 0).await;
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -362,7 +362,7 @@ async fn retired_node_is_rejected_immediately() {
     let began = Instant::now();
     while !a.sees(&a.beat(world.places(), 0).await.membership, b.id()) {
         b.beat(world.places(), 0).await;
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     world.places().retire(b.id(), NodeRetirement::Hostile, "user:alice").await.unwrap();
@@ -460,7 +460,7 @@ async fn restarted_server_does_not_report_live_nodes_as_gone() {
         if second.node(a.id()).await.unwrap().lease_until_us > until {
             break;
         }
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -499,7 +499,7 @@ async fn database_statements_scale_with_rounds_not_heartbeats() {
     let began = Instant::now();
     while places.counts() != (NODES, 0) {
         join_all(nodes.iter().map(|node| node.beat(places, 0))).await;
-        assert!(began.elapsed() < PATIENCE, "{:?}", places.counts());
+        assert!(began.elapsed() < TIMEOUT, "{:?}", places.counts());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let (began, before) = (Instant::now(), world.store.statements_sent());

@@ -30,7 +30,7 @@ const QUEUE_ROWS_MAX: usize = 2 * ROWS_MAX;
 
 /// Maximum time for which a database may be unreachable, busy or full before the scan is aborted. A failover or a restart takes
 /// less.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// First pause between two attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -68,7 +68,7 @@ impl Default for WriterOptions {
             rows_max: ROWS_MAX,
             flush_interval: FLUSH_INTERVAL,
             queue_rows_max: QUEUE_ROWS_MAX,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             on_flush: None,
         }
     }

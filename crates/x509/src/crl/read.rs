@@ -123,7 +123,7 @@ impl Crl {
         self.entries().filter(|entry| entry.serial.is_number(serial)).last()
     }
 
-    fn read(der: &[u8]) -> Result<Self, Misshapen> {
+    fn read(der: &[u8]) -> Result<Self, FieldError> {
         let mut input = Reader::new(der);
         let mut parts = input.sequence().map_err(|e| ("list", e))?;
         input.end().map_err(|e| ("list", e))?;
@@ -236,7 +236,7 @@ impl Crl {
 }
 
 /// Name of the malformed part, and the parsing error.
-type Misshapen = (&'static str, DerError);
+type FieldError = (&'static str, DerError);
 
 fn entry(element: Element<'_>) -> Result<Revoked, DerError> {
     let mut fields = Reader::new(element.whole).sequence()?;

@@ -16,7 +16,7 @@ use super::world::{Host, HostDeployer, target};
 const FOLDER: &str = "BULLA_TEST_KILLED_IN";
 const ID: Uuid = Uuid::from_u128(7);
 const KILLS: u64 = 25;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 fn described(folder: &Path) -> Target {
     let etc = |name: &str| folder.join("etc").join(name);
@@ -70,7 +70,7 @@ async fn kill_at_any_time_leaves_a_complete_file_set_after_restart() {
     let (mut cut_off, began) = (0, Instant::now());
     for kill in 0.. {
         // On a loaded machine all kills may miss the deployments. Then more kills follow.
-        if kill >= KILLS && (cut_off > 0 || began.elapsed() > PATIENCE) {
+        if kill >= KILLS && (cut_off > 0 || began.elapsed() > TIMEOUT) {
             break;
         }
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -91,7 +91,7 @@ async fn kill_at_any_time_leaves_a_complete_file_set_after_restart() {
         let before = newest();
         let started = Instant::now();
         while newest() == before {
-            assert!(started.elapsed() < PATIENCE, "nothing is deployed");
+            assert!(started.elapsed() < TIMEOUT, "nothing is deployed");
             std::thread::sleep(Duration::from_millis(2));
         }
         std::thread::sleep(Duration::from_micros(kill * 1_300 % 17_000));

@@ -16,7 +16,7 @@ const ALIASES_MAX: usize = 8;
 /// Maximum number of records of a response to evaluate. A zone with more records is considered hostile.
 const RECORDS_MAX: usize = 512;
 /// Timeout for the response to one UDP query. The caller limits the whole lookup.
-const PATIENCE: Duration = Duration::from_millis(1_500);
+const TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Time limit for one server before the next is queried: enough for two UDP queries.
 const SERVER_LIMIT: Duration = Duration::from_secs(3);
 /// Maximum number of DNS servers to use; resolver configurations have no more.
@@ -128,7 +128,7 @@ impl Dns {
             let server = self.servers[(first + turn) % self.servers.len()];
             let deadline = Deadline::within(SERVER_LIMIT);
             let Ok(message) =
-                resolve::ask(server, name, kind, resolve::Recursion::Desired, PATIENCE, deadline).await
+                resolve::ask(server, name, kind, resolve::Recursion::Desired, TIMEOUT, deadline).await
             else {
                 continue;
             };

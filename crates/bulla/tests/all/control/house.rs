@@ -14,7 +14,7 @@ use super::crashes::{Role, Shim};
 use crate::world::{bulla, bulla_at, describe, run};
 
 /// A job of a killed server resumes when its lease of two minutes expires. A loaded machine may need longer.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) struct House {
     folder: TempDir,
@@ -138,7 +138,7 @@ impl House {
         let began = Instant::now();
         loop {
             match self.start_once() {
-                Err(said) if said.contains("Address already in use") && began.elapsed() < PATIENCE => {
+                Err(said) if said.contains("Address already in use") && began.elapsed() < TIMEOUT => {
                     std::thread::sleep(Duration::from_millis(200));
                 }
                 other => return other,
@@ -178,7 +178,7 @@ impl House {
     /// Waits for the server to end, and returns whether it has ended by itself or by the shim. A process killed in a write ends
     /// after that write: a slow disk delays this.
     pub(crate) fn fell(&mut self) -> bool {
-        self.fell_within(PATIENCE)
+        self.fell_within(TIMEOUT)
     }
 
     /// Like [`Self::fell`], with a time limit, for a server that may keep running.

@@ -5,7 +5,7 @@ use tokio::runtime::Runtime;
 
 use super::House;
 use super::collector::{Collector, text};
-use super::key_node::{Node, PATIENCE, make_key, request};
+use super::key_node::{Node, TIMEOUT, make_key, request};
 
 /// Received spans, each with the node that sent it.
 fn of_nodes(collector: &Collector) -> Vec<(String, Span)> {
@@ -53,7 +53,7 @@ fn trace_over_two_nodes_reaches_the_collector_as_one_trace() {
     let sign = |trace: u128, flags: u8| {
         let mut request = request(&house, "shop");
         request.traceparent = format!("00-{trace:032x}-{PARENT:016x}-{flags:02x}");
-        let terms = keyless::native::Terms::within(PATIENCE);
+        let terms = keyless::native::Terms::within(TIMEOUT);
         runtime.block_on(in_newyork.sign(request, terms)).is_ok()
     };
     // Without the sampled flag no span is exported. Retry until the node knows the key.

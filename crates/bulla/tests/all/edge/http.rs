@@ -7,7 +7,7 @@ use super::P256;
 use super::recording_server::RecordingServer;
 use super::upstream::saying;
 use super::world::{Edge, Tls, World, sum};
-use crate::key_service::{PATIENCE, until};
+use crate::key_service::{TIMEOUT, until};
 
 /// Starts a terminator with two certificates, one of them for two names. Its configuration begins with `more`.
 pub(super) fn world(upstream: &str, more: &str) -> (World, Edge) {
@@ -294,7 +294,7 @@ fn slow_and_oversized_request_heads_are_rejected() {
     let mut h2 = world.connect_h2(&edge, "a.example");
     assert_eq!(ask(&mut h2, "PRI * HTTP/2.0\r\n", ""), "");
     // One read that ends by its own timeout takes this long.
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < TIMEOUT, "{:?}", began.elapsed());
     until("all are gone", || sum(&edge.figures(), "bulla_intercept_edge_connections ", "") == 0.0);
     assert!(ends("no-request") >= 2.0, "{}", edge.figures());
     assert!(upstream.heard().is_empty());

@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-use crate::key_service::{PATIENCE, TLS, until};
+use crate::key_service::{TIMEOUT, TLS, until};
 use crate::world::{describe, run, stderr};
 use upstream::{HELLO, echo, hello};
 use world::{World, failure, is_alive, sum};
@@ -287,7 +287,7 @@ fn edge_recovers_after_a_key_service_outage() {
             let began = Instant::now();
             let said = world.s_client(&edge, &format!("-servername {name} -{version}"), "");
             assert!(said.contains("SSL alert number 80"), "{version} {name}: {said}");
-            assert!(began.elapsed() < PATIENCE / 3, "{version}: {:?}", began.elapsed());
+            assert!(began.elapsed() < TIMEOUT / 3, "{version}: {:?}", began.elapsed());
         }
     }
     assert!(is_alive(&mut open), "who is connected stays so");
@@ -338,7 +338,7 @@ fn slow_clients_and_excess_connections_are_closed() {
     let edge = world.edge(&["--config", "edge.toml", "--upstream", &hello()]);
     let connect = || {
         let stream = TcpStream::connect(&edge.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     };
     // Reset or closed, without a byte.
@@ -372,7 +372,7 @@ fn slow_clients_and_excess_connections_are_closed() {
         tls
     });
     if let Ok(third) = TcpStream::connect(&edge.address) {
-        third.set_read_timeout(Some(PATIENCE)).unwrap();
+        third.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert!(is_told_nothing(third), "there is no place");
     }
     until("it is counted too", || refused() > before);

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::SIGNED;
-use crate::key_service::{Fixture, PATIENCE, figures};
+use crate::key_service::{Fixture, TIMEOUT, figures};
 use crate::world::{bulla, connect_from, describe, proxy_header, run, stdout};
 
 pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
@@ -179,7 +179,7 @@ impl World {
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let stream = TcpStream::connect(&edge.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         self.shaken(config, name, stream)
     }
 

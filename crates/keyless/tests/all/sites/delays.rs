@@ -16,7 +16,7 @@ use tonic::Code;
 
 use super::{Fixture, Load, PORT, World, calm};
 use crate::native::{EC, patient, request};
-use crate::peer::{PATIENCE, key, ski, until};
+use crate::peer::{TIMEOUT, key, ski, until};
 
 /// Requests per second on one connection.
 const RATE: u32 = 200;
@@ -39,12 +39,12 @@ async fn mixed(
         if let Some(far) = far.filter(|_| number % FAR_EVERY == 0) {
             let client = client.clone();
             fars.spawn(async move {
-                client.call(&far, due + 2 * PATIENCE).await.unwrap();
+                client.call(&far, due + 2 * TIMEOUT).await.unwrap();
             });
         }
         let client = client.clone();
         nears.spawn(async move {
-            client.call(&near, due + PATIENCE).await.unwrap();
+            client.call(&near, due + TIMEOUT).await.unwrap();
             due.elapsed()
         });
     }
@@ -67,9 +67,9 @@ fn requests_to_a_distant_node_do_not_delay_local_requests() {
         let options = ClientOptions {
             servers: vec![socket],
             in_flight_max: 8_192,
-            connect_timeout: PATIENCE,
-            ping_every: PATIENCE,
-            ping_timeout: PATIENCE,
+            connect_timeout: TIMEOUT,
+            ping_every: TIMEOUT,
+            ping_timeout: TIMEOUT,
             ..ClientOptions::default()
         };
         let of =
@@ -220,7 +220,7 @@ fn trace_shows_which_stage_is_slow() {
                 if let [request] = told["requests"].as_array().unwrap().as_slice() {
                     return request.clone();
                 }
-                assert!(began.elapsed() < PATIENCE, "{told}");
+                assert!(began.elapsed() < TIMEOUT, "{told}");
                 std::thread::sleep(Duration::from_millis(5));
             }
         };

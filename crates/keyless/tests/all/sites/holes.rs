@@ -8,7 +8,7 @@ use fleet::network::{Way, alone};
 use keyless::routing::RouterOptions;
 
 use super::{World, calm};
-use crate::peer::PATIENCE;
+use crate::peer::TIMEOUT;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -33,7 +33,7 @@ fn black_holed_sites_do_not_delay_requests() {
         );
         assert_eq!(load.signed, COUNT as usize);
         // A request that waited for such a connection would wait for its timeout. The network takes a hundredth of a second.
-        assert!(load.part(50) < PATIENCE / 3, "they wait for connections");
+        assert!(load.part(50) < TIMEOUT / 3, "they wait for connections");
         assert_eq!(world.asked()[..HOLES], [0; HOLES]);
         // Connections to each were attempted all the time.
         let site = &world.others[0].site;
@@ -51,7 +51,7 @@ fn losing_the_nearest_site_adds_little_load_to_the_others() {
     alone(|| {
         // Longer than by default: a stall of this machine loses no connection of the other sites.
         let router = RouterOptions {
-            connect_timeout: PATIENCE,
+            connect_timeout: TIMEOUT,
             ping_timeout: Duration::from_secs(10),
             ..RouterOptions::default()
         };
@@ -108,7 +108,7 @@ fn site_that_joins_under_load_is_used_without_errors() {
                 let began = Instant::now();
                 world.connect();
                 while world.asked()[0] == 0 {
-                    assert!(began.elapsed() < PATIENCE, "it is not asked");
+                    assert!(began.elapsed() < TIMEOUT, "it is not asked");
                     tokio::time::sleep(5 * MS).await;
                 }
                 has_come.set(true);

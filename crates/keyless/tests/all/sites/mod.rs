@@ -28,7 +28,7 @@ use x509::GeneralName;
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use crate::native::{EC, patient, request};
 use crate::node::{Node, config};
-use crate::peer::{Gated, PATIENCE};
+use crate::peer::{Gated, TIMEOUT};
 
 /// Port on which nodes accept requests from each other.
 const PORT: u16 = 2410;
@@ -36,10 +36,10 @@ const PORT: u16 = 2410;
 /// Returns options whose timeouts never expire on a slow machine.
 fn calm() -> RouterOptions {
     RouterOptions {
-        connect_timeout: PATIENCE,
+        connect_timeout: TIMEOUT,
         ping_timeout: Duration::from_secs(30),
         margin: Duration::from_secs(1),
-        reached_within: PATIENCE,
+        reached_within: TIMEOUT,
         ..RouterOptions::default()
     }
 }
@@ -125,9 +125,9 @@ impl World {
             client_crls: Vec::new(),
         };
         let patient = Options {
-            deadline: PATIENCE,
-            hello_timeout: PATIENCE,
-            handshake_timeout: PATIENCE,
+            deadline: TIMEOUT,
+            hello_timeout: TIMEOUT,
+            handshake_timeout: TIMEOUT,
             ..Options::default()
         };
         let options = Options { tls: Some((here, tls)), native: Some(here), tenants, ..patient.clone() };

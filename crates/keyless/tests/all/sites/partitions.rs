@@ -9,7 +9,7 @@ use keyless::routing::RouterOptions;
 use keyless::server::Options;
 
 use super::{Fixture, World, calm};
-use crate::peer::PATIENCE;
+use crate::peer::TIMEOUT;
 
 const MS: Duration = Duration::from_millis(1);
 /// Number of requests per case.
@@ -51,7 +51,7 @@ impl Partitions {
         let options =
             RouterOptions { ping_every: 200 * MS, ping_timeout: SILENCE, connect_timeout: SILENCE, ..calm() };
         let mut world = World::unconnected(&[5], options.clone(), Vec::new());
-        let served = Options { deadline: PATIENCE, ..Options::default() };
+        let served = Options { deadline: TIMEOUT, ..Options::default() };
         let ca = Arc::clone(&world.ca);
         let mut place =
             |number| Fixture::new(&mut world.network, &ca, number, options.clone(), served.clone());

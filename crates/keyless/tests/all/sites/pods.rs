@@ -20,7 +20,7 @@ use super::{Fixture, calm};
 use crate::certificates::Authority;
 use crate::native::{EC, patient, request};
 use crate::node::Node;
-use crate::peer::{Gated, PATIENCE};
+use crate::peer::{Gated, TIMEOUT};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -36,9 +36,9 @@ impl Pod {
     fn new(count: u8, router: &RouterOptions) -> Self {
         let (ca, mut network) = (Arc::new(Authority::new("nodes")), Network::new().unwrap());
         let options = Options {
-            deadline: PATIENCE,
-            hello_timeout: PATIENCE,
-            handshake_timeout: PATIENCE,
+            deadline: TIMEOUT,
+            hello_timeout: TIMEOUT,
+            handshake_timeout: TIMEOUT,
             ..Options::default()
         };
         let node = |number| {
@@ -95,7 +95,7 @@ fn ports(site: &Site, to: Ipv4Addr) -> BTreeSet<u16> {
 fn until(what: &str, mut so: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
         std::thread::sleep(100 * MS);
     }
     began.elapsed()
@@ -121,8 +121,8 @@ fn pod_members_share_connections_and_rebalance_after_a_loss() {
                 (Arc::clone(&pod.ca), SocketAddr::from((far.address, 10_000 + number as u16)));
             let options = Options {
                 processors: 1,
-                hello_timeout: PATIENCE,
-                handshake_timeout: PATIENCE,
+                hello_timeout: TIMEOUT,
+                handshake_timeout: TIMEOUT,
                 ..Options::default()
             };
             let node =
@@ -184,9 +184,9 @@ impl World {
         let mut pod = Pod::new(nodes, &router);
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let options = Options {
-            deadline: PATIENCE,
-            hello_timeout: PATIENCE,
-            handshake_timeout: PATIENCE,
+            deadline: TIMEOUT,
+            hello_timeout: TIMEOUT,
+            handshake_timeout: TIMEOUT,
             ..Options::default()
         };
         let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());

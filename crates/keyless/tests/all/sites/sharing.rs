@@ -19,7 +19,7 @@ use x509::GeneralName;
 use super::{Load, World, calm};
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use crate::native::{EC, patient, request};
-use crate::peer::{Gated, PATIENCE, until};
+use crate::peer::{Gated, TIMEOUT, until};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -182,7 +182,7 @@ fn requests_to_a_busy_site_are_spread_over_its_nodes() {
             let (ca, address) =
                 (Arc::clone(&ca), SocketAddr::from((hot.address, super::PORT + u16::from(number))));
             let node = async move {
-                let options = Options { deadline: PATIENCE, ..Options::default() };
+                let options = Options { deadline: TIMEOUT, ..Options::default() };
                 crate::node::Node::new(&ca, 100 + number, address, calm(), options).await
             };
             let mut node = there.block_on(there.spawn(node)).unwrap();
@@ -208,7 +208,7 @@ fn requests_to_a_busy_site_are_spread_over_its_nodes() {
             let router = router.clone();
             asking.spawn(async move {
                 until(|| router.measured().len() == PER_SITE_MAX).await;
-                let sign = |_| key.sign_digest(EC, &[1; 32], Instant::now() + PATIENCE);
+                let sign = |_| key.sign_digest(EC, &[1; 32], Instant::now() + TIMEOUT);
                 for done in join_all((0..EACH).map(sign)).await {
                     done.unwrap();
                 }

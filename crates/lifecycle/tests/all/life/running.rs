@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::world::World;
 
 /// Far longer than the loops need on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) async fn scheduler_issues_until_stopped(world: World) {
     let stop = CancellationToken::new();
@@ -32,12 +32,12 @@ pub(super) async fn scheduler_issues_until_stopped(world: World) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, active).await.expect("thirty certificates are issued");
+    tokio::time::timeout(TIMEOUT, active).await.expect("thirty certificates are issued");
     assert_eq!(world.issuer("internal").made(), 30);
     assert!(created.iter().all(Result::is_ok));
     stop.cancel();
     for one in loops {
-        tokio::time::timeout(PATIENCE, one).await.expect("the loops stop").unwrap();
+        tokio::time::timeout(TIMEOUT, one).await.expect("the loops stop").unwrap();
     }
     assert_eq!(world.life.under_way().values().sum::<usize>(), 0);
     let figures = world.life.figures().loops();

@@ -114,7 +114,7 @@ fn credential_versions_survive_a_kill_around_a_commit() {
 /// Maximum time until a process that got SIGKILL has ended, also on a loaded machine.
 const MOMENTS: Duration = Duration::from_secs(60);
 /// Maximum time of a CA rotation, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Rotates a CA from beginning to end while the server is killed. Returns the number of kill points.
 fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64, Side)) -> u64 {
@@ -150,7 +150,7 @@ fn change(estate: &mut Estate, name: &str, (points, at, side): (&dyn Points, u64
         {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "{name}: {versions} versions, {}", step(estate));
+        assert!(began.elapsed() < TIMEOUT, "{name}: {versions} versions, {}", step(estate));
         estate.house.shim().past_leases();
         // Setting a policy triggers an immediate check of it.
         estate.asked(&policy);

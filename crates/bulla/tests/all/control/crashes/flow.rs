@@ -13,7 +13,7 @@ use super::{Points, Shim, Side};
 use crate::world::{describe, run};
 
 /// Maximum time until the system is idle, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A test server with an agent.
 pub(super) struct Estate {
@@ -160,7 +160,7 @@ impl Estate {
                 Some(false) => std::thread::sleep(testbed::pause(began)),
                 None => self.raise(),
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 let (shown, jobs) = (self.told(&["cert", "show", name]), self.told(&["job", "list"]));
                 panic!("{name} does not come to rest: {shown:#?}\n{jobs:#?}");
             }
