@@ -31,8 +31,8 @@ pub enum StoreError {
     },
     /// A newer Bulla migrated the database. Operator: run the newer Bulla, or use another database. Nothing was changed.
     #[error(
-        "the database {database} has schema version {found}, but this Bulla supports only versions up to {known}: use the \
-         Bulla that wrote the database or a newer one, or another database"
+        "the database {database} has schema version {found}; this Bulla supports at most {known}: \
+         upgrade Bulla, or use another database"
     )]
     TooNew {
         /// The file, or the server's URL without the password.

@@ -12,7 +12,7 @@ pub enum FleetError {
     #[error("the fleet cannot open a socket")]
     Io(#[from] io::Error),
     /// rustls rejected a configuration.
-    #[error("the fleet cannot serve TLS")]
+    #[error("the TLS configuration of the fleet is invalid")]
     Tls(#[from] rustls::Error),
     /// A key could not be created.
     #[error("cannot generate a key")]

@@ -58,7 +58,7 @@ pub struct Context<'a> {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OpenError {
     /// The value was not written by [`Keyring::seal`], or was truncated.
-    #[error("not a sealed value, or a truncated one")]
+    #[error("the stored value is not in the sealed format, or is truncated")]
     Malformed,
     /// The value is sealed under a master key that is not on this keyring.
     #[error("sealed with the master key {0}, which is not configured; add it to the older master keys")]

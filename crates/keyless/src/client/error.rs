@@ -14,7 +14,7 @@ pub enum ClientStartError {
     #[error("{0} key services are configured; at most {SERVERS_MAX} are supported")]
     TooMany(usize),
     /// A server uses TLS, but no client certificate is configured.
-    #[error("{0} uses TLS, which requires a client certificate and trust anchors for the server")]
+    #[error("{0} uses TLS: configure a client certificate, and trust anchors for the server")]
     NoCertificate(Server),
     /// The host is not a valid name for a certificate.
     #[error("the host of {0} is not valid as a certificate name")]

@@ -12,7 +12,7 @@ pub const KEM_PUBLIC: usize = 1_216;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SealedError {
     /// The sealed value has the wrong length.
-    #[error("not a sealed value, or a truncated one: {0} bytes")]
+    #[error("the value of {0} bytes is not in the sealed format, or is truncated")]
     Length(usize),
     /// The algorithm number is unknown: a later version sealed the value.
     #[error(

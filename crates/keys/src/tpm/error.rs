@@ -15,7 +15,7 @@ pub enum TpmError {
     #[error("the authorization value has {0} bytes; at most 32 are allowed")]
     AuthLength(usize),
     /// The TPM cannot be reached.
-    #[error("the TPM cannot be used")]
+    #[error("cannot communicate with the TPM")]
     Io(#[source] io::Error),
     /// The response violates the specification, or was changed on its way.
     #[error("invalid TPM response to {command}: {what}")]
@@ -42,7 +42,7 @@ pub enum TpmError {
     #[error("the key was not sealed by this TPM, or the TPM was cleared since")]
     OtherTpm,
     /// The sealed bytes are not in the expected format.
-    #[error("not a value sealed by a TPM")]
+    #[error("the value is not in the format of a value that a TPM sealed")]
     Sealed,
     /// The TPM refused the command for another reason.
     #[error("the TPM rejects {command} (response code {code:#05x}; decode it with tpm2_rc_decode)")]

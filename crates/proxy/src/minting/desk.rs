@@ -26,7 +26,7 @@ pub(super) enum NoLeaf {
     #[error("the configuration permits no leaf certificates for this name")]
     NotAllowed,
     /// The permission service denies a leaf.
-    #[error("the name is not permitted")]
+    #[error("the permission service denies a leaf certificate for this name")]
     NotPermitted,
     /// The permission service returned no decision.
     #[error("the permission service is unavailable")]

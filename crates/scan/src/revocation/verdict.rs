@@ -152,7 +152,7 @@ pub enum Cause {
     #[error("{0}")]
     Redirected(String),
     /// The connection failed or was lost.
-    #[error("not reachable: {0}")]
+    #[error("cannot connect to the CRL or OCSP server, or the connection was lost: {0}")]
     Unreachable(String),
     /// There was no complete response within the timeout.
     #[error("no answer in time")]
